@@ -1,0 +1,74 @@
+# Thermocline: `make help` lists the targets. Each target does its own set-up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+DOCS   := .venv-docs
+ARGS   ?=
+KILLS  ?= 1000
+COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jars check format test unit soak demo bench docs wheel lock clean
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## the virtual environment, from pinned requirements with hashes
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Thermocline needs Python 3.11 or newer; `$(PYTHON)` is %d.%d. Run: make PYTHON=/path/to/python3.11 ..." % v[:2])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+jars: $(STAMP)  ## Kafka, Iceberg and JDBC jars, resolved once into the user's cache
+	@$(BIN)/python -m connectors.jars
+
+check: $(STAMP)  ## format, lint, types, imports, unit tests: under a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/coverage run -m pytest -q tests/unit -n 2 --durations=5
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --skip-covered
+
+format: $(STAMP)  ## rewrite the files the way `check` wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: check jars $(DOCS)/.installed  ## everything: check, then real Kafka, Iceberg, Spark and stock clients
+	$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile $(ARGS)
+
+soak: $(STAMP) jars  ## the long seeded runs
+	THERMOCLINE_KILLS=$(KILLS) $(BIN)/python -m pytest tests -m soak --timeout=0 $(ARGS)
+
+demo: $(STAMP)  ## real Kafka, Iceberg, Spark, Flight SQL on this machine: ARGS="--seconds 90 --check"
+	$(BIN)/thermocline demo $(ARGS)
+
+bench: $(STAMP) jars  ## the benchmarks of benchmarks/README.md
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(DOCS)/.installed  ## the pages as a site, in build/site; a broken link is an error
+	$(DOCS)/bin/sphinx-build -q -W --keep-going -n -E -c docs . build/site
+	@echo "build/site/index.html"
+
+$(DOCS)/.installed: docs/requirements.txt
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
+	@touch $@
+
+wheel: $(STAMP)  ## what `pip install thermocline` installs, in dist
+	$(BIN)/python -m hatchling build -t wheel
+	@ls dist/*.whl
+
+lock: $(STAMP)  ## resolve all requirements again (hashes, no index addresses)
+	$(COMPILE) pyproject.toml --extra spark --group dev --upgrade -o requirements.txt
+	$(COMPILE) --group docs --upgrade -o docs/requirements.txt
+	$(COMPILE) pyproject.toml --no-annotate -c requirements.txt -o deploy/requirements.txt
+	echo pyspark | $(COMPILE) - --no-annotate -c requirements.txt -o deploy/requirements-spark.txt
+	printf '%s\n' hatchling pip setuptools wheel | $(COMPILE) - --no-annotate -c requirements.txt -o deploy/requirements-build.txt
+
+clean:  ## remove what `setup` and the tests made here (not the jar cache)
+	rm -rf $(VENV) $(DOCS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info .coverage*

@@ -1,0 +1,108 @@
+"""``python -m benchmarks``: run one benchmark, all of them, or print the table of what they found."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from benchmarks import (
+    backfill,
+    chaos,
+    closed_loop,
+    cut,
+    face,
+    federated,
+    fetch,
+    file_count,
+    freshness,
+    planning,
+    plots,
+    publishes,
+    report,
+    statements,
+    tail,
+    tier_bounds,
+    tiering,
+)
+
+#: In the order of ``all``: the quick ones first.
+NAMES = {
+    "planning": planning.command,
+    "cut": cut.command,
+    "face": face.command,
+    "fetch": fetch.command,
+    "freshness": freshness.command,
+    "file-count": file_count.command,
+    "tier-bounds": tier_bounds.command,
+    "publishes": publishes.command,
+    "tiering": tiering.command,
+    "federated": federated.command,
+    "statements": statements.command,
+    "tail": tail.command,
+    "closed-loop": closed_loop.command,
+}
+#: No part of ``all``: one wants a folder of its own, the other adds up what soaks have left.
+ASKED_FOR = {"backfill": backfill.command, "chaos": chaos.command}
+
+
+@click.group(context_settings={"max_content_width": 100})
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=report.RESULTS,
+    show_default="benchmarks/results",
+    help="Where results go: another folder for runs that are not meant for the README.",
+)
+@click.pass_context
+def main(context: click.Context, results: Path) -> None:
+    """Measure Thermocline on real parts; each run leaves <name>.json."""
+    context.obj = results
+
+
+@main.command("all")
+@click.pass_obj
+def run_all(results: Path) -> None:
+    """Run every benchmark at its full size, each in a process of its own; then write the table."""
+    failed = [
+        name
+        for name in NAMES
+        if subprocess.run(
+            [sys.executable, "-m", "benchmarks", "--results", str(results), name]
+        ).returncode
+    ]
+    if results == report.RESULTS:
+        report.write_table()
+    plots.draw(results)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+@main.command("table")
+@click.option("--write", is_flag=True, help="Put it into benchmarks/README.md too.")
+@click.pass_obj
+def show_table(results: Path, write: bool) -> None:
+    """Print the Markdown table of all results."""
+    if write:
+        report.write_table()
+    click.echo(report.table(report.results(results)))
+
+
+@main.command("plots")
+@click.pass_obj
+def draw_plots(results: Path) -> None:
+    """Draw what the results say, as SVG beside them."""
+    for path in plots.draw(results):
+        click.echo(path.name)
+
+
+for _name, _command in (NAMES | ASKED_FOR).items():
+    main.add_command(_command, _name)
+
+if __name__ == "__main__":
+    # An exit like any other: brokers stop and folders of gigabytes go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    main()

@@ -1,0 +1,259 @@
+"""Freshness: a statement that starts when a record is acknowledged contains it. How long does it take?
+
+Other records arrive meanwhile at a fixed rate. Beside every sample the same statement runs over a twin of the
+table whose topic is quiet: the difference is the price of being fresh. The tail is kept small by tiering between
+the samples, never beside them; the statements go on over the pin the server holds, whatever its age.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import click
+import pyarrow as pa
+from confluent_kafka import KafkaError, Message, Producer
+
+from benchmarks.options import partitions, seed
+from benchmarks.records import TRAFFIC_ID, Generator, traffic
+from benchmarks.report import Report, quantile, recorded
+from benchmarks.tierer import Tierer, running_tierer
+from benchmarks.world import TABLE, TOPIC, World, running_world
+from planner.names import TableName
+
+_GOAL_P50_MS = 60
+_GOAL_P99_MS = 150
+_PUBLISH_ROWS = 2_000_000
+_ACK_TIMEOUT_S = 30.0
+_TWIN, _TWIN_TOPIC = TableName("lake", ("bench",), "quiet"), "quiet"
+_SQL = "SELECT count(*) FROM {table} WHERE id = ?"
+_GOAL_PRICE_P50_MS = 3
+_GOAL_PRICE_P99_MS = 15
+#: Of twelve samples ten ask as a stock client does, one each in the two quicker ways.
+_WAYS = ("stock",) * 5 + ("reused",) + ("stock",) * 5 + ("direct",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """How often the record was found, and the seconds of each phase as the client saw them."""
+
+    found: int
+    phases_s: dict[str, float]
+
+
+@click.command()
+@click.option(
+    "--samples",
+    type=click.IntRange(12),
+    default=10_000,
+    show_default=True,
+    help="Statements of a stock client; a fifth more are asked in other ways.",
+)
+@click.option("--cold-rows", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option(
+    "--tier-every",
+    type=click.IntRange(1),
+    default=2_000,
+    show_default=True,
+    help="Samples between two publishes: the largest tail but for the age of the pin.",
+)
+@click.option(
+    "--rate",
+    type=click.IntRange(0),
+    default=5_000,
+    show_default=True,
+    help="Other records a second.",
+)
+@partitions
+@seed
+@click.pass_obj
+def command(
+    results: Path,
+    samples: int,
+    cold_rows: int,
+    tier_every: int,
+    rate: int,
+    partitions: int,
+    seed: int,
+) -> None:
+    """Produce a record, wait for its acknowledgement, ask for it by its id through ADBC."""
+    with (
+        recorded(results, "freshness") as report,
+        running_world(partitions=partitions, seed=seed) as world,
+    ):
+        world.produce(cold_rows)
+        world.create(_TWIN_TOPIC, _TWIN)
+        world.produce(cold_rows, _TWIN_TOPIC)
+        with running_tierer(world) as tierer:
+            tierer.drain(_PUBLISH_ROWS)
+            tierer.drain(_PUBLISH_ROWS, _TWIN)
+            with (
+                world.server() as server,
+                flight_sql.connect(server.uri, autocommit=True) as connection,
+            ):
+                with _others(world, rate):
+                    answers, twins = _sample(world, tierer, connection, samples, tier_every)
+                total = _count(connection)
+        _report(report, answers, total - cold_rows)
+        _report_price(report, answers["stock"], twins)
+
+
+def _others(world: World, rate: int) -> AbstractContextManager[None]:
+    """The background traffic; none at rate 0."""
+    if not rate:
+        return nullcontext()
+    return traffic(
+        world.broker.bootstrap, TOPIC, partitions=world.partitions, rate=rate, seed=world.seed
+    )
+
+
+def _sample(
+    world: World,
+    tierer: Tierer,
+    connection: flight_sql.Connection,
+    samples: int,
+    tier_every: int,
+) -> tuple[dict[str, list[_Answer]], list[_Answer]]:
+    """Ask in all ways, and as a stock client over the twin right after each sample of a stock client."""
+    ask, ask_twin = _ways(connection, TABLE), _ways(connection, _TWIN)["stock"]
+    write = _writer(world)
+    answers: dict[str, list[_Answer]] = defaultdict(list)
+    twins: list[_Answer] = []
+    ask_twin(0, time.perf_counter())
+    # Once each before the clock counts: the first statement of a process loads what the later ones use.
+    for way in dict.fromkeys(_WAYS):
+        ask[way](0, time.perf_counter())
+    for index in range(len(_WAYS) * -(-samples // 10)):
+        if index and index % tier_every == 0:
+            tierer.drain(_PUBLISH_ROWS)
+        key, acknowledged = next(write)
+        way = _WAYS[index % len(_WAYS)]
+        answers[way].append(ask[way](key, acknowledged))
+        if way == "stock":
+            twins.append(ask_twin(key, time.perf_counter()))
+    return answers, twins
+
+
+def _writer(world: World) -> Iterator[tuple[int, float]]:
+    """Produce one record after another; give its id and when its acknowledgement arrived."""
+    producer = Producer({**world.kafka, "acks": "all", "linger.ms": 0, "log_level": 2})
+    generator = Generator(world.seed)
+    arrived: list[float] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            raise RuntimeError(str(error))
+        arrived.append(time.perf_counter())
+
+    key = world.produced
+    while True:
+        (value,) = generator.values(key, 1)
+        arrived.clear()
+        producer.produce(TOPIC, value, partition=key % world.partitions, on_delivery=delivered)
+        deadline = time.perf_counter() + _ACK_TIMEOUT_S
+        while not arrived:
+            producer.poll(0.1)
+            if time.perf_counter() > deadline:
+                raise RuntimeError("the broker did not acknowledge a record")
+        yield key, arrived[0]
+        key += 1
+
+
+def _ways(
+    connection: flight_sql.Connection, table: TableName
+) -> dict[str, Callable[[int, float], _Answer]]:
+    kept, sql = connection.cursor(), _SQL.format(table=table)
+
+    def stock(key: int, began: float) -> _Answer:
+        """A new cursor: prepare, bind, execute, read."""
+        with connection.cursor() as cursor:
+            cursor.execute(sql, (key,))
+            executed = time.perf_counter()
+            found = cursor.fetchall()[0][0]
+            return _answer(found, began, execute=executed, read=time.perf_counter())
+
+    def reused(key: int, began: float) -> _Answer:
+        """The same cursor again: its prepared statement stays."""
+        kept.execute(sql, (key,))
+        executed = time.perf_counter()
+        found = kept.fetchall()[0][0]
+        return _answer(found, began, execute=executed, read=time.perf_counter())
+
+    def direct(key: int, began: float) -> _Answer:
+        """The driver below the DB-API: text with the value in it, nothing prepared."""
+        with connection.cursor() as cursor:
+            statement = cursor.adbc_statement
+            statement.set_sql_query(sql.replace("?", str(key)))
+            handle, _ = statement.execute_query()
+            executed = time.perf_counter()
+            with pa.RecordBatchReader._import_from_c(handle.address) as reader:
+                found = reader.read_all().column(0)[0].as_py()
+            return _answer(found, began, execute=executed, read=time.perf_counter())
+
+    return {"stock": stock, "reused": reused, "direct": direct}
+
+
+def _answer(found: int, began: float, *, execute: float, read: float) -> _Answer:
+    phases_s = {"execute": execute - began, "read": read - execute, "all": read - began}
+    return _Answer(found, phases_s)
+
+
+def _count(connection: flight_sql.Connection) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {TABLE} WHERE id < {TRAFFIC_ID}")
+        return int(cursor.fetchall()[0][0])
+
+
+def _report_price(report: Report, samples: list[_Answer], twins: list[_Answer]) -> None:
+    """What being fresh costs: sample by sample, less its twin's time."""
+    price = [
+        (sample.phases_s["all"] - twin.phases_s["all"]) * 1000
+        for sample, twin in zip(samples, twins, strict=True)
+    ]
+    quiet = [twin.phases_s["all"] * 1000 for twin in twins]
+    what = "stock client, less the same statement on a quiet topic"
+    report.figure(f"{what}, p50", quantile(price, 0.5), "ms", at_most=_GOAL_PRICE_P50_MS)
+    report.figure(f"{what}, p99", quantile(price, 0.99), "ms", at_most=_GOAL_PRICE_P99_MS)
+    report.figure("the same statement on a quiet topic, p50", quantile(quiet, 0.5), "ms")
+    report.figure("the same statement on a quiet topic, p99", quantile(quiet, 0.99), "ms")
+    report.details["price, ms"] = sorted(round(value, 3) for value in price)
+
+
+def _report(report: Report, answers: dict[str, list[_Answer]], written: int) -> None:
+    every = [answer for held in answers.values() for answer in held]
+    report.figure("statements started at an acknowledgement", len(every), "")
+    report.figure("records missed", sum(answer.found == 0 for answer in every), "", at_most=0)
+    report.figure("records doubled", sum(answer.found > 1 for answer in every), "", at_most=0)
+    report.figure(
+        "samples the table does not hold at the end", abs(len(every) - written), "", at_most=0
+    )
+    stock = [answer.phases_s["all"] * 1000 for answer in answers["stock"]]
+    report.figure("stock client, p50", quantile(stock, 0.5), "ms", at_most=_GOAL_P50_MS)
+    report.figure("stock client, p95", quantile(stock, 0.95), "ms")
+    report.figure("stock client, p99", quantile(stock, 0.99), "ms", at_most=_GOAL_P99_MS)
+    report.figure("stock client, longest", max(stock), "ms")
+    for phase, what in (("execute", "prepare, plan, start"), ("read", "read the rows")):
+        taken = [answer.phases_s[phase] * 1000 for answer in answers["stock"]]
+        report.figure(f"stock client, {what}, p50", median(taken), "ms")
+    for way, what in (("reused", "prepared statement kept"), ("direct", "nothing prepared")):
+        taken = [answer.phases_s["all"] * 1000 for answer in answers[way]]
+        report.figure(f"{what}, p50", quantile(taken, 0.5), "ms")
+        report.figure(f"{what}, p99", quantile(taken, 0.99), "ms")
+    report.details["milliseconds"] = {
+        way: {
+            phase: {
+                f"p{share}": quantile(
+                    (answer.phases_s[phase] * 1000 for answer in held), share / 100
+                )
+                for share in (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 100)
+            }
+            for phase in ("execute", "read", "all")
+        }
+        for way, held in answers.items()
+    }

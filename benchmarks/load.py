@@ -1,0 +1,189 @@
+"""Clients in a closed loop: each sends a statement, checks its answer, and sends the next one.
+
+They are stock ADBC connections, one a client, on threads of a few processes of their own: the driver is Go and works
+outside Python's lock, so a process holds dozens. What they ask is given as questions with their answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import queue
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from multiprocessing.synchronize import Barrier, Event
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import pyarrow as pa
+
+#: A client that connects while all others do, on a machine with nothing left.
+_START_TIMEOUT_S = 300.0
+_STATEMENT_TIMEOUT_S = 300.0
+_MAX_TOLD = 5
+
+Rows = list[tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A statement of some ``kind``, and its rows in any order. ``parameters`` are bound.
+
+    ``is_new``: its text is never sent twice, so that nothing about it is remembered.
+    """
+
+    kind: str
+    sql: str
+    rows: Rows
+    parameters: tuple[int, ...] = ()
+    is_new: bool = False
+
+
+@dataclass
+class Load:
+    """What the clients saw: when each statement ended and how long it took, by kind, in seconds."""
+
+    taken: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: Load) -> None:
+        for kind, taken in other.taken.items():
+            self.taken.setdefault(kind, []).extend(taken)
+        self.wrong += other.wrong
+
+
+class Clients:
+    """``count`` connected clients in ``processes`` processes; ``run`` sets them going once."""
+
+    def __init__(
+        self, uri: str, questions: Sequence[Question], *, count: int, processes: int, seed: int
+    ) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._told: multiprocessing.Queue[Load] = spawn.Queue()
+        self._stop = spawn.Event()
+        self._ready = spawn.Barrier(min(processes, count) + 1)
+        shares = [
+            count // processes + (index < count % processes) for index in range(processes)
+        ]
+        self._processes = [
+            spawn.Process(
+                target=_process,
+                args=(
+                    uri,
+                    list(questions),
+                    share,
+                    seed * 1000 + number,
+                    self._told,
+                    self._ready,
+                    self._stop,
+                ),
+                daemon=True,
+            )
+            for number, share in enumerate(shares)
+            if share
+        ]
+
+    def run(self, seconds: float) -> Load:
+        """Connect all, let them ask for ``seconds``, and return what they saw."""
+        for process in self._processes:
+            process.start()
+        try:
+            self._ready.wait(_START_TIMEOUT_S)
+            time.sleep(seconds)
+            self._stop.set()
+            load = Load()
+            for _ in self._processes:
+                load.add(self._told.get(timeout=_STATEMENT_TIMEOUT_S))
+        except (threading.BrokenBarrierError, queue.Empty) as error:
+            raise RuntimeError("a load process ended, or its clients hang") from error
+        finally:
+            self._stop.set()
+            for process in self._processes:
+                process.join(_STATEMENT_TIMEOUT_S)
+        return load
+
+
+def _process(
+    uri: str,
+    questions: list[Question],
+    clients: int,
+    seed: int,
+    told: multiprocessing.Queue[Load],
+    ready: Barrier,
+    stop: Event,
+) -> None:
+    load, lock = Load(), threading.Lock()
+    connected = threading.Barrier(clients + 1)
+
+    def client(number: int) -> None:
+        mine = Load()
+        try:
+            with flight_sql.connect(uri, autocommit=True) as connection:
+                connected.wait(_START_TIMEOUT_S)
+                _ask_until(
+                    stop, connection, questions, random.Random(seed * 100 + number), mine
+                )
+        except Exception as error:
+            # Whatever it is, it is what this client saw.
+            connected.abort()
+            mine.wrong.append(f"client: {error!r}"[:500])
+        with lock:
+            load.add(mine)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        connected.wait(_START_TIMEOUT_S)
+        ready.wait(_START_TIMEOUT_S)
+    except threading.BrokenBarrierError:
+        ready.abort()
+    for thread in threads:
+        thread.join()
+    told.put(load)
+
+
+def _ask_until(
+    stop: Event,
+    connection: flight_sql.Connection,
+    questions: list[Question],
+    chance: random.Random,
+    load: Load,
+) -> None:
+    nonce = chance.getrandbits(48)
+    for number in itertools.count():
+        # One look at the event for each statement: it is a system call.
+        if stop.is_set() or len(load.wrong) >= _MAX_TOLD:
+            return
+        question = chance.choice(questions)
+        sql = f"{question.sql} /* {nonce} {number} */" if question.is_new else question.sql
+        began = time.monotonic()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql, question.parameters or None)
+                answer = cursor.fetch_arrow_table()
+        except flight_sql.Error as error:
+            load.wrong.append(f"{question.kind}: {error}"[:500])
+            continue
+        ended = time.monotonic()
+        load.taken.setdefault(question.kind, []).append((ended, ended - began))
+        rows = plain_rows(answer)
+        if rows != question.rows:
+            load.wrong.append(
+                f"{question.kind}: {str(rows)[:200]}, not {str(question.rows)[:200]}"
+            )
+
+
+def plain_rows(answer: pa.Table) -> Rows:
+    """Rows as sorted tuples; a sum of longs is a decimal on one side and an integer on the other."""
+    columns = [column.to_pylist() for column in answer.columns]
+    rows = zip(*columns, strict=True) if columns else ()
+    return sorted((tuple(map(_plain, row)) for row in rows), key=repr)
+
+
+def _plain(value: Any) -> object:
+    return int(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,140 @@
+"""Spark tiering of the benchmark's table, and the figures of each publish."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.report import Report
+from benchmarks.usage import cpu_s, java_child
+from benchmarks.world import TABLE, World
+from connectors import jars
+from connectors.decoding import decoder_for
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.log import KafkaLog
+from connectors.spark.session import SparkSettings, start_session
+from connectors.spark.target import TASK_BUFFER_BYTES, SparkTieringTarget
+from connectors.tiering import tier_once
+from planner.names import TableName
+from planner.tiering import TieringBudget
+
+#: As ``thermocline.config.Tier.split_rows``.
+_SPLIT_ROWS = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One publish. ``took_s`` is its whole round: pin, measure, plan, stage, publish."""
+
+    rows: int
+    took_s: float
+    stage_s: float
+    publish_s: float
+    cpu_s: dict[str, float]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "took_s": self.took_s,
+            "stage_s": self.stage_s,
+            "publish_s": self.publish_s,
+            "rows_per_s": self.rows / self.took_s,
+            "cpu_s": self.cpu_s,
+        }
+
+
+@dataclass
+class Tierer:
+    world: World
+    session: SparkSession
+    store: IcebergStore
+
+    @property
+    def roots(self) -> dict[str, int]:
+        """Process ids for ``benchmarks.usage``: Spark's JVM with its Python workers, and the broker."""
+        jvm = java_child()
+        return self.world.roots | ({"spark": jvm} if jvm else {})
+
+    def drain(self, publish_rows: int, table: TableName = TABLE) -> list[Round]:
+        """Tier up to the log's end in publishes of at most so many rows."""
+        budget = TieringBudget(max_rows=publish_rows, split_rows=_SPLIT_ROWS)
+        target = SparkTieringTarget(
+            self.session,
+            self.store,
+            table,
+            open_log=functools.partial(
+                KafkaLog, self.world.kafka, buffer_bytes=TASK_BUFFER_BYTES
+            ),
+            open_decoder=functools.partial(decoder_for, str(table)),
+        )
+        rounds: list[Round] = []
+        with KafkaLog(self.world.kafka) as log:
+            while True:
+                used, began = cpu_s(self.roots), time.perf_counter()
+                done = tier_once(log, target, budget)
+                if not done.published:
+                    return rounds
+                took_s = time.perf_counter() - began
+                used = {
+                    role: seconds - used.get(role, 0.0)
+                    for role, seconds in cpu_s(self.roots).items()
+                }
+                if done.outcomes.rows != done.plan.offsets:
+                    raise RuntimeError(
+                        f"{done.plan.offsets} records became {done.outcomes.rows} rows"
+                    )
+                rounds.append(
+                    Round(done.outcomes.rows, took_s, done.stage_s, done.publish_s, used)
+                )
+                if done.lag == 0:
+                    return rounds
+
+
+@contextlib.contextmanager
+def running_tierer(world: World) -> Iterator[Tierer]:
+    """Start Spark in this process, as ``thermocline tier`` does; its JVM ends with this process."""
+    spark = start_session(SparkSettings(), world.catalogs, jars.resolve("iceberg"))
+    store = IcebergStore(world.catalogs)
+    try:
+        yield Tierer(world, spark, store)
+    finally:
+        store.close()
+        spark.stop()
+
+
+def steady(rounds: list[Round]) -> list[Round]:
+    """The publishes between the first, which warms Spark up, and the last, which may be small."""
+    return rounds[1:-1] or rounds[-1:]
+
+
+def report_rounds(
+    report: Report, rounds: list[Round], *, goal_rows_per_s: float | None
+) -> None:
+    """Add the figures of tiering, over the steady publishes."""
+    middle = steady(rounds)
+    rows = sum(held.rows for held in middle)
+    took_s = sum(held.took_s for held in middle)
+    used_s = sum(
+        seconds for held in middle for role, seconds in held.cpu_s.items() if role != "broker"
+    )
+    broker_s = sum(held.cpu_s.get("broker", 0.0) for held in middle)
+    report.figure(
+        f"tiering, {len(middle)} steady of {len(rounds)} publishes of {middle[0].rows:,} rows",
+        rows / took_s,
+        "rows/s",
+        at_least=goal_rows_per_s,
+    )
+    publishes = [held.publish_s * 1000 for held in middle]
+    report.figure("publish, median", median(publishes), "ms")
+    report.figure("publish, longest", max(publishes), "ms")
+    report.figure("CPU of driver, JVM and workers", used_s / rows * 1e6, "s per million rows")
+    report.figure("CPU of the broker meanwhile", broker_s / rows * 1e6, "s per million rows")
+    report.details["publishes"] = [held.facts for held in rounds]

@@ -1,0 +1,257 @@
+"""The real parts a benchmark works on: broker, topic, catalog, bound table, server process, all in one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from pyiceberg.catalog import load_catalog
+
+from benchmarks import records
+from connectors.iceberg.create import create_table
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka import tether
+from connectors.kafka.broker import Broker
+from connectors.kafka.log import KafkaLog
+from planner.binding import Binding
+from planner.cut import LogBounds, Pin
+from planner.errors import LogUnavailable
+from planner.names import TableName
+from thermocline.commands.create import first_watermark
+from thermocline.config import Server, Settings
+
+TOPIC = "events"
+TABLE = TableName("lake", ("bench",), "events")
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 30.0
+
+
+def sqlite_catalogs(folder: Path) -> dict[str, dict[str, str]]:
+    """Properties of catalog ``lake``: SQLite and a warehouse in ``folder``."""
+    warehouse = folder / "warehouse"
+    warehouse.mkdir(parents=True, exist_ok=True)
+    return {
+        "lake": {
+            "type": "sql",
+            "uri": f"sqlite:///{folder / 'catalog.db'}",
+            "warehouse": warehouse.as_uri(),
+        }
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    path: str
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A running ``thermocline serve``. ``pid`` is the server's own process."""
+
+    uri: str
+    pid: int
+
+
+@dataclass
+class World:
+    """A broker with one topic, and the table that is bound to it."""
+
+    folder: Path
+    broker: Broker
+    partitions: int
+    seed: int
+    produced: int = 0
+
+    @property
+    def catalogs(self) -> dict[str, dict[str, str]]:
+        return sqlite_catalogs(self.folder)
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.broker.bootstrap}
+
+    @property
+    def roots(self) -> dict[str, int]:
+        """Process ids for ``benchmarks.usage``."""
+        return {"broker": self.broker.pid} if self.broker.pid else {}
+
+    def create(self, topic: str, table: TableName, partition_by: Sequence[str] = ()) -> None:
+        """Create a topic and the table bound to it."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 2})
+        admin.create_topics([NewTopic(topic, self.partitions, 1)])[topic].result(
+            _START_TIMEOUT_S
+        )
+        binding = Binding(topic)
+        create_table(
+            self.catalogs,
+            table,
+            records.COLUMNS,
+            binding,
+            first_watermark(self._led(topic), binding),
+            partition_by=partition_by,
+        )
+
+    def produce(self, count: int, topic: str = TOPIC) -> float:
+        """Append ``count`` records and return the seconds it took; another topic gets ids from 0."""
+        began = time.perf_counter()
+        start = self.produced if topic == TOPIC else 0
+        before = sum(held.log_end for held in self.bounds(topic).partitions)
+        records.produce(
+            self.broker.bootstrap,
+            topic,
+            partitions=self.partitions,
+            start=start,
+            stop=start + count,
+            seed=self.seed,
+        )
+        if topic == TOPIC:
+            self.produced += count
+        arrived = sum(held.log_end for held in self.bounds(topic).partitions) - before
+        if arrived != count:
+            raise RuntimeError(f"the topic got {arrived} offsets, {count} records were sent")
+        return time.perf_counter() - began
+
+    def _led(self, topic: str) -> LogBounds:
+        """Bounds of a new topic, as soon as all its partitions have a leader."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            try:
+                return self.bounds(topic)
+            except LogUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+
+    def bounds(self, topic: str = TOPIC) -> LogBounds:
+        with KafkaLog(self.kafka) as log:
+            return log.measure([topic])[topic]
+
+    def pin(self) -> Pin:
+        store = IcebergStore(self.catalogs)
+        try:
+            return store.pin(TABLE)
+        finally:
+            store.close()
+
+    def data_files(self) -> list[DataFile]:
+        """Return the data files of the newest snapshot, as paths any reader on this machine opens."""
+        catalog = load_catalog("lake", **self.catalogs["lake"])
+        planned = catalog.load_table((*TABLE.namespace, TABLE.name)).scan().plan_files()
+        return [
+            DataFile(
+                task.file.file_path.removeprefix("file://").replace("file:", "", 1),
+                task.file.record_count,
+                task.file.file_size_in_bytes,
+            )
+            for task in planned
+        ]
+
+    def free_port(self) -> int:
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
+            port: int = listening.getsockname()[1]
+            return port
+
+    def config(self, *, tail: Mapping[str, object] | None = None, **settings: float) -> Path:
+        """Write a settings file; ``settings`` are those of section ``[server]``."""
+        config = self.folder / "thermocline.toml"
+        lake = "".join(
+            f"{key} = {json.dumps(value)}\n" for key, value in self.catalogs["lake"].items()
+        )
+        chosen = "".join(f"{key} = {value}\n" for key, value in settings.items())
+        config.write_text(
+            f'[catalogs.lake]\n{lake}\n[kafka]\n"bootstrap.servers" = "{self.broker.bootstrap}"\n\n'
+            f"[server]\nport = 0\n{chosen}\n[tail]\n"
+            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in (tail or {}).items())
+        )
+        return config
+
+    def settings(self, **server: Any) -> Settings:
+        """What ``server`` serves, for parts in this process; ``server`` are settings of that section."""
+        chosen = Server(port=0, **server)
+        return Settings(catalogs=self.catalogs, kafka=self.kafka, server=chosen)
+
+    @contextlib.contextmanager
+    def server(
+        self, *, tail: Mapping[str, object] | None = None, **settings: float
+    ) -> Iterator[Serving]:
+        """Run the server in a process of its own; ``settings`` are those of section ``[server]``."""
+        config = self.config(tail=tail, **settings)
+        log = self.folder / "server.log"
+        log.write_text("")
+        command = [sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
+        # It ends with this process, however that ends.
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                tether.__file__,
+                str(log),
+                *command,
+                "--no-supervisor",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        with process:
+            try:
+                told = process.stdout.readline() if process.stdout else b""
+                yield Serving(_listening(process, log), int(told))
+            finally:
+                if process.stdin is not None:
+                    process.stdin.close()
+                process.wait(_STOP_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def running_world(
+    *, partitions: int, seed: int, partition_by: Sequence[str] = ()
+) -> Iterator[World]:
+    """Start a broker, create topic and table; everything is removed at the end."""
+    with tempfile.TemporaryDirectory(
+        prefix="thermocline-bench-", ignore_cleanup_errors=True
+    ) as name:
+        folder = Path(name)
+        with Broker(folder / "kafka", heap_mb=1024) as broker:
+            world = World(folder, broker, partitions, seed)
+            world.create(TOPIC, TABLE, partition_by)
+            yield world
+
+
+@contextlib.contextmanager
+def kept_world(
+    folder: Path, *, partitions: int, seed: int, partition_by: Sequence[str] = ()
+) -> Iterator[World]:
+    """Go on with the world in ``folder``, or start one there that stays."""
+    with Broker(folder / "kafka", heap_mb=1024) as broker:
+        world = World(folder, broker, partitions, seed)
+        # Written last: a world that was not finished is not gone on with.
+        finished = folder / "created"
+        if not finished.exists():
+            world.create(TOPIC, TABLE, partition_by)
+            finished.touch()
+        world.produced = sum(held.log_end for held in world.bounds().partitions)
+        yield world
+
+
+def _listening(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        found = re.search(r"grpc://\S+", log.read_text(errors="replace"))
+        if found:
+            return found[0]
+        time.sleep(0.05)
+    raise RuntimeError(f"the server did not start: {log.read_text(errors='replace')[-500:]}")

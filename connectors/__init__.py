@@ -1,0 +1,1 @@
+"""Thermocline's connectors: what touches Kafka, Iceberg and Spark."""

@@ -1,0 +1,162 @@
+"""Everything one metadata file says of a table, its manifests included: what ``verify`` goes by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.types import IntegerType, LongType, PrimitiveType
+
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.errors import file_errors
+from connectors.iceberg.statistics import added_next
+from connectors.iceberg.store import read_facts
+from connectors.iceberg.types import table_schema
+from connectors.pinning import TableFacts, decide_pin
+from planner.cut import Pin
+from planner.errors import ColdStoreUnavailable, Inconsistent, SnapshotExpired
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
+from planner.offsets import OffsetRange, OffsetVector
+from planner.ports import SqlRelation
+from planner.schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileFacts:
+    """A data file of the head. Bounds are inclusive; None where statistics do not say."""
+
+    name: str
+    added_by: int
+    references: int
+    rows: int
+    partitions: tuple[int, int] | None
+    offsets: tuple[int, int] | None
+
+    def may_hold(self, place: OffsetRange) -> bool:
+        """Whether a row of ``place`` can be in this file."""
+        if self.partitions is None or self.offsets is None:
+            return True
+        first, last = self.offsets
+        lowest, highest = self.partitions
+        return (
+            lowest <= place.partition <= highest and first < place.stop and place.start <= last
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """One metadata file and the manifests of its head.
+
+    ``pin`` is what readers would pin, or the verdict they would get. ``written_ms`` is when each retained snapshot was committed, ``schema_ids`` the schema it was written with,
+    by snapshot. ``row_deletes`` counts files of row deletes (Iceberg v2 and v3).
+    """
+
+    facts: TableFacts
+    pin: Pin | Inconsistent
+    written_ms: Mapping[int, int]
+    schema_ids: Mapping[int, int]
+    schemas: Mapping[int, TableSchema]
+    files: tuple[DataFileFacts, ...]
+    row_deletes: int
+
+    def rows_at(self, snapshot_id: int) -> tuple[TableSchema, SqlRelation]:
+        """Name the rows of a retained snapshot, in the schema it was written with."""
+        location = self.facts.metadata_location.replace("'", "''")
+        scan = f"iceberg_scan('{location}', snapshot_from_id => {snapshot_id})"
+        return self.schemas[self.schema_ids[snapshot_id]], SqlRelation(f"SELECT * FROM {scan}")  # noqa: S608
+
+
+class Auditor:
+    """Audits tables of the configured catalogs. ``close`` ends their connections."""
+
+    def __init__(self, catalogs: Mapping[str, Mapping[str, str]]) -> None:
+        self._catalogs = Catalogs(catalogs)
+
+    def audit(self, table: TableName) -> Audit:
+        """Read the newest metadata file and all manifests of its head.
+
+        Raises:
+            UnknownTable, CatalogUnavailable, ColdStoreUnavailable, UnsupportedType, BadBinding.
+            SnapshotExpired: a manifest is gone.
+        """
+        loaded = self._catalogs.load(table)
+        facts = read_facts(table, loaded)
+        metadata = loaded.metadata
+        mapping = metadata.name_mapping()
+        head = metadata.current_snapshot()
+        files: tuple[DataFileFacts, ...] = ()
+        row_deletes = 0
+        if head is not None:
+            what = f"{table}: a manifest of snapshot {head.snapshot_id}"
+            with file_errors(what, gone=SnapshotExpired, table=str(table)):
+                held = list(_live_files(loaded, head))
+            data = [(by, file) for by, file in held if file.content == DataFileContent.DATA]
+            row_deletes = len(held) - len(data)
+            files = tuple(_file_facts(loaded, data))
+        return Audit(
+            facts=facts,
+            pin=_pin(loaded, facts),
+            written_ms={held.snapshot_id: held.timestamp_ms for held in metadata.snapshots},
+            schema_ids={
+                held.snapshot_id: metadata.current_schema_id
+                if held.schema_id is None
+                else held.schema_id
+                for held in metadata.snapshots
+            },
+            schemas={
+                held.schema_id: table_schema(table, held, mapping) for held in metadata.schemas
+            },
+            files=files,
+            row_deletes=row_deletes,
+        )
+
+    def close(self) -> None:
+        self._catalogs.close()
+
+
+def _pin(loaded: Table, facts: TableFacts) -> Pin | Inconsistent:
+    def look_up(snapshot_id: int) -> OffsetVector | None:
+        what = f"{facts.table}: a file of snapshot {snapshot_id}"
+        with file_errors(what, gone=ColdStoreUnavailable, table=str(facts.table)):
+            return added_next(loaded, snapshot_id)
+
+    try:
+        return decide_pin(facts, look_up)
+    except Inconsistent as verdict:
+        return verdict
+
+
+def _live_files(table: Table, head: IcebergSnapshot) -> Iterator[tuple[int, DataFile]]:
+    for manifest in head.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            yield entry.snapshot_id or manifest.added_snapshot_id or 0, entry.data_file
+
+
+def _file_facts(table: Table, files: list[tuple[int, DataFile]]) -> Iterator[DataFileFacts]:
+    references = Counter(file.file_path for _, file in files)
+    schema = table.schema()
+    names = {field.name: field.field_id for field in schema.fields}
+    partition_id, offset_id = names.get(KAFKA_PARTITION), names.get(KAFKA_OFFSET)
+    for path, (added_by, file) in {file.file_path: (by, file) for by, file in files}.items():
+        yield DataFileFacts(
+            name=path.rsplit("/", 1)[-1],
+            added_by=added_by,
+            references=references[path],
+            rows=file.record_count,
+            partitions=_bounds(file, partition_id, IntegerType()),
+            offsets=_bounds(file, offset_id, LongType()),
+        )
+
+
+def _bounds(
+    file: DataFile, field_id: int | None, kind: PrimitiveType
+) -> tuple[int, int] | None:
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    if field_id is None or field_id not in lower or field_id not in upper:
+        return None
+    return int(from_bytes(kind, lower[field_id])), int(from_bytes(kind, upper[field_id]))

@@ -1,0 +1,108 @@
+"""The configured catalogs: opened on first use, one call at a time each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.table import Table
+from sqlalchemy.exc import ArgumentError
+
+from connectors.iceberg.errors import catalog_errors
+from planner.errors import BadConfig, UnknownTable
+from planner.names import TableName
+
+
+class Catalogs:
+    """pyiceberg catalogs by name. Thread-safe; ``close`` ends their connections.
+
+    Calls of one catalog are serialised: not every client below pyiceberg may be shared between threads (the
+    Hive one may not), and no statement waits here while its pins are fresh.
+    """
+
+    def __init__(self, properties: Mapping[str, Mapping[str, str]]) -> None:
+        self._properties = {name: dict(held) for name, held in properties.items()}
+        self._locks = {name: threading.Lock() for name in properties}
+        self._open: dict[str, Catalog] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._properties))
+
+    def properties(self, name: str) -> Mapping[str, str]:
+        return self._properties[name]
+
+    @contextmanager
+    def using(self, name: str, table: TableName | None = None) -> Iterator[Catalog]:
+        """Hold catalog ``name`` for one call, its errors translated.
+
+        Raises:
+            UnknownTable: no catalog of that name is configured, or as ``catalog_errors``.
+            BadConfig: the catalog's properties name no usable catalog.
+            CatalogUnavailable, ColdStoreUnavailable, UnsupportedType: as ``catalog_errors``.
+        """
+        if name not in self._properties:
+            raise UnknownTable(
+                f"there is no catalog {name}; configured are {', '.join(self.names) or 'none'}.",
+                catalog=name,
+            )
+        with self._locks[name], catalog_errors(name, table):
+            if name not in self._open:
+                self._open[name] = self._connect(name)
+            yield self._open[name]
+
+    def _connect(self, name: str) -> Catalog:
+        try:
+            return load_catalog(name, **self._properties[name])
+        except (ValueError, KeyError, ImportError, ArgumentError) as error:
+            raise BadConfig(
+                f"catalog {name}: its properties name no catalog pyiceberg can open; set `type` and `uri`, and "
+                f"install the extra that catalog needs.",
+                catalog=name,
+            ) from error
+
+    def load(self, table: TableName) -> Table:
+        """Read the table's newest metadata."""
+        with self.using(table.catalog, table) as catalog:
+            return catalog.load_table((*table.namespace, table.name))
+
+    def tables(self, names: Collection[str]) -> tuple[TableName, ...]:
+        """List the tables of some catalogs and all nested namespaces, sorted."""
+        found: set[TableName] = set()
+        for name in names:
+            pending: list[tuple[str, ...]] = [()]
+            while pending:
+                namespace = pending.pop()
+                with self.using(name) as catalog:
+                    pending += _children(catalog, namespace)
+                    found.update(_tables(catalog, name, namespace))
+        return tuple(sorted(found))
+
+    def close(self) -> None:
+        for name in list(self._open):
+            with self._locks[name]:
+                self._open.pop(name).close()
+
+
+def _children(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+    # A namespace dropped while listing has no children. Catalogs with flat namespaces answer with none, or
+    # with the list they were asked from.
+    try:
+        listed = catalog.list_namespaces(namespace)
+    except NoSuchNamespaceError:
+        return []
+    return [tuple(child) for child in listed if len(child) > len(namespace)]
+
+
+def _tables(catalog: Catalog, name: str, namespace: tuple[str, ...]) -> Iterator[TableName]:
+    if not namespace:
+        return
+    try:
+        listed = catalog.list_tables(namespace)
+    except NoSuchNamespaceError:
+        return
+    for identifier in listed:
+        yield TableName(name, tuple(identifier[:-1]), identifier[-1])

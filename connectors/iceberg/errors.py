@@ -1,0 +1,180 @@
+"""Errors of pyiceberg, its catalogs and file systems, put into the words of ``planner.errors``.
+
+Vendor messages are never passed on: they hold paths, URLs and at times credentials. They stay readable as
+``__cause__`` for the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pydantic
+from pyiceberg import exceptions as iceberg
+
+from planner.errors import (
+    CatalogUnavailable,
+    ColdStoreUnavailable,
+    FederationError,
+    SnapshotExpired,
+    UnknownTable,
+    UnsupportedType,
+)
+from planner.names import TableName
+
+_NOT_FOUND = (iceberg.NoSuchTableError, iceberg.NoSuchNamespaceError)
+_REFUSED_CREDENTIALS = (
+    iceberg.UnauthorizedError,
+    iceberg.ForbiddenError,
+    iceberg.AuthorizationExpiredError,
+    iceberg.OAuthError,
+    iceberg.SignError,
+)
+#: Clients a catalog talks through. Told by name: each is installed only with the catalog that needs it.
+_CATALOG_CLIENTS = frozenset(
+    {
+        "sqlalchemy",
+        "sqlite3",
+        "requests",
+        "urllib3",
+        "thrift",
+        "botocore",
+        "boto3",
+        "psycopg2",
+        "google",
+    }
+)
+_UNSUPPORTED_TYPE = re.compile(
+    r"Unsupported field type: '([^']+)'|Could not parse (\S+) into a Geo"
+)
+
+
+@contextmanager
+def catalog_errors(catalog: str, table: TableName | None = None) -> Iterator[None]:
+    """Translate errors of a catalog call, and of the metadata file it makes pyiceberg read.
+
+    Raises:
+        UnknownTable: the catalog has no such table or namespace.
+        CatalogUnavailable: the catalog does not answer, or refuses the credentials.
+        ColdStoreUnavailable: the metadata file cannot be read.
+        UnsupportedType: the schema holds a type pyiceberg does not know.
+    """
+    try:
+        yield
+    except FederationError:
+        raise
+    except Exception as error:
+        known = _of_catalog(error, catalog, table)
+        if known is None:
+            raise
+        raise known from error
+
+
+class DamagedFile(Exception):
+    """A file is there and is not what it should be. ``kind`` says which, in the plural."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+_FORBIDDEN = "may not be read by this process: it lies outside server.storage_roots, or the store's rights forbid it."
+
+
+@contextmanager
+def decoding(kind: str) -> Iterator[None]:
+    """Call whatever a decoder raises of bytes that are not what they should be a damaged file.
+
+    Raises:
+        DamagedFile: of that ``kind``.
+    """
+    try:
+        yield
+    except (OSError, FederationError, DamagedFile):
+        raise
+    except Exception as error:
+        raise DamagedFile(kind) from error
+
+
+@contextmanager
+def file_errors(what: str, *, gone: type[FederationError], **facts: object) -> Iterator[None]:
+    """Translate errors of reading a manifest or data file; ``gone`` is raised when it is not there.
+
+    Raises:
+        ColdStoreUnavailable: the store does not answer, or the file is damaged. Retryable.
+    """
+    try:
+        yield
+    except FederationError:
+        raise
+    except DamagedFile as error:
+        raise ColdStoreUnavailable(
+            f"{what}: one of its {error.kind} is damaged; roll the table back, or restore the file.",
+            **facts,
+        ) from error
+    except FileNotFoundError as error:
+        if gone is SnapshotExpired:
+            message = f"{what} is gone: it was expired or removed; plan the statement again."
+        else:
+            message = (
+                f"{what} is not in the store; look whether files of the table were removed."
+            )
+        raise gone(message, **facts) from error
+    except PermissionError as error:
+        raise ColdStoreUnavailable(f"{what} {_FORBIDDEN}", **facts) from error
+    except (OSError, EOFError) as error:
+        raise ColdStoreUnavailable(
+            f"{what} could not be read just now; try again.", **facts
+        ) from error
+
+
+def _of_catalog(
+    error: Exception, catalog: str, table: TableName | None
+) -> FederationError | None:
+    where = str(table) if table is not None else f"catalog {catalog}"
+    silent = (
+        f"{'' if table is None else f'{table}: '}catalog {catalog} does not answer; try again."
+    )
+    facts = {"catalog": catalog} if table is None else {"catalog": catalog, "table": str(table)}
+    if isinstance(error, _NOT_FOUND):
+        return UnknownTable(f"{where}: there is no such table.", **facts)
+    if isinstance(error, _REFUSED_CREDENTIALS):
+        return CatalogUnavailable(
+            f"{where}: the catalog refuses our credentials; check its settings.", **facts
+        )
+    if isinstance(error, pydantic.ValidationError | iceberg.ValidationError):
+        found = _UNSUPPORTED_TYPE.search(str(error))
+        if found is not None:
+            kind = found[1] or found[2]
+            return UnsupportedType(
+                f"{where}: a column holds {kind}, which this program cannot read; drop the column or leave "
+                f"the table out.",
+                **facts,
+                type=kind,
+            )
+        return ColdStoreUnavailable(
+            f"{where}: its metadata file is damaged or of a format version this program does not read.",
+            **facts,
+        )
+    if isinstance(error, FileNotFoundError):
+        return ColdStoreUnavailable(
+            f"{where}: the metadata file the catalog points at is not in the store; look whether files of the "
+            f"table were removed.",
+            **facts,
+        )
+    if isinstance(error, PermissionError):
+        return ColdStoreUnavailable(f"{where}: its metadata file {_FORBIDDEN}", **facts)
+    if isinstance(error, iceberg.RESTError) or _client_of(error) in _CATALOG_CLIENTS:
+        return CatalogUnavailable(silent, **facts)
+    if isinstance(error, ConnectionError | TimeoutError):
+        return CatalogUnavailable(silent, **facts)
+    if isinstance(error, OSError):
+        return ColdStoreUnavailable(
+            f"{where}: its metadata file could not be read just now; try again.", **facts
+        )
+    return None
+
+
+def _client_of(error: Exception) -> str:
+    return type(error).__module__.partition(".")[0]

@@ -1,0 +1,13 @@
+"""Where a file of a table is, as this machine opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a file of this machine: ``/a``, ``file:/a`` or ``file:///a``. None: it is elsewhere."""
+    for prefix in ("file://", "file:"):
+        if location.startswith(prefix):
+            return Path(location.removeprefix(prefix))
+    return None if "://" in location else Path(location)

@@ -1,0 +1,126 @@
+"""Which offsets a snapshot's added files reach (seam-traps T25).
+
+Column statistics answer for a file of one Kafka partition. Compaction and foreign writers mix partitions in a
+file, and statistics can be off or stop short of a column, so such a file's two columns are read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetVector
+from planner.ways_out import AddedRows
+
+
+def added_next(table: Table, snapshot_id: int) -> OffsetVector | None:
+    """Return 1 + the greatest offset per partition among rows of the data files the snapshot added.
+
+    None when it cannot be known: a row without partition or offset, or files this program cannot read.
+    """
+    reach: dict[int, int] = {}
+    for file in _added_files(table, snapshot_id):
+        found = _by_statistics(table.schema(), file) or _by_reading(table, file)
+        if found is None:
+            return None
+        _raise_to(reach, found)
+    return OffsetVector.of(reach.items())
+
+
+def _added_files(table: Table, snapshot_id: int) -> Iterator[DataFile]:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        if (
+            manifest.content != ManifestContent.DATA
+            or manifest.added_snapshot_id != snapshot_id
+        ):
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            if (
+                entry.status == ManifestEntryStatus.ADDED
+                and entry.data_file.content == DataFileContent.DATA
+                and entry.data_file.record_count
+            ):
+                yield entry.data_file
+
+
+def _by_statistics(schema: Schema, file: DataFile) -> dict[int, int] | None:
+    partition_id = schema.find_field(KAFKA_PARTITION).field_id
+    offset_id = schema.find_field(KAFKA_OFFSET).field_id
+    nulls = file.null_value_counts or {}
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    if nulls.get(partition_id) != 0 or nulls.get(offset_id) != 0:
+        return None
+    first, last, offset = lower.get(partition_id), upper.get(partition_id), upper.get(offset_id)
+    if first is None or first != last or offset is None:
+        return None
+    # pyiceberg declares the result of ``from_bytes`` by the type of its literal, which is a string for both.
+    partition, greatest = from_bytes(IntegerType(), first), from_bytes(LongType(), offset)
+    return {int(partition): int(greatest) + 1}
+
+
+def added_rows(table: Table, snapshot_id: int) -> AddedRows | None:
+    """Describe the rows a snapshot added, those without partition or offset too; None for unreadable files."""
+    rows = without = 0
+    reach: dict[int, int] = {}
+    for file in _added_files(table, snapshot_id):
+        rows += file.record_count
+        found = _by_statistics(table.schema(), file)
+        if found is None:
+            read = _read(table, file)
+            if read is None:
+                return None
+            found, missing = read
+            without += missing
+        _raise_to(reach, found)
+    return AddedRows(rows, OffsetVector.of(reach.items()), without)
+
+
+def _raise_to(reach: dict[int, int], found: dict[int, int]) -> None:
+    for partition, following in found.items():
+        reach[partition] = max(following, reach.get(partition, 0))
+
+
+def _by_reading(table: Table, file: DataFile) -> dict[int, int] | None:
+    read = _read(table, file)
+    return None if read is None or read[1] else read[0]
+
+
+def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
+    """Read the two columns by field id, a batch at a time: where they reach, and how many rows lack one."""
+    fields = [table.schema().find_field(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
+    # Optional, whatever the schema says: a file may lack the column altogether.
+    projected = Schema(
+        *(
+            NestedField(field.field_id, field.name, field.field_type, required=False)
+            for field in fields
+        )
+    )
+    scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())
+    reach: dict[int, int] = {}
+    without = 0
+    try:
+        for batch in scan.to_record_batches([FileScanTask(file)]):
+            placed = pa.Table.from_batches([batch]).drop_null()
+            without += batch.num_rows - placed.num_rows
+            greatest = placed.group_by(KAFKA_PARTITION).aggregate([(KAFKA_OFFSET, "max")])
+            _raise_to(
+                reach,
+                {
+                    row[KAFKA_PARTITION]: row[f"{KAFKA_OFFSET}_max"] + 1
+                    for row in greatest.to_pylist()
+                },
+            )
+    except (ValueError, NotImplementedError):
+        # A file format or encoding pyiceberg does not read: what it holds cannot be known here.
+        return None
+    return reach, without

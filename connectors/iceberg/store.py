@@ -1,0 +1,366 @@
+"""``planner.ports.ColdStore`` over pyiceberg catalogs: lists, pins and names cold rows."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+
+from connectors.iceberg.blockcache import BlockCache
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.coldplan import ColdPlan, version_of
+from connectors.iceberg.errors import catalog_errors, file_errors
+from connectors.iceberg.manifests import Manifests
+from connectors.iceberg.paths import local_path
+from connectors.iceberg.statistics import added_next
+from connectors.iceberg.types import table_schema
+from connectors.pinning import TableFacts, decide_pin
+from planner.binding import MIRROR
+from planner.cut import ColdSlice, Pin
+from planner.errors import ColdStoreUnavailable, CutExpired, SnapshotExpired
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.ports import ArrowRelation, ColdTotals, SqlRelation
+from planner.pruning import EVERYTHING, Wanted
+from planner.snapshots import TAG, History, Retained, Snapshot
+from planner.sqltext import identifier, literal, sql_type
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+#: What a snapshot added never changes; one entry is an offset per partition.
+MAX_REMEMBERED_SNAPSHOTS = 10_000
+#: FileIO by metadata location, for ``probe``: a REST catalog gives each table its own credentials.
+MAX_REMEMBERED_FILE_IO = 1_000
+#: Lists of retained snapshots by metadata location: of the pins in use, some tens of bytes a snapshot.
+MAX_REMEMBERED_RETAINED = 256
+
+
+class IcebergStore:
+    """Iceberg tables of the configured catalogs. Thread-safe; ``close`` ends the catalogs' connections."""
+
+    def __init__(
+        self,
+        catalogs: Mapping[str, Mapping[str, str]],
+        *,
+        cache_dir: Path | None = None,
+        max_cache_memory_bytes: int = 512 << 20,
+        max_cache_disk_bytes: int = 2 << 30,
+    ) -> None:
+        """``catalogs``: pyiceberg properties by catalog name. ``cache_dir`` keeps decoded manifests."""
+        self._catalogs = Catalogs(catalogs)
+        self._lock = threading.Lock()
+        cache = BlockCache(
+            cache_dir,
+            max_memory_bytes=max_cache_memory_bytes,
+            max_disk_bytes=max_cache_disk_bytes,
+        )
+        self._manifests = Manifests(cache)
+        self._plan = ColdPlan(self._manifests, self._file_io)
+        self._added: OrderedDict[tuple[str, int], OffsetVector | None] = OrderedDict()
+        self._io: OrderedDict[str, FileIO] = OrderedDict()
+        self._retained: OrderedDict[str, Retained] = OrderedDict()
+
+    def catalogs(self) -> tuple[str, ...]:
+        return self._catalogs.names
+
+    def tables(self, catalog: str | None = None) -> tuple[TableName, ...]:
+        return self._catalogs.tables(self._catalogs.names if catalog is None else (catalog,))
+
+    def pin(self, table: TableName) -> Pin:
+        return self._pin(table, self._catalogs.load(table))
+
+    def pin_at(
+        self,
+        table: TableName,
+        *,
+        table_uuid: str,
+        metadata_file: str,
+        snapshot_id: int | None,
+        schema_id: int,
+    ) -> Pin:
+        loaded = self._catalogs.load(table)
+        facts = {"table": str(table), "snapshot_id": snapshot_id}
+        expired = SnapshotExpired(
+            f"{table}: the metadata file the ticket names is not one of this table's any more; plan the "
+            f"statement again.",
+            **facts,
+        )
+        if str(loaded.metadata.table_uuid) != table_uuid:
+            raise expired
+        logged = (entry.metadata_file for entry in reversed(loaded.metadata.metadata_log))
+        for location in (loaded.metadata_location, *logged):
+            if location.rsplit("/", 1)[-1] == metadata_file:
+                break
+        else:
+            raise expired
+        if location != loaded.metadata_location:
+            with file_errors(f"{table}: its metadata file", gone=SnapshotExpired, **facts):
+                loaded = Table(
+                    loaded.name(),
+                    FromInputFile.table_metadata(loaded.io.new_input(location)),
+                    location,
+                    loaded.io,
+                    loaded.catalog,
+                )
+        metadata = loaded.metadata
+        if (metadata.current_snapshot_id, metadata.current_schema_id) == (
+            snapshot_id,
+            schema_id,
+        ):
+            return self._pin(table, loaded)
+        version = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
+        if version is None or own_schema_id(metadata, version) != schema_id:
+            raise expired
+        return self._pin(table, loaded, version)
+
+    def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
+        """See ``planner.ports.ColdStore.pin_version``: reads the metadata file again."""
+        metadata, io = self._metadata(pin)
+        version = metadata.snapshot_by_id(snapshot_id)
+        if version is None:
+            raise CutExpired(
+                f"{pin.table}: snapshot {snapshot_id} is not one of the {len(metadata.snapshots)} that the table "
+                f"retains.",
+                table=str(pin.table),
+                snapshot_id=snapshot_id,
+            )
+        named = (pin.table.catalog, *pin.table.namespace, pin.table.name)
+        # Nothing of it asks a catalog: what is read are files beside the metadata file.
+        loaded = Table(named, metadata, pin.metadata_location, io, NoopCatalog(named[0]))
+        return self._pin(pin.table, loaded, version)
+
+    def retained(self, pin: Pin) -> Retained:
+        """See ``planner.ports.ColdStore.retained``."""
+        with self._lock:
+            held = self._retained.get(pin.metadata_location)
+        if held is None:
+            metadata, _ = self._metadata(pin)
+            held = self._note(pin.metadata_location, metadata)
+        return held
+
+    def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
+        facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
+        with file_errors(f"{pin.table}: its metadata file", gone=SnapshotExpired, **facts):
+            io = self._file_io(pin.metadata_location)
+            return FromInputFile.table_metadata(io.new_input(pin.metadata_location)), io
+
+    def _note(self, location: str, metadata: TableMetadata) -> Retained:
+        found = Retained(
+            frozenset(held.snapshot_id for held in metadata.snapshots),
+            tuple(
+                (entry.timestamp_ms * 1000, entry.snapshot_id)
+                for entry in metadata.snapshot_log
+            ),
+        )
+        with self._lock:
+            _remember(self._retained, location, found, MAX_REMEMBERED_RETAINED)
+        return found
+
+    def _pin(
+        self, table: TableName, loaded: Table, version: IcebergSnapshot | None = None
+    ) -> Pin:
+        """Pin the head in the current schema, or a version in its own."""
+        with self._lock:
+            _remember(self._io, loaded.metadata_location, loaded.io, MAX_REMEMBERED_FILE_IO)
+        facts = read_facts(table, loaded, version)
+        if version is None:
+            self._plan.remember(loaded.metadata_location, loaded.metadata)
+            self._note(loaded.metadata_location, loaded.metadata)
+        return decide_pin(
+            facts, lambda snapshot_id: self._added_next(table, loaded, snapshot_id)
+        )
+
+    def scan(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> SqlRelation | ArrowRelation:
+        """Name the rows of a slice: our own list of files where that is enough, else the extension's scan.
+
+        For that scan, the metadata file's head is the slice's snapshot and its current schema the slice's; or the
+        slice is of another version, in the schema it was written with, which is what the extension shows when
+        asked for it by ``snapshot_from_id``. ``probe`` tells why either failed later.
+        """
+        if cold.snapshot_id is None:
+            return ArrowRelation(cold.schema.arrow.empty_table())
+        what = f"snapshot {cold.snapshot_id} of a pinned table"
+        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+            files = self._plan.files(cold, wanted)
+            if files is None:
+                return SqlRelation(self.extension_sql(cold))
+        if not files:
+            return ArrowRelation(cold.schema.arrow.empty_table())
+        return SqlRelation(read_sql(cold, files))
+
+    def totals(self, cold: ColdSlice) -> ColdTotals:
+        """See ``planner.ports.ColdStore.totals``: reads the metadata file again."""
+        what = f"snapshot {cold.snapshot_id} of a pinned table"
+        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+            io = self._file_io(cold.metadata_location)
+            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
+        snapshot = version_of(metadata, cold)
+        summary = snapshot.summary if snapshot is not None else None
+        if summary is None:
+            return ColdTotals(0, 0, 0) if snapshot is None else ColdTotals()
+        return ColdTotals(
+            *(
+                int(text) if (text := summary.get(key)) is not None else None
+                for key in ("total-records", "total-data-files", "total-files-size")
+            )
+        )
+
+    def count_files(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> int | None:
+        """See ``planner.ports.ColdStore.count_files``."""
+        if cold.snapshot_id is None:
+            return 0
+        what = f"snapshot {cold.snapshot_id} of a pinned table"
+        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+            files = self._plan.files(cold, wanted)
+        return None if files is None else len(files)
+
+    def extension_sql(self, cold: ColdSlice) -> str:
+        """Return the slice's rows as DuckDB's own extension reads them, without what it gets wrong."""
+        return scan_sql(cold, self._plan.misread(cold), is_head=self._plan.is_head(cold))
+
+    def probe(self, cold: ColdSlice) -> None:
+        """Check that everything a slice needs can be opened: for after a scan failed, not before.
+
+        Raises:
+            SnapshotExpired: a metadata, manifest or data file is gone.
+            ColdStoreUnavailable: one cannot be read just now.
+        """
+        what = f"snapshot {cold.snapshot_id} of a pinned table"
+        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+            io = self._file_io(cold.metadata_location)
+            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
+            snapshot = version_of(metadata, cold)
+            for manifest in snapshot.manifests(io) if snapshot is not None else ():
+                for entry in manifest.fetch_manifest_entry(io):
+                    if not io.new_input(entry.data_file.file_path).exists():
+                        raise FileNotFoundError
+
+    def close(self) -> None:
+        self._plan.close()
+        self._manifests.close()
+        self._catalogs.close()
+
+    def _added_next(
+        self, table: TableName, loaded: Table, snapshot_id: int
+    ) -> OffsetVector | None:
+        key = (str(loaded.metadata.table_uuid), snapshot_id)
+        with self._lock:
+            if key in self._added:
+                return self._added[key]
+        what = f"{table}: a file of snapshot {snapshot_id}"
+        facts = {"table": str(table), "snapshot_id": snapshot_id}
+        with file_errors(what, gone=ColdStoreUnavailable, **facts):
+            found = added_next(loaded, snapshot_id)
+        with self._lock:
+            _remember(self._added, key, found, MAX_REMEMBERED_SNAPSHOTS)
+        return found
+
+    def _file_io(self, location: str) -> FileIO:
+        with self._lock:
+            held = self._io.get(location)
+        if held is not None:
+            return held
+        # A slice pinned by another replica: its ticket names the file, any catalog that can open it will do.
+        for name in self._catalogs.names:
+            io = load_file_io(dict(self._catalogs.properties(name)), location)
+            if io.new_input(location).exists():
+                return io
+        raise FileNotFoundError
+
+
+def scan_sql(cold: ColdSlice, opaque: Collection[int] = (), *, is_head: bool = True) -> str:
+    """Return a SELECT of the slice's columns, in order, over DuckDB's iceberg extension.
+
+    Conditions on ``opaque`` fields are kept from it: it would take them for a reason to leave out files.
+    """
+    columns = ", ".join(
+        f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END AS {name}"
+        if column.field_id in opaque
+        else name
+        for column in cold.schema.columns
+        for name in (identifier(column.name),)
+    )
+    version = "" if is_head else f", snapshot_from_id => {cold.snapshot_id}"
+    return f"SELECT {columns} FROM iceberg_scan({literal(cold.metadata_location)}{version})"  # noqa: S608
+
+
+def read_sql(cold: ColdSlice, files: Sequence[str]) -> str:
+    """Return a SELECT of the slice's columns, in order, over Parquet files, found by field id.
+
+    Directories named like ``day=3`` say nothing: partition values stand in the files.
+    """
+    columns = ", ".join(identifier(name) for name in cold.schema.names)
+    fields = ", ".join(
+        f"{column.field_id}: {{name: {literal(column.name)}, type: {literal(sql_type(column.type))}, "
+        f"default_value: NULL}}"
+        for column in cold.schema.columns
+    )
+    listed = ", ".join(literal(str(local_path(path) or path)) for path in files)
+    return (
+        f"SELECT {columns} FROM read_parquet([{listed}], schema = MAP {{{fields}}}, "  # noqa: S608 - quoted
+        f"hive_partitioning = false)"
+    )
+
+
+def read_facts(
+    table: TableName, loaded: Table, version: IcebergSnapshot | None = None
+) -> TableFacts:
+    """Take every fact of a pin from one metadata file (seam-traps T4); ``version``: as if it were the head."""
+    metadata = loaded.metadata
+    held = metadata.schema()
+    if version is not None:
+        wanted = own_schema_id(metadata, version)
+        held = next(found for found in metadata.schemas if found.schema_id == wanted)
+    with catalog_errors(table.catalog, table):
+        schema = table_schema(table, held, metadata.name_mapping())
+    return TableFacts(
+        table=table,
+        table_uuid=str(metadata.table_uuid),
+        metadata_location=loaded.metadata_location,
+        head=metadata.current_snapshot_id if version is None else version.snapshot_id,
+        schema=schema,
+        properties=metadata.properties,
+        history=_history(metadata),
+    )
+
+
+def own_schema_id(metadata: TableMetadata, version: IcebergSnapshot) -> int:
+    """Return the schema a snapshot was written with; the current one where it does not say (format v1)."""
+    return metadata.current_schema_id if version.schema_id is None else version.schema_id
+
+
+def _history(metadata: TableMetadata) -> History:
+    tag = metadata.refs.get(TAG)
+    return History(
+        snapshots={held.snapshot_id: _snapshot(held) for held in metadata.snapshots},
+        tagged_id=None if tag is None else tag.snapshot_id,
+        mirror=metadata.properties.get(MIRROR),
+    )
+
+
+def _snapshot(held: IcebergSnapshot) -> Snapshot:
+    # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
+    return Snapshot(
+        snapshot_id=held.snapshot_id,
+        parent_id=held.parent_snapshot_id,
+        sequence_number=held.sequence_number or 0,
+        operation=held.summary.operation.value if held.summary is not None else "unknown",
+        summary=held.summary.additional_properties if held.summary is not None else {},
+    )
+
+
+def _remember(held: OrderedDict[_K, _V], key: _K, value: _V, limit: int) -> None:
+    held[key] = value
+    held.move_to_end(key)
+    while len(held) > limit:
+        held.popitem(last=False)

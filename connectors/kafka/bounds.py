@@ -1,0 +1,381 @@
+"""Where a log starts and ends, and which log it is: one concurrent round of requests for all topics.
+
+Partitions and topic ids are taken from the previous round, asked again beside the offsets, and the round is
+repeated when they differ: a new partition or a recreated topic costs one more round, everybody else none. The
+cluster id is kept while topic ids stay the same: they are random UUIDs (KIP-516), so no other cluster has them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec is not in its __all__
+    AdminClient,
+    OffsetSpec,
+)
+
+from connectors.kafka.errors import Meaning, meaning, no_answer, translate
+from connectors.kafka.settings import admin_properties, refused
+from planner.cut import LogBounds, PartitionBounds
+from planner.errors import FederationError, LogTruncated, LogUnavailable, UnknownTopic
+
+_PAUSE_S = 0.03
+# Brokers learn of a topic some milliseconds after whoever created it was told so.
+_UNKNOWN_TOPIC_S = 0.3
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+
+_Listed = Mapping[tuple[str, int], Any]
+#: An answer for all partitions at once: its result maps each to a result or an error.
+_Offsets = Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """What the previous round knew of a topic."""
+
+    topic_id: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The greatest end any round of this process saw, with its leader epoch, per partition of one topic id."""
+
+    topic_id: str
+    ends: Mapping[int, tuple[int, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Requests on their way. ``seen`` was noted before they were sent: answers may arrive out of order."""
+
+    client: _Admin
+    topics: tuple[str, ...]
+    deadline: float
+    known: Mapping[str, _Identity]
+    seen: Mapping[str, _Seen]
+    described: Mapping[str, Future[Any]]
+    cluster: Future[Any] | None
+    ends: _Offsets | None = None
+    starts: _Offsets | None = None
+    high_watermarks: _Offsets | None = None
+
+
+class _AskAgain(Exception):
+    """The round did not settle. ``error`` is what it comes to if the deadline passes."""
+
+    def __init__(self, error: FederationError, pause_s: float = _PAUSE_S) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.pause_s = pause_s
+
+
+class _Silent(_AskAgain):
+    """The client kept neither its request's time limit nor ours: it has lost the request."""
+
+
+class _Admin(AdminClient):
+    def offsets(
+        self, asked: list[TopicPartition], level: IsolationLevel, timeout_s: float
+    ) -> _Offsets:
+        """As ``list_offsets``, of partitions whose ``offset`` is what is asked for, with one future for all.
+
+        A future per partition costs 15 us: over 1,000 partitions most of the time of a cut [ran].
+        """
+        answer: _Offsets = Future()
+        answer.set_running_or_notify_cancel()
+        super(AdminClient, self).list_offsets(
+            asked, answer, isolation_level_value=level.value, request_timeout=timeout_s
+        )
+        return answer
+
+
+class _Refusals:
+    """Remembers a refused login. Only events tell it: the requests themselves just time out."""
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        if meaning(error) is Meaning.DENIED:
+            self._last = error
+
+    def take(self) -> KafkaError | None:
+        last, self._last = self._last, None
+        return last
+
+
+class BoundsReader:
+    """Measures logs. Thread-safe; one connection per broker, apart from those of the fetches."""
+
+    def __init__(self, settings: Mapping[str, str], *, with_high_watermark: bool) -> None:
+        # Not a method of ours: the client would hold us, we it, and its threads would outlive both.
+        self._refusals = _Refusals()
+        self._settings = settings
+        self._admin = self._client()
+        self._with_high_watermark = with_high_watermark
+        self._lock = threading.Lock()
+        self._known: dict[str, _Identity] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._cluster_id: str | None = None
+
+    def _client(self) -> _Admin:
+        callback: Any = self._refusals.note
+        try:
+            return _Admin({**admin_properties(self._settings), "error_cb": callback})
+        except KafkaException as error:
+            raise refused(self._settings, str(error)) from error
+
+    def measure(self, topics: Sequence[str], *, deadline: float) -> dict[str, LogBounds]:
+        """``begin`` and ``settle``."""
+        return self.settle(self.begin(topics, deadline=deadline))
+
+    def begin_identity(self, topic: str, *, deadline: float) -> Round:
+        """Ask which topic bears the name, and nothing else; return at once."""
+        timeout_s = max(0.05, deadline - time.monotonic())
+        client = self._admin
+        described = client.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
+        return Round(client, (topic,), deadline, {}, {}, described, None)
+
+    def settle_identity(self, round_: Round) -> str:
+        """Return the topic's id.
+
+        Raises:
+            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
+        """
+        topic = round_.topics[0]
+        unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
+        while True:
+            try:
+                return self._identity(round_, topic).topic_id
+            except _AskAgain as again:
+                self._pause(again, round_, unknown_until)
+                round_ = self.begin_identity(topic, deadline=round_.deadline)
+
+    def begin(self, topics: Sequence[str], *, deadline: float) -> Round:
+        """Send a round and return at once. ``deadline`` is a time of ``time.monotonic``."""
+        names = tuple(dict.fromkeys(topics))
+        timeout_s = max(0.05, deadline - time.monotonic())
+        with self._lock:
+            known = {name: self._known[name] for name in names if name in self._known}
+            seen = dict(self._seen)
+            cluster_known = self._cluster_id is not None and len(known) == len(names)
+        client = self._admin
+        client.poll(0)  # delivers to _Refusals, so that an outage's events do not pile up
+        pairs = [(name, partition) for name in names for partition in _partitions(known, name)]
+        # Ends first: on one connection a broker answers in order, so the ids it tells next are not older.
+        ends = _asked(client, pairs, _LATEST, timeout_s)
+        starts = _asked(client, pairs, _EARLIEST, timeout_s)
+        high = None
+        if self._with_high_watermark:
+            high = _asked(client, pairs, _LATEST, timeout_s, committed=False)
+        described = client.describe_topics(
+            TopicCollection(list(names)), request_timeout=timeout_s
+        )
+        cluster = None if cluster_known else client.describe_cluster(request_timeout=timeout_s)
+        return Round(
+            client, names, deadline, known, seen, described, cluster, ends, starts, high
+        )
+
+    def settle(self, round_: Round) -> dict[str, LogBounds]:
+        """Wait for a round's answers, asking again while that helps.
+
+        Raises:
+            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
+            LogTruncated: an end stays below one seen earlier, under a newer leader.
+        """
+        unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
+        while True:
+            try:
+                return self._gather(round_)
+            except _AskAgain as again:
+                self._pause(again, round_, unknown_until)
+                round_ = self.begin(round_.topics, deadline=round_.deadline)
+
+    def _pause(self, again: _AskAgain, round_: Round, unknown_until: float) -> None:
+        """Wait before asking again, or raise what it comes to. Whoever asks next has a client that answers."""
+        if isinstance(again, _Silent):
+            self._replace(round_.client)
+        is_unknown = isinstance(again.error, UnknownTopic)
+        until = min(unknown_until, round_.deadline) if is_unknown else round_.deadline
+        if time.monotonic() + again.pause_s >= until:
+            raise self._why(again.error, round_.topics[0]) from again.__cause__
+        time.sleep(again.pause_s)
+
+    def _replace(self, client: _Admin) -> None:
+        """Leave a client that has lost a request, for its next ones are lost too.
+
+        Seen after brokers had stood still for seconds: once in some hundred times, while a new client was
+        answered at once [ran]; confluent-kafka-dotnet 1491 tells of the same.
+        """
+        with self._lock:
+            if self._admin is client:
+                self._admin = self._client()
+
+    def _why(self, error: FederationError, topic: str) -> FederationError:
+        self._admin.poll(0)
+        refusal = self._refusals.take()
+        if refusal is None or not isinstance(error, LogUnavailable):
+            return error
+        return translate(refusal, topic)
+
+    def _gather(self, round_: Round) -> dict[str, LogBounds]:
+        found = {name: self._identity(round_, name) for name in round_.topics}
+        if round_.cluster is not None:
+            cluster_id = _answer(round_.cluster, round_, ", ".join(round_.topics)).cluster_id
+            with self._lock:
+                self._cluster_id = cluster_id
+        changed = [name for name in round_.topics if found[name] != round_.known.get(name)]
+        if changed:
+            with self._lock:
+                self._known.update(found)
+                if any(name in round_.known for name in changed):
+                    self._cluster_id = None
+            raise _AskAgain(
+                no_answer(", ".join(changed), "the topic keeps changing"), pause_s=0
+            )
+        ends, starts = _listed(round_.ends, round_), _listed(round_.starts, round_)
+        high = _listed(round_.high_watermarks, round_)
+        measured = {
+            name: self._bounds(name, found[name], ends, starts, high) for name in round_.topics
+        }
+        for bounds in measured.values():
+            _check_monotonic(round_.seen.get(bounds.topic), bounds)
+        self._refusals.take()
+        with self._lock:
+            for bounds in measured.values():
+                self._seen[bounds.topic] = _merged(self._seen.get(bounds.topic), bounds)
+        return measured
+
+    def _identity(self, round_: Round, topic: str) -> _Identity:
+        told = _answer(round_.described[topic], round_, topic)
+        return _Identity(str(told.topic_id), tuple(sorted(held.id for held in told.partitions)))
+
+    def _bounds(
+        self, topic: str, identity: _Identity, ends: _Listed, starts: _Listed, high: _Listed
+    ) -> LogBounds:
+        partitions = []
+        for partition in identity.partitions:
+            at = (topic, partition)
+            end, start = _offset(ends, at), _offset(starts, at)
+            # Asked at the same time, so retention may have moved the start past an older end.
+            if start.offset > end.offset:
+                raise _AskAgain(no_answer(topic, "log start and end cross"))
+            epoch = end.leader_epoch
+            partitions.append(
+                PartitionBounds(
+                    partition,
+                    start.offset,
+                    end.offset,
+                    epoch if epoch is not None and epoch >= 0 else None,
+                    _offset(high, at).offset if high else None,
+                )
+            )
+        cluster_id = self._cluster_id
+        if cluster_id is None:
+            raise _AskAgain(no_answer(topic, "no cluster id"), pause_s=0)
+        return LogBounds(cluster_id, topic, identity.topic_id, tuple(partitions))
+
+
+def _asked(
+    client: _Admin,
+    pairs: list[tuple[str, int]],
+    spec: OffsetSpec,
+    timeout_s: float,
+    *,
+    committed: bool = True,
+) -> _Offsets | None:
+    if not pairs:
+        return None
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    asked = [TopicPartition(topic, partition, spec._value) for topic, partition in pairs]
+    return client.offsets(asked, level, timeout_s)
+
+
+def _partitions(known: Mapping[str, _Identity], topic: str) -> tuple[int, ...]:
+    return known[topic].partitions if topic in known else ()
+
+
+def _answer(future: Future[Any], round_: Round, topic: str) -> Any:
+    try:
+        # librdkafka keeps its own time; ours is only the net below it.
+        return future.result(max(0.05, round_.deadline - time.monotonic()) + 1.0)
+    except TimeoutError as error:
+        raise _Silent(no_answer(topic, "_TIMED_OUT")) from error
+    except KafkaException as error:
+        raise _failed(error.args[0], topic) from error
+
+
+def _listed(future: _Offsets | None, round_: Round) -> _Listed:
+    """Return what a request of offsets came to; nothing where none was sent."""
+    if future is None:
+        return {}
+    answers = _answer(future, round_, round_.topics[0])
+    return {(tp.topic, tp.partition): found for tp, found in answers.items()}
+
+
+def _offset(listed: _Listed, at: tuple[str, int]) -> Any:
+    found = listed[at]
+    if isinstance(found, KafkaError):
+        raise _failed(found, at[0]) from KafkaException(found)
+    return found
+
+
+def _failed(error: KafkaError, topic: str) -> FederationError | _AskAgain:
+    translated = translate(error, topic)
+    again = meaning(error) in (Meaning.WAIT, Meaning.UNKNOWN_TOPIC)
+    return _AskAgain(translated) if again else translated
+
+
+def _check_monotonic(seen: _Seen | None, bounds: LogBounds) -> None:
+    """An end below one seen earlier is a stale replica's answer, or the log lost records (seam-traps T28)."""
+    if seen is None or seen.topic_id != bounds.topic_id:
+        return
+    for held in bounds.partitions:
+        end, epoch = seen.ends.get(held.partition, (0, None))
+        if held.log_end >= end:
+            continue
+        where = f"{bounds.topic}/{held.partition}"
+        facts: dict[str, object] = {
+            "topic": bounds.topic,
+            "partition": held.partition,
+            "log_end": held.log_end,
+            "seen_log_end": end,
+        }
+        if held.leader_epoch is not None and epoch is not None and held.leader_epoch > epoch:
+            raise _AskAgain(
+                LogTruncated(
+                    f"{where}: the log ends at offset {held.log_end} under a newer leader, but ended at {end} "
+                    f"before; records that were readable are lost (an unclean leader election).",
+                    **facts,
+                )
+            )
+        raise _AskAgain(
+            LogUnavailable(
+                f"{where}: a broker says the log ends at offset {held.log_end}, but it ended at {end} before; "
+                f"its answer is out of date. Retry when the partition's replicas are in sync.",
+                **facts,
+            )
+        )
+
+
+def _merged(seen: _Seen | None, bounds: LogBounds) -> _Seen:
+    held = seen.ends if seen is not None and seen.topic_id == bounds.topic_id else {}
+    ends = dict(held)
+    for measured in bounds.partitions:
+        if measured.log_end >= ends.get(measured.partition, (0, None))[0]:
+            ends[measured.partition] = (measured.log_end, measured.leader_epoch)
+    return _Seen(bounds.topic_id, ends)

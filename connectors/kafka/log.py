@@ -1,0 +1,153 @@
+"""The log port over a real Kafka cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from connectors.kafka.bounds import BoundsReader
+from connectors.kafka.consumers import ConsumerPool
+from connectors.kafka.following import KafkaFollowing
+from connectors.kafka.guard import Guard
+from connectors.kafka.reading import OutOfRange, Patience, read
+from connectors.kafka.settings import checked
+from planner.cut import LogBounds
+from planner.errors import LogUnavailable, Unavailable, UnknownTopic
+from planner.offsets import OffsetRange, check_one_per_partition
+
+MEASURE_TIMEOUT_S = 5.0
+#: What one running fetch reads ahead of its caller: enough for a million small records a second.
+BUFFER_BYTES = 64 * 1024 * 1024
+MAX_IDLE_CONSUMERS = 4
+# Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class KafkaLog:
+    """``planner.ports.Log`` with librdkafka.
+
+    Made from plain settings anywhere, a Spark executor included; must not be carried over a fork.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        measure_timeout_s: float = MEASURE_TIMEOUT_S,
+        buffer_bytes: int = BUFFER_BYTES,
+        max_idle_consumers: int = MAX_IDLE_CONSUMERS,
+        with_high_watermark: bool = False,
+        with_structs: bool = True,
+    ) -> None:
+        """``settings`` are librdkafka properties. No broker needs to answer yet.
+
+        Without ``with_structs`` records are read one object each, as where librdkafka's own functions cannot be
+        reached.
+
+        Raises:
+            BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
+        """
+        properties = checked(settings)
+        self._measure_timeout_s = measure_timeout_s
+        self._bounds = BoundsReader(properties, with_high_watermark=with_high_watermark)
+        self._consumers = ConsumerPool(
+            properties,
+            buffer_bytes=buffer_bytes,
+            max_idle=max_idle_consumers,
+            with_structs=with_structs,
+        )
+
+    def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
+        """See ``planner.ports.Log.measure``."""
+        for topic in topics:
+            _check_name(topic)
+        if not topics:
+            return {}
+        return self._bounds.measure(topics, deadline=time.monotonic() + self._measure_timeout_s)
+
+    def fetch(
+        self,
+        topic: str,
+        ranges: Sequence[OffsetRange],
+        *,
+        timeout_s: float,
+        topic_id: str | None = None,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """See ``planner.ports.Log.fetch``. The time the caller spends between batches does not count."""
+        _check_name(topic)
+        wanted = [item for item in ranges if len(item)]
+        if not wanted:
+            return
+        check_one_per_partition(wanted)
+        patience = Patience(timeout_s)
+        # Asked beside the first fetch, not before it; looked at when there is a batch to yield.
+        guard = Guard(self._bounds, topic, wanted, topic_id=topic_id, timeout_s=timeout_s)
+        try:
+            with self._consumers.assigned(topic, wanted, with_headers=with_headers) as consumer:
+                for batch in read(
+                    *(consumer, topic, wanted, patience),
+                    with_key=with_key,
+                    on_silence=guard.check_before,
+                ):
+                    guard.check_before()
+                    yield batch
+        except OutOfRange as error:
+            guard.check_again(patience.left_s)
+            raise LogUnavailable(
+                f"{topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
+                topic=topic,
+            ) from error
+        except LogUnavailable:
+            # If the log cannot give the ranges at all, that is what the caller must hear.
+            with contextlib.suppress(Unavailable):
+                guard.check_again(0)
+            raise
+        guard.check_again(patience.left_s)
+
+    def follow(
+        self,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        topic_id: str,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> KafkaFollowing:
+        """See ``planner.ports.Log.follow``."""
+        _check_name(topic)
+        return KafkaFollowing(
+            self._consumers.following(with_headers=with_headers),
+            self._bounds,
+            topic,
+            starts,
+            topic_id=topic_id,
+            with_key=with_key,
+        )
+
+    def close(self) -> None:
+        """Close idle connections. Running fetches go on; a later call opens new ones."""
+        self._consumers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_name(topic: str) -> None:
+    if not _TOPIC.fullmatch(topic):
+        raise UnknownTopic(f"{topic!r} is not a name a Kafka topic can have.", topic=topic)

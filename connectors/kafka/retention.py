@@ -1,0 +1,57 @@
+"""What brokers keep of a topic, where they tell: DescribeConfigs may be refused to the user that tiers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+from connectors.kafka.settings import admin_properties, checked, refused
+from planner.triggers import Retention
+
+_TIMEOUT_S = 5.0
+
+
+class TopicRetention:
+    """Asks for ``retention.ms`` and ``retention.bytes``. Connects when it is first asked. Thread-safe."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """``settings`` as for ``KafkaLog``.
+
+        Raises:
+            BadConfig: as ``KafkaLog``.
+        """
+        properties = checked(settings)
+        try:
+            self._admin = AdminClient(admin_properties(properties))
+        except KafkaException as error:
+            raise refused(properties, str(error)) from error
+
+    def __call__(self, topics: Sequence[str]) -> dict[str, Retention]:
+        """Return what is known; a topic of which nothing is known is left out."""
+        asked = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
+        answers = self._admin.describe_configs(list(asked.values()), request_timeout=_TIMEOUT_S)
+        found: dict[str, Retention] = {}
+        for name, resource in asked.items():
+            with contextlib.suppress(KafkaException, TimeoutError):
+                held = answers[resource].result(_TIMEOUT_S + 1)
+                values = {key: entry.value for key, entry in held.items()}
+                if "delete" in (values.get("cleanup.policy") or "delete"):
+                    milliseconds = _bound(values.get("retention.ms"))
+                    found[name] = Retention(
+                        seconds=None if milliseconds is None else milliseconds / 1000,
+                        partition_bytes=_bound(values.get("retention.bytes")),
+                    )
+        return found
+
+
+def _bound(text: str | None) -> int | None:
+    """Kafka writes -1 for no bound."""
+    value = int(text) if text else -1
+    return value if value >= 0 else None

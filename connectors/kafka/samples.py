@@ -1,0 +1,137 @@
+"""A look at the first records of ranges: how old they are and how large, for ``status``. Never for answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not all are in its __all__
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+from connectors.kafka.settings import admin_properties, checked, consumer_properties, refused
+from planner.offsets import OffsetRange
+
+#: One answer of a broker for one partition: some hundred records, few enough to be quick for many partitions.
+_SAMPLE_BYTES = "65536"
+_BUFFER_BYTES = 16 << 20
+_POLL_S = 0.05
+_MESSAGES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The first records of one range. ``timestamp_ms`` is the first one's, None if its broker gave it none.
+
+    ``mean_bytes`` are a record's key and value, as sent and not as compressed.
+    """
+
+    timestamp_ms: int | None
+    mean_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a topic keeps records. ``ms`` None: for ever. ``is_by_size``: its bytes are bounded too."""
+
+    ms: int | None
+    is_by_size: bool
+
+
+def sample(
+    settings: Mapping[str, str],
+    wanted: Mapping[str, tuple[OffsetRange, ...]],
+    *,
+    timeout_s: float,
+) -> dict[tuple[str, int], Sample]:
+    """Read the beginning of every range, by topic; what did not come within ``timeout_s`` is left out.
+
+    Raises:
+        BadConfig: a property is not one of the client's.
+    """
+    spans = {(topic, held.partition): held for topic in wanted for held in wanted[topic]}
+    if not spans:
+        return {}
+    properties = {
+        **consumer_properties(checked(settings), _BUFFER_BYTES),
+        "max.partition.fetch.bytes": _SAMPLE_BYTES,
+        "queued.min.messages": "1000",
+    }
+    try:
+        consumer = Consumer(properties)
+    except KafkaException as error:
+        raise refused(settings, str(error)) from error
+    first: dict[tuple[str, int], int | None] = {}
+    sizes: dict[tuple[str, int], list[int]] = {}
+    try:
+        consumer.assign(
+            [TopicPartition(topic, part, held.start) for (topic, part), held in spans.items()]
+        )
+        until = time.monotonic() + timeout_s
+        while len(first) < len(spans) and time.monotonic() < until:
+            for message in consumer.consume(_MESSAGES, _POLL_S):
+                _take(message, spans, first, sizes)
+    finally:
+        consumer.close()
+    return {
+        key: Sample(first[key], sum(held) / len(held)) for key, held in sizes.items() if held
+    }
+
+
+def _take(
+    message: Message,
+    spans: Mapping[tuple[str, int], OffsetRange],
+    first: dict[tuple[str, int], int | None],
+    sizes: dict[tuple[str, int], list[int]],
+) -> None:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None:
+        return
+    key = (topic, partition)
+    if message.error() is not None or offset is None:
+        first.setdefault(key, None)  # its end, or a failure: there is nothing to wait for
+        return
+    if offset not in spans[key]:
+        return
+    if key not in sizes:
+        kind, timestamp_ms = message.timestamp()
+        first[key] = timestamp_ms if kind else None
+        sizes[key] = []
+    sizes[key].append(len(message.value() or b"") + len(message.key() or b""))
+
+
+def retentions(
+    settings: Mapping[str, str], topics: list[str], *, timeout_s: float
+) -> dict[str, Retention]:
+    """Ask how long topics keep their records; those whose settings may not be read are left out.
+
+    Raises:
+        BadConfig: a property is not one of the client's.
+    """
+    if not topics:
+        return {}
+    try:
+        admin = AdminClient(admin_properties(checked(settings)))
+    except KafkaException as error:
+        raise refused(settings, str(error)) from error
+    asked = admin.describe_configs(
+        [ConfigResource(ResourceType.TOPIC, topic) for topic in topics],
+        request_timeout=timeout_s,
+    )
+    found = {}
+    for resource, future in asked.items():
+        try:
+            held = future.result(timeout_s)
+        except (KafkaException, TimeoutError):
+            continue
+        keeps_ms = int(held["retention.ms"].value)
+        deletes = "delete" in str(held["cleanup.policy"].value)
+        found[resource.name] = Retention(
+            keeps_ms if deletes and keeps_ms >= 0 else None,
+            deletes and int(held["retention.bytes"].value) >= 0,
+        )
+    return found

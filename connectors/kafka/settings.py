@@ -1,0 +1,113 @@
+"""Which librdkafka properties are the user's, and which are ours because exactness rests on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from planner.errors import BadConfig
+
+#: Properties the promises depend on, and the value each has. A user who sets one is refused.
+OWNED: Mapping[str, str] = MappingProxyType(
+    {
+        # Aborted records must not be seen, and ends are last stable offsets.
+        "isolation.level": "read_committed",
+        # Any other value jumps silently over expired records: `latest` loses all of them.
+        "auto.offset.reset": "error",
+        # A range may end in markers or compacted offsets: only this event says so.
+        "enable.partition.eof": "true",
+        "check.crcs": "true",
+        "allow.auto.create.topics": "false",
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+    }
+)
+
+# Ours, but a user may know better. librdkafka's defaults read 118 k records/s (its fetcher sleeps a second
+# whenever 100,000 are queued) and wait 500 ms at the end of a silent partition; these read a million [ran].
+# Without any backoff its thread spins while its queue is full: 1.2 CPU s per million records and more, where 10 ms
+# cost 0.25 [ran], and what is queued lasts longer than that.
+_CONSUMER_DEFAULTS = {
+    "group.id": "thermocline",  # demanded by the constructor; with assign() no group is joined
+    "fetch.wait.max.ms": "5",
+    "fetch.queue.backoff.ms": "10",
+    "fetch.error.backoff.ms": "50",
+    "queued.min.messages": "1000000",
+    "max.partition.fetch.bytes": "8388608",
+}
+_FOLLOWER_DEFAULTS = {"fetch.wait.max.ms": "500"}
+_CLIENT_DEFAULTS = {
+    "client.id": "thermocline",
+    # librdkafka writes to the standard error by itself; what matters arrives as an error of ours.
+    "log_level": "0",
+    # After an outage the defaults wait up to 10 s before they connect, and up to 1 s before they ask again.
+    "reconnect.backoff.ms": "20",
+    "reconnect.backoff.max.ms": "250",
+    "retry.backoff.ms": "20",
+    "retry.backoff.max.ms": "200",
+    "socket.keepalive.enable": "true",
+}
+
+
+#: As confluent-kafka's constructors type them.
+Properties = dict[str, str | int | float | bool]
+
+
+def checked(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's properties as they are.
+
+    Raises:
+        BadConfig: one of ours is among them, a value is not a string, or no broker is named.
+    """
+    for key, value in settings.items():
+        if key in OWNED:
+            raise BadConfig(
+                f"the Kafka property {key} is set by Thermocline ({OWNED[key]}), because exactly-once reading "
+                f"depends on it; remove it.",
+                key=key,
+            )
+        if not isinstance(value, str):
+            raise BadConfig(f"the Kafka property {key} must be text.", key=key)
+    if not {"bootstrap.servers", "metadata.broker.list"} & settings.keys():
+        raise BadConfig(
+            "the Kafka property bootstrap.servers is missing; set it in the section [kafka].",
+            key="bootstrap.servers",
+        )
+    return dict(settings)
+
+
+def admin_properties(settings: Mapping[str, str]) -> Properties:
+    return {**_CLIENT_DEFAULTS, **settings}
+
+
+def consumer_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:
+    """``buffer_bytes`` bounds what one consumer holds that nobody has asked for yet."""
+    budget = {"queued.max.messages.kbytes": str(max(1, buffer_bytes // 1024))}
+    return {**_CLIENT_DEFAULTS, **_CONSUMER_DEFAULTS, **budget, **settings, **OWNED}
+
+
+def following_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:
+    """As ``consumer_properties``, for a reader that stays: a silent topic is asked twice a second.
+
+    Nothing waits longer for that: a broker answers as soon as there is a record, or the end moves.
+    """
+    patient = {**_FOLLOWER_DEFAULTS, **settings}
+    return consumer_properties(patient, buffer_bytes)
+
+
+def refused(settings: Mapping[str, str], reason: str) -> BadConfig:
+    """What librdkafka did not accept. Its text may quote a value, so only the key is taken from it."""
+    named = re.findall(r"[a-z0-9]+(?:[._][a-z0-9]+)+", reason)
+    key = next((name for name in named if name in settings), None)
+    if key is None and "sasl" in reason.lower():
+        key = "sasl.mechanism, sasl.username, sasl.password"
+    if key is None:
+        return BadConfig(
+            "the Kafka client does not accept its properties; compare them with librdkafka's."
+        )
+    return BadConfig(
+        f"the Kafka client does not accept the property {key}; librdkafka's documentation lists names and "
+        f"values.",
+        key=key,
+    )

@@ -1,0 +1,52 @@
+"""``connectors.amending.Amender`` over a ``MemoryColdStore``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from connectors.amending import Decide
+from connectors.memory.cold import MemoryColdStore
+from connectors.pinning import TableFacts
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.snapshots import History
+from planner.watermark import Watermark
+from planner.ways_out import AddedRows
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAmender:
+    """Commits decisions on tables of a store."""
+
+    store: MemoryColdStore
+
+    def amend(self, table: TableName, decide: Decide) -> Watermark:
+        marks: list[Watermark] = []
+
+        def check(facts: TableFacts, history: History) -> Watermark:
+            marks.append(decide(replace(facts, history=history), _Added(self.store)))
+            return marks[-1]
+
+        self.store.commit(table, "append", _no_change, check=check)
+        return marks[-1]
+
+    def look(self, table: TableName, decide: Decide) -> Watermark:
+        return decide(self.store.facts(table), _Added(self.store))
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    store: MemoryColdStore
+
+    def next(self, snapshot_id: int) -> OffsetVector | None:
+        return self.store.added_next(snapshot_id)
+
+    def rows(self, snapshot_id: int) -> AddedRows | None:
+        rows, reach = self.store.added_rows(snapshot_id)
+        return AddedRows(rows.num_rows, reach, rows.num_rows - rows.drop_null().num_rows)
+
+
+def _no_change(held: pa.Table) -> tuple[pa.Table, pa.Table]:
+    return held, held.slice(0, 0)

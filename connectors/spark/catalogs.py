@@ -1,0 +1,105 @@
+"""Translates a catalog's pyiceberg properties to those of Iceberg's Spark catalog. Pure.
+
+Both sides must open the same tables. The names agree for most properties (Iceberg's catalog properties and
+pyiceberg's configuration page); those that differ are in the tables below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from planner.errors import BadConfig
+
+_CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
+_S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+
+#: pyiceberg's catalog types, and Iceberg's name for each.
+_TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue"}
+#: What pyiceberg takes a catalog without ``type`` for, by the scheme of its ``uri``.
+_TYPE_OF_SCHEME = {
+    "http": "rest",
+    "https": "rest",
+    "thrift": "hive",
+    "sqlite": "sql",
+    "postgresql": "sql",
+}
+#: Settings of pyiceberg's own machinery.
+_PYTHON_ONLY = frozenset({"type", "uri", "echo", "pool_pre_ping", "init_catalog_tables"})
+_RENAMED = {
+    "s3.region": "client.region",
+    "glue.region": "client.region",
+    "client.region": "client.region",
+    "glue.access-key-id": "client.access-key-id",
+    "glue.secret-access-key": "client.secret-access-key",
+    "glue.session-token": "client.session-token",
+}
+# A tierer and the servers' refreshers share one SQLite file; a writer waits for the other this long.
+_SQLITE_BUSY_TIMEOUT_MS = 10_000
+
+
+def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the Spark configuration of one catalog.
+
+    The name must be equal on both sides: JDBC catalogs store it in every row.
+
+    Raises:
+        BadConfig: the type is unknown, or the ``uri`` cannot be opened from Java.
+    """
+    kind = properties.get("type") or _inferred_type(properties.get("uri", ""))
+    if kind not in _TYPES:
+        raise BadConfig(
+            f"catalog {name}: Spark cannot tier into a catalog of type {kind!r}; types are "
+            f"{', '.join(_TYPES)}.",
+            catalog=name,
+        )
+    held = {
+        _RENAMED.get(key, key): value
+        for key, value in properties.items()
+        if key not in _PYTHON_ONLY and not key.startswith(("py-", "hive."))
+    }
+    held["type"] = _TYPES[kind]
+    if kind == "sql":
+        held |= _jdbc(name, properties.get("uri", ""))
+    elif "uri" in properties:
+        held["uri"] = properties["uri"]
+    if properties.get("s3.force-virtual-addressing", "").lower() == "false":
+        held["s3.path-style-access"] = "true"
+    if properties.get("warehouse", "").startswith("s3"):
+        held.setdefault("io-impl", _S3_FILE_IO)
+    # The compare-and-set reads the table again before each commit; a cached one is up to 30 s old.
+    held["cache-enabled"] = "false"
+    prefix = f"spark.sql.catalog.{name}"
+    return {prefix: _CATALOG_CLASS} | {f"{prefix}.{key}": value for key, value in held.items()}
+
+
+def _inferred_type(uri: str) -> str:
+    return _TYPE_OF_SCHEME.get(urlsplit(uri).scheme.partition("+")[0], "")
+
+
+def _jdbc(name: str, uri: str) -> dict[str, str]:
+    """Translate an SQLAlchemy URL (``dialect+driver://user:password@host/database``) to JDBC."""
+    parts = urlsplit(uri)
+    dialect = parts.scheme.partition("+")[0]
+    # V1 is the layout pyiceberg creates: a column tells tables from views.
+    common = {"jdbc.schema-version": "V1"}
+    path = unquote(parts.path).removeprefix("/")
+    if dialect == "sqlite" and path and path != ":memory:":
+        return common | {
+            "uri": f"jdbc:sqlite:{path}",
+            "jdbc.busy_timeout": str(_SQLITE_BUSY_TIMEOUT_MS),
+        }
+    if dialect == "postgresql" and parts.hostname:
+        port = f":{parts.port}" if parts.port else ""
+        query = f"?{parts.query}" if parts.query else ""
+        held = common | {"uri": f"jdbc:postgresql://{parts.hostname}{port}/{path}{query}"}
+        if parts.username:
+            held["jdbc.user"] = unquote(parts.username)
+        if parts.password:
+            held["jdbc.password"] = unquote(parts.password)
+        return held
+    raise BadConfig(
+        f"catalog {name}: its `uri` is not a database that Python and Java can share; use a SQLite file "
+        f"(sqlite:////path) or PostgreSQL (postgresql+psycopg2://host/database).",
+        catalog=name,
+    )

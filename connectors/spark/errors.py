@@ -1,0 +1,112 @@
+"""Translates errors of Spark, Iceberg's Java side and the executors to ``planner.errors``.
+
+An executor's error reaches the driver only as text inside Spark's own, so ``pack`` puts the typed error there
+as one line of JSON, and ``unpack`` finds it again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from planner import errors
+from planner.errors import (
+    CatalogUnavailable,
+    ColdStoreUnavailable,
+    FederationError,
+    InternalError,
+    LogUnavailable,
+    UnknownTable,
+)
+from planner.names import TableName
+
+_PACKED = re.compile(r"thermocline-error (\{.*\})")
+_BY_NAME: dict[str, type[FederationError]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, FederationError)
+}
+_ICEBERG = "org.apache.iceberg.exceptions."
+
+#: By the Java class of any exception in the chain of causes, outermost first.
+_KINDS: dict[str, type[FederationError]] = {
+    _ICEBERG + "NoSuchTableException": UnknownTable,
+    _ICEBERG + "NoSuchNamespaceException": UnknownTable,
+    _ICEBERG + "NoSuchIcebergTableException": UnknownTable,
+    "org.apache.spark.sql.catalyst.analysis.NoSuchTableException": UnknownTable,
+    "org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException": UnknownTable,
+    _ICEBERG + "NotFoundException": ColdStoreUnavailable,
+    _ICEBERG + "RuntimeIOException": ColdStoreUnavailable,
+    "java.io.UncheckedIOException": ColdStoreUnavailable,
+    _ICEBERG + "CommitFailedException": CatalogUnavailable,
+    _ICEBERG + "CommitStateUnknownException": CatalogUnavailable,
+    _ICEBERG + "RESTException": CatalogUnavailable,
+    _ICEBERG + "ServiceUnavailableException": CatalogUnavailable,
+    _ICEBERG + "ServiceFailureException": CatalogUnavailable,
+    _ICEBERG + "NotAuthorizedException": CatalogUnavailable,
+    _ICEBERG + "ForbiddenException": CatalogUnavailable,
+    "org.apache.iceberg.jdbc.UncheckedSQLException": CatalogUnavailable,
+    "org.apache.iceberg.hive.RuntimeMetaException": CatalogUnavailable,
+    "java.io.IOException": ColdStoreUnavailable,
+}
+_SENTENCES: dict[type[FederationError], str] = {
+    UnknownTable: "the catalog has no such table.",
+    ColdStoreUnavailable: "a metadata or data file could not be read or written; try again.",
+    CatalogUnavailable: "the catalog did not take the commit or did not answer; try again.",
+    LogUnavailable: "an executor was lost while it read the log; try again.",
+    InternalError: "tiering failed inside Spark; its log has the rest.",
+}
+
+
+def pack(error: FederationError) -> RuntimeError:
+    """Return an error whose text carries ``error`` from an executor to the driver."""
+    held = {"kind": type(error).__name__, "message": error.message, "facts": error.facts}
+    return RuntimeError(f"thermocline-error {json.dumps(held, default=str)}")
+
+
+def unpack(text: str) -> FederationError | None:
+    """Return the packed error inside ``text``, if any."""
+    found = _PACKED.search(text)
+    if found is None:
+        return None
+    held = json.loads(found[1])
+    kind = _BY_NAME.get(held["kind"], InternalError)
+    return kind(held["message"], **held["facts"])
+
+
+@contextmanager
+def java_errors(table: TableName) -> Iterator[None]:
+    """Translate what Spark, Iceberg or the gateway raise about ``table``."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise translated(table, error) from error
+
+
+def translated(table: TableName, error: Exception) -> FederationError:
+    """Return the error of ours that says what ``error`` means to the caller."""
+    packed = unpack(str(error))
+    if packed is not None:
+        return packed
+    kind = next((_KINDS[name] for name in java_classes(error) if name in _KINDS), None)
+    if kind is None:
+        # The worker's own traceback names no planner error: a lost executor or a bug.
+        kind = LogUnavailable if "ExecutorLostFailure" in str(error) else InternalError
+    return kind(f"{table}: {_SENTENCES[kind]}", table=str(table))
+
+
+def java_classes(error: Exception) -> tuple[str, ...]:
+    """Class names of a Java exception and its causes, outermost first; empty when there is none."""
+    held = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if not isinstance(error, Py4JJavaError | PySparkException):
+        return ()
+    names: list[str] = []
+    while held is not None and len(names) < 20:
+        names.append(str(held.getClass().getName()))
+        held = held.getCause()
+    return tuple(names)

@@ -1,0 +1,210 @@
+"""Reads an Iceberg table's metadata on the Java side, as facts for the planner.
+
+The metadata is taken over as its own JSON form: one call through the gateway, and the same fields that every
+other reader of the file sees.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from planner.binding import MIRROR
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
+from planner.offsets import OffsetVector
+from planner.snapshots import TAG, History, Snapshot
+from planner.triggers import ColdSurvey, parse_options
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """One metadata file. ``refs`` are snapshot ids by branch or tag; ``head`` is that of the main branch.
+
+    ``committed_ms`` is when each snapshot was committed, since 1970.
+    """
+
+    table_uuid: str
+    head: int | None
+    schema_id: int
+    partitioned: bool
+    properties: Mapping[str, str]
+    refs: Mapping[str, int]
+    history: History
+    committed_ms: Mapping[int, int]
+
+
+def identifier(table: TableName, branch: str | None = None) -> str:
+    """The table, or one branch of it, as Spark SQL names it."""
+    parts = (table.catalog, *table.namespace, table.name)
+    if branch is not None:
+        parts = (*parts, f"branch_{branch}")
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def java(session: SparkSession) -> Any:
+    """The gateway to Java packages."""
+    return session._jvm
+
+
+def load_table(session: SparkSession, table: TableName) -> Any:
+    """Return the Java ``Table``, its metadata just read. In any thread."""
+    # Spark looks a catalog up, at its first use, in the settings of the thread's active session. A thread that did
+    # nothing with Spark yet has none, and the catalog would be unknown there.
+    java(session).org.apache.spark.sql.classic.SparkSession.setActiveSession(
+        session._jsparkSession
+    )
+    spark_util = java(session).org.apache.iceberg.spark.Spark3Util
+    return spark_util.loadIcebergTable(session._jsparkSession, identifier(table))
+
+
+def read_state(session: SparkSession, metadata: Any) -> TableState:
+    """Take the facts out of a Java ``TableMetadata``."""
+    text = java(session).org.apache.iceberg.TableMetadataParser.toJson(metadata)
+    return parse_state(json.loads(text))
+
+
+def parse_state(document: Mapping[str, Any]) -> TableState:
+    """Take the facts out of table metadata (Iceberg spec, "Table Metadata and Snapshots")."""
+    refs = {name: held["snapshot-id"] for name, held in document.get("refs", {}).items()}
+    head = document.get("current-snapshot-id")
+    specs = {spec["spec-id"]: spec["fields"] for spec in document["partition-specs"]}
+    properties = document.get("properties", {})
+    return TableState(
+        table_uuid=document["table-uuid"],
+        # -1 is how format v1 writes that there is none.
+        head=None if head in (None, -1) else head,
+        schema_id=document["current-schema-id"],
+        partitioned=any(
+            field["transform"] != "void" for field in specs[document["default-spec-id"]]
+        ),
+        properties=properties,
+        refs=refs,
+        history=History(
+            snapshots={
+                held["snapshot-id"]: _snapshot(held) for held in document.get("snapshots", ())
+            },
+            tagged_id=refs.get(TAG),
+            mirror=properties.get(MIRROR),
+        ),
+        committed_ms={
+            held["snapshot-id"]: held["timestamp-ms"] for held in document.get("snapshots", ())
+        },
+    )
+
+
+def survey(table: TableName, state: TableState) -> ColdSurvey:
+    """Take out what triggers and layout are decided from.
+
+    Raises:
+        BadBinding: as ``parse_options``.
+    """
+    snapshots = state.history.snapshots
+    head = snapshots.get(state.head) if state.head is not None else None
+    published_ms: int | None = None
+    values = None if state.partitioned else 1
+    at = head
+    while at is not None:
+        if at.watermark_text is not None and at.operation != "replace":
+            if published_ms is None:
+                published_ms = state.committed_ms[at.snapshot_id]
+            if at.count("added-records"):
+                if state.partitioned:
+                    values = at.count("changed-partition-count")
+                break
+        at = snapshots.get(at.parent_id) if at.parent_id is not None else None
+    return ColdSurvey(
+        options=parse_options(table, state.properties),
+        rows=(head.count("total-records") or 0) if head else 0,
+        file_bytes=(head.count("total-files-size") or 0) if head else 0,
+        published_at_s=None if published_ms is None else published_ms / 1000,
+        partitioned=state.partitioned,
+        partition_values=values,
+    )
+
+
+def _snapshot(held: Mapping[str, Any]) -> Snapshot:
+    # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
+    summary = dict(held.get("summary", {}))
+    return Snapshot(
+        snapshot_id=held["snapshot-id"],
+        parent_id=held.get("parent-snapshot-id"),
+        sequence_number=held.get("sequence-number", 0),
+        operation=summary.pop("operation", "unknown"),
+        summary=summary,
+    )
+
+
+def each(iterable: Any) -> Iterator[Any]:
+    """Iterate a Java ``Iterable``."""
+    cursor = iterable.iterator()
+    while cursor.hasNext():
+        yield cursor.next()
+
+
+def added_next(
+    session: SparkSession, table: TableName, loaded: Any, snapshot_id: int
+) -> OffsetVector | None:
+    """Return 1 + the greatest offset per Kafka partition among rows of the data files a snapshot added.
+
+    Column statistics answer for a file of one Kafka partition; of other files the two columns are read
+    (seam-traps T25). None when it cannot be known: a row without partition or offset.
+    """
+    reach: dict[int, int] = {}
+    unknown: list[str] = []
+    bounds = _Bounds(session, loaded)
+    for file in each(loaded.snapshot(snapshot_id).addedDataFiles(loaded.io())):
+        if not file.recordCount():
+            continue
+        found = bounds.next_offset(file)
+        if found is None:
+            unknown.append(str(file.location()))
+        else:
+            reach[found[0]] = max(found[1], reach.get(found[0], 0))
+    if unknown:
+        for partition, offset in _greatest_offsets(session, table, snapshot_id, unknown):
+            if partition is None or offset is None:
+                return None
+            reach[partition] = max(offset + 1, reach.get(partition, 0))
+    return OffsetVector.of(reach.items())
+
+
+class _Bounds:
+    """Decodes lower and upper bounds of the two columns."""
+
+    def __init__(self, session: SparkSession, loaded: Any) -> None:
+        self._conversions = java(session).org.apache.iceberg.types.Conversions
+        self._partition = loaded.schema().findField(KAFKA_PARTITION)
+        self._offset = loaded.schema().findField(KAFKA_OFFSET)
+
+    def next_offset(self, file: Any) -> tuple[int, int] | None:
+        """Return (partition, greatest offset + 1) of a file, or None when statistics do not say."""
+        nulls = file.nullValueCounts() or {}
+        if any(nulls.get(field.fieldId()) != 0 for field in (self._partition, self._offset)):
+            return None
+        first = self._bound(file.lowerBounds(), self._partition)
+        last = self._bound(file.upperBounds(), self._partition)
+        offset = self._bound(file.upperBounds(), self._offset)
+        if first is None or first != last or offset is None:
+            return None
+        return first, offset + 1
+
+    def _bound(self, bounds: Any, field: Any) -> int | None:
+        held = None if bounds is None else bounds.get(field.fieldId())
+        if held is None:
+            return None
+        return int(self._conversions.fromByteBuffer(field.type(), held))
+
+
+def _greatest_offsets(
+    session: SparkSession, table: TableName, snapshot_id: int, files: list[str]
+) -> list[tuple[int | None, int | None]]:
+    rows: DataFrame = session.read.option("versionAsOf", snapshot_id).table(identifier(table))
+    held = rows.where(F.col("_file").isin(files)).groupBy(KAFKA_PARTITION)
+    # A null offset must show: max() alone would pass over it.
+    found = held.agg(F.max(KAFKA_OFFSET), F.count_if(F.col(KAFKA_OFFSET).isNull())).collect()
+    return [(row[0], row[1] if row[2] == 0 else None) for row in found]

@@ -1,0 +1,163 @@
+"""Starts the Spark session a tierer works in, from catalogs given as pyiceberg properties."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from connectors.spark.catalogs import catalog_conf
+from connectors.spark.shipping import PACKED_PYTHON, ship_sources, with_environment
+from planner.errors import Unavailable
+
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+#: Spark hides the values of these keys in its UI, its event log and its plans. Its own default knows secret,
+#: password, token and access.key; the rest are names of Iceberg, Hadoop and the object stores.
+REDACTED = (
+    "(?i)secret|passw|passphrase|token|credential|authorization|access[._-]?key|account[._-]?key|sas|"
+    "private|jdbc\\.user|\\.header\\.|key\\.pem"
+)
+_LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """``conf`` is passed to Spark as it stands and wins over everything decided here.
+
+    ``environment`` is a packed virtual environment (venv-pack, conda-pack) for executors that lack ours.
+    """
+
+    master: str = "local[*]"
+    app_name: str = "thermocline"
+    driver_memory: str = "2g"
+    environment: Path | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def session_conf(
+    settings: SparkSettings,
+    catalogs: Mapping[str, Mapping[str, str]],
+    jars: Sequence[Path],
+) -> dict[str, str]:
+    """Return the whole Spark configuration. Pure.
+
+    Raises:
+        BadConfig: as ``catalog_conf``.
+    """
+    conf = {
+        "spark.master": settings.master,
+        "spark.app.name": settings.app_name,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}",
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        # kafka_timestamp is a UTC instant; day and hour partitions must not depend on the machine.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
+        # Tables share the cores; one with a long backfill must not make the others wait.
+        "spark.scheduler.mode": "FAIR",
+        # A speculative copy of a task would read its split from the brokers twice.
+        "spark.speculation": "false",
+    }
+    if settings.master.startswith("local"):
+        conf["spark.driver.host"] = "127.0.0.1"
+        conf["spark.driver.bindAddress"] = "127.0.0.1"
+    for name, properties in catalogs.items():
+        conf |= catalog_conf(name, properties)
+    conf |= settings.conf
+    if settings.environment is not None:
+        conf = with_environment(conf, settings.environment)
+    return conf
+
+
+def start_session(
+    settings: SparkSettings,
+    catalogs: Mapping[str, Mapping[str, str]],
+    jars: Sequence[Path],
+) -> SparkSession:
+    """Start Spark in this process, which can hold one session; the caller stops it.
+
+    ``jars`` are the Iceberg runtime and the JDBC driver (``connectors.jars.resolve("iceberg")``).
+
+    Raises:
+        BadConfig: as ``session_conf``.
+        Unavailable: the master does not take the application.
+    """
+    conf = session_conf(settings, catalogs, jars)
+    # Which Python runs on executors is read by pyspark from the environment only.
+    if settings.environment is not None:
+        os.environ["PYSPARK_PYTHON"] = PACKED_PYTHON
+    else:
+        # Executors on this machine run this interpreter: it has the decoder that readers run too.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory(prefix="thermocline-spark-") as folder:
+        _launch(conf, Path(folder) / "spark.conf")
+    try:
+        session = SparkSession.builder.config(
+            conf=SparkConf().setAll(list(conf.items()))
+        ).getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        raise Unavailable(
+            f"Spark did not start with master {settings.master}: is it reachable, and has it room for the job? "
+            f"Spark's own words are above.",
+            master=settings.master,
+        ) from error
+    if not settings.master.startswith("local"):
+        ship_sources(session.sparkContext)
+    return session
+
+
+def check_alive(session: SparkSession) -> None:
+    """Make sure that Spark can still run something: its JVM may have died, its cluster may have removed the job.
+
+    Raises:
+        Unavailable: it cannot, and will not again in this process.
+    """
+    try:
+        stopped = bool(session.sparkContext._jsc.sc().isStopped())
+    except (Py4JError, OSError, AttributeError):
+        stopped = True
+    if stopped:
+        raise Unavailable("Spark has ended under the tierer; start it again.")
+
+
+def _launch(conf: Mapping[str, str], file: Path) -> None:
+    """Start the JVM with ``conf`` in a file that only this user reads.
+
+    pyspark hands a configuration over as arguments, which every user of the machine sees (``ps``), credentials
+    of catalogs included.
+    """
+    if SparkContext._gateway is not None:
+        return
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{_escaped(key)}={_escaped(conf[key])}\n" for key in conf))
+    before = os.environ.get(_SUBMIT_ARGUMENTS)
+    os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(file))} pyspark-shell"
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        if before is None:
+            del os.environ[_SUBMIT_ARGUMENTS]
+        else:
+            os.environ[_SUBMIT_ARGUMENTS] = before
+
+
+def _escaped(text: str) -> str:
+    """Write a key or a value as ``java.util.Properties`` reads it back: every UTF-16 unit by its number."""
+    units = text.encode("utf-16-be")
+    return "".join(
+        f"\\u{units[index]:02x}{units[index + 1]:02x}" for index in range(0, len(units), 2)
+    )

@@ -1,0 +1,49 @@
+"""What executors on other machines need to run our code: it travels with the job.
+
+``planner`` and ``connectors`` go as an archive of sources, always: both sides of the seam must decode with the same
+code (design.md 2, rule 7). What they import (pyarrow, confluent-kafka, msgspec) has native parts, which Python
+does not load out of an archive: executors have them installed, or the job brings a packed environment.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkContext
+
+PACKAGES = ("planner", "connectors")
+#: Where Spark unpacks the environment beside each executor, and its interpreter.
+_UNPACKED = "environment"
+PACKED_PYTHON = f"./{_UNPACKED}/bin/python"
+
+
+def with_environment(conf: Mapping[str, str], environment: Path) -> dict[str, str]:
+    """Return ``conf`` with the packed environment for every executor, beside archives it names already."""
+    held = f"{environment}#{_UNPACKED}"
+    others = conf.get("spark.archives")
+    return {**conf, "spark.archives": f"{others},{held}" if others else held}
+
+
+def ship_sources(context: SparkContext) -> None:
+    """Send our packages to every executor of a started application, ahead of what is installed there."""
+    # Executors fetch it when their first task starts, so it stays as long as Spark's own files.
+    archive = Path(context._temp_dir) / "thermocline-executors.zip"
+    write_archive(archive)
+    context.addPyFile(str(archive))
+
+
+def write_archive(file: Path) -> None:
+    """Write the sources of our packages, as they are imported here. Equal sources give equal bytes."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            found = importlib.util.find_spec(package)
+            if found is None or found.submodule_search_locations is None:
+                raise AssertionError(package)
+            root = Path(next(iter(found.submodule_search_locations)))
+            for source in sorted(root.rglob("*.py")):
+                name = f"{package}/{source.relative_to(root).as_posix()}"
+                # A fixed time: the archive's own default is the file's.
+                archive.writestr(zipfile.ZipInfo(name), source.read_bytes())

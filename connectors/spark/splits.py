@@ -1,0 +1,104 @@
+"""What an executor does with its share of a plan: read splits of the log, decode them, hand over Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import AccumulatorParam
+
+from connectors import failpoints
+from connectors.spark.columns import to_spark
+from connectors.spark.errors import pack
+from planner.binding import Binding
+from planner.errors import FederationError
+from planner.names import KAFKA_HEADERS, KAFKA_KEY
+from planner.offsets import OffsetRange, joined
+from planner.ports import Decoder, Log
+from planner.schema import TableSchema
+from planner.watermark import Outcomes
+
+#: The splits of one task: one or many small ones.
+Task = tuple[OffsetRange, ...]
+#: What a task reports: the outcomes, how many rows it handed over, and the bytes of the values it read.
+TaskReport = tuple[Outcomes, int, int]
+#: By (run, index of the task).
+TaskReports = dict[tuple[str, int], TaskReport]
+
+
+def share_out(splits: Sequence[OffsetRange], count: int) -> tuple[Task, ...]:
+    """Group splits into ``count`` tasks of near-equal size, or as many as there are splits if they are fewer.
+
+    Splits of one partition that meet in a task become one range again.
+    """
+    total = sum(map(len, splits))
+    count = min(len(splits), count)
+    tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
+    before = 0
+    for split in splits:
+        # By its middle, so that equal splits fall into different tasks.
+        middle = before + len(split) / 2
+        tasks[int(middle * count / total)].append(split)
+        before += len(split)
+    return tuple(joined(task) for task in tasks if task)
+
+
+class TaskReportsParam(AccumulatorParam[TaskReports]):
+    """Collects reports by task.
+
+    A task that runs twice (a retry, a speculative copy, a lost shuffle file) reports the same numbers under the
+    same key, so counts stay exact where a sum would not.
+    """
+
+    def zero(self, value: TaskReports) -> TaskReports:  # noqa: ARG002 - pyspark's signature
+        return {}
+
+    def addInPlace(self, value1: TaskReports, value2: TaskReports) -> TaskReports:
+        value1.update(value2)
+        return value1
+
+
+@dataclass(frozen=True)
+class SplitReader:
+    """The function ``mapInArrow`` runs. Its input rows are indexes of ``tasks``; pickled to executors."""
+
+    run: str
+    tasks: tuple[Task, ...]
+    schema: TableSchema
+    binding: Binding
+    topic_id: str
+    open_log: Callable[[], AbstractContextManager[Log]]
+    open_decoder: Callable[[TableSchema, Binding], Decoder]
+    reports: Any
+    timeout_s: float
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.open_log() as log:
+                decoder = self.open_decoder(self.schema, self.binding)
+                for batch in batches:
+                    for index in batch.column(0).to_pylist():
+                        yield from self._read(log, decoder, index)
+        except FederationError as error:
+            raise pack(error) from error
+
+    def _read(self, log: Log, decoder: Decoder, index: int) -> Iterator[pa.RecordBatch]:
+        outcomes, rows, log_bytes = Outcomes(), 0, 0
+        for raw in log.fetch(
+            self.binding.topic,
+            self.tasks[index],
+            timeout_s=self.timeout_s,
+            topic_id=self.topic_id,
+            with_key=self.schema.has(KAFKA_KEY),
+            with_headers=self.schema.has(KAFKA_HEADERS),
+        ):
+            log_bytes += raw.column("kafka_value").nbytes
+            decoded = decoder.decode(raw)
+            outcomes += decoded.outcomes
+            rows += decoded.rows.num_rows
+            yield to_spark(decoded.rows)
+        failpoints.reach("after_fetch")
+        self.reports.add({(self.run, index): (outcomes, rows, log_bytes)})

@@ -1,0 +1,305 @@
+"""Stages a plan: executors read its splits and Iceberg's own writer puts the rows on a branch of their own.
+
+The branch keeps the files from anybody's ``expire_snapshots`` until they are published. It is created first
+and written to by name (``<table>.branch_<name>``), so that the rows can never land on the main branch, as they
+would under ``spark.wap.branch`` in a table whose ``write.wap.enabled`` somebody has just removed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from connectors.spark.errors import java_classes, java_errors
+from connectors.spark.metadata import TableState, identifier, load_table, read_state, survey
+from connectors.spark.splits import (
+    SplitReader,
+    Task,
+    TaskReport,
+    TaskReports,
+    TaskReportsParam,
+    share_out,
+)
+from planner.binding import Binding
+from planner.errors import InternalError, SnapshotExpired, TieringConflict
+from planner.layout import Layout, plan_layout
+from planner.names import TableName
+from planner.ports import Decoder, Log
+from planner.schema import TableSchema
+from planner.snapshots import STAGE_BRANCH_PREFIX
+from planner.tiering import TieringPlan
+from planner.watermark import Outcomes
+
+FOREVER_MS = 2**63 - 1
+#: Summary key of a staged snapshot: which run wrote it.
+RUN_KEY = "thermocline.run"
+_COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
+_REF_ATTEMPTS = 10
+_REF_BACKOFF_S = 0.1
+
+
+def new_run() -> str:
+    """Name a run. The name holds its time, by which a dead tierer's branch is known as stale."""
+    # A random node: version 1 would otherwise put this machine's network address into the table.
+    return str(uuid.uuid1(node=uuid.uuid4().int >> 80 | 1 << 40))
+
+
+def started_s(run: str) -> float:
+    """When a run was named, in seconds since 1970."""
+    # UUID time counts 100 ns since 1582-10-15 (RFC 9562, section 5.1).
+    return (uuid.UUID(run).time - 0x01B21DD213814000) / 1e7
+
+
+def branch_of(run: str) -> str:
+    return STAGE_BRANCH_PREFIX + run
+
+
+class Stager:
+    """Writes the rows of plans to stage branches of one table."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        table: TableName,
+        open_log: Callable[[], AbstractContextManager[Log]],
+        open_decoder: Callable[[TableSchema, Binding], Decoder],
+        *,
+        task_timeout_s: float,
+        max_task_offsets: int,
+    ) -> None:
+        self._session = session
+        self._table = table
+        self._open_log = open_log
+        self._open_decoder = open_decoder
+        self._task_timeout_s = task_timeout_s
+        self._max_task_offsets = max_task_offsets
+        # One for all runs: pyspark keeps every accumulator for the life of the process.
+        self._reports = session.sparkContext.accumulator({}, TaskReportsParam())
+
+    def write(self, plan: TieringPlan, run: str) -> tuple[Outcomes, int]:
+        """Read all splits and commit their rows to the branch of ``run``; return outcomes and bytes read.
+
+        Raises:
+            TieringConflict: the table was replaced or its schema changed since the plan's pin.
+            UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
+        """
+        with java_errors(self._table):
+            state = self._create_branch(plan, run)
+            layout = self._layout(plan, state)
+            # An estimate may ask for fewer tasks than what a lost task may read again allows; never for more
+            # than there are splits to share out.
+            tasks = share_out(plan.splits, layout.tasks)
+            self._reports.value = {}
+            rows = self._rows(plan, run, tasks)
+            self._name_jobs()
+            (
+                rows.writeTo(identifier(self._table, branch_of(run)))
+                .option("distribution-mode", layout.distribution)
+                .option("fanout-enabled", str(layout.fanout).lower())
+                .option(f"snapshot-property.{RUN_KEY}", run)
+                .append()
+            )
+            reports: TaskReports = self._reports.value
+            self._reports.value = {}
+            return self._counted(
+                plan, run, [reports.get((run, index)) for index in range(len(tasks))]
+            )
+
+    def cancel(self) -> None:
+        """Cancel what this table's thread runs on Spark."""
+        self._session.sparkContext.cancelJobGroup(str(self._table))
+
+    def _name_jobs(self) -> None:
+        """Tie this thread's jobs to the table: a pool of its own under FAIR scheduling, and a group to cancel."""
+        context = self._session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", str(self._table))
+        context.setJobGroup(str(self._table), f"tier {self._table}", interruptOnCancel=False)
+
+    def _layout(self, plan: TieringPlan, state: TableState) -> Layout:
+        return plan_layout(
+            plan.offsets,
+            survey(self._table, state),
+            bytes_per_offset=plan.bytes_per_offset,
+            parallelism=self._session.sparkContext.defaultParallelism,
+            max_task_offsets=self._max_task_offsets,
+        )
+
+    def drop(self, run: str) -> None:
+        """Remove the branch of ``run`` if there is one."""
+        with java_errors(self._table):
+            remove_branches(self._session, self._table, (branch_of(run),))
+
+    def drop_stale(self, older_than_s: float, now_s: float) -> tuple[str, ...]:
+        """Remove the branches of runs that started more than ``older_than_s`` ago; return their names."""
+        with java_errors(self._table):
+            state = self._state()
+            stale = tuple(
+                name
+                for name in sorted(state.refs)
+                if name.startswith(STAGE_BRANCH_PREFIX) and _age_s(name, now_s) > older_than_s
+            )
+            remove_branches(self._session, self._table, stale)
+        return stale
+
+    def _state(self) -> TableState:
+        return _state(self._session, load_table(self._session, self._table))
+
+    def _create_branch(self, plan: TieringPlan, run: str) -> TableState:
+        for attempt in range(_REF_ATTEMPTS):
+            loaded = load_table(self._session, self._table)
+            state = _state(self._session, loaded)
+            head = check_same_table(plan, state)
+            try:
+                (
+                    loaded.manageSnapshots()
+                    .createBranch(branch_of(run), head)
+                    # A table's default age for references would count from the head, which may be old.
+                    .setMaxRefAgeMs(branch_of(run), FOREVER_MS)
+                    .commit()
+                )
+            except Py4JError as error:
+                if not _may_retry(error, attempt):
+                    raise
+                time.sleep(_REF_BACKOFF_S)
+            else:
+                return state
+        raise AssertionError
+
+    def _rows(self, plan: TieringPlan, run: str, tasks: tuple[Task, ...]) -> DataFrame:
+        schema = plan.pin.schema
+        held = self._session.table(identifier(self._table)).schema
+        reader = SplitReader(
+            run=run,
+            tasks=tasks,
+            schema=schema,
+            binding=plan.binding,
+            topic_id=plan.start.topic_id,
+            open_log=self._open_log,
+            open_decoder=self._open_decoder,
+            reports=self._reports,
+            timeout_s=self._task_timeout_s,
+        )
+        if tuple(held.fieldNames()) != schema.names:
+            raise _schema_changed(plan)
+        # One row and one Spark partition per task.
+        indexes = self._session.range(0, len(tasks), 1, len(tasks))
+        return _map_in_arrow(indexes, reader, held)
+
+    def _counted(
+        self, plan: TieringPlan, run: str, reports: Sequence[TaskReport | None]
+    ) -> tuple[Outcomes, int]:
+        """Add up the reports, which must be of every task and agree with the rows in the files."""
+        total, handed_over, log_bytes = Outcomes(), 0, 0
+        for report in reports:
+            if report is None:
+                raise InternalError(
+                    f"{self._table}: a task ended without a report; nothing was published.",
+                    table=str(self._table),
+                )
+            total += report[0]
+            handed_over += report[1]
+            log_bytes += report[2]
+        state = self._state()
+        staged = staged_snapshot(plan, state, run)
+        written = state.history.snapshots[staged].count("added-records") or 0
+        if written != handed_over:
+            raise InternalError(
+                f"{self._table}: executors handed over {handed_over} rows and the staged files hold {written}; "
+                f"nothing was published.",
+                table=str(self._table),
+            )
+        return total, log_bytes
+
+
+def check_same_table(plan: TieringPlan, state: TableState) -> int:
+    """Return the table's head; refuse when it is not the table any more that the rows were decoded for.
+
+    Raises:
+        TieringConflict: plan again.
+    """
+    if state.table_uuid != plan.pin.table_uuid or state.head is None:
+        raise TieringConflict(
+            f"{plan.pin.table}: the table was dropped and created again since this tiering was planned; plan "
+            f"again.",
+            table=str(plan.pin.table),
+        )
+    if state.schema_id != plan.pin.schema.schema_id:
+        # Rows decoded without a new column would be NULL in it for ever, though their records have it.
+        raise _schema_changed(plan)
+    return state.head
+
+
+def staged_snapshot(plan: TieringPlan, state: TableState, run: str) -> int:
+    """Return the id of the snapshot that ``run`` staged.
+
+    Raises:
+        SnapshotExpired: somebody removed the branch. Nothing was published; plan again.
+    """
+    staged = state.refs.get(branch_of(run))
+    held = state.history.snapshots.get(staged) if staged is not None else None
+    if staged is None or held is None or held.summary.get(RUN_KEY) != run:
+        raise SnapshotExpired(
+            f"{plan.pin.table}: the branch {branch_of(run)} with the staged rows is gone; stage them again.",
+            table=str(plan.pin.table),
+            run=run,
+        )
+    return staged
+
+
+def remove_branches(session: SparkSession, table: TableName, names: tuple[str, ...]) -> None:
+    """Remove those of the branches that exist, in one commit."""
+    for attempt in range(_REF_ATTEMPTS):
+        loaded = load_table(session, table)
+        held = [name for name in names if name in loaded.refs()]
+        if not held:
+            return
+        update = loaded.manageSnapshots()
+        for name in held:
+            update.removeBranch(name)
+        try:
+            update.commit()
+        except Py4JError as error:
+            if not _may_retry(error, attempt):
+                raise
+            time.sleep(_REF_BACKOFF_S)
+        else:
+            return
+
+
+def _may_retry(error: Exception, attempt: int) -> bool:
+    return _COMMIT_FAILED in java_classes(error) and attempt + 1 < _REF_ATTEMPTS
+
+
+def _state(session: SparkSession, loaded: Any) -> TableState:
+    return read_state(session, loaded.operations().current())
+
+
+def _age_s(branch: str, now_s: float) -> float:
+    try:
+        return now_s - started_s(branch.removeprefix(STAGE_BRANCH_PREFIX))
+    except ValueError:
+        return 0.0  # not one of ours, whatever its prefix
+
+
+def _schema_changed(plan: TieringPlan) -> TieringConflict:
+    return TieringConflict(
+        f"{plan.pin.table}: the table's schema changed since this tiering was planned; plan again.",
+        table=str(plan.pin.table),
+    )
+
+
+def _map_in_arrow(rows: DataFrame, function: SplitReader, schema: StructType) -> DataFrame:
+    # DataFrame.mapInArrow without its demand that pandas be installed, which nothing on this path uses
+    # (pyspark 4.1, sql/pandas/map_ops.py).
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    column = UserDefinedFunction(function, schema, evalType=kind)(rows["id"])
+    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)

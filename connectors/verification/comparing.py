@@ -1,0 +1,251 @@
+"""Compares windows that were tiered alike: the records of the log, decoded, with the rows of cold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.iceberg.audit import Audit
+from connectors.pinning import with_units
+from connectors.verification.cold import ColdRows
+from connectors.verification.tally import Tally
+from planner.binding import Binding
+from planner.cut import Pin
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE
+from planner.offsets import OffsetRange
+from planner.ports import Decoder
+from planner.schema import Column, TableSchema
+from planner.verification.chain import foreign_changes
+from planner.verification.findings import Finding, Kind, place
+from planner.verification.rows import Keyed, compare_rows, without
+from planner.verification.segments import Segment
+from planner.verification.window import Window
+from planner.watermark import Outcomes
+
+_KEY_COLUMNS = (KAFKA_PARTITION, KAFKA_OFFSET)
+DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
+
+
+class Comparer:
+    """Compares the windows of one segment. ``unchecked`` says what of its values cannot be compared."""
+
+    def __init__(
+        self,
+        audit: Audit,
+        cold: ColdRows,
+        decoder_for: DecoderFactory,
+        pin: Pin,
+        segment: Segment,
+        *,
+        with_values: bool,
+        compacted: bool,
+        finding: Callable[[Kind, str, OffsetRange], Finding],
+    ) -> None:
+        if pin.binding is None or pin.watermark is None:
+            raise ValueError(f"{pin.table} is not bound to a topic")
+        self._cold = cold
+        self._skipped = pin.watermark.skipped
+        self._compacted = compacted
+        self._finding = finding
+        self._foreign = tuple(
+            (snapshot, snapshot.parent_id)
+            for snapshot in foreign_changes(audit.facts.history, audit.facts.head or 0)
+            if snapshot.parent_id in audit.facts.history.snapshots
+        )
+        # A record that did not decode was tiered by nobody under policy ``fail``: it is found, not raised.
+        self._fails = pin.binding.on_error == "fail"
+        binding = replace(pin.binding, on_error="skip") if self._fails else pin.binding
+        tiered = pin.schema
+        if segment.schema_id is not None:
+            tiered = with_units(audit.schemas[segment.schema_id], pin.binding)
+        self._decoder = decoder_for(str(pin.table), tiered, binding)
+        self._tiered = {column.field_id: column for column in tiered.columns}
+        self._columns: tuple[Column, ...] = ()
+        self.unchecked: tuple[str, ...] = ()
+        where = ", ".join(place(item) for item in segment.ranges)
+        # Each skip makes another shape, and the decoder is the same.
+        shape = replace(pin.binding, skips=segment.skipped).shape
+        if segment.shape not in (None, shape):
+            self.unchecked = (f"values at {where}: they were tiered with another shape",)
+        elif with_values:
+            oldest = audit.schemas[min(audit.schemas)]
+            known = tiered if segment.schema_id is not None else oldest
+            self._columns = _comparable(pin.schema, known, tiered)
+            left = [column.name for column in pin.schema.columns if column not in self._columns]
+            if left:
+                self.unchecked = (
+                    f"columns {', '.join(left)} at {where}: nobody knows with which schema they were tiered",
+                )
+        self._with_values = bool(self._columns)
+
+    def compare(self, window: Window, records: pa.Table, tally: Tally) -> None:
+        """Compare one window and add what is found to ``tally``."""
+        keys = window.keys(records)
+        # Put together as booleans: the values themselves are a hundred megabytes.
+        tombstones = records[KAFKA_VALUE].is_null().combine_chunks()
+        skipped = self._skips(window)
+        if self._with_values:
+            rows = self._decoded(records)
+            expected = Keyed.of(window.keys(rows), self._projected(rows))
+        else:
+            may_be_row = pc.invert(pc.or_(tombstones, pc.is_in(keys, value_set=skipped)))
+            rows = records.select(_KEY_COLUMNS).filter(may_be_row)
+            expected = Keyed.of(keys.filter(may_be_row), rows)
+        columns = tuple(expected.rows.column_names)
+        rows = self._cold.read(window.ranges, (*_KEY_COLUMNS, *columns[2:]))
+        cold = Keyed.of(window.keys(rows), rows)
+        found = compare_rows(keys, expected, cold)
+        missing = found.missing
+        if not self._with_values and len(missing):
+            missing = self._with_row(window, keys, records, missing)
+        for keys_, kind, message in (
+            (found.duplicated, Kind.DUPLICATE, "cold has more than one row each"),
+            (found.surplus, Kind.SURPLUS, "cold has rows where the log has no record"),
+            (
+                found.unexpected,
+                Kind.OUTCOME,
+                "cold has rows of records that are tombstones or do not decode",
+            ),
+            (
+                self._unaccounted(keys, tombstones, skipped, expected.keys),
+                Kind.OUTCOME,
+                "the records do not decode, yet the watermark is above them under error policy fail",
+            ),
+            (
+                self._faults(window, missing, expected, tally, deleted=True),
+                Kind.MISSING,
+                "the log has records that cold has not, below the watermark",
+            ),
+            (
+                self._faults(window, found.changed, expected, tally, deleted=False),
+                Kind.VALUE,
+                f"cold holds other values than the log, in {', '.join(found.columns)}",
+            ),
+        ):
+            if kind == Kind.SURPLUS and self._compacted:
+                continue
+            self._add(tally, window, keys_, kind, message)
+        count = len(expected.keys) - (
+            0 if self._with_values else len(found.missing) - len(missing)
+        )
+        dropped = tombstones.true_count
+        tally.outcomes += Outcomes(
+            rows=count, skipped=len(keys) - dropped - count, tombstones=dropped
+        )
+
+    def _add(
+        self, tally: Tally, window: Window, keys: pa.Array, kind: Kind, message: str
+    ) -> None:
+        for offsets in window.places(keys):
+            tally.add(
+                lambda at=offsets: self._finding(kind, f"{place(at)}: {message}", at),  # type: ignore[misc]
+                kind,
+                len(offsets),
+            )
+
+    def _decoded(self, records: pa.Table) -> pa.Table:
+        decoded = [self._decoder.decode(batch).rows for batch in records.to_batches()]
+        if not decoded:
+            return self._decoder.decode(_empty(records)).rows
+        return pa.Table.from_batches(decoded)
+
+    def _projected(self, rows: pa.Table) -> pa.Table:
+        """Read rows by field id, as cold does: a column they were tiered without is null."""
+        arrays = []
+        for column in self._columns:
+            tiered = self._tiered.get(column.field_id)
+            held = (
+                pa.nulls(rows.num_rows, column.type)
+                if tiered is None
+                else rows[tiered.name].combine_chunks()
+            )
+            arrays.append(held if held.type.equals(column.type) else held.cast(column.type))
+        return pa.table(arrays, [column.name for column in self._columns])
+
+    def _with_row(
+        self, window: Window, keys: pa.Array, records: pa.Table, missing: pa.Array
+    ) -> pa.Array:
+        """Return those of ``missing`` whose record decodes to a row: the others have another outcome."""
+        asked = records.filter(pc.is_in(keys, value_set=missing))
+        rows = self._decoded(asked)
+        return missing.filter(pc.is_in(missing, value_set=window.keys(rows)))
+
+    def _unaccounted(
+        self, keys: pa.Array, tombstones: pa.Array, skipped: pa.Array, expected: pa.Array
+    ) -> pa.Array:
+        if not self._fails or len(keys) == tombstones.true_count + len(expected):
+            return keys[:0]
+        return without(without(keys.filter(pc.invert(tombstones)), expected), skipped)
+
+    def _skips(self, window: Window) -> pa.Array:
+        """Return the keys of the records of the window that a person gave up."""
+        held = {item.partition: item for item in window.ranges}
+        inside = [
+            (partition, offset)
+            for partition, offset in self._skipped
+            if partition in held and offset in held[partition]
+        ]
+        places = {
+            KAFKA_PARTITION: pa.array([partition for partition, _ in inside], pa.int32()),
+            KAFKA_OFFSET: pa.array([offset for _, offset in inside], pa.int64()),
+        }
+        return window.keys(pa.table(places))
+
+    def _faults(
+        self, window: Window, keys: pa.Array, expected: Keyed, tally: Tally, *, deleted: bool
+    ) -> pa.Array:
+        """Return the keys that no other writer's change explains; the others are noted as changed.
+
+        A row was changed by the newest snapshot that does not have it as tiered while its parent still has.
+        """
+        for snapshot, parent_id in self._foreign:
+            if not len(keys):
+                break
+            columns = (*_KEY_COLUMNS, *expected.rows.column_names[2:])
+            rows = self._cold.read(window.ranges, columns, snapshot_id=parent_id)
+            before = Keyed.of(window.keys(rows), rows)
+            then = compare_rows(
+                keys,
+                _only(expected, keys, rows.column_names),
+                _only(before, keys, rows.column_names),
+            )
+            intact = keys
+            for differing in (then.missing, then.changed, then.duplicated):
+                intact = without(intact, differing)
+            for offsets in window.places(intact):
+                tally.add_change(snapshot, offsets, deleted=deleted)
+            keys = without(keys, intact)
+        return keys
+
+
+def _only(held: Keyed, keys: pa.Array, columns: Sequence[str]) -> Keyed:
+    found = held.only(pc.is_in(held.keys, value_set=keys))
+    return Keyed(found.keys, found.rows.select(columns))
+
+
+def _comparable(
+    schema: TableSchema, known: TableSchema, tiered: TableSchema
+) -> tuple[Column, ...]:
+    """Return the columns whose value at tiering is known: those of ``known``, and all it certainly lacked."""
+    certain = known is tiered
+    held = {column.field_id: column for column in known.columns}
+    return tuple(
+        column
+        for column in schema.columns
+        if (column.field_id in held and _fits(held[column.field_id].type, column.type))
+        or (certain and column.field_id not in held)
+    )
+
+
+def _fits(tiered: pa.DataType, now: pa.DataType) -> bool:
+    """Whether a value reads the same: nested types that evolved inside are left out."""
+    return tiered.equals(now) or not pa.types.is_nested(now)
+
+
+def _empty(records: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([], field.type) for field in records.schema], schema=records.schema
+    )

@@ -1,0 +1,332 @@
+"""``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
+
+Memory is bounded by a window, whatever the size of the table. What is right and wrong is decided in
+``planner.verification``; this reads, in order, and gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from connectors.iceberg.audit import Audit
+from connectors.verification.cold import ColdCount, ColdRows
+from connectors.verification.comparing import Comparer
+from connectors.verification.tally import Tally
+from connectors.verification.windows import windows
+from planner.binding import Binding
+from planner.cut import LogBounds, Pin
+from planner.errors import BadBinding, Inconsistent, OffsetsExpired
+from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetRange
+from planner.ports import Decoder, Log
+from planner.schema import TableSchema
+from planner.verification.chain import carriers, check_chain, decisions, start_since
+from planner.verification.coverage import CoveragePlan, plan_coverage
+from planner.verification.findings import Coverage, Finding, Kind, Report, place
+from planner.verification.rows import Keyed, repeats
+from planner.verification.segments import segments
+from planner.verification.window import Window, plan_fetches
+from planner.watermark import Watermark
+
+#: Files named with a finding.
+MAX_NAMED_FILES = 3
+
+
+class Progress(Protocol):
+    """Is told how far a verification is, in offsets."""
+
+    def start(self, total: int) -> None: ...
+
+    def advance(self, offsets: int) -> None: ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def start(self, total: int) -> None:
+        pass
+
+    def advance(self, offsets: int) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is compared. ``since_ms`` is milliseconds since 1970; sizes bound what is held at once."""
+
+    with_values: bool = True
+    since_ms: int | None = None
+    #: The topic is compacted: the log may have lost records that cold holds.
+    compacted: bool = False
+    window_rows: int = 500_000
+    window_bytes: int = 128 * 1024 * 1024
+    fetch_offsets: int = 4_000_000
+    fetch_timeout_s: float = 600.0
+
+
+@dataclass
+class Verification:
+    """One run over one bound table. ``audit`` and ``cold`` are of the same metadata file."""
+
+    audit: Audit
+    log: Log
+    cold: ColdRows
+    decoder_for: Callable[[str, TableSchema, Binding], Decoder]
+    extent: Extent = field(default_factory=Extent)
+    progress: Progress = field(default_factory=Silent)
+
+    def run(self) -> Report:
+        """Check everything that can be.
+
+        Raises:
+            RequestError: the table is not bound.
+            Unavailable, SnapshotExpired: a system did not answer, or a file is gone; nothing is said then.
+        """
+        tally = Tally()
+        self._check_files(tally)
+        head, history = self.audit.facts.head, self.audit.facts.history
+        if head is not None:
+            for finding in check_chain(history, head):
+                _keep(tally, finding)
+        pin = self.audit.pin
+        if isinstance(pin, Inconsistent):
+            _keep(tally, Finding(Kind.REFUSED, pin.message))
+            return self._report(
+                tally, None, CoveragePlan((), (), ("the rows: see the refusal",)), 0
+            )
+        if pin.watermark is None or pin.binding is None:
+            raise BadBinding(
+                f"{pin.table}: the table is not bound to a topic, so there is nothing to verify it against.",
+                table=str(pin.table),
+            )
+        plan = self._with_unchecked(self._plan(pin.watermark, pin.binding), pin.watermark)
+        for finding in plan.findings:
+            _keep(tally, finding)
+        counts = self.cold.counts()
+        self._check_counts(tally, counts, pin.watermark)
+        cold_only = (
+            list(_cold_only(plan.coverage, counts)) if self.extent.since_ms is None else []
+        )
+        self.progress.start(
+            sum(len(held.compared) for held in plan.coverage) + sum(map(len, cold_only))
+        )
+        self._check_cold_only(tally, cold_only)
+        plan = self._compare(tally, pin, pin.watermark, plan)
+        return self._report(tally, pin, plan, sum(held.rows for held in counts))
+
+    def _plan(self, mark: Watermark, binding: Binding) -> CoveragePlan:
+        head = self.audit.facts.head or 0
+        history = self.audit.facts.history
+        since = None
+        if self.extent.since_ms is not None:
+            since = start_since(history, head, self.audit.written_ms, self.extent.since_ms)
+        bounds = self.log.measure([binding.topic])[binding.topic]
+        return plan_coverage(mark, bounds, carriers(history, head), since)
+
+    def _with_unchecked(self, plan: CoveragePlan, mark: Watermark) -> CoveragePlan:
+        notes = list(plan.unchecked)
+        if not self.extent.with_values:
+            notes.append("values: only which offsets have a row was asked for")
+        if self.extent.compacted:
+            notes.append(
+                "the topic is compacted: rows whose records the log cleaner removed are in cold only"
+            )
+        if self.extent.since_ms is not None:
+            notes.append("what was tiered before --since")
+        if mark.accepted:
+            notes.append("rows without an offset, of accepted foreign snapshots")
+        return replace(plan, unchecked=tuple(notes))
+
+    # --- metadata ---
+
+    def _check_files(self, tally: Tally) -> None:
+        for file in self.audit.files:
+            if file.references > 1:
+                message = (
+                    f"data file {file.name} is referenced {file.references} times by the snapshot; each of its "
+                    f"{file.rows} rows is in every answer as often"
+                )
+                finding = Finding(
+                    Kind.FILE_TWICE,
+                    message,
+                    rows=file.rows * (file.references - 1),
+                    snapshot_id=file.added_by,
+                    files=(file.name,),
+                )
+                _keep(tally, finding)
+
+    # --- cold alone ---
+
+    def _check_counts(self, tally: Tally, counts: Sequence[ColdCount], mark: Watermark) -> None:
+        without = sum(
+            held.rows if held.partition is None else held.without_offset for held in counts
+        )
+        if without and not mark.accepted:
+            message = f"{without} rows have no kafka_partition or kafka_offset; no tierer writes such rows"
+            _keep(tally, Finding(Kind.WITHOUT_OFFSET, message, rows=without))
+        for held in counts:
+            if held.partition is None or held.last is None:
+                continue
+            watermark = mark.offset(held.partition)
+            if held.last >= watermark:
+                self._find_above(tally, OffsetRange(held.partition, watermark, held.last + 1))
+
+    def _find_above(self, tally: Tally, above: OffsetRange) -> None:
+        stop = min(above.stop, above.start + self.extent.window_rows)
+        window = Window((OffsetRange(above.partition, above.start, stop),))
+        for offsets in window.places(self._cold_keys(window).keys.unique()):
+            message = (
+                f"{place(offsets)}: cold has rows at or above the watermark {above.start}; the "
+                f"tail has them too"
+            )
+            _keep(tally, self._finding(Kind.ABOVE_WATERMARK, message, offsets))
+
+    def _check_cold_only(self, tally: Tally, ranges: Sequence[OffsetRange]) -> None:
+        for group in plan_fetches(ranges, self.extent.fetch_offsets):
+            window = Window(group)
+            keys = self._cold_keys(window).keys
+            repeated = keys.filter(repeats(keys)).unique()
+            for offsets in window.places(repeated):
+                message = f"{place(offsets)}: cold has more than one row each"
+                _keep(tally, self._finding(Kind.DUPLICATE, message, offsets))
+            self.progress.advance(sum(map(len, group)))
+
+    def _cold_keys(self, window: Window) -> Keyed:
+        rows = self.cold.read(window.ranges, (KAFKA_PARTITION, KAFKA_OFFSET))
+        return Keyed.of(window.keys(rows), rows)
+
+    def _finding(self, kind: Kind, message: str, offsets: OffsetRange) -> Finding:
+        files = tuple(file.name for file in self.audit.files if file.may_hold(offsets))
+        return Finding(kind, message, offsets, len(offsets), files=files[:MAX_NAMED_FILES])
+
+    # --- cold and log ---
+
+    def _compare(
+        self, tally: Tally, pin: Pin, mark: Watermark, plan: CoveragePlan
+    ) -> CoveragePlan:
+        chain = carriers(self.audit.facts.history, self.audit.facts.head or 0)
+        compared = tuple(held.compared for held in plan.coverage if len(held.compared))
+        for segment in segments(compared, chain, self.audit.schema_ids):
+            comparer = Comparer(
+                self.audit,
+                self.cold,
+                self.decoder_for,
+                pin,
+                segment,
+                with_values=self.extent.with_values,
+                compacted=self.extent.compacted,
+                finding=self._finding,
+            )
+            plan = replace(plan, unchecked=(*plan.unchecked, *comparer.unchecked))
+            for group in plan_fetches(segment.ranges, self.extent.fetch_offsets):
+                plan = self._compare_group(tally, comparer, mark, group, plan)
+        return plan
+
+    def _compare_group(
+        self,
+        tally: Tally,
+        comparer: Comparer,
+        mark: Watermark,
+        group: tuple[OffsetRange, ...],
+        plan: CoveragePlan,
+    ) -> CoveragePlan:
+        """Compare the ranges of one fetch; what retention takes meanwhile is left out and said so."""
+        while group:
+            # Only a fetch that came to its end vouches for what it gave.
+            found = Tally()
+            try:
+                for window, records in self._windows(mark, group):
+                    comparer.compare(window, records, found)
+                    self.progress.advance(sum(map(len, window.ranges)))
+            except OffsetsExpired:
+                bounds = self.log.measure([mark.topic])[mark.topic]
+                left = _retained(group, bounds)
+                if left == group:
+                    raise
+                plan = _without_expired(plan, group, left)
+                group = left
+            else:
+                tally.merge(found)
+                return plan
+        return plan
+
+    def _windows(
+        self, mark: Watermark, group: tuple[OffsetRange, ...]
+    ) -> Iterator[tuple[Window, pa.Table]]:
+        schema = self.audit.facts.schema
+        batches = self.log.fetch(
+            mark.topic,
+            group,
+            timeout_s=self.extent.fetch_timeout_s,
+            topic_id=mark.topic_id,
+            with_key=self.extent.with_values and schema.has(KAFKA_KEY),
+            with_headers=self.extent.with_values and schema.has(KAFKA_HEADERS),
+        )
+        return windows(
+            batches,
+            group,
+            max_rows=self.extent.window_rows,
+            max_bytes=self.extent.window_bytes,
+        )
+
+    def _report(
+        self, tally: Tally, pin: Pin | None, plan: CoveragePlan, cold_rows: int
+    ) -> Report:
+        facts = self.audit.facts
+        mark = None if pin is None else pin.watermark
+        return Report(
+            table=str(facts.table),
+            topic="" if mark is None else mark.topic,
+            snapshot_id=facts.head,
+            with_values=self.extent.with_values,
+            findings=tuple(tally.findings),
+            more=tuple(sorted(tally.more.items())),
+            changes=tally.changes,
+            coverage=plan.coverage,
+            outcomes=tally.outcomes,
+            cold_rows=cold_rows,
+            unchecked=plan.unchecked,
+            decisions=() if mark is None else decisions(mark),
+        )
+
+
+def _keep(tally: Tally, finding: Finding) -> None:
+    tally.add(lambda: finding, finding.kind, finding.rows)
+
+
+def _cold_only(
+    coverage: Sequence[Coverage], counts: Sequence[ColdCount]
+) -> Iterator[OffsetRange]:
+    """Yield the offsets below what is compared that cold has rows of."""
+    starts = {held.compared.partition: held.compared.start for held in coverage}
+    for held in counts:
+        if held.partition in starts and held.first is not None:
+            stop = starts[held.partition]
+            if held.first < stop:
+                yield OffsetRange(held.partition, held.first, stop)
+
+
+def _retained(group: tuple[OffsetRange, ...], bounds: LogBounds) -> tuple[OffsetRange, ...]:
+    starts = {held.partition: held.log_start for held in bounds.partitions}
+    return tuple(
+        OffsetRange(item.partition, max(item.start, starts[item.partition]), item.stop)
+        for item in group
+        if starts[item.partition] < item.stop
+    )
+
+
+def _without_expired(
+    plan: CoveragePlan, group: tuple[OffsetRange, ...], left: tuple[OffsetRange, ...]
+) -> CoveragePlan:
+    starts = {item.partition: item.start for item in left}
+    notes = []
+    for item in group:
+        stop = starts.get(item.partition, item.stop)
+        if stop > item.start:
+            gone = OffsetRange(item.partition, item.start, stop)
+            notes.append(f"{place(gone)}: retention removed them while they were verified")
+    return replace(plan, unchecked=(*plan.unchecked, *notes))

@@ -1,0 +1,73 @@
+"""Gathers what windows show, within a bound: a table that is wrong in every row must not fill memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from planner.offsets import OffsetRange
+from planner.snapshots import Snapshot
+from planner.verification.findings import Finding, ForeignChange, Kind
+from planner.watermark import Outcomes
+
+#: Findings kept with their places; the others are counted.
+MAX_FINDINGS = 1_000
+
+
+@dataclass
+class _Change:
+    snapshot: Snapshot
+    changed: int = 0
+    deleted: int = 0
+    example: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class Tally:
+    """What was found so far."""
+
+    findings: list[Finding] = field(default_factory=list)
+    more: Counter[Kind] = field(default_factory=Counter)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    _changes: dict[int, _Change] = field(default_factory=dict)
+
+    def add(self, make: Callable[[], Finding], kind: Kind, rows: int) -> None:
+        """Keep the finding, or only count it when there are many."""
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(make())
+        else:
+            self.more[kind] += rows
+
+    def add_change(self, snapshot: Snapshot, place: OffsetRange, *, deleted: bool) -> None:
+        held = self._changes.setdefault(snapshot.snapshot_id, _Change(snapshot))
+        if not held.changed and not held.deleted:
+            held.example = (place.partition, place.start)
+        if deleted:
+            held.deleted += len(place)
+        else:
+            held.changed += len(place)
+
+    def merge(self, other: Tally) -> None:
+        for finding in other.findings:
+            self.add(lambda finding=finding: finding, finding.kind, finding.rows)  # type: ignore[misc]
+        self.more += other.more
+        self.outcomes += other.outcomes
+        for key, change in other._changes.items():
+            held = self._changes.setdefault(key, change)
+            if held is not change:
+                held.changed += change.changed
+                held.deleted += change.deleted
+
+    @property
+    def changes(self) -> tuple[ForeignChange, ...]:
+        return tuple(
+            ForeignChange(
+                held.snapshot.snapshot_id,
+                held.snapshot.operation,
+                held.changed,
+                held.deleted,
+                held.example,
+            )
+            for held in self._changes.values()
+        )

@@ -1,0 +1,123 @@
+// Command check reads what this folder deploys the way the real tools do, without a cluster or a Docker daemon.
+//
+//	check chart DIR [VALUES]   lints and renders with Helm's own packages, decodes every manifest into the
+//	                           Kubernetes types (unknown and doubled fields are errors), prints them as JSON
+//	check compose FILE         loads with Docker Compose's own loader, prints the resolved project as JSON
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"sort"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	"helm.sh/helm/v3/pkg/releaseutil"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+func main() {
+	if len(os.Args) < 3 {
+		fail(fmt.Errorf("usage: check chart DIR [VALUES] | check compose FILE"))
+	}
+	var found any
+	var err error
+	switch os.Args[1] {
+	case "chart":
+		found, err = chart(os.Args[2], os.Args[3:])
+	case "compose":
+		found, err = compose(os.Args[2])
+	default:
+		err = fmt.Errorf("there is no check %q", os.Args[1])
+	}
+	if err != nil {
+		fail(err)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(found); err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func chart(dir string, valueFiles []string) ([]runtime.Object, error) {
+	values := map[string]any{}
+	for _, file := range valueFiles {
+		given, err := chartutil.ReadValuesFile(file)
+		if err != nil {
+			return nil, err
+		}
+		values = chartutil.CoalesceTables(given, values)
+	}
+	for _, message := range lint.All(dir, values, "default", true).Messages {
+		if message.Severity >= support.WarningSev {
+			return nil, message
+		}
+	}
+	loaded, err := loader.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "try", Namespace: "default", IsInstall: true}
+	merged, err := chartutil.ToRenderValues(loaded, values, release, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := engine.Render(loaded, merged)
+	if err != nil {
+		return nil, err
+	}
+	return decode(rendered)
+}
+
+func decode(rendered map[string]string) ([]runtime.Object, error) {
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	files := make([]string, 0, len(rendered))
+	for file := range rendered {
+		if ext := path.Ext(file); ext == ".yaml" {
+			files = append(files, file)
+		}
+	}
+	sort.Strings(files)
+	var objects []runtime.Object
+	for _, file := range files {
+		parts := releaseutil.SplitManifests(rendered[file])
+		names := make([]string, 0, len(parts))
+		for name := range parts {
+			names = append(names, name)
+		}
+		sort.Strings(names)
+		for _, name := range names {
+			if strings.TrimSpace(parts[name]) == "" {
+				continue
+			}
+			object, _, err := decoder.Decode([]byte(parts[name]), nil, nil)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			objects = append(objects, object)
+		}
+	}
+	return objects, nil
+}
+
+func compose(file string) (any, error) {
+	options, err := cli.NewProjectOptions([]string{file}, cli.WithName("try"))
+	if err != nil {
+		return nil, err
+	}
+	return options.LoadProject(context.Background())
+}

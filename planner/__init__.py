@@ -1,0 +1,1 @@
+"""Thermocline's planner: decides. Pure: no sockets, files, clock, environment, logging, threads."""

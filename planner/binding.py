@@ -1,0 +1,167 @@
+"""Which topic belongs to which table: the table's ``thermocline.*`` properties (design.md 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from planner.errors import BadBinding
+from planner.names import TableName
+from planner.schema import EpochUnit
+
+OnError = Literal["fail", "null", "skip"]
+JsonMode = Literal["strict", "lenient"]
+
+TOPIC = "thermocline.topic"
+FORMAT = "thermocline.format"
+MODE = "thermocline.mode"
+ON_ERROR = "thermocline.on_error"
+JSON_MODE = "thermocline.json_mode"
+MAX_TAIL_ROWS = "thermocline.max_tail_rows"
+MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
+#: ``thermocline.epoch_unit.<field id>``: numbers of that column are times since 1970 in this unit.
+EPOCH_UNIT_PREFIX = "thermocline.epoch_unit."
+#: What follows is for the tierer alone and changes no row (see planner.triggers).
+TIER_PREFIX = "thermocline.tier."
+#: Mirror of the head's watermark text; never trusted alone (see planner.resolver).
+MIRROR = "thermocline.watermark"
+
+_OPTIONS = (TOPIC, FORMAT, MODE, ON_ERROR, JSON_MODE, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
+
+#: Changes whenever a decoder of ours starts to give another value for the same bytes.
+DECODER_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How the records of a topic become rows of a table.
+
+    ``skips`` are (partition, offset) of records that become none, whatever they hold. They come from the
+    watermark, not from properties: both sides of a seam read them out of the same snapshot.
+    """
+
+    topic: str
+    format: Literal["json"] = "json"
+    mode: Literal["append"] = "append"
+    on_error: OnError = "fail"
+    json_mode: JsonMode = "strict"
+    epoch_units: tuple[tuple[int, EpochUnit], ...] = ()
+    max_tail_rows: int | None = None
+    max_tail_bytes: int | None = None
+    skips: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def shape(self) -> str:
+        """Hash of all that decides how bytes become values, but for the schema, which the cut pins."""
+        facts: dict[str, object] = {
+            "decoder": DECODER_VERSION,
+            "format": self.format,
+            "mode": self.mode,
+            "on_error": self.on_error,
+            "json_mode": self.json_mode,
+            "epoch_units": [list(item) for item in self.epoch_units],
+        }
+        if self.skips:
+            facts["skips"] = [list(item) for item in self.skips]
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def properties(self) -> dict[str, str]:
+        """The table properties that hold this binding; ``parse_binding`` reads them back equal, but for skips."""
+        held = {
+            TOPIC: self.topic,
+            FORMAT: self.format,
+            MODE: self.mode,
+            ON_ERROR: self.on_error,
+            JSON_MODE: self.json_mode,
+        }
+        for field_id, unit in self.epoch_units:
+            held[f"{EPOCH_UNIT_PREFIX}{field_id}"] = unit
+        if self.max_tail_rows is not None:
+            held[MAX_TAIL_ROWS] = str(self.max_tail_rows)
+        if self.max_tail_bytes is not None:
+            held[MAX_TAIL_BYTES] = str(self.max_tail_bytes)
+        return held
+
+
+def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | None:
+    """Read the binding out of table properties. None when the table names no topic.
+
+    Raises:
+        BadBinding: a value is not allowed, or a ``thermocline.*`` key is unknown (a typing error there
+            would silently change what the table holds).
+    """
+    if TOPIC not in properties:
+        return None
+    for key in properties:
+        if (
+            key.startswith("thermocline.")
+            and key not in _OPTIONS
+            and not key.startswith((EPOCH_UNIT_PREFIX, TIER_PREFIX))
+        ):
+            raise BadBinding(
+                f"{table}: unknown property {key}; known are {', '.join(_OPTIONS)} and {EPOCH_UNIT_PREFIX}<field id>.",
+                table=str(table),
+                property=key,
+            )
+    return Binding(
+        topic=properties[TOPIC],
+        format=_one_of(table, properties, FORMAT, ("json",), "json"),  # type: ignore[arg-type]
+        mode=_one_of(table, properties, MODE, ("append",), "append"),  # type: ignore[arg-type]
+        on_error=_one_of(table, properties, ON_ERROR, get_args(OnError), "fail"),  # type: ignore[arg-type]
+        json_mode=_one_of(table, properties, JSON_MODE, get_args(JsonMode), "strict"),  # type: ignore[arg-type]
+        epoch_units=_epoch_units(table, properties),
+        max_tail_rows=_count(table, properties, MAX_TAIL_ROWS),
+        max_tail_bytes=_count(table, properties, MAX_TAIL_BYTES),
+    )
+
+
+def _one_of(
+    table: TableName,
+    properties: Mapping[str, str],
+    key: str,
+    allowed: tuple[str, ...],
+    default: str,
+) -> str:
+    value = properties.get(key, default)
+    if value not in allowed:
+        raise BadBinding(
+            f"{table}: property {key} is {value!r}; allowed are {', '.join(allowed)}.",
+            table=str(table),
+            property=key,
+        )
+    return value
+
+
+def _count(table: TableName, properties: Mapping[str, str], key: str) -> int | None:
+    text = properties.get(key)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise BadBinding(
+            f"{table}: property {key} is {text!r}; it must be a whole number above 0.",
+            table=str(table),
+            property=key,
+        )
+    return int(text)
+
+
+def _epoch_units(
+    table: TableName, properties: Mapping[str, str]
+) -> tuple[tuple[int, EpochUnit], ...]:
+    units = []
+    for key, unit in properties.items():
+        if not key.startswith(EPOCH_UNIT_PREFIX):
+            continue
+        field_id = key.removeprefix(EPOCH_UNIT_PREFIX)
+        if not field_id.isascii() or not field_id.isdigit() or unit not in get_args(EpochUnit):
+            raise BadBinding(
+                f"{table}: property {key} = {unit!r} is not a field id with a unit; units are s, ms, us, ns.",
+                table=str(table),
+                property=key,
+            )
+        units.append((int(field_id), unit))
+    return tuple(sorted(units))  # type: ignore[arg-type]

@@ -1,0 +1,230 @@
+"""The error tree, by what the caller does next.
+
+::
+
+    FederationError
+    ├── RequestError           the statement, ticket or setting is wrong   fix it, do not retry
+    │   ├── BadStatement           it does not parse or bind
+    │   ├── UnsupportedStatement   the gate does not allow it
+    │   ├── UnknownTable
+    │   ├── UnknownTopic
+    │   ├── NotAllowed             the user's permissions do not cover it
+    │   ├── BadParameter
+    │   ├── CutExpired             the past that is asked for is not kept any more
+    │   ├── BadTicket
+    │   ├── BadConfig
+    │   ├── BadBinding
+    │   └── UnsupportedType        a column type one side cannot hold
+    ├── Unavailable            a system is unreachable or too slow         retry the same call
+    │   ├── CatalogUnavailable
+    │   ├── ColdStoreUnavailable
+    │   ├── LogUnavailable
+    │   ├── DeadlineExceeded
+    │   ├── NotYetCommitted        a record that was to be waited for did not come
+    │   ├── Cancelled
+    │   └── Overloaded
+    ├── StalePlan              the plan's facts expired                    plan again, then retry
+    │   ├── SnapshotExpired
+    │   ├── OffsetsExpired
+    │   ├── TicketExpired
+    │   ├── GrantsChanged          what the user may read is not what it was
+    │   └── TieringConflict        another tierer published first
+    ├── LimitExceeded          the answer would be too large               narrow it, raise the limit
+    │   └── TailTooLarge
+    ├── Inconsistent           stored state breaks our promises            stop; a person must look
+    │   ├── TailGap
+    │   ├── LogTruncated
+    │   ├── TopicRecreated
+    │   ├── ClusterChanged
+    │   ├── WatermarkMissing
+    │   ├── WatermarkUnreadable
+    │   ├── ForeignCommit
+    │   ├── ShapeMismatch
+    │   ├── PermissionsMismatch    a grant does not fit its table
+    │   └── UndecodableRecord
+    └── InternalError          our own bug                                 report it
+
+A message is one sentence: what, where, what to do. It never holds a setting, a credential, a path of the
+server or another user's data. Facts (table, topic, partition, offsets, snapshot id) are attributes too.
+"""
+
+from __future__ import annotations
+
+
+class FederationError(Exception):
+    """The root. ``facts`` holds what the message says, by name, for logs and clients."""
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Facts survive pickling: Spark executors send these errors to the driver."""
+        return (_rebuild, (type(self), self.message, self.facts))
+
+
+def _rebuild(
+    kind: type[FederationError], message: str, facts: dict[str, object]
+) -> FederationError:
+    return kind(message, **facts)
+
+
+class RequestError(FederationError):
+    """The request is wrong. Do not retry it unchanged."""
+
+
+class BadStatement(RequestError):
+    """The text does not parse, or names and types do not bind."""
+
+
+class UnsupportedStatement(RequestError):
+    """The statement parses, but the gate does not allow something in it."""
+
+
+class UnknownTable(RequestError):
+    """No catalog of this server has the table."""
+
+
+class UnknownTopic(RequestError):
+    """The cluster has no such topic."""
+
+
+class NotAllowed(RequestError):
+    """What was asked is about more than the user's permissions cover."""
+
+
+class BadParameter(RequestError):
+    """A bound parameter is missing, surplus or of a type that does not fit."""
+
+
+class CutExpired(RequestError):
+    """A cut, version or time is asked for that is not kept any more, or never was."""
+
+
+class BadTicket(RequestError):
+    """The ticket was not issued by this server, or was altered."""
+
+
+class BadConfig(RequestError):
+    """A configuration file, variable or flag is wrong."""
+
+
+class BadBinding(RequestError):
+    """A table's ``thermocline.*`` properties do not describe a valid binding."""
+
+
+class UnsupportedType(RequestError):
+    """A column's type cannot be held on both sides of the seam."""
+
+
+class Unavailable(FederationError):
+    """A system is unreachable or too slow. The same call may succeed later."""
+
+
+class CatalogUnavailable(Unavailable):
+    """The Iceberg catalog does not answer."""
+
+
+class ColdStoreUnavailable(Unavailable):
+    """A data or metadata file could not be read just now."""
+
+
+class LogUnavailable(Unavailable):
+    """A broker or partition does not answer in time."""
+
+
+class DeadlineExceeded(Unavailable):
+    """The statement ran longer than its limit."""
+
+
+class NotYetCommitted(Unavailable):
+    """A record the statement was to wait for is not committed, or did not become visible in time."""
+
+
+class Cancelled(Unavailable):
+    """The client cancelled the statement."""
+
+
+class Overloaded(Unavailable):
+    """Too many statements are waiting."""
+
+
+class StalePlan(FederationError):
+    """What the plan was built on is gone. Plan again, then retry."""
+
+
+class SnapshotExpired(StalePlan):
+    """The pinned snapshot or one of its files is gone."""
+
+
+class OffsetsExpired(StalePlan):
+    """The log no longer holds offsets of the cut."""
+
+
+class TicketExpired(StalePlan):
+    """The ticket's time is over."""
+
+
+class GrantsChanged(StalePlan):
+    """What the user may read has changed since the statement was planned."""
+
+
+class TieringConflict(StalePlan):
+    """The offset compare-and-set was refused: another tierer published first."""
+
+
+class LimitExceeded(FederationError):
+    """The answer would be too large. Narrow the statement or raise the named limit."""
+
+
+class TailTooLarge(LimitExceeded):
+    """The tail exceeds ``max_tail_rows`` or ``max_tail_bytes``."""
+
+
+class Inconsistent(FederationError):
+    """Stored state breaks a promise. Nothing is answered until a person has looked."""
+
+
+class TailGap(Inconsistent):
+    """The log starts above the watermark: records were lost before they were tiered."""
+
+
+class LogTruncated(Inconsistent):
+    """The watermark is above the log end: the log lost records that cold holds."""
+
+
+class TopicRecreated(Inconsistent):
+    """The topic's id is not the one the watermark names."""
+
+
+class ClusterChanged(Inconsistent):
+    """The Kafka cluster is not the one the watermark names."""
+
+
+class WatermarkMissing(Inconsistent):
+    """A bound table has no watermark that its ancestry, or tag and mirror together, prove."""
+
+
+class WatermarkUnreadable(Inconsistent):
+    """The watermark text is malformed, or of a version newer than this program."""
+
+
+class ForeignCommit(Inconsistent):
+    """Another writer added rows above the last watermark."""
+
+
+class ShapeMismatch(Inconsistent):
+    """The table was tiered with another decoder, policy or transform."""
+
+
+class PermissionsMismatch(Inconsistent):
+    """A grant names columns the table does not have, or its expressions do not fit them."""
+
+
+class UndecodableRecord(Inconsistent):
+    """A record does not decode and the error policy is ``fail``."""
+
+
+class InternalError(FederationError):
+    """A bug of ours. The message is generic; the log has the rest."""

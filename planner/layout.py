@@ -1,0 +1,54 @@
+"""How a publish is written: how many tasks, so how many files, and how rows travel to them.
+
+Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition
+value (``hash``) costs network and disk, and is worth it when each task would otherwise leave a small file in
+every partition. Never ``range``, which reads the log twice to sample it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.triggers import ColdSurvey
+
+#: A file of a quarter of the target is good enough to let another core work.
+GOOD_SHARE = 0.25
+#: Parquet writers a task keeps open at once before rows are sorted by partition instead: each holds a row group.
+MAX_OPEN_FILES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``fanout``: a task keeps a file open per partition value, where otherwise its rows are sorted first."""
+
+    tasks: int
+    distribution: Literal["none", "hash"]
+    fanout: bool
+
+
+def plan_layout(
+    offsets: int,
+    survey: ColdSurvey,
+    *,
+    bytes_per_offset: float,
+    parallelism: int,
+    max_task_offsets: int,
+) -> Layout:
+    """Choose the layout of ``offsets`` offsets on ``parallelism`` cores.
+
+    ``max_task_offsets`` bounds what a lost task has to read again. The partitions of the publish before are taken
+    for this one's. Where none tells, rows are sorted by partition: a backfill may have thousands.
+    """
+    values = survey.partition_values or 1
+    good_bytes = GOOD_SHARE * survey.options.target_file_bytes
+    total_bytes = offsets * survey.bytes_per_row(bytes_per_offset)
+    by_size = int(total_bytes / (good_bytes * values))
+    bounded = -(-offsets // max_task_offsets)
+    asked = survey.options.distribution
+    few = values <= MAX_OPEN_FILES
+    fanout = few and survey.partition_values is not None
+    if survey.partitioned and (asked == "hash" or (asked == "auto" and not few)):
+        # Reading is apart from writing here: all cores read.
+        return Layout(max(parallelism, bounded), "hash", fanout)
+    return Layout(max(1, bounded, min(parallelism, by_size)), "none", fanout)

@@ -1,0 +1,84 @@
+"""Offsets of one topic: half-open ranges and per-partition vectors."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets ``start <= offset < stop`` of one partition. Offsets, not records: a log has holes."""
+
+    partition: int
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if self.partition < 0:
+            raise ValueError(f"not a partition: {self.partition}")
+        if not 0 <= self.start <= self.stop:
+            raise ValueError(f"not a range: [{self.start}, {self.stop})")
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset < self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetVector:
+    """One offset per partition, sorted by partition. A partition that is not in it is *absent*, not 0."""
+
+    items: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        partitions = [partition for partition, _ in self.items]
+        if partitions != sorted(set(partitions)):
+            raise ValueError(f"partitions must be sorted and unique: {partitions}")
+        if any(partition < 0 or offset < 0 for partition, offset in self.items):
+            raise ValueError(f"negative partition or offset: {self.items}")
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> OffsetVector:
+        """Build from pairs in any order."""
+        return cls(tuple(sorted(pairs)))
+
+    def get(self, partition: int) -> int | None:
+        """Return the offset of ``partition``, or None when it is absent."""
+        index = bisect.bisect_left(self.items, (partition,))
+        held = self.items[index : index + 1]
+        return held[0][1] if held and held[0][0] == partition else None
+
+    def as_dict(self) -> dict[int, int]:
+        return dict(self.items)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        return tuple(partition for partition, _ in self.items)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """Join ranges of one partition that touch, sorted: a log is asked for one range per partition."""
+    found: list[OffsetRange] = []
+    for item in sorted(ranges):
+        last = found[-1] if found else None
+        if last is not None and (last.partition, last.stop) == (item.partition, item.start):
+            found[-1] = OffsetRange(item.partition, last.start, item.stop)
+        else:
+            found.append(item)
+    return tuple(found)
+
+
+def check_one_per_partition(ranges: Sequence[OffsetRange]) -> None:
+    """Raise ValueError if a partition has two ranges: a bug of the caller's, see ``joined``."""
+    if len({item.partition for item in ranges}) != len(ranges):
+        raise ValueError(f"more than one range of a partition: {list(ranges)}")

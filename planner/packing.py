@@ -1,0 +1,42 @@
+"""Texts clients keep for us, positions and cuts: JSON, compressed, behind a prefix that says which of them it is.
+
+They only narrow what a statement may read anyway, so they are checked for form and not signed. Reading one is
+reading hostile input: it does not inflate without bound.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from typing import Any
+
+#: 10,000 partitions need about 0.1 MB.
+MAX_PACKED_BYTES = 4 * 1024 * 1024
+#: What reading a document that somebody else wrote may raise, its own checks included.
+MALFORMED = (binascii.Error, zlib.error, ValueError, KeyError, TypeError, RecursionError)
+
+
+def pack(prefix: str, document: dict[str, Any]) -> str:
+    """Write ``document`` as one word of letters, digits and ``-_=:``; the same document gives the same text."""
+    # The best level makes offsets of 1,000 partitions a hundredth smaller, in three times the time [ran].
+    packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 3)
+    return prefix + base64.urlsafe_b64encode(packed).decode()
+
+
+def unpack(prefix: str, text: str) -> Any:
+    """Read what ``pack`` wrote.
+
+    Raises:
+        MALFORMED: it is something else.
+    """
+    if not text.startswith(prefix):
+        raise ValueError("another kind of text")
+    inflate = zlib.decompressobj()
+    plain = inflate.decompress(
+        base64.b64decode(text[len(prefix) :], altchars=b"-_", validate=True), MAX_PACKED_BYTES
+    )
+    if not inflate.eof:
+        raise ValueError("too large")
+    return json.loads(plain)

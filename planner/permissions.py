@@ -1,0 +1,345 @@
+"""Who may read what: grants, and what one of them leaves of a table.
+
+Rules:
+
+1. Without a policy everything is open. With one, what no grant names is closed.
+2. The first grant that names both the user (or a group of his) and the table decides, alone. Grants do not add
+   up, so what a user sees of a table is written in one place.
+3. A grant that names a column which the table does not have closes the table: a renamed column must neither
+   lose its mask nor leave the list of those that are hidden.
+4. ``kafka_key``, ``kafka_headers``, ``kafka_value`` and ``kafka_error`` hold the record as it came, with all that
+   masks hide. A grant that restricts anything opens only those it names.
+5. A name with dots is a field of a struct: left out of it, masked in it, or all that is opened of it. There is no
+   name for what lists and maps hold.
+6. ``kafka_offset`` counts records, hidden ones too. A grant that filters rows and closes it closes whatever else counts
+   them: cuts, positions, waiting for an offset.
+7. What is told of a table as a whole (``$seam``, counts, offsets) is about hidden rows too: not under a filter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from planner.errors import BadConfig, NotAllowed, PermissionsMismatch
+from planner.names import KAFKA_OFFSET, OPTIONAL_COLUMNS, TableName
+from planner.schema import TableSchema
+from planner.statement.ast import Node
+from planner.statement.references import ResolvedTable
+from planner.statement.row_expression import bound_to, columns_of
+from planner.statement.scope import fold
+
+#: Stands for every user, every column but the raw ones, and the rest of a table's name.
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who asks. ``user`` is None for anonymous callers."""
+
+    user: str | None
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TablePattern:
+    """``*``, ``catalog.*``, ``catalog.namespace.*`` (namespaces below included), or one table. Case counts."""
+
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> TablePattern:
+        """Read a pattern.
+
+        Raises:
+            BadConfig: an empty part, a star that is not the whole last part, or too few parts for a table.
+        """
+        parts = tuple(text.split("."))
+        stars = any(ANY in part for part in parts[:-1]) or (
+            ANY in parts[-1] and parts[-1] != ANY
+        )
+        if not all(parts) or stars or (len(parts) < 3 and parts[-1] != ANY):
+            raise BadConfig(
+                f"{text!r} names no tables; write catalog.namespace.table, catalog.namespace.*, catalog.* or *."
+            )
+        return cls(parts)
+
+    def covers(self, table: TableName) -> bool:
+        parts = (table.catalog, *table.namespace, table.name)
+        if self.parts[-1] != ANY:
+            return parts == self.parts
+        head = self.parts[:-1]
+        return len(parts) > len(head) and parts[: len(head)] == head
+
+
+@dataclass(frozen=True, slots=True)
+class RowExpression:
+    """An expression over a row, as it is written and as a tree. Equal texts are equal."""
+
+    text: str
+    tree: Node = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What some users see of some tables. ``columns`` and ``without`` are as configured, ``masks`` by column."""
+
+    name: str
+    tables: tuple[TablePattern, ...]
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    columns: tuple[str, ...] = (ANY,)
+    without: tuple[str, ...] = ()
+    rows: RowExpression | None = None
+    masks: tuple[tuple[str, RowExpression], ...] = ()
+
+    def __post_init__(self) -> None:
+        masked = [column for column, _ in self.masks]
+        for wrong, what in (
+            (not (self.users or self.groups), "names neither users nor groups"),
+            (not self.tables, "names no tables"),
+            (not self.columns, "opens no column"),
+            (ANY not in self.columns and bool(self.without), "lists columns and leaves some out"),
+            (bool({*self.without} & {*self.columns, *masked}), "both opens and leaves out a column"),
+            (ANY not in self.columns and not all(map(self._lists, masked)), "masks a closed column"),
+            (any({*_above(column)} & {*masked} for column in masked), "masks a column and a field of it"),
+        ):  # fmt: skip
+            if wrong:
+                raise BadConfig(
+                    f"permissions.{self.name} {what}; see docs/security.md.", key=self.name
+                )
+
+    def _lists(self, column: str) -> bool:
+        return not {column, *_above(column)}.isdisjoint(self.columns)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether tables are seen as they are."""
+        return self.columns == (ANY,) and not (self.without or self.rows or self.masks)
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether how many records there are is not told."""
+        return self.rows is not None and not _opens(self, KAFKA_OFFSET)
+
+    def names(self, identity: Identity) -> bool:
+        return (
+            ANY in self.users
+            or (identity.user is not None and identity.user in self.users)
+            or not self.groups.isdisjoint(identity.groups)
+        )
+
+    def covers(self, table: TableName) -> bool:
+        return any(pattern.covers(table) for pattern in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is left of a table: ``schema`` of the columns that are seen, ``masks`` by column, ``rows`` that hold.
+
+    ``masks`` has fields of structs by their dotted names, ``parted`` the structs that not all is left of.
+    ``plain`` are the columns whose values are the table's own: only those may decide which files are read.
+    """
+
+    schema: TableSchema
+    masks: Mapping[str, Node]
+    rows: Node | None
+    parted: frozenset[str] = frozenset()
+
+    @property
+    def plain(self) -> TableSchema:
+        own = (
+            held
+            for held in self.schema.columns
+            if held.name not in self.masks and held.name not in self.parted
+        )
+        return replace(self.schema, columns=tuple(own))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All grants, in their order."""
+
+    grants: tuple[Grant, ...]
+
+    def grant(self, identity: Identity, table: TableName) -> Grant | None:
+        """Return the grant that decides; None: the table is closed."""
+        return next(
+            (held for held in self.grants if held.names(identity) and held.covers(table)), None
+        )
+
+    def visible(self, identity: Identity, tables: Iterable[TableName]) -> tuple[TableName, ...]:
+        """Return the tables that are not closed, in their order."""
+        own = [held for held in self.grants if held.names(identity)]
+        return tuple(table for table in tables if any(held.covers(table) for held in own))
+
+    def check_uncounted(
+        self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
+    ) -> bool:
+        """Return whether of one of ``tables`` it must not be told how many records there are.
+
+        ``counting`` is what the statement uses that counts them, as users call it.
+
+        Raises:
+            NotAllowed: it uses something.
+        """
+        for table in tables:
+            grant = self.grant(identity, table)
+            if grant is not None and grant.is_uncounted:
+                for what in counting:
+                    raise NotAllowed(
+                        f"{table}: {what} would tell how many records there are, also of rows that you may not see; "
+                        f"leave it out.",
+                        table=str(table),
+                    )
+                return True
+        return False
+
+    def fingerprint(self, identity: Identity, tables: Iterable[TableName]) -> str:
+        """Return a text that changes whenever what ``identity`` sees of ``tables`` may have."""
+        found = [
+            (str(table), _content(self.grant(identity, table))) for table in sorted(tables)
+        ]
+        who = [identity.user, sorted(identity.groups)] if any(map(_has_rule, found)) else None
+        text = json.dumps([found, who], sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _has_rule(found: tuple[str, list[object] | None]) -> bool:
+    """Whether an expression is part of a grant, which may look at user and groups."""
+    return found[1] is not None and bool(found[1][2] or found[1][3])
+
+
+def _content(grant: Grant | None) -> list[object] | None:
+    if grant is None:
+        return None
+    rows = None if grant.rows is None else grant.rows.text
+    masks = sorted((column, held.text) for column, held in grant.masks)
+    return [grant.columns, grant.without, rows, masks]
+
+
+def view(
+    grant: Grant, identity: Identity, found: ResolvedTable, schema: TableSchema
+) -> View | None:
+    """Return what ``grant`` leaves of a table, or of the view on one of its sides; None: all of it.
+
+    Raises:
+        PermissionsMismatch: the grant names a column that ``schema`` does not have.
+        NotAllowed: the table's seam, under a filter.
+    """
+    if grant.is_whole:
+        return None
+    if found.virtual == "seam":
+        if grant.rows is not None:
+            raise NotAllowed(
+                f"{found.table}$seam counts rows that you may not see; read the table itself.",
+                table=str(found.table),
+            )
+        return None
+    named = {*grant.columns, *grant.without, *(column for column, _ in grant.masks)} - {ANY}
+    names = Counter(path for held in schema.columns for path in _paths(held.name, held.type))
+    for column in sorted(named):
+        if names[column] == 0:
+            raise _unknown(grant, found.table, column)
+        if names[column] > 1:
+            raise mismatch(
+                grant, found.table, f"it names {column}, both a column and a field of another"
+            )
+    parted = frozenset(
+        path for held in schema.columns for path in _parted(held.name, held.type, named)
+    )
+    masked = dict(grant.masks)
+    seen = tuple(
+        replace(column, type=kind, required=column.required and column.name not in masked)
+        for column in schema.columns
+        if (kind := _left(grant, parted, column.name, column.type, _opens(grant, column.name)))
+        is not None
+    )
+    if not seen:
+        raise mismatch(grant, found.table, "it opens no column")
+
+    def bound(expression: RowExpression) -> Node:
+        known = {fold(name): name for name in schema.names}
+        for column in columns_of(expression.tree):
+            if fold(column) not in known:
+                raise _unknown(grant, found.table, column)
+        return bound_to(expression.tree, identity.user, identity.groups, known)
+
+    return View(
+        replace(schema, columns=seen),
+        {column: bound(expression) for column, expression in grant.masks},
+        None if grant.rows is None else bound(grant.rows),
+        parted,
+    )
+
+
+def _opens(grant: Grant, column: str) -> bool:
+    """Whether a column is seen, as far as nothing is said of its fields."""
+    if column in grant.columns or column in dict(grant.masks):
+        return True
+    return ANY in grant.columns and column not in (*grant.without, *OPTIONAL_COLUMNS)
+
+
+def _left(
+    grant: Grant, parted: Collection[str], path: str, kind: pa.DataType, is_open: bool
+) -> pa.DataType | None:
+    """Return the type of what is seen of a column or field; None: nothing."""
+    if path not in parted or path in dict(grant.masks) or path in grant.without:
+        return kind if is_open and path not in grant.without else None
+    left = []
+    for inner, part in _fields(path, kind):
+        masked = inner in dict(grant.masks)
+        opened = is_open or masked or inner in grant.columns
+        own = _left(grant, parted, inner, part.type, opened)
+        if own is not None:
+            left.append(part.with_type(own).with_nullable(part.nullable or masked))
+    return pa.struct(left) if left else None
+
+
+def _fields(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
+    """Yield what a struct holds, by its dotted name."""
+    if pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            yield f"{path}.{kind.field(index).name}", kind.field(index)
+
+
+def _paths(path: str, kind: pa.DataType) -> Iterator[str]:
+    """Name a column, and all fields of structs in it."""
+    yield path
+    for inner, part in _fields(path, kind):
+        yield from _paths(inner, part.type)
+
+
+def _parted(path: str, kind: pa.DataType, named: Collection[str]) -> Iterator[str]:
+    """Name the structs that hold something of ``named``."""
+    for inner, part in _fields(path, kind):
+        yield from _parted(inner, part.type, named)
+    if any(inner in named for inner in _paths(path, kind) if inner != path):
+        yield path
+
+
+def _above(path: str) -> Iterator[str]:
+    """Name the structs a field is in, if its name is one."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+def _unknown(grant: Grant, table: TableName, column: str) -> PermissionsMismatch:
+    return mismatch(grant, table, f"it names column {column}, which the table does not have")
+
+
+def mismatch(grant: Grant, table: TableName, why: str) -> PermissionsMismatch:
+    """Return the error of a grant that does not fit a table. Its message holds no name a user may not see."""
+    return PermissionsMismatch(
+        f"{table}: the permissions that hold for you do not fit the table, so nothing of it is told; the "
+        f"server's log says what its operator must mend.",
+        table=str(table),
+        grant=grant.name,
+        why=why,
+    )

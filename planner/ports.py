@@ -1,0 +1,295 @@
+"""What the planner's plans are carried out with. Implementations live in ``connectors``.
+
+Each port has a real implementation and one in memory (``connectors.memory``); both pass the tests in
+``tests/contract``. Implementations raise errors of ``planner.errors`` and nothing else for what the world
+can do to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from planner.cut import ColdSlice, LogBounds, Pin
+from planner.names import TableName
+from planner.offsets import OffsetRange
+from planner.pruning import EVERYTHING, Wanted
+from planner.snapshots import Retained
+from planner.tiering import TieringPlan
+from planner.triggers import ColdSurvey
+from planner.watermark import Outcomes, Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What one step along a log brought.
+
+    ``batch`` (``RAW_SCHEMA``, maybe without rows) holds every committed record of ``ranges``, and no other. A
+    partition's range begins where its previous one ended.
+
+    ``confirm`` makes sure that it was whole, and of the topic that was asked for; what it raises are the errors
+    of ``Following.take``, and then this must be thrown away. To be called once, by any thread, also while the
+    next step is taken.
+    """
+
+    batch: pa.RecordBatch
+    ranges: tuple[OffsetRange, ...]
+    confirm: Callable[[], None]
+
+
+class Following(Protocol):
+    """A reader that goes on along one topic. Not thread-safe; whoever opened it closes it."""
+
+    def take(self, timeout_s: float) -> Followed | None:
+        """Return what is next, waiting for it at most ``timeout_s``; None when nothing came.
+
+        Raises:
+            OffsetsExpired, LogTruncated, TopicRecreated, UnknownTopic, LogUnavailable: as ``Log.fetch``.
+        """
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class Log(Protocol):
+    """A Kafka cluster, read by committed readers. Thread-safe."""
+
+    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
+        """Measure all partitions of all topics in one round: ends are last stable offsets.
+
+        Raises:
+            UnknownTopic: a topic does not exist.
+            LogUnavailable: a broker, or the leader of any partition, did not answer in time.
+        """
+
+    def fetch(
+        self,
+        topic: str,
+        ranges: Sequence[OffsetRange],
+        *,
+        timeout_s: float,
+        topic_id: str | None = None,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Yield every committed record of ``ranges`` once, as batches of ``RAW_SCHEMA``.
+
+        At most one range per partition (``planner.offsets.joined``).
+
+        Batches mix partitions; offsets rise within a partition. A normal end means every range was read to
+        its stop; anything less raises, and what was yielded before must be thrown away. ``topic_id`` is the
+        id the ranges were measured on. The iterator may be closed early, which frees its consumer.
+
+        Raises:
+            OffsetsExpired: an offset of the ranges is below the log start (before, while or after reading).
+            LogTruncated: a stop lies above the log end, or its partition is gone.
+            TopicRecreated: the topic is not the one of ``topic_id``, or was replaced while it was read.
+            UnknownTopic: the topic is gone.
+            LogUnavailable: no broker, or a range's end was not reached within ``timeout_s``.
+        """
+
+    def follow(
+        self,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        topic_id: str,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> Following:
+        """Read on from an offset per partition, for as long as the reader is open.
+
+        Raises:
+            As ``fetch``; most come from the reader's own calls.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRelation:
+    """A relation the engine can name: a SELECT, columns in schema order and types.
+
+    ``is_native``: over the engine's own tables, whose types and statistics are exact; else over files.
+    """
+
+    sql: str
+    is_native: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRelation:
+    """A relation held in memory. Never a reader: a statement may read it twice."""
+
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class ColdTotals:
+    """What a snapshot holds, as its summary says; None where it does not. ``bytes`` are of its files."""
+
+    records: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+
+class ColdStore(Protocol):
+    """Iceberg catalogs. Thread-safe."""
+
+    def catalogs(self) -> tuple[str, ...]:
+        """Name the catalogs, sorted. Asks none of them."""
+
+    def tables(self, catalog: str | None = None) -> tuple[TableName, ...]:
+        """List the tables of one catalog, or of all, sorted.
+
+        Raises:
+            CatalogUnavailable: no answer.
+        """
+
+    def pin(self, table: TableName) -> Pin:
+        """Read the table's newest metadata and resolve the watermark from its own ancestry.
+
+        Raises:
+            UnknownTable, CatalogUnavailable, ColdStoreUnavailable, BadBinding, UnsupportedType,
+            WatermarkMissing, WatermarkUnreadable, ForeignCommit.
+        """
+
+    def pin_at(
+        self,
+        table: TableName,
+        *,
+        table_uuid: str,
+        metadata_file: str,
+        snapshot_id: int | None,
+        schema_id: int,
+    ) -> Pin:
+        """Build again a pin of ``pin`` or ``pin_version``, also one another replica took.
+
+        ``metadata_file`` is the last segment of its metadata file's address.
+
+        Raises:
+            SnapshotExpired: the table is another one now, or no longer lists that metadata file.
+            As ``pin`` otherwise.
+        """
+
+    def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
+        """Pin another snapshot that the metadata file of ``pin`` retains, in the schema it was written with.
+
+        No catalog is asked.
+
+        Raises:
+            CutExpired: it does not retain that snapshot.
+            SnapshotExpired: the metadata file itself is gone.
+            As ``pin`` otherwise: the watermark is that of the snapshot's own ancestry.
+        """
+
+    def retained(self, pin: Pin) -> Retained:
+        """Tell which snapshots the metadata file of ``pin`` retains. No catalog is asked.
+
+        Raises:
+            SnapshotExpired, ColdStoreUnavailable: as ``scan``.
+        """
+
+    def scan(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> SqlRelation | ArrowRelation:
+        """Name the rows of a slice, projected to its schema by field id.
+
+        Rows that are not ``wanted`` may be left out, none need be.
+
+        Raises:
+            SnapshotExpired: the snapshot or one of its files is gone.
+            ColdStoreUnavailable: a file of it is damaged, or cannot be read just now.
+        """
+
+    def totals(self, cold: ColdSlice) -> ColdTotals:
+        """Say how much a slice holds, for people; no data is read.
+
+        Raises:
+            As ``scan``.
+        """
+
+    def count_files(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> int | None:
+        """Count the files ``scan`` would name; None where it names none and lets the engine choose.
+
+        Raises:
+            As ``scan``.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """Why one record did not decode. ``reason`` names field and expectation, never another record's data."""
+
+    partition: int
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One raw batch after decoding.
+
+    ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch.
+    ``errors`` names the first few records that did not decode.
+    """
+
+    rows: pa.RecordBatch
+    outcomes: Outcomes
+    errors: tuple[RecordError, ...] = ()
+
+
+class Decoder(Protocol):
+    """Turns raw batches into rows of one (schema, binding). The same code on both sides of the seam."""
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Decode one batch of ``RAW_SCHEMA``; never dies of a payload.
+
+        Raises:
+            UndecodableRecord: policy ``fail`` and a record does not decode.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Files written but not yet visible: what ``publish`` makes part of the table.
+
+    ``log_bytes`` is what the records' values took in the log.
+    """
+
+    plan: TieringPlan
+    reference: str
+    outcomes: Outcomes
+    log_bytes: int = 0
+
+
+class TieringTarget(Protocol):
+    """One bound table, seen by a tierer. Not thread-safe; one process may hold several."""
+
+    def pin(self) -> Pin:
+        """Read the newest state, as ``ColdStore.pin``."""
+
+    def survey(self) -> ColdSurvey:
+        """Read how the table wants to be tiered and how large its files are.
+
+        Raises:
+            BadBinding: as ``planner.triggers.parse_options``.
+            UnknownTable, CatalogUnavailable, ColdStoreUnavailable: as ``pin``.
+        """
+
+    def stage(self, plan: TieringPlan) -> Staged:
+        """Read the plan's splits from the log, decode, write data files that no reader sees."""
+
+    def publish(self, staged: Staged) -> Watermark:
+        """Make the staged rows, the new watermark, its mirror and its tag visible in one transaction.
+
+        Raises:
+            TieringConflict: the table's watermark is not the plan's start any more. Nothing changed; plan
+                again.
+            ForeignCommit: another writer added rows above the watermark. Nothing changed.
+        """
+
+    def discard(self, staged: Staged) -> None:
+        """Forget staged files (best effort; their branch keeps them until then)."""
+
+    def cancel(self) -> None:
+        """Make a running ``stage`` fail soon. Called from another thread; publishing is left alone."""

@@ -1,0 +1,59 @@
+"""The offset compare-and-set: whether a staged plan may be published, and the watermark it then leaves.
+
+Run inside the commit, against the ancestry the catalog is about to build on, by every publisher: the Spark
+job's validator and the in-memory double call this and nothing else (design.md 4a, seam-traps T19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from planner.errors import TieringConflict
+from planner.resolver import resolve
+from planner.snapshots import History
+from planner.tiering import TieringPlan
+from planner.watermark import Outcomes, Watermark
+
+
+def check_publish(
+    plan: TieringPlan, history: History, head: int | None, *, accepted: Set[int] = frozenset()
+) -> None:
+    """Refuse unless ``head`` still stands on the watermark the plan started from.
+
+    A compaction or a DELETE in between passes, as it does for readers.
+
+    Raises:
+        TieringConflict: another tierer published, the table was rolled back, its shape was moved, or a person
+            decided something (a gap, a skip, a foreign snapshot). Plan again.
+        ForeignCommit, WatermarkMissing, WatermarkUnreadable: as ``resolve``. Publishing over a foreign
+            commit would launder it: later readers stop their walk at our snapshot.
+    """
+    table = str(plan.pin.table)
+    if head is not None:
+        found = resolve(history, head, table=table, accepted=accepted).watermark
+        if found.same_position(plan.start) and found.same_decisions(plan.start):
+            return
+    raise TieringConflict(
+        f"{table}: the watermark moved since this tiering was planned, another tierer published first or the "
+        f"table was rolled back; nothing was changed, plan again.",
+        table=table,
+        run=plan.start.run,
+    )
+
+
+def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Watermark:
+    """Return the watermark that publishing ``plan`` on top of snapshot ``head`` writes."""
+    return Watermark(
+        cluster_id=plan.start.cluster_id,
+        topic=plan.start.topic,
+        topic_id=plan.start.topic_id,
+        next=plan.next,
+        epochs=plan.epochs,
+        shape=plan.binding.shape,
+        run=run,
+        prev_snapshot_id=head,
+        gaps=plan.start.gaps,
+        accepted=plan.start.accepted,
+        skips=plan.start.skips,
+        outcomes=outcomes,
+    )

@@ -1,0 +1,222 @@
+"""Which watermark a snapshot of a bound table stands on (design.md 4a, seam-traps T1 to T3, T20).
+
+One resolver for readers, the tierer's validator, maintenance and ``verify``: whatever one of them refuses,
+all refuse. It walks the *ancestry* of the snapshot it is given, never the list of snapshots, so rollbacks,
+branches and old pins get the watermark of their own line. On the way to the first watermark:
+
+=========  ===========================================================================================
+operation  rule
+=========  ===========================================================================================
+replace    passes: compaction moves rows, it adds none. A watermark on it is ignored (it was copied).
+delete     passes: rows below the watermark were removed.
+overwrite  passes if every added row lies below the watermark found and the rows did not grow (a
+           copy-on-write DELETE, an UPDATE); its ``added_next`` must be known.
+append     refused until accepted, unless it added no rows.
+other      refused.
+=========  ===========================================================================================
+
+If somebody's expiry broke the chain, the tagged snapshot's watermark is taken when tag and mirror property
+agree and the hidden part neither added nor removed rows. The last condition is what tells a compaction from
+a rollback whose traces were expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
+from planner.snapshots import History, Snapshot
+from planner.watermark import Watermark, parse_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A watermark, the snapshot whose summary carries it, and how it was found."""
+
+    watermark: Watermark
+    carrier_id: int
+    how: Literal["ancestry", "tag"]
+
+
+def needs_statistics(history: History, head: int) -> tuple[int, ...]:
+    """Name the ``overwrite`` snapshots whose ``added_next`` must be looked up before ``resolve``."""
+    return tuple(
+        snapshot.snapshot_id
+        for snapshot in _above_watermark(history, head)
+        if snapshot.operation == "overwrite" and snapshot.added_next is None
+    )
+
+
+def resolve(
+    history: History, head: int, *, table: str, accepted: Set[int] = frozenset()
+) -> Resolved:
+    """Find the watermark of snapshot ``head``.
+
+    ``accepted`` are foreign snapshots a person accepted but no watermark text lists yet.
+
+    Raises:
+        ForeignCommit: rows were added above the watermark by another writer. Not retryable: roll it back, or
+            accept it.
+        WatermarkMissing: no watermark in the ancestry, and tag and mirror do not prove one.
+        WatermarkUnreadable: the text found is damaged or newer than this program.
+    """
+    above = tuple(_above_watermark(history, head))
+    carrier_id = above[-1].parent_id if above else head
+    # Java's expiry leaves the parent id of an expired snapshot in place, pyiceberg's takes it away: with a tag,
+    # a missing parent is a broken chain, and the tag must prove itself as in any other.
+    if carrier_id is None and history.tagged_id is None:
+        raise WatermarkMissing(
+            f"{table}: no snapshot back to the table's first carries a watermark, so nobody can say which "
+            f"offsets its rows cover; create it with `thermocline create`, or say what it covers.",
+            table=table,
+            snapshot_id=head,
+        )
+    carrier = None if carrier_id is None else history.snapshots.get(carrier_id)
+    found: Resolved
+    if carrier is None:
+        found = _from_tag(history, above[-1] if above else None, head, table)
+    else:
+        text = carrier.watermark_text or ""
+        found = Resolved(_parsed(text, table), carrier.snapshot_id, "ancestry")
+    for snapshot in above:
+        if snapshot.snapshot_id not in accepted:
+            _check_passes(history, snapshot, found.watermark, table)
+    return found
+
+
+def foreign_commits(history: History, head: int, *, table: str) -> tuple[int, ...]:
+    """Name the snapshots above the watermark of ``head`` that ``resolve`` refuses, newest first.
+
+    Raises:
+        WatermarkMissing, WatermarkUnreadable: as ``resolve``.
+    """
+    above = tuple(_above_watermark(history, head))
+    everything = {snapshot.snapshot_id for snapshot in above}
+    found = resolve(history, head, table=table, accepted=everything).watermark
+    return tuple(
+        snapshot.snapshot_id
+        for snapshot in above
+        if _why_refused(history, snapshot, found) is not None
+    )
+
+
+def _parsed(text: str, table: str) -> Watermark:
+    try:
+        return parse_watermark(text)
+    except WatermarkUnreadable as error:
+        raise WatermarkUnreadable(
+            f"{table}: {error.message}", **error.facts, table=table
+        ) from error
+
+
+def _carries(snapshot: Snapshot) -> bool:
+    return snapshot.operation != "replace" and snapshot.watermark_text is not None
+
+
+def _above_watermark(history: History, head: int) -> Iterator[Snapshot]:
+    """Yield the retained ancestry of ``head``, newest first, down to but without the first carrier."""
+    snapshot = history.snapshots.get(head)
+    while snapshot is not None and not _carries(snapshot):
+        yield snapshot
+        parent_id = snapshot.parent_id
+        snapshot = None if parent_id is None else history.snapshots.get(parent_id)
+
+
+def _check_passes(
+    history: History, snapshot: Snapshot, watermark: Watermark, table: str
+) -> None:
+    why = _why_refused(history, snapshot, watermark)
+    if why is not None:
+        raise ForeignCommit(
+            f"{table}: snapshot {snapshot.snapshot_id} was committed by another writer above the watermark and "
+            f"{why}; roll the table back to the snapshot before it, or, if its rows belong to the table, run "
+            f"`thermocline accept {table} --snapshot {snapshot.snapshot_id}`.",
+            table=table,
+            snapshot_id=snapshot.snapshot_id,
+            operation=snapshot.operation,
+        )
+
+
+def _why_refused(history: History, snapshot: Snapshot, watermark: Watermark) -> str | None:
+    match snapshot.operation:
+        case "replace" | "delete":
+            return None
+        case "overwrite":
+            return _why_overwrite_is_refused(snapshot, watermark)
+        case "append" if _added_nothing(history, snapshot):
+            return None
+        case "append":
+            return "it appended rows"
+        case other:
+            return f"its operation {other!r} is unknown"
+
+
+def _why_overwrite_is_refused(snapshot: Snapshot, watermark: Watermark) -> str | None:
+    if snapshot.added_next is None:
+        return "which offsets its rows have is not known"
+    for partition, following in snapshot.added_next:
+        if following > watermark.offset(partition):
+            return f"added offset {following - 1} of partition {partition}, which is not below the watermark"
+    added = snapshot.count("added-records") or 0
+    # Position deletes and deletion vectors count rows; an equality delete says nothing of how many.
+    removed = (snapshot.count("deleted-records") or 0) + (
+        snapshot.count("added-position-deletes") or 0
+    )
+    if added > removed:
+        return f"added {added} rows but removed {removed}"
+    return None
+
+
+def _added_nothing(history: History, snapshot: Snapshot) -> bool:
+    """Whether an append shows by its totals that it added no rows (INSERT of an empty SELECT)."""
+    parent = (
+        history.snapshots.get(snapshot.parent_id) if snapshot.parent_id is not None else None
+    )
+    total = snapshot.count("total-records")
+    return (
+        not snapshot.count("added-records")
+        and total is not None
+        and parent is not None
+        and total == parent.count("total-records")
+    )
+
+
+def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) -> Resolved:
+    """Take the tagged snapshot's watermark for a chain that expiry broke below ``oldest``."""
+    tagged = history.snapshots.get(history.tagged_id) if history.tagged_id is not None else None
+    text = tagged.watermark_text if tagged is not None else None
+    why: str | None = None
+    if oldest is None:
+        why = "the snapshot is not in the table's metadata"
+    elif tagged is None or text is None:
+        why = "no tag holds a watermark"
+    elif text != history.mirror:
+        why = "the tag and the mirror property disagree"
+    elif tagged.sequence_number >= oldest.sequence_number:
+        why = "the tag is newer than the snapshot"
+    elif tagged.count("total-records") is None or _rows_before(oldest) != tagged.count(
+        "total-records"
+    ):
+        why = "rows were added or removed by snapshots that expired"
+    if why is not None or tagged is None or text is None:
+        raise WatermarkMissing(
+            f"{table}: snapshots between {head} and its watermark were expired, and {why}; roll back to a "
+            f"snapshot that carries a watermark, or say what the table covers.",
+            table=table,
+            snapshot_id=head,
+        )
+    return Resolved(_parsed(text, table), tagged.snapshot_id, "tag")
+
+
+def _rows_before(snapshot: Snapshot) -> int | None:
+    """Rows of the table before ``snapshot``, from its own summary; None when it does not say."""
+    total = snapshot.count("total-records")
+    if total is None:
+        return None
+    return (
+        total
+        - (snapshot.count("added-records") or 0)
+        + (snapshot.count("deleted-records") or 0)
+    )

@@ -1,0 +1,189 @@
+"""The schema of a table: columns with field ids, identical on both sides of the seam.
+
+Types are pyarrow types; a nested field carries its id in the field metadata ``PARQUET:field_id``, as pyarrow
+and Iceberg readers do. The mapping to Iceberg types is one to one (Iceberg spec, "Primitive Types"):
+fixed(n) is ``binary(n)``, uuid is ``pa.uuid()``, timestamps are microseconds, timestamptz has zone "UTC".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from planner.errors import BadBinding, UnsupportedType
+from planner.names import (
+    KAFKA_ERROR,
+    KAFKA_HEADERS,
+    KAFKA_KEY,
+    KAFKA_OFFSET,
+    KAFKA_PARTITION,
+    KAFKA_TIMESTAMP,
+    KAFKA_VALUE,
+    LEADING_COLUMNS,
+    METADATA_COLUMNS,
+    TableName,
+)
+
+EpochUnit = Literal["s", "ms", "us", "ns"]
+
+TIMESTAMPTZ = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE = pa.list_(
+    pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+)
+
+#: Type of each metadata column.
+METADATA_TYPES: dict[str, pa.DataType] = {
+    KAFKA_PARTITION: pa.int32(),
+    KAFKA_OFFSET: pa.int64(),
+    KAFKA_TIMESTAMP: TIMESTAMPTZ,
+    KAFKA_KEY: pa.binary(),
+    KAFKA_HEADERS: HEADERS_TYPE,
+    KAFKA_VALUE: pa.binary(),
+    KAFKA_ERROR: pa.string(),
+}
+
+#: One batch of log records before decoding: what ``Log.fetch`` yields and a decoder takes. A null value is a
+#: tombstone. Key and headers are null unless the fetch asked for them. Sorted by offset within a partition.
+RAW_SCHEMA = pa.schema(
+    [
+        pa.field(KAFKA_PARTITION, pa.int32(), nullable=False),
+        pa.field(KAFKA_OFFSET, pa.int64(), nullable=False),
+        pa.field(KAFKA_TIMESTAMP, TIMESTAMPTZ),
+        pa.field(KAFKA_KEY, pa.binary()),
+        pa.field(KAFKA_HEADERS, HEADERS_TYPE),
+        pa.field(KAFKA_VALUE, pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One top-level column.
+
+    ``keys`` are the names under which a record may carry the value, first present wins: the current name
+    and every name the table's name mapping (``schema.name-mapping.default``) still lists, so a rename does
+    not lose the rows written under the old name. ``epoch_unit`` is set where numbers in records are times.
+    """
+
+    field_id: int
+    name: str
+    type: pa.DataType
+    required: bool = False
+    doc: str | None = None
+    keys: tuple[str, ...] = ()
+    epoch_unit: EpochUnit | None = None
+
+    @property
+    def is_metadata(self) -> bool:
+        return self.name in METADATA_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The columns of one Iceberg schema id, in table order."""
+
+    schema_id: int
+    columns: tuple[Column, ...]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema, field ids in ``PARQUET:field_id``."""
+        return pa.schema(
+            [
+                pa.field(
+                    column.name,
+                    column.type,
+                    nullable=not column.required,
+                    metadata={"PARQUET:field_id": str(column.field_id)},
+                )
+                for column in self.columns
+            ]
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def payload(self) -> tuple[Column, ...]:
+        """The columns that come out of the record's value."""
+        return tuple(column for column in self.columns if not column.is_metadata)
+
+    def has(self, name: str) -> bool:
+        return name in self.names
+
+
+def check_federated(table: TableName, schema: TableSchema) -> None:
+    """Refuse a schema that cannot be the same on both sides of the seam.
+
+    Raises:
+        BadBinding: a leading metadata column is missing or a metadata column has another type.
+        UnsupportedType: a column is time, timestamp_ns, timestamptz_ns or of an unknown type. Spark 4.1
+            cannot load such a table, so it could never be tiered (design.md 4a).
+    """
+    held = {column.name: column for column in schema.columns}
+    for name in LEADING_COLUMNS:
+        if name not in held:
+            raise BadBinding(
+                f"{table}: the table is bound to a topic but has no column {name}; create it with "
+                f"`thermocline create`, or add the column and tier from an empty table.",
+                table=str(table),
+                column=name,
+            )
+    for column in schema.columns:
+        if column.is_metadata and not column.type.equals(METADATA_TYPES[column.name]):
+            raise BadBinding(
+                f"{table}: column {column.name} is {column.type}, it must be "
+                f"{METADATA_TYPES[column.name]}; that name is reserved for log metadata.",
+                table=str(table),
+                column=column.name,
+            )
+        refused = _refused(column.type)
+        if refused is not None:
+            raise UnsupportedType(
+                f"{table}: column {column.name} holds {refused}, which Spark cannot load, so the table cannot "
+                f"be tiered; use timestamp or timestamptz in microseconds, or store the value as long or string.",
+                table=str(table),
+                column=column.name,
+                type=refused,
+            )
+
+
+def _refused(kind: pa.DataType) -> str | None:
+    """Name the first Iceberg type inside ``kind`` that the seam cannot carry, if any."""
+    if pa.types.is_time(kind):
+        return "time"
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return "timestamptz_ns" if kind.tz else "timestamp_ns"
+    if pa.types.is_list(kind):
+        return _refused(kind.value_type)
+    if pa.types.is_map(kind):
+        return _refused(kind.key_type) or _refused(kind.item_type)
+    if pa.types.is_struct(kind):
+        parts = (_refused(kind.field(index).type) for index in range(kind.num_fields))
+        return next((part for part in parts if part is not None), None)
+    return None if _is_known(kind) else str(kind)
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    return (
+        kind in _KNOWN
+        or pa.types.is_decimal128(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC"))
+    )
+
+
+_KNOWN = (
+    pa.bool_(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.date32(),
+    pa.string(),
+    pa.binary(),
+    pa.uuid(),
+)

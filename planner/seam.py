@@ -1,0 +1,80 @@
+"""``"table$seam"``: what a cut says of its own seam, one row per partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planner.cut import TableCut
+
+
+@dataclass(frozen=True, slots=True)
+class PinFacts:
+    """How the pin a server holds of a table is kept.
+
+    ``age_s``: since the catalog last confirmed it. ``failing_s``: since the first refresh that failed after that,
+    and ``error`` what the last one met, by its class; None while refreshing works.
+    """
+
+    age_s: float
+    failing_s: float | None = None
+    error: str | None = None
+
+
+#: ``watermark`` and ``log_end`` are exclusive ends; the tail holds the offsets between the two. What is accepted
+#: and skipped was decided by people (planner.ways_out), skips by hand only. The last three are of the moment the
+#: statement runs, not of the cut.
+SEAM_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("cluster_id", pa.string()),
+        pa.field("kafka_partition", pa.int32()),
+        pa.field("watermark", pa.int64()),
+        pa.field("log_end", pa.int64()),
+        pa.field("tail_offsets", pa.int64()),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("tiered_shape", pa.string()),
+        pa.field("binding_shape", pa.string()),
+        pa.field("accepted_gap_offsets", pa.int64()),
+        pa.field("skipped_records", pa.int64()),
+        pa.field("accepted_snapshots", pa.int64()),
+        pa.field("pin_age_s", pa.float64()),
+        pa.field("catalog_failing_s", pa.float64()),
+        pa.field("catalog_error", pa.string()),
+    ]
+)
+
+
+def seam_rows(cut: TableCut, held: PinFacts | None = None) -> list[dict[str, object]]:
+    """Describe a cut, sorted by partition; no rows for an unbound table."""
+    if cut.watermark is None or cut.binding is None:
+        return []
+    mark = cut.watermark
+    return [
+        {
+            "topic": mark.topic,
+            "topic_id": mark.topic_id,
+            "cluster_id": mark.cluster_id,
+            "kafka_partition": partition,
+            "watermark": mark.offset(partition),
+            "log_end": end,
+            # A cut of the past may end below the watermark of the snapshot it is read from.
+            "tail_offsets": max(0, end - mark.offset(partition)),
+            "snapshot_id": cut.cold.snapshot_id,
+            "schema_id": cut.cold.schema.schema_id,
+            "tiered_shape": mark.shape,
+            "binding_shape": cut.binding.shape,
+            "accepted_gap_offsets": sum(
+                len(gap) for gap in mark.gaps if gap.partition == partition
+            ),
+            "skipped_records": sum(skip.partition == partition for skip in mark.skips),
+            "accepted_snapshots": len(mark.accepted),
+            "pin_age_s": None if held is None else held.age_s,
+            "catalog_failing_s": None if held is None else held.failing_s,
+            "catalog_error": None if held is None else held.error,
+        }
+        for partition, end in cut.end
+    ]

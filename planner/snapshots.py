@@ -1,0 +1,72 @@
+"""What the planner knows of Iceberg snapshots: summaries as facts, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.offsets import OffsetVector
+from planner.watermark import SUMMARY_KEY
+
+#: Non-expiring tag on the snapshot that carries the newest watermark (seam-traps T3).
+TAG = "thermocline"
+#: Prefix of the branches a tierer stages on; the rest is the run's uuid.
+STAGE_BRANCH_PREFIX = "tc_stage_"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot's summary.
+
+    ``added_next`` is, per Kafka partition, 1 + the greatest offset among rows of the files this snapshot
+    added; None when it was not looked up or cannot be known. Only ``overwrite`` snapshots need it.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    operation: str
+    summary: Mapping[str, str] = field(default_factory=dict)
+    added_next: OffsetVector | None = None
+
+    @property
+    def watermark_text(self) -> str | None:
+        return self.summary.get(SUMMARY_KEY)
+
+    def count(self, key: str) -> int | None:
+        """A count of the summary (``added-records`` and the like), or None when absent or not a number."""
+        text = self.summary.get(key, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """The snapshots one metadata file retains, and when each became the table's current one.
+
+    ``log`` is in order of time, (microseconds since 1970 UTC, snapshot id); a rollback names a snapshot twice.
+    Its snapshots may be expired.
+    """
+
+    ids: frozenset[int]
+    log: tuple[tuple[int, int], ...] = ()
+
+    def current_at(self, time_us: int) -> int | None:
+        """Return the snapshot that was current at that time, also one that is not retained; None: there was none."""
+        found = None
+        for since_us, snapshot_id in self.log:
+            if since_us <= time_us:
+                found = snapshot_id
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The snapshots a table's metadata retains, with its tag and mirror property.
+
+    ``tagged_id`` is the snapshot the tag ``thermocline`` points at, ``mirror`` the text of the table
+    property ``thermocline.watermark``. Neither has authority alone (design.md 4a, resolver).
+    """
+
+    snapshots: Mapping[int, Snapshot]
+    tagged_id: int | None = None
+    mirror: str | None = None

@@ -1,0 +1,221 @@
+"""The shape of the syntax tree ``json_serialize_sql`` returns, and the walk over it.
+
+The tree is plain JSON. Everything the planner knows of it is in the tables below: for each kind of node,
+which fields hold further nodes and which hold plain values. A kind or a field that is not listed is refused,
+so a newer parser cannot slip syntax past the gate. The fields are those of DuckDB's serialization files
+(``src/include/duckdb/storage/serialization``: parsed_expression, query_node, tableref, result_modifier),
+checked against 1.5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import UnsupportedStatement
+
+#: A node, and the whole document: {"error": false, "statements": [{"node": ...}]}.
+Node = dict[str, Any]
+
+#: Nodes inside nodes. A sum of n terms is n deep.
+MAX_DEPTH = 300
+#: Nodes of one statement. An IN list of 100,000 values is 100,000 nodes.
+MAX_NODES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The fields of a kind of node that hold nodes, the last first as a stack takes them, and all its fields."""
+
+    nodes: tuple[str, ...]
+    fields: frozenset[str]
+
+
+def _shape(nodes: str, values: str = "") -> _Shape:
+    return _Shape(tuple(reversed(nodes.split())), frozenset((nodes + " " + values).split()))
+
+
+def _expression(nodes: str, values: str = "") -> _Shape:
+    return _shape(nodes, f"class type alias query_location {values}")
+
+
+def _query(nodes: str, values: str = "") -> _Shape:
+    return _shape(f"cte_map {nodes} modifiers", f"type {values}")
+
+
+def _table(nodes: str, values: str = "") -> _Shape:
+    return _shape(nodes, f"type alias sample query_location {values}")
+
+
+_EXPRESSIONS: dict[str, _Shape] = {
+    "BETWEEN": _expression("input lower upper"),
+    "CASE": _expression("case_checks else_expr"),
+    "CAST": _expression("child", "cast_type try_cast"),
+    "COLLATE": _expression("child", "collation"),
+    "COLUMN_REF": _expression("", "column_names"),
+    "COMPARISON": _expression("left right"),
+    "CONJUNCTION": _expression("children"),
+    "CONSTANT": _expression("", "value"),
+    "FUNCTION": _expression(
+        "children filter order_bys",
+        "function_name schema catalog distinct is_operator export_state",
+    ),
+    "LAMBDA": _expression("lhs expr"),
+    "OPERATOR": _expression("children"),
+    "PARAMETER": _expression("", "identifier"),
+    "POSITIONAL_REFERENCE": _expression("", "index"),
+    "STAR": _expression(
+        "replace_list expr",
+        "relation_name exclude_list columns qualified_exclude_list rename_list",
+    ),
+    "SUBQUERY": _expression("subquery child", "subquery_type comparison_type"),
+    "WINDOW": _expression(
+        "children partitions orders start_expr end_expr offset_expr default_expr filter_expr arg_orders",
+        "function_name schema catalog start end ignore_nulls exclude_clause distinct",
+    ),
+}
+
+_ORDER = _shape("expression", "type null_order")
+
+_OTHERS: dict[str, _Shape] = {
+    "SELECT_NODE": _query(
+        "select_list from_table where_clause group_expressions having qualify",
+        "group_sets aggregate_handling sample",
+    ),
+    "SET_OPERATION_NODE": _query("left right", "setop_type setop_all"),
+    "RECURSIVE_CTE_NODE": _query("left right key_targets", "cte_name union_all aliases"),
+    "BASE_TABLE": _table("at_clause", "catalog_name schema_name table_name column_name_alias"),
+    "EMPTY": _table(""),
+    "EXPRESSION_LIST": _table("values", "expected_names expected_types"),
+    "JOIN": _table(
+        "left right condition",
+        "join_type ref_type using_columns delim_flipped duplicate_eliminated_columns",
+    ),
+    "PIVOT": _table(
+        "source aggregates pivots", "unpivot_names groups column_name_alias include_nulls"
+    ),
+    "SHOW_REF": _table("query", "table_name show_type catalog_name schema_name"),
+    "SUBQUERY": _table("subquery", "column_name_alias"),
+    "TABLE_FUNCTION": _table("function", "column_name_alias with_ordinality"),
+    "DISTINCT_MODIFIER": _shape("distinct_on_targets", "type"),
+    "LIMIT_MODIFIER": _shape("limit offset", "type"),
+    "LIMIT_PERCENT_MODIFIER": _shape("limit offset", "type"),
+    "ORDER_MODIFIER": _shape("orders", "type"),
+    "ORDER_DEFAULT": _ORDER,
+    "ASCENDING": _ORDER,
+    "DESCENDING": _ORDER,
+}
+
+#: Nodes without a kind: statements, entries of maps, arms of CASE, the AT clause, columns of PIVOT.
+_CLAUSE = _shape(
+    "node map value query key_targets when_expr then_expr expr pivot_expressions entries star_expr",
+    "named_param_map key aliases materialized unit unpivot_names values pivot_enum alias",
+)
+
+
+def kind_of(node: Node) -> str:
+    """Name the kind: an expression's class, else the type; empty for a clause."""
+    return node.get("class") or node.get("type") or ""
+
+
+def node_fields(node: Node) -> tuple[str, ...]:
+    """Name the fields that hold nodes or lists of them, the last first.
+
+    Raises:
+        UnsupportedStatement: the node is of a kind that is not in the tables.
+    """
+    # Each node of each statement comes by here, several times: this is most of what planning costs.
+    kind = node.get("class")
+    shape = _EXPRESSIONS.get(kind) if kind is not None else _shape_of(node)
+    return _shape_of(node).nodes if shape is None else shape.nodes
+
+
+def _shape_of(node: Node) -> _Shape:
+    kind = node.get("class")
+    if kind is not None:
+        shape = _EXPRESSIONS.get(kind)
+    else:
+        kind = node.get("type")
+        shape = _CLAUSE if kind is None else _OTHERS.get(kind)
+    if shape is None:
+        raise UnsupportedStatement(f"syntax of kind {kind} is not supported.", syntax=kind)
+    return shape
+
+
+def children(node: Node) -> list[Any]:
+    """Return the nodes and lists of nodes inside ``node``, in the order of the text.
+
+    The node has passed the gate: its fields are not checked again.
+    """
+    return [node[name] for name in reversed(node_fields(node)) if node.get(name)]
+
+
+def walk(document: Node) -> Iterator[tuple[Node, int]]:
+    """Yield every node, parents first, with the number of lambdas around it. Keeps its own stack.
+
+    Raises:
+        UnsupportedStatement: an unknown kind or field, or a tree too deep or too large.
+    """
+    pending: list[tuple[Any, int, int]] = [(statement(document), 0, 0)]
+    count = 0
+    while pending:
+        value, depth, lambdas = pending.pop()
+        if value.__class__ is list:
+            pending += [(item, depth, lambdas) for item in reversed(value)]
+            continue
+        count += 1
+        if depth > MAX_DEPTH:
+            raise UnsupportedStatement(
+                f"the statement is nested more than {MAX_DEPTH} levels deep; split it with WITH clauses."
+            )
+        if count > MAX_NODES:
+            raise UnsupportedStatement(
+                f"the statement has more than {MAX_NODES} parts; narrow it."
+            )
+        yield value, lambdas
+        # The caller may have made another node of it.
+        kind = value.get("class")
+        shape = _EXPRESSIONS.get(kind) if kind is not None else None
+        if shape is None:
+            shape = _shape_of(value)
+        if not value.keys() <= shape.fields:
+            raise _unknown_field(value, shape)
+        if shape.nodes:
+            depth += 1
+            if kind == "LAMBDA":
+                lambdas += 1
+            for name in shape.nodes:
+                child = value.get(name)
+                if child:
+                    pending.append((child, depth, lambdas))
+
+
+def _unknown_field(node: Node, shape: _Shape) -> UnsupportedStatement:
+    name, where = min(node.keys() - shape.fields), kind_of(node) or "a clause"
+    return UnsupportedStatement(
+        f"{where} with {name} is not supported.", syntax=f"{where}.{name}"
+    )
+
+
+def statement(document: Node) -> Node:
+    """Return the one statement of a document.
+
+    Raises:
+        UnsupportedStatement: there is none, or more than one.
+    """
+    statements = document.get("statements", ())
+    if not statements:
+        raise UnsupportedStatement("the text holds no statement; send one query.")
+    if len(statements) != 1:
+        raise UnsupportedStatement(
+            f"one statement is expected, the text holds {len(statements)}; send them one by one."
+        )
+    found: Node = statements[0]
+    return found
+
+
+def parameters(document: Node) -> tuple[str, ...]:
+    """Return the names of the parameters in binding order; those of ``?`` and ``$1`` are "1", "2", ..."""
+    held = {entry["key"]: entry["value"] for entry in statement(document)["named_param_map"]}
+    return tuple(sorted(held, key=held.__getitem__))

@@ -1,0 +1,284 @@
+"""What a statement asks of the columns of its tables: conjuncts that a row must satisfy to matter.
+
+For each place a table is named, the conditions every row of it must meet to have any part in the result: the
+conjuncts of WHERE, and those of ON where the join drops the others. A table that is named in a place this
+module does not understand has no conditions. Columns are not looked up here: a name without qualifier is
+ascribed to every table it may belong to, and the caller keeps it where the table has such a column.
+
+What makes this safe: a column of a FROM clause comes before an alias of the SELECT list and before an outer
+query [ran, 1.5.5], and a name two tables share is an error, but for USING and NATURAL. Conditions that NULL
+can satisfy are taken from a single table only: in an outer join they are also asked of rows that were not
+found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.pruning import Operator
+from planner.statement.ast import Node, kind_of
+from planner.statement.references import TableReference, reference_of
+from planner.statement.scope import Scope, fold, is_table, scoped, visible_name
+
+#: Values of one IN list that are worth holding against bounds.
+MAX_VALUES = 200
+
+#: Functions of constants only, none of them volatile within a statement.
+_FOLDED = frozenset(
+    (
+        *("+", "-", "*", "trunc", "date_trunc", "epoch_ms"),
+        *("now", "get_current_timestamp", "transaction_timestamp", "today", "current_date"),
+        *("make_date", "make_timestamp", "make_timestamptz", "to_timestamp"),
+        *("to_years", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes"),
+        *("to_seconds", "to_milliseconds", "to_microseconds"),
+    )
+)
+_COMPARISONS: Mapping[str, tuple[Operator, Operator]] = {
+    "COMPARE_EQUAL": ("=", "="),
+    "COMPARE_LESSTHAN": ("<", ">"),
+    "COMPARE_LESSTHANOREQUALTO": ("<=", ">="),
+    "COMPARE_GREATERTHAN": (">", "<"),
+    "COMPARE_GREATERTHANOREQUALTO": (">=", "<="),
+}
+_NULL_TESTS: Mapping[str, Operator] = {
+    "OPERATOR_IS_NULL": "is null",
+    "OPERATOR_IS_NOT_NULL": "is not null",
+}
+#: Joins that keep or drop each row of a table by its own merits. ASOF and POSITIONAL look at its neighbours.
+_PLAIN_JOINS = frozenset(("REGULAR", "CROSS", "NATURAL"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunct:
+    """A column, an operator, and expressions without columns in them.
+
+    The operands of one conjunct are compared in one type, common to all of them and the column.
+    """
+
+    column: str
+    operator: Operator
+    operands: tuple[Node, ...] = ()
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the operands are literals: neither parameters nor the time have a say."""
+        pending = list(self.operands)
+        while pending:
+            node = pending.pop()
+            if kind_of(node) == "CAST":
+                pending.append(node["child"])
+            elif kind_of(node) != "CONSTANT":
+                return False
+        return True
+
+
+#: The conjuncts at each place that names the table.
+Places = tuple[tuple[Conjunct, ...], ...]
+
+
+def conjuncts(document: Node) -> dict[TableReference, Places]:
+    """Return, for each of ``references(document)``, the conjuncts at each place that names it.
+
+    The statement has passed the gate.
+    """
+    found: dict[TableReference, list[tuple[Conjunct, ...]]] = {}
+    asked: dict[int, tuple[Conjunct, ...]] = {}
+    for node, scope in scoped(document):
+        if node.get("type") == "SELECT_NODE":
+            asked.update(_of_select(node, scope))
+        elif is_table(node) and not scope.is_cte(node):
+            found.setdefault(reference_of(node), []).append(asked.get(id(node), ()))
+    return {reference: tuple(places) for reference, places in found.items()}
+
+
+def _of_select(select: Node, scope: Scope) -> dict[int, tuple[Conjunct, ...]]:
+    """Return the conjuncts by the ``id`` of the table's node."""
+    top = select["from_table"]
+    if select["sample"] or not _is_plain(top):
+        return {}
+    names = Counter(fold(visible_name(table)) for table in _tables(top, hidden=True))
+    shared = _shared_columns(top)
+    found: dict[int, list[Conjunct]] = {}
+    for condition, below in _conditions(select, top):
+        tables = list(_tables(below))
+        alone = len(tables) == 1 and below is top
+        for conjunct, qualifier in _split(condition):
+            if conjunct.operator == "is null" and not alone:
+                continue
+            for table in tables:
+                name = fold(visible_name(table))
+                if qualifier is None:
+                    meant = shared is not None and fold(conjunct.column) not in shared
+                else:
+                    meant = fold(qualifier) == name and names[name] == 1
+                if meant and _is_addressable(table, scope):
+                    found.setdefault(id(table), []).append(conjunct)
+    return {key: tuple(held) for key, held in found.items()}
+
+
+def _is_addressable(table: Node, scope: Scope) -> bool:
+    return (
+        is_table(table)
+        and not scope.is_cte(table)
+        and not table["column_name_alias"]
+        and not table["sample"]
+    )
+
+
+def _is_plain(top: Node) -> bool:
+    """Whether every join below keeps or drops rows by conditions alone."""
+    pending = [top]
+    while pending:
+        node = pending.pop()
+        if node["type"] == "JOIN":
+            if node["ref_type"] not in _PLAIN_JOINS or node["join_type"] not in _SIDES:
+                return False
+            pending += [node["left"], node["right"]]
+    return True
+
+
+#: By join type: the sides a condition in WHERE may name, and the sides a condition in ON is asked of.
+_SIDES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "INNER": (("left", "right"), ("left", "right")),
+    "LEFT": (("left", "right"), ("right",)),
+    "RIGHT": (("left", "right"), ("left",)),
+    "FULL": (("left", "right"), ()),
+    "SEMI": (("left",), ("right",)),
+    "ANTI": (("left",), ("right",)),
+}
+
+
+def _tables(top: Node, *, hidden: bool = False) -> Iterator[Node]:
+    """Yield the tables whose columns can be named outside of this part of a FROM clause, or all."""
+    pending = [top]
+    while pending:
+        node = pending.pop()
+        if node["type"] == "JOIN":
+            sides = ("left", "right") if hidden else _SIDES[node["join_type"]][0]
+            pending += [node[side] for side in sides]
+        else:
+            yield node
+
+
+def _shared_columns(top: Node) -> frozenset[str] | None:
+    """Return the columns of USING, folded; None where NATURAL leaves them unsaid."""
+    shared: set[str] = set()
+    pending = [top]
+    while pending:
+        node = pending.pop()
+        if node["type"] == "JOIN":
+            if node["ref_type"] == "NATURAL":
+                return None
+            shared.update(fold(name) for name in node["using_columns"])
+            pending += [node["left"], node["right"]]
+    return frozenset(shared)
+
+
+def _conditions(select: Node, top: Node) -> Iterator[tuple[Node, Node]]:
+    """Yield each condition with the part of the FROM clause whose rows must meet it."""
+    if select["where_clause"]:
+        yield select["where_clause"], top
+    pending = [top]
+    while pending:
+        node = pending.pop()
+        if node["type"] == "JOIN":
+            pending += [node["left"], node["right"]]
+            if node["condition"]:
+                for side in _SIDES[node["join_type"]][1]:
+                    yield node["condition"], node[side]
+
+
+def _split(condition: Node) -> Iterator[tuple[Conjunct, str | None]]:
+    """Yield the conjuncts that are understood, with the qualifier of the column."""
+    pending = [condition]
+    while pending:
+        node = pending.pop()
+        if node["type"] == "CONJUNCTION_AND":
+            pending += node["children"]
+        else:
+            yield from _understood(node)
+
+
+def _understood(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
+    kind = node["type"]
+    if kind in _COMPARISONS:
+        plain, mirrored = _COMPARISONS[kind]
+        yield from _asked(node["left"], plain, (node["right"],))
+        yield from _asked(node["right"], mirrored, (node["left"],))
+    elif kind == "COMPARE_BETWEEN":
+        yield from _asked(node["input"], "between", (node["lower"], node["upper"]))
+    elif kind == "COMPARE_IN":
+        first, *rest = node["children"]
+        yield from _asked(first, "in", rest)
+    elif kind in _NULL_TESTS:
+        yield from _asked(node["children"][0], _NULL_TESTS[kind], ())
+    elif kind == "CONJUNCTION_OR":
+        yield from _any_of(node["children"])
+    elif kind == "FUNCTION":
+        yield from _prefix(node)
+
+
+def _asked(
+    column: Node, operator: Operator, operands: Sequence[Node]
+) -> Iterator[tuple[Conjunct, str | None]]:
+    if kind_of(column) != "COLUMN_REF" or len(operands) > MAX_VALUES:
+        return
+    *qualifiers, name = column["column_names"]
+    if len(qualifiers) <= 1 and all(map(is_constant, operands)):
+        yield (
+            Conjunct(name, operator, tuple(operands)),
+            qualifiers[0] if qualifiers else None,
+        )
+
+
+def _any_of(arms: Sequence[Node]) -> Iterator[tuple[Conjunct, str | None]]:
+    """``a = 1 OR a = 2`` is ``a IN (1, 2)``, if all arms are such."""
+    operands: list[Node] = []
+    about: set[tuple[str, str | None]] = set()
+    for arm in arms:
+        found = [
+            (conjunct, qualifier)
+            for conjunct, qualifier in _understood(arm)
+            if conjunct.operator in ("=", "in")
+        ]
+        if len(found) != 1:
+            return
+        ((conjunct, qualifier),) = found
+        operands += conjunct.operands
+        about.add((fold(conjunct.column), None if qualifier is None else fold(qualifier)))
+    if len(about) == 1 and len(operands) <= MAX_VALUES:
+        yield Conjunct(conjunct.column, "in", tuple(operands)), qualifier
+
+
+def _prefix(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
+    """``a LIKE 'web%'`` and ``starts_with(a, 'web')``."""
+    name, arguments = node["function_name"], node["children"]
+    if name not in ("~~", "starts_with", "prefix", "^@") or len(arguments) != 2:
+        return
+    text = arguments[1].get("value", {}).get("value")
+    if isinstance(text, str) and kind_of(arguments[1]) == "CONSTANT":
+        if name == "~~":
+            text = text.split("%", 1)[0].split("_", 1)[0]
+        if text:
+            literal = {**arguments[1], "value": {**arguments[1]["value"], "value": text}}
+            yield from _asked(arguments[0], "starts with", (literal,))
+
+
+def is_constant(expression: Node, *, bound: bool = True) -> bool:
+    """Whether an expression has one value for all rows, and comparing with it is plain comparing.
+
+    ``bound``: a parameter counts as one.
+    """
+    pending: list[Node] = [expression]
+    while pending:
+        node = pending.pop()
+        kind = kind_of(node)
+        if kind == "CAST":
+            pending.append(node["child"])
+        elif kind == "FUNCTION" and fold(node["function_name"]) in _FOLDED:
+            pending += node["children"]
+        elif kind != "CONSTANT" and not (bound and kind == "PARAMETER"):
+            return False
+    return True

@@ -1,0 +1,209 @@
+"""Which tables a statement names, and which tables of this server they are."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from planner.errors import BadStatement, UnknownTable, UnsupportedStatement
+from planner.names import VIRTUAL_SUFFIXES, TableName
+from planner.statement.ast import Node
+from planner.statement.scope import fold, is_table, scoped
+
+Virtual = Literal["cold", "tail", "seam"]
+
+
+@dataclass(frozen=True, slots=True)
+class AtClause:
+    """``AT (VERSION => 3)``. ``expression`` is its tree as JSON text, the same wherever it is written."""
+
+    unit: str
+    expression: str
+
+    @property
+    def tree(self) -> Node:
+        found: Node = json.loads(self.expression)
+        return found
+
+    def __str__(self) -> str:
+        """The clause where it is a literal, to name it."""
+        value = self.tree.get("value", {}).get("value")
+        return f"AT ({self.unit} => {'...' if value is None else str(value)[:40]})"
+
+
+@dataclass(frozen=True, slots=True)
+class TableReference:
+    """A table as the statement names it; parts it leaves out are None."""
+
+    catalog: str | None
+    schema: str | None
+    name: str
+    at: AtClause | None = None
+
+    def __str__(self) -> str:
+        parts = (self.catalog, self.schema, self.name)
+        return ".".join(quoted(part) for part in parts if part is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTable:
+    """A table of this server, or one of the views on its two sides (``"flows$cold"``).
+
+    ``by_contract``: the statement named the table, and its freshness contract chose the side.
+    """
+
+    table: TableName
+    virtual: Virtual | None = None
+    at: AtClause | None = None
+    by_contract: bool = False
+
+    @property
+    def key(self) -> CutKey:
+        return self.table, self.at
+
+
+#: What of a statement has one cut: a table as it is, or as it was.
+CutKey: TypeAlias = tuple[TableName, AtClause | None]
+
+
+def references(document: Node) -> tuple[TableReference, ...]:
+    """Return the tables a statement reads, each once, in order of appearance.
+
+    Names of WITH clauses are left out where they are visible. The statement has passed the gate.
+
+    Raises:
+        UnsupportedStatement: a WITH clause is asked for another time than its tables'.
+    """
+    found: dict[TableReference, None] = {}
+    for node, scope in scoped(document):
+        if not is_table(node):
+            continue
+        if not scope.is_cte(node):
+            found[reference_of(node)] = None
+        elif node["at_clause"] is not None:
+            raise UnsupportedStatement(
+                f"{node['table_name']} is a WITH clause and has no versions; write AT at its tables."
+            )
+    return tuple(found)
+
+
+def reference_of(table: Node) -> TableReference:
+    """Return what a BASE_TABLE node names."""
+    return TableReference(
+        catalog=table["catalog_name"] or None,
+        schema=table["schema_name"] or None,
+        name=table["table_name"],
+        at=_at(table["at_clause"]),
+    )
+
+
+def _at(clause: Node | None) -> AtClause | None:
+    if clause is None:
+        return None
+    return AtClause(clause["unit"], json.dumps(_unplaced(clause["expr"]), sort_keys=True))
+
+
+def _unplaced(tree: Any) -> Any:
+    """Return a tree without its places in the text."""
+    if isinstance(tree, list):
+        return [_unplaced(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    # A place no parser gives: the printer wants the field.
+    return {
+        name: 0 if name == "query_location" else _unplaced(value)
+        for name, value in tree.items()
+    }
+
+
+def resolve(
+    reference: TableReference,
+    default_catalog: str,
+    default_schema: str,
+    tables: Collection[TableName],
+) -> ResolvedTable:
+    """Find the table a reference means.
+
+    Names compare as in DuckDB: without ASCII case, an exact match first. ``a.b`` is table b of schema a, or
+    of catalog a. A table that is really called ``flows$cold`` comes before the view of that name.
+
+    Raises:
+        UnknownTable: there is none.
+        BadStatement: there are several.
+    """
+    places = _places(reference, default_catalog, default_schema)
+    found = _match(reference, reference.name, places, tables)
+    if found is not None:
+        return ResolvedTable(found, at=reference.at)
+    for suffix in VIRTUAL_SUFFIXES:
+        if fold(reference.name).endswith(f"${suffix}"):
+            base = reference.name[: -len(suffix) - 1]
+            found = _match(reference, base, places, tables)
+            if found is not None:
+                return ResolvedTable(found, suffix, reference.at)  # type: ignore[arg-type]
+    raise UnknownTable(
+        f"there is no table {reference}{_suggestion(reference.name, tables)}",
+        table=str(reference),
+    )
+
+
+def _places(
+    reference: TableReference, default_catalog: str, default_schema: str
+) -> tuple[tuple[str, str], ...]:
+    """Return the (catalog, schema) pairs a reference may mean."""
+    if reference.catalog is not None:
+        return ((reference.catalog, reference.schema or default_schema),)
+    if reference.schema is None:
+        return ((default_catalog, default_schema),)
+    return ((default_catalog, reference.schema), (reference.schema, default_schema))
+
+
+def _match(
+    reference: TableReference,
+    name: str,
+    places: Iterable[tuple[str, str]],
+    tables: Collection[TableName],
+) -> TableName | None:
+    wanted = {(catalog, schema, name) for catalog, schema in places}
+    # Namespaces rarely hold dots inside a level, so the exact name is usually found without a scan.
+    exact = [
+        table
+        for catalog, schema, _ in wanted
+        if (table := TableName(catalog, tuple(schema.split(".")), name)) in tables
+    ]
+    if not exact:
+        folded = {tuple(fold(part) for part in parts) for parts in wanted}
+        near = [
+            table
+            for table in tables
+            if (fold(table.catalog), fold(table.schema), fold(table.name)) in folded
+        ]
+        same = [table for table in near if (table.catalog, table.schema, table.name) in wanted]
+        exact = same or near
+    if len(exact) > 1:
+        names = " or ".join(_qualified(table) for table in sorted(exact))
+        raise BadStatement(
+            f"table name {reference} is ambiguous: it may mean {names}; write the full name.",
+            table=str(reference),
+        )
+    return exact[0] if exact else None
+
+
+def _suggestion(name: str, tables: Collection[TableName]) -> str:
+    by_name = {fold(table.name): table for table in sorted(tables, reverse=True)}
+    close = difflib.get_close_matches(fold(name), by_name, n=1)
+    return f"; did you mean {_qualified(by_name[close[0]])}?" if close else "."
+
+
+def _qualified(table: TableName) -> str:
+    return f"{quoted(table.catalog)}.{quoted(table.schema)}.{quoted(table.name)}"
+
+
+def quoted(name: str) -> str:
+    """Write an identifier, in quotes where SQL needs them."""
+    if name.isidentifier() and name.isascii() and name == name.lower():
+        return name
+    return '"' + name.replace('"', '""') + '"'

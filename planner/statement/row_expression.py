@@ -1,0 +1,171 @@
+"""Expressions over one row of one table: what permissions filter and mask by.
+
+They come from the configuration, yet pass the same gate as statements. Beside columns they may name
+``current_user`` (NULL for anonymous callers) and ``current_groups`` (a list of texts).
+
+The engine evaluates them inside TRY, so that no value of a hidden row gets into an error. TRY takes neither
+subqueries nor volatile functions [ran, 1.5.5], so those are refused here, with the functions of the time.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterable, Mapping, Sequence
+
+from planner.errors import UnsupportedStatement
+from planner.statement.allowed import AGGREGATES, BOUNDED, SCALARS
+from planner.statement.ast import Node, kind_of, statement, walk
+from planner.statement.gate import check
+from planner.statement.parameters import cast, constant
+from planner.statement.scope import fold
+
+CURRENT_USER = "current_user"
+CURRENT_GROUPS = "current_groups"
+
+_REFUSED = {
+    "LAMBDA": "lambdas",
+    "PARAMETER": "parameters",
+    "POSITIONAL_REFERENCE": "positions of columns",
+    "STAR": "*",
+    "SUBQUERY": "subqueries",
+    "WINDOW": "window functions",
+}
+_VOLATILE = frozenset(
+    (
+        *("age", "ago", "error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"),
+        "thermocline_cut",
+        *("now", "today", "current_date", "current_time", "current_timestamp", "localtime"),
+        *("current_localtime", "current_localtimestamp", "localtimestamp"),
+        *("get_current_time", "get_current_timestamp", "transaction_timestamp"),
+    )
+)
+_TEXT: Node = {"id": "VARCHAR", "type_info": None}
+_TEXTS: Node = {
+    "id": "LIST",
+    "type_info": {
+        "type": "LIST_TYPE_INFO",
+        "alias": "",
+        "extension_info": None,
+        "child_type": _TEXT,
+    },
+}
+#: The fields of ``SELECT <expression>`` beside the expression, as the parser leaves them.
+_SELECT: Node = {
+    "type": "SELECT_NODE",
+    "modifiers": [],
+    "cte_map": {"map": []},
+    "from_table": {"type": "EMPTY", "alias": "", "sample": None, "query_location": 0},
+    "where_clause": None,
+    "group_expressions": [],
+    "group_sets": [],
+    "aggregate_handling": "STANDARD_HANDLING",
+    "having": None,
+    "sample": None,
+    "qualify": None,
+}
+
+
+def selecting(expressions: Sequence[Node], parameters: Iterable[str] = ()) -> Node:
+    """Return the document of ``SELECT <expression>, ...`` with these parameters, in their order."""
+    named = [{"key": name, "value": place} for place, name in enumerate(parameters, start=1)]
+    select = {**_SELECT, "select_list": list(expressions)}
+    return {"error": False, "statements": [{"node": select, "named_param_map": named}]}
+
+
+def row_expression(document: Node) -> Node:
+    """Return the expression of ``SELECT <expression>``.
+
+    Raises:
+        UnsupportedStatement: the text holds more than one expression, or what the gate or TRY refuse.
+    """
+    check(document)
+    node = statement(document)["node"]
+    if node["type"] != "SELECT_NODE" or len(node["select_list"]) != 1 or _has_more(node):
+        raise UnsupportedStatement("one expression over the columns of a row is expected.")
+    for part, _ in walk(document):
+        kind = kind_of(part)
+        if kind in _REFUSED:
+            raise UnsupportedStatement(f"{_REFUSED[kind]} are not supported in permissions.")
+        if kind == "FUNCTION":
+            _check_function(fold(part["function_name"]))
+    found: Node = node["select_list"][0]
+    if found["alias"]:
+        raise UnsupportedStatement("an expression in permissions has no name of its own.")
+    return found
+
+
+def _has_more(node: Node) -> bool:
+    """Whether anything beside the list of a SELECT is there."""
+    return node["from_table"]["type"] != "EMPTY" or any(
+        (node["cte_map"]["map"], node["modifiers"], node["where_clause"], node["having"],
+         node["group_expressions"], node["group_sets"], node["sample"], node["qualify"])
+    )  # fmt: skip
+
+
+def _check_function(name: str) -> None:
+    if name in _VOLATILE:
+        raise UnsupportedStatement(
+            f"function {name} is not supported in permissions: they depend on row, user and groups only."
+        )
+    if name == "unnest" or (name in AGGREGATES and name not in SCALARS):
+        raise UnsupportedStatement(
+            f"function {name} is not supported in permissions: it does not make one value of one row."
+        )
+
+
+def columns_of(expression: Node) -> tuple[str, ...]:
+    """Return the columns an expression names, each once, as written: of ``pos.x`` it is ``pos``."""
+    found = {
+        part["column_names"][0]: None
+        for part, _ in walk(selecting([expression]))
+        if kind_of(part) == "COLUMN_REF" and not _is_identity(part)
+    }
+    return tuple(found)
+
+
+def bound_to(
+    expression: Node, user: str | None, groups: Iterable[str], columns: Mapping[str, str]
+) -> Node:
+    """Return a copy for one user, over ``columns``: their names in the table by the folded name.
+
+    Functions that the engine shadows with bounds (``BOUNDED``) mean its own again: the bounds raise errors,
+    which TRY does not take, and who configures a server need not be bounded.
+    """
+    copy: Node = marshal.loads(marshal.dumps(expression))  # noqa: S302 - our own bytes, fastest copy
+    values = {CURRENT_USER: cast(constant(user, "NULL" if user is None else "VARCHAR"), _TEXT),
+              CURRENT_GROUPS: cast(_list(sorted(groups)), _TEXTS)}  # fmt: skip
+    for part, _ in walk(selecting([copy])):
+        if kind_of(part) == "COLUMN_REF":
+            if _is_identity(part):
+                value = values[fold(part["column_names"][0])]
+                part.clear()
+                part.update(marshal.loads(marshal.dumps(value)))  # noqa: S302
+            else:
+                first, *fields = part["column_names"]
+                part["column_names"] = [columns[fold(first)], *fields]
+        elif kind_of(part) == "FUNCTION" and fold(part["function_name"]) in BOUNDED:
+            part.update(catalog="system", schema="main")
+    return copy
+
+
+def _is_identity(reference: Node) -> bool:
+    names = reference["column_names"]
+    return len(names) == 1 and fold(names[0]) in (CURRENT_USER, CURRENT_GROUPS)
+
+
+def _list(texts: Sequence[str]) -> Node:
+    return {
+        "class": "FUNCTION",
+        "type": "FUNCTION",
+        "alias": "",
+        "query_location": 0,
+        "function_name": "list_value",
+        "schema": "main",
+        "catalog": "",
+        "children": [constant(text, "VARCHAR") for text in texts],
+        "filter": None,
+        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
+        "distinct": False,
+        "is_operator": False,
+        "export_state": False,
+    }

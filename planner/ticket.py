@@ -1,0 +1,246 @@
+"""The Flight ticket: one statement with its cut and all else its answer depends on.
+
+Any replica redeems a ticket, twice with the same answer. It comes back from a client, so it is decoded as
+hostile input: the authentication tag is checked before a byte is interpreted, sizes are bounded, the version
+comes first. It names a metadata file by its last path segment only: no path of the server's leaves it, and
+the redeeming replica finds the file through the table's own metadata log.
+
+Layout: ``b"tc" + version byte + 32 bytes HMAC-SHA256 over the rest + canonical JSON``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.cut import ColdSlice, HotSlice, News, Pin, TableCut, cold_cut
+from planner.errors import BadTicket, TicketExpired
+from planner.names import TableName
+from planner.offsets import OffsetRange, OffsetVector
+from planner.statement.references import AtClause, CutKey, Virtual
+
+TICKET_VERSION = 3
+MAX_TICKET_BYTES = 8 * 1024 * 1024
+_MAGIC = b"tc" + bytes([TICKET_VERSION])
+_TAG_BYTES = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True, slots=True)
+class TicketTable:
+    """One table's cut, by reference: enough for any replica to build the same ``TableCut``.
+
+    ``topic``, ``topic_id`` and ``ranges`` are None, None and empty for a table without a topic. ``news`` is
+    what a follower has not seen; None where nobody follows. ``at`` is what the statement says at the table,
+    ``until`` the end of a cut that lies below its snapshot's watermark.
+    """
+
+    table: TableName
+    table_uuid: str
+    metadata_file: str
+    snapshot_id: int | None
+    schema_id: int
+    topic: str | None = None
+    topic_id: str | None = None
+    ranges: tuple[OffsetRange, ...] = ()
+    news: News | None = None
+    at: AtClause | None = None
+    until: OffsetVector | None = None
+
+    @property
+    def key(self) -> CutKey:
+        return self.table, self.at
+
+    @classmethod
+    def of(cls, cut: TableCut, at: AtClause | None = None) -> TicketTable:
+        return cls(
+            table=cut.table,
+            table_uuid=cut.table_uuid,
+            metadata_file=cut.cold.metadata_location.rsplit("/", 1)[-1],
+            snapshot_id=cut.cold.snapshot_id,
+            schema_id=cut.cold.schema.schema_id,
+            topic=None if cut.hot is None else cut.hot.topic,
+            topic_id=None if cut.hot is None else cut.hot.topic_id,
+            ranges=() if cut.hot is None else cut.hot.ranges,
+            news=cut.news,
+            at=at,
+            until=cut.until,
+        )
+
+    def cut(self, pin: Pin) -> TableCut:
+        """Build the cut again from the pin this names.
+
+        Raises:
+            ValueError: the pin is another one: its schema, snapshot, topic or watermark differ.
+        """
+        if (pin.table_uuid, pin.snapshot_id, pin.schema.schema_id) != (
+            self.table_uuid,
+            self.snapshot_id,
+            self.schema_id,
+        ):
+            raise ValueError(f"not the pin of this ticket: {pin.table}")
+        if self.topic is None or self.topic_id is None:
+            return cold_cut(pin)
+        hot = HotSlice(self.topic, self.topic_id, self.ranges)
+        mark = pin.watermark
+        if mark and (mark.topic, mark.topic_id) != (hot.topic, hot.topic_id):
+            raise ValueError(f"not the topic of this ticket: {pin.table}")
+        cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
+        return TableCut(
+            pin.table, pin.table_uuid, cold, pin.binding, mark, hot, self.news, self.until
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A planned statement. Times are microseconds since 1970, UTC.
+
+    ``parameters`` is an Arrow IPC stream of one row, or None. ``search_path`` is (catalog, schema).
+    ``statement_time_us`` is what ``now()`` means in it. ``user`` may redeem it, nobody else. ``answer`` are the
+    rows themselves, an Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is what a
+    table's plain name means under the statement's freshness contract. ``cut`` is the text of ``tables``
+    (``planner.lookback``): over 1,000 partitions writing it takes 1 ms.
+    """
+
+    sql: str
+    tables: tuple[TicketTable, ...]
+    user: str
+    time_zone: str
+    search_path: tuple[str | None, str | None]
+    statement_time_us: int
+    expires_at_us: int
+    parameters: bytes | None = None
+    answer: bytes | None = None
+    #: Stands for what the user may read of the tables (``planner.permissions.Policy.fingerprint``).
+    granted: str = ""
+    side: Virtual | None = None
+    cut: str = ""
+
+
+def seal(ticket: Ticket, secret: bytes) -> bytes:
+    """Encode and sign."""
+    body = json.dumps(_document(ticket), sort_keys=True, separators=(",", ":")).encode()
+    return _MAGIC + _tag(secret, body) + body
+
+
+def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> Ticket:
+    """Check and decode. Any of ``secrets`` may have signed it (key rotation).
+
+    Raises:
+        BadTicket: not ours, altered, another version, or another user's.
+        TicketExpired: plan the statement again.
+    """
+    head = len(_MAGIC) + _TAG_BYTES
+    if not head < len(data) <= MAX_TICKET_BYTES or not data.startswith(b"tc"):
+        raise BadTicket("the ticket was not issued by this server; get one from GetFlightInfo.")
+    if not data.startswith(_MAGIC):
+        raise BadTicket(
+            f"the ticket has version {data[2]} and this server reads version {TICKET_VERSION}; plan the "
+            f"statement again."
+        )
+    tag, body = data[len(_MAGIC) : head], data[head:]
+    if not any(hmac.compare_digest(tag, _tag(secret, body)) for secret in secrets):
+        raise BadTicket(
+            "the ticket's signature is not this server's; it was altered, or replicas do not share a "
+            "ticket secret."
+        )
+    ticket = _ticket(json.loads(body))
+    if ticket.user != user:
+        raise BadTicket("the ticket belongs to another user; plan the statement yourself.")
+    if ticket.expires_at_us <= now_us:
+        raise TicketExpired("the ticket has expired; plan the statement again.")
+    return ticket
+
+
+def _tag(secret: bytes, body: bytes) -> bytes:
+    return hmac.new(secret, _MAGIC + body, hashlib.sha256).digest()
+
+
+def _document(ticket: Ticket) -> dict[str, Any]:
+    return {
+        "sql": ticket.sql,
+        "user": ticket.user,
+        "tz": ticket.time_zone,
+        "path": list(ticket.search_path),
+        "now": ticket.statement_time_us,
+        "exp": ticket.expires_at_us,
+        "params": _text(ticket.parameters),
+        "answer": _text(ticket.answer),
+        "granted": ticket.granted,
+        "side": ticket.side,
+        "cut": ticket.cut,
+        "tables": [
+            {
+                "catalog": held.table.catalog,
+                "namespace": list(held.table.namespace),
+                "name": held.table.name,
+                "uuid": held.table_uuid,
+                "file": held.metadata_file,
+                "snapshot": held.snapshot_id,
+                "schema": held.schema_id,
+                "topic": held.topic,
+                "topic_id": held.topic_id,
+                "ranges": [[item.partition, item.start, item.stop] for item in held.ranges],
+                "news": None
+                if held.news is None
+                else [[list(pair) for pair in held.news.after], held.news.since_us],
+                "at": None if held.at is None else [held.at.unit, held.at.expression],
+                "until": None if held.until is None else [list(pair) for pair in held.until],
+            }
+            for held in ticket.tables
+        ],
+    }
+
+
+def _ticket(document: dict[str, Any]) -> Ticket:
+    """Rebuild what ``_document`` wrote; the tag vouches for its form."""
+    catalog, schema = document["path"]
+    return Ticket(
+        sql=document["sql"],
+        user=document["user"],
+        time_zone=document["tz"],
+        search_path=(catalog, schema),
+        statement_time_us=document["now"],
+        expires_at_us=document["exp"],
+        parameters=_bytes(document["params"]),
+        answer=_bytes(document["answer"]),
+        granted=document["granted"],
+        side=document["side"],
+        cut=document["cut"],
+        tables=tuple(
+            TicketTable(
+                table=TableName(held["catalog"], tuple(held["namespace"]), held["name"]),
+                table_uuid=held["uuid"],
+                metadata_file=held["file"],
+                snapshot_id=held["snapshot"],
+                schema_id=held["schema"],
+                topic=held["topic"],
+                topic_id=held["topic_id"],
+                ranges=tuple(OffsetRange(*item) for item in held["ranges"]),
+                news=None if held["news"] is None else _news(*held["news"]),
+                at=None if held["at"] is None else AtClause(*held["at"]),
+                until=None if held["until"] is None else _vector(held["until"]),
+            )
+            for held in document["tables"]
+        ),
+    )
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _news(after: list[list[int]], since_us: int | None) -> News:
+    return News(_vector(after), since_us)
+
+
+def _vector(pairs: list[list[int]]) -> OffsetVector:
+    return OffsetVector.of((partition, offset) for partition, offset in pairs)

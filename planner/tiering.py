@@ -1,0 +1,121 @@
+"""Tiering plans: which offsets one publish moves, cut into splits that executors read in parallel."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from planner.binding import Binding
+from planner.cut import LogBounds, Pin, check_log
+from planner.errors import ShapeMismatch
+from planner.offsets import OffsetRange, OffsetVector
+from planner.watermark import Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class TieringBudget:
+    """How much one publish may move. Offsets bound rows from above; bytes need ``bytes_per_offset``."""
+
+    max_rows: int = 20_000_000
+    max_bytes: int = 8 * 1024**3
+    split_rows: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if min(self.max_rows, self.max_bytes, self.split_rows) < 1:
+            raise ValueError("budgets are at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class TieringPlan:
+    """One publish: the splits to read, and the watermark before and after.
+
+    ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: partitions
+    that were only just created still enter the watermark.
+    """
+
+    pin: Pin
+    binding: Binding
+    splits: tuple[OffsetRange, ...]
+    start: Watermark
+    next: OffsetVector
+    epochs: OffsetVector
+    bytes_per_offset: float = 1.0
+
+    @property
+    def offsets(self) -> int:
+        return sum(len(split) for split in self.splits)
+
+    @property
+    def advances(self) -> bool:
+        return self.next != self.start.next
+
+
+def plan_tiering(
+    pin: Pin, bounds: LogBounds, budget: TieringBudget, *, bytes_per_offset: float = 1.0
+) -> TieringPlan:
+    """Choose the next offsets to tier, the same share of every partition's lag.
+
+    A fair share keeps partitions level, so the tail of no single partition grows without bound while
+    another is drained.
+
+    Raises:
+        ShapeMismatch: the binding decodes differently than what was tiered so far. Not retryable: restore
+            the properties, or change the shape on purpose.
+        TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
+    """
+    if pin.binding is None or pin.watermark is None:
+        raise ValueError(f"{pin.table} is not bound to a topic")
+    if pin.watermark.shape != pin.binding.shape:
+        raise ShapeMismatch(
+            f"{pin.table}: rows below the watermark were decoded with shape {pin.watermark.shape}, the binding "
+            f"now asks for {pin.binding.shape} (decoder version, error policy, JSON mode or epoch units "
+            f"changed); restore the table properties, or move the shape on purpose.",
+            table=str(pin.table),
+            held=pin.watermark.shape,
+            asked=pin.binding.shape,
+        )
+    untiered = check_log(pin.table, pin.watermark, bounds)
+    allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
+    taken = _share(untiered, allowed)
+    splits = tuple(split for item in taken for split in _splits(item, budget.split_rows))
+    return TieringPlan(
+        pin=pin,
+        binding=pin.binding,
+        splits=splits,
+        start=pin.watermark,
+        next=OffsetVector.of((item.partition, item.stop) for item in taken),
+        epochs=OffsetVector.of(
+            (held.partition, held.leader_epoch)
+            for held in bounds.partitions
+            if held.leader_epoch is not None
+        ),
+        bytes_per_offset=bytes_per_offset,
+    )
+
+
+def _share(untiered: tuple[OffsetRange, ...], allowed: int) -> tuple[OffsetRange, ...]:
+    """Cut every range to the same fraction of its length, rounded down, one offset more while any is left."""
+    total = sum(len(item) for item in untiered)
+    if total <= allowed:
+        return untiered
+    lengths = [len(item) * allowed // total for item in untiered]
+    left = allowed - sum(lengths)
+    for index, item in enumerate(untiered):
+        if left and lengths[index] < len(item):
+            lengths[index] += 1
+            left -= 1
+    return tuple(
+        OffsetRange(item.partition, item.start, item.start + length)
+        for item, length in zip(untiered, lengths, strict=True)
+    )
+
+
+def _splits(item: OffsetRange, rows: int) -> list[OffsetRange]:
+    """Cut one range into near-equal splits of at most ``rows`` offsets; an empty range has none."""
+    count = -(-len(item) // rows)
+    bounds = (
+        [item.start + len(item) * index // count for index in range(count + 1)] if count else []
+    )
+    return [
+        OffsetRange(item.partition, start, stop) for start, stop in itertools.pairwise(bounds)
+    ]

@@ -1,0 +1,127 @@
+"""Column types as users write them: the Iceberg spec's own spelling, nested types included.
+
+``long``, ``decimal(10,2)``, ``fixed[16]``, ``list<string>``, ``map<string, double>``,
+``struct<a: int, b: list<date>>``.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from planner.errors import BadConfig
+from planner.schema import TIMESTAMPTZ
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": TIMESTAMPTZ,
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "uuid": pa.uuid(),
+}
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:\[\]])")
+_MAX_DEPTH = 32
+_MAX_DECIMAL_DIGITS = 38
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Return the pyarrow type a text names.
+
+    Raises:
+        BadConfig: the text is not a type; says what was expected and where.
+    """
+    reader = _Reader(text)
+    kind = reader.type(0)
+    reader.end()
+    return kind
+
+
+class _Reader:
+    """A recursive-descent reader over the tokens of one text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+
+    def type(self, depth: int) -> pa.DataType:
+        if depth > _MAX_DEPTH:
+            raise self._wrong("fewer nested types")
+        name = self._take("a type name")
+        match name.lower():
+            case "decimal":
+                self._expect("(")
+                precision = self._number()
+                self._expect(",")
+                scale = self._number()
+                self._expect(")")
+                if not (1 <= precision <= _MAX_DECIMAL_DIGITS and scale <= precision):
+                    raise self._wrong("decimal(precision up to 38, scale up to precision)")
+                return pa.decimal128(precision, scale)
+            case "fixed":
+                self._expect("[")
+                width = self._number()
+                self._expect("]")
+                return pa.binary(width)
+            case "list":
+                self._expect("<")
+                element = self.type(depth + 1)
+                self._expect(">")
+                return pa.list_(element)
+            case "map":
+                self._expect("<")
+                key = self.type(depth + 1)
+                self._expect(",")
+                value = self.type(depth + 1)
+                self._expect(">")
+                return pa.map_(key, value)
+            case "struct":
+                return self._struct(depth)
+            case simple if simple in _PRIMITIVES:
+                return _PRIMITIVES[simple]
+        raise self._wrong(f"one of {', '.join(_PRIMITIVES)}, decimal, fixed, list, map, struct")
+
+    def end(self) -> None:
+        if self._text[self._position :].strip():
+            raise self._wrong("the end")
+
+    def _struct(self, depth: int) -> pa.DataType:
+        fields: list[pa.Field] = []
+        self._expect("<")
+        while True:
+            name = self._take("a field name")
+            self._expect(":")
+            fields.append(pa.field(name, self.type(depth + 1)))
+            if self._take("',' or '>'") == ">":
+                return pa.struct(fields)
+            self._position -= 1
+            self._expect(",")
+
+    def _take(self, wanted: str) -> str:
+        found = _TOKEN.match(self._text, self._position)
+        if found is None:
+            raise self._wrong(wanted)
+        self._position = found.end()
+        return found.group(1)
+
+    def _expect(self, token: str) -> None:
+        if self._take(repr(token)) != token:
+            raise self._wrong(repr(token))
+
+    def _number(self) -> int:
+        token = self._take("a number")
+        if not token.isdigit():
+            raise self._wrong("a number")
+        return int(token)
+
+    def _wrong(self, wanted: str) -> BadConfig:
+        return BadConfig(
+            f"{self._text!r} is not a column type: expected {wanted} near character {self._position}.",
+            type=self._text,
+        )

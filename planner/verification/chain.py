@@ -1,0 +1,203 @@
+"""Checks what a table's metadata says of itself: the chain of watermarks, the tag, the mirror, the counts.
+
+Needs no row and no log. Works on the retained ancestry of one head; what expired cannot be checked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.errors import WatermarkUnreadable
+from planner.offsets import OffsetVector
+from planner.snapshots import History, Snapshot
+from planner.verification.findings import Finding, Kind
+from planner.watermark import Watermark, parse_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A snapshot of the ancestry whose summary carries a watermark."""
+
+    snapshot: Snapshot
+    watermark: Watermark
+
+
+def ancestry(history: History, head: int) -> Iterator[Snapshot]:
+    """Yield the retained ancestry of ``head``, newest first."""
+    snapshot = history.snapshots.get(head)
+    while snapshot is not None:
+        yield snapshot
+        parent_id = snapshot.parent_id
+        snapshot = None if parent_id is None else history.snapshots.get(parent_id)
+
+
+def carriers(history: History, head: int) -> tuple[Carrier, ...]:
+    """Return the readable carriers of the ancestry, newest first. A text on a ``replace`` is a copy."""
+    found = []
+    for snapshot in ancestry(history, head):
+        text = snapshot.watermark_text
+        if text is None or snapshot.operation == "replace":
+            continue
+        try:
+            found.append(Carrier(snapshot, parse_watermark(text)))
+        except WatermarkUnreadable:
+            continue
+    return tuple(found)
+
+
+def check_chain(history: History, head: int) -> tuple[Finding, ...]:
+    """Check every link of the chain, and that tag and mirror say what its newest link says."""
+    unreadable = (
+        Finding(
+            Kind.CHAIN,
+            f"the watermark text of snapshot {snapshot.snapshot_id} cannot be read",
+            snapshot_id=snapshot.snapshot_id,
+        )
+        for snapshot in ancestry(history, head)
+        if snapshot.watermark_text is not None and not _is_readable(snapshot.watermark_text)
+    )
+    chain = carriers(history, head)
+    links = (
+        finding
+        for newer, older in itertools.pairwise(chain)
+        for finding in _check_link(newer, older)
+    )
+    counts = (finding for carrier in chain for finding in _check_counts(carrier))
+    return (*unreadable, *_check_pointers(history, chain), *links, *counts)
+
+
+def start_since(
+    history: History, head: int, written_ms: Mapping[int, int], since_ms: int
+) -> OffsetVector | None:
+    """Return where the watermark stood at ``since_ms`` (milliseconds since 1970), by the retained ancestry.
+
+    None when the ancestry does not reach back that far: then everything was tiered since, as far as it shows.
+    """
+    for carrier in carriers(history, head):
+        if written_ms[carrier.snapshot.snapshot_id] <= since_ms:
+            return carrier.watermark.next
+    return None
+
+
+def foreign_changes(history: History, head: int) -> tuple[Snapshot, ...]:
+    """Return the retained snapshots of other writers that removed or replaced rows, newest first."""
+    return tuple(
+        snapshot
+        for snapshot in ancestry(history, head)
+        if snapshot.operation in ("overwrite", "delete") and snapshot.watermark_text is None
+    )
+
+
+def decisions(mark: Watermark) -> tuple[str, ...]:
+    """Say which ways out people took, as the watermark text records them."""
+    return (
+        *(
+            f"gap accepted: partition {gap.partition}, offsets {gap.start} to {gap.stop - 1} were lost"
+            for gap in mark.gaps
+        ),
+        *(f"foreign snapshot {snapshot_id} accepted" for snapshot_id in mark.accepted),
+        *(
+            f"record skipped: partition {skip.partition}, offset {skip.offset}"
+            f"{': ' if skip.reason else ''}{skip.reason}"
+            for skip in mark.skips
+        ),
+    )
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        parse_watermark(text)
+    except WatermarkUnreadable:
+        return False
+    return True
+
+
+def _check_pointers(history: History, chain: Sequence[Carrier]) -> Iterator[Finding]:
+    if not chain:
+        return
+    newest = chain[0].snapshot
+    after_rollback = "after a rollback the next publish sets it right"
+    if history.tagged_id != newest.snapshot_id:
+        held = "is missing" if history.tagged_id is None else f"is on {history.tagged_id}"
+        yield Finding(
+            Kind.TAG,
+            f"the newest watermark is in snapshot {newest.snapshot_id}, the tag {held}; {after_rollback}",
+            snapshot_id=newest.snapshot_id,
+        )
+    if history.mirror != newest.watermark_text:
+        at = newest.snapshot_id
+        what = (
+            f"is missing, snapshot {at} has the watermark"
+            if history.mirror is None
+            else f"is not the watermark of snapshot {at}{_moved(history.mirror, chain[0])}"
+        )
+        yield Finding(
+            Kind.MIRROR, f"the mirror property {what}; {after_rollback}", snapshot_id=at
+        )
+
+
+def _moved(mirror: str, newest: Carrier) -> str:
+    """Name the first partition in which a mirror text differs from the newest carrier's."""
+    if not _is_readable(mirror):
+        return ""
+    held, true = parse_watermark(mirror).next.as_dict(), newest.watermark.next.as_dict()
+    for partition in sorted(held.keys() | true.keys()):
+        if held.get(partition) != true.get(partition):
+            return f" (partition {partition}: {held.get(partition)} instead of {true.get(partition)})"
+    return ""
+
+
+def _check_link(newer: Carrier, older: Carrier) -> Iterator[Finding]:
+    at = newer.snapshot.snapshot_id
+
+    def wrong(why: str) -> Finding:
+        return Finding(Kind.CHAIN, f"the watermark of snapshot {at} {why}", snapshot_id=at)
+
+    mark, before = newer.watermark, older.watermark
+    if (mark.cluster_id, mark.topic, mark.topic_id) != (
+        before.cluster_id,
+        before.topic,
+        before.topic_id,
+    ):
+        yield wrong(f"names another log than that of {older.snapshot.snapshot_id} before it")
+        return
+    if mark.run == before.run:
+        yield wrong(
+            f"was copied: snapshot {older.snapshot.snapshot_id} before it has the same run"
+        )
+    if mark.prev_snapshot_id is not None and mark.prev_snapshot_id != newer.snapshot.parent_id:
+        yield wrong(
+            f"was written on snapshot {mark.prev_snapshot_id}, but lies on {newer.snapshot.parent_id}"
+        )
+    for partition, offset in before.next:
+        if mark.offset(partition) < offset:
+            yield wrong(
+                f"goes back in partition {partition}, from {offset} to {mark.offset(partition)}"
+            )
+    advanced = sum(offset - before.offset(partition) for partition, offset in mark.next)
+    if mark.outcomes.records > advanced:
+        yield wrong(
+            f"counts {mark.outcomes.records} records in {advanced} offsets more than snapshot "
+            f"{older.snapshot.snapshot_id}"
+        )
+    if not (
+        set(before.accepted) <= set(mark.accepted)
+        and set(before.gaps) <= set(mark.gaps)
+        and set(before.skips) <= set(mark.skips)
+    ):
+        yield wrong("forgets a gap, a skip or a foreign snapshot that was accepted before")
+
+
+def _check_counts(carrier: Carrier) -> Iterator[Finding]:
+    added = carrier.snapshot.count("added-records") or 0
+    rows = carrier.watermark.outcomes.rows
+    if added != rows:
+        at = carrier.snapshot.snapshot_id
+        yield Finding(
+            Kind.COUNT,
+            f"snapshot {at} added {added} rows, its watermark text counts {rows}",
+            rows=abs(added - rows),
+            snapshot_id=at,
+        )

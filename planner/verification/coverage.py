@@ -1,0 +1,91 @@
+"""Decides which offsets of each partition can be compared with the log, and says why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.cut import LogBounds
+from planner.offsets import OffsetRange, OffsetVector
+from planner.verification.chain import Carrier
+from planner.verification.findings import Coverage, Finding, Kind
+from planner.watermark import Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class CoveragePlan:
+    coverage: tuple[Coverage, ...]
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...]
+
+
+def plan_coverage(
+    mark: Watermark,
+    bounds: LogBounds,
+    chain: Sequence[Carrier],
+    since: OffsetVector | None = None,
+) -> CoveragePlan:
+    """Choose the offsets to compare: from the log start, or where ``since`` begins, to the watermark.
+
+    ``chain`` are the retained carriers, newest first; ``since`` is the watermark of the time asked for. A log
+    that is not the one of the watermark, or does not reach it, is a finding; nothing of it is compared.
+    """
+    wrong = _wrong_log(mark, bounds)
+    if wrong is not None:
+        return CoveragePlan((), (wrong,), ("the log: it is not the one cold was tiered from",))
+    measured = {held.partition: held for held in bounds.partitions}
+    coverage, findings, unchecked = [], [], []
+    for partition in sorted(measured.keys() | set(mark.next.partitions)):
+        watermark, floor = mark.offset(partition), _floor(partition, chain)
+        held = measured.get(partition)
+        if held is None:
+            findings.append(
+                Finding(Kind.LOG, f"cold covers partition {partition}, which the topic has not")
+            )
+            continue
+        if held.log_end < watermark:
+            findings.append(
+                Finding(
+                    Kind.LOG,
+                    f"cold covers partition {partition} up to offset {watermark}, the log ends at {held.log_end}",
+                )
+            )
+        if held.log_start > watermark:
+            findings.append(
+                Finding(
+                    Kind.LOG,
+                    f"partition {partition}: offsets {watermark} to {held.log_start - 1} were removed from the "
+                    f"log before they were tiered; `thermocline gap accept` goes on without them",
+                    OffsetRange(partition, watermark, held.log_start),
+                )
+            )
+        stop = min(watermark, held.log_end)
+        start = min(max(held.log_start, floor), stop)
+        if start > floor:
+            unchecked.append(
+                f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {held.log_start}, so "
+                f"only that no row is there twice"
+            )
+        if since is not None and (later := since.get(partition)) is not None and later > start:
+            start = min(later, stop)
+        coverage.append(Coverage(OffsetRange(partition, start, stop), floor, watermark))
+    return CoveragePlan(tuple(coverage), tuple(findings), tuple(unchecked))
+
+
+def _wrong_log(mark: Watermark, bounds: LogBounds) -> Finding | None:
+    for what, expected, found in (
+        ("cluster", mark.cluster_id, bounds.cluster_id),
+        ("topic id", mark.topic_id, bounds.topic_id),
+    ):
+        if expected != found:
+            return Finding(
+                Kind.LOG, f"the watermark names {what} {expected}, the log has {found}"
+            )
+    return None
+
+
+def _floor(partition: int, chain: Sequence[Carrier]) -> int:
+    """First offset the table ever covered, where the chain goes back to its creation."""
+    if chain and chain[-1].snapshot.parent_id is None:
+        return chain[-1].watermark.offset(partition)
+    return 0

@@ -1,0 +1,1 @@
+"""Thermocline's proxy: serves statements."""

@@ -1,0 +1,130 @@
+"""What a statement returns and takes, without running it.
+
+DuckDB knows no types of unbound parameters, so each is replaced by a marker, a text literal, which DuckDB
+casts to what the place needs; the casts are read from the bound plan (``json_serialize_plan``, 1 ms). A
+marker as an operand of arithmetic is ambiguous to the binder: those are numbers, DOUBLE. LIMIT and OFFSET take
+BIGINT.
+
+Everything is bound to empty relations of the same types: no file is opened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from planner.statement.ast import Node, parameters
+from planner.statement.parameters import (
+    cast,
+    constant,
+    counts,
+    operands,
+    substituted,
+)
+from proxy.engine import macros
+from proxy.engine.parameters import arrow_type
+from proxy.engine.relations import Relation, empty_prelude, nested
+
+Cursor = duckdb.DuckDBPyConnection
+Unparse = Callable[[Node], str]
+
+_BIGINT: Node = {"id": "BIGINT"}
+_DOUBLE: Node = {"id": "DOUBLE"}
+_VARCHAR: Node = {"id": "VARCHAR"}
+#: Stand in for a value: folding NULL into an expression may lose its type, an empty text may not fit.
+_NULL = constant(None, "NULL")
+_EMPTY = constant("", "VARCHAR")
+_MARK = "thermocline parameter "
+
+
+def describe(
+    cursor: Cursor, unparse: Unparse, document: Node, relations: Sequence[Relation]
+) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
+    """Return a statement's columns, and the types of its parameters in their order.
+
+    Raises:
+        duckdb.Error: it does not bind.
+    """
+    before = empty_prelude(relations)
+    names = parameters(document)
+    if not names:
+        return _columns(cursor, before, unparse(document), []), ()
+    kinds = _kinds(cursor, before, unparse, document)
+    told = tuple(arrow_type(kinds[name]) for name in names)
+    named = _columns(cursor, before, unparse(document), dict.fromkeys(names))
+    for text in (_EMPTY, _NULL):
+        typed = substituted(
+            document,
+            {
+                name: cast(text if kind == _VARCHAR else _NULL, kind)
+                for name, kind in kinds.items()
+            },
+        )
+        try:
+            columns = _columns(cursor, before, unparse(typed), [])
+        except duckdb.Error:
+            continue
+        fields = zip(columns, named.names, strict=True)
+        return pa.schema([field.with_name(name) for field, name in fields]), told
+    # Parameters of unknown type were taken for text, which does not fit everywhere; NULL does.
+    return named, told
+
+
+def _columns(cursor: Cursor, before: str, sql: str, values: Any) -> pa.Schema:
+    # The time itself does not matter, only that there is one: constants are folded while binding.
+    macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
+    cursor.execute(f"{before}{nested(sql)} LIMIT 0", values)
+    return cursor.to_arrow_reader(1).schema
+
+
+def _kinds(cursor: Cursor, before: str, unparse: Unparse, document: Node) -> dict[str, Node]:
+    """Return the engine type of every parameter, VARCHAR where nothing tells."""
+    names = parameters(document)
+    numbers = dict.fromkeys(operands(document), _DOUBLE)
+    limits = dict.fromkeys(counts(document), _BIGINT)
+    for known in (limits, numbers | limits):
+        filled = {name: constant(_MARK + name, "VARCHAR") for name in names}
+        filled |= {name: cast(constant(1, "INTEGER"), kind) for name, kind in known.items()}
+        plan = _plan(cursor, before + nested(unparse(substituted(document, filled))))
+        if plan is not None:
+            return dict.fromkeys(names, _VARCHAR) | _found(plan) | known
+    return dict.fromkeys(names, _VARCHAR) | numbers | limits
+
+
+def _plan(cursor: Cursor, sql: str) -> Any:
+    """Return the bound plan, or None if it does not bind."""
+    macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
+    row = cursor.execute("SELECT json_serialize_plan(?)", [sql]).fetchone()
+    plan = json.loads(row[0]) if row else {"error": True}
+    return None if plan["error"] else plan
+
+
+def _found(plan: Any) -> dict[str, Node]:
+    """Return the types markers are cast to; a parameter used twice has the first."""
+    found: dict[str, Node] = {}
+    for node, around in _expressions(plan):
+        value = (node.get("value") or {}).get("value")
+        text = value if isinstance(value, str) else ""
+        if text.startswith(_MARK) and around.get("expression_class") == "BOUND_CAST":
+            found.setdefault(text.removeprefix(_MARK), around["return_type"])
+    return found
+
+
+def _expressions(plan: Any) -> Iterator[tuple[Node, Node]]:
+    """Yield every constant of a plan with the node it stands in."""
+    pending: list[tuple[Any, Node]] = [(plan, {})]
+    while pending:
+        item, around = pending.pop()
+        inside: Iterable[Any] = item if isinstance(item, list) else ()
+        if isinstance(item, dict):
+            inside = item.values()
+            if item.get("expression_class") == "BOUND_CONSTANT":
+                yield item, around
+                continue
+            around = item
+        pending.extend((child, around) for child in inside if isinstance(child, dict | list))

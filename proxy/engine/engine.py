@@ -1,0 +1,340 @@
+"""The engine: one locked DuckDB instance per server, a cursor per statement.
+
+It knows relations and parsed statements, not tables, cuts or clients. The lock (reference duckdb.md A.3)
+is the second wall: a statement that got past the gate still finds no file outside the storage roots, no
+extension, no setting and no other statement's relations.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from connectors import duckdb_extensions as extensions
+from planner.errors import BadConfig, BadStatement, FederationError, UnsupportedStatement
+from planner.statement.ast import Node, statement
+from planner.statement.gate import check_text
+from planner.statement.printable import same
+from proxy.engine import macros
+from proxy.engine.describe import describe
+from proxy.engine.errors import readable, translate
+from proxy.engine.parameters import Parameter, Values, bound
+from proxy.engine.relations import Relation, nested, prelude
+from proxy.engine.result import Result, rows_per_batch
+from proxy.engine.running import Cancellation, Running, Watch
+from proxy.engine.segments import Segments
+
+#: Directories that hold more than tables: as a storage root they would open the machine to SQL.
+_SYSTEM_ROOTS = frozenset(
+    "/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /run /sbin /srv /sys /tmp /usr /var".split()  # noqa: SIM905
+)
+#: Trees larger than this are refused before Python reads them.
+_MAX_TREE_BYTES = 64 << 20
+#: The SQL of a tree, and the tree of that SQL.
+_PRINT = """
+SELECT sql, json_serialize_sql(sql) FROM (SELECT json_deserialize_sql(?::JSON) AS sql)
+"""
+_PLACE = re.compile(r'"query_location":\d+')
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_FIRST_WORD = re.compile(r"[a-z]+", re.IGNORECASE)
+#: Printed statements are remembered: printing and reading back takes 1 ms, a prepared statement runs often.
+_MAX_REMEMBERED = 256
+_MAX_REMEMBERED_BYTES = 1 << 18
+
+
+class Engine:
+    """Runs statements over relations. Thread-safe. The caller closes it.
+
+    ``storage_roots`` are the directories or prefixes (``s3://bucket/warehouse``) below which files may be
+    read. ``spill_dir`` must exist and be ours alone: statements spill to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        storage_roots: Sequence[str],
+        spill_dir: Path,
+        memory_limit_bytes: int | None = None,
+        threads: int | None = None,
+        max_spill_bytes: int | None = None,
+    ) -> None:
+        roots = [_root(root) for root in storage_roots]
+        self._connection = duckdb.connect(
+            ":memory:", config=_settings(memory_limit_bytes, threads)
+        )
+        try:
+            self.segments = Segments(self._connection, spill_dir)
+            self._prepare(roots, spill_dir, max_spill_bytes)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._watch = Watch()
+        self._printed: dict[str, str] = {}
+
+    def _prepare(self, roots: list[str], spill_dir: Path, max_spill_bytes: int | None) -> None:
+        connection = self._connection
+        extensions.load(connection, extensions.LOCAL)
+        if any("://" in root for root in roots):
+            extensions.load(connection, extensions.REMOTE)
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        for macro in macros.STATEMENTS:
+            connection.execute(macro)
+        connection.execute(f"SET GLOBAL temp_directory = {_literal(str(spill_dir))}")
+        if max_spill_bytes is not None:
+            connection.execute(f"SET GLOBAL max_temp_directory_size = '{max_spill_bytes}B'")
+        # In this order: allowed_directories cannot change once external access is off (duckdb.md A.3).
+        listed = ", ".join(_literal(root) for root in roots)
+        connection.execute(f"SET GLOBAL allowed_directories = [{listed}]")
+        connection.execute("SET GLOBAL enable_external_access = false")
+        connection.execute("SET GLOBAL allowed_configs = ['timezone']")
+        connection.execute("SET GLOBAL lock_configuration = true")
+        # CVE-2026-47735: what was set is read back, a typing error must not leave the door open.
+        for name, expected in (("enable_external_access", False), ("lock_configuration", True)):
+            # All of the result: one that is not read to its end keeps its transaction open, and as long as the
+            # oldest transaction is, no dropped table's memory is freed [ran, 1.5.5].
+            rows = connection.execute(f"SELECT current_setting('{name}')").fetchall()
+            if rows != [(expected,)]:
+                raise BadConfig(f"the engine did not take {name} = {str(expected).lower()}.")
+
+    def close(self) -> None:
+        """Interrupt what runs, and free everything."""
+        self._watch.close()
+        self._connection.close()
+
+    def relieve(self) -> bool:
+        """Stop the statement that began last, to free its memory; False: none runs."""
+        return self._watch.relieve()
+
+    def healthy(self) -> bool:
+        """Whether the engine still answers.
+
+        After an internal error DuckDB refuses all work until it is started again, and statements that provoke
+        one exist [ran, 1.5.5: a correlated IN below nested WITH clauses]. The process must then be replaced.
+        """
+        try:
+            return self._ask("SELECT ?", "yes") == ("yes",)
+        except FederationError:
+            return False
+
+    def parse(self, sql: str) -> Node:
+        """Parse one query; nothing is bound or executed.
+
+        Raises:
+            BadStatement: it does not parse.
+            UnsupportedStatement: not exactly one statement, not a query, or too large.
+        """
+        check_text(sql)
+        (text,) = self._ask("SELECT json_serialize_sql(?)", sql)
+        if len(text) > _MAX_TREE_BYTES:
+            raise UnsupportedStatement("the statement has too many parts; narrow it.")
+        document = _loaded(text)
+        if document["error"]:
+            if document["error_type"] == "not implemented":
+                raise UnsupportedStatement(_not_a_query(sql, document["error_message"]))
+            raise BadStatement(readable(document["error_message"]))
+        statement(document)
+        return document
+
+    def unparse(self, document: Node) -> str:
+        """Return the SQL of a tree, which parses to the same tree again.
+
+        Raises:
+            UnsupportedStatement: DuckDB would print something that means something else.
+        """
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        known = self._printed.get(text)
+        if known is not None:
+            return known
+        sql, again = self._ask(_PRINT, text)
+        if not _is_same(text, document, again):
+            raise UnsupportedStatement(
+                "this combination of clauses cannot be carried over faithfully; write joins in the order "
+                "they apply, each with its own condition."
+            )
+        if len(text) <= _MAX_REMEMBERED_BYTES:
+            if len(self._printed) >= _MAX_REMEMBERED:
+                self._printed.clear()
+            self._printed[text] = sql
+        return sql
+
+    def run(
+        self,
+        document: Node,
+        relations: Sequence[Relation],
+        parameters: Sequence[Parameter] = (),
+        *,
+        statement_time: datetime,
+        time_zone: str = "UTC",
+        timeout_s: float | None = None,
+        cancellation: Cancellation | None = None,
+        cut: str = "",
+    ) -> Result:
+        """Start a rewritten statement; its result streams, and must be closed.
+
+        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut``
+        what ``thermocline_cut()`` says.
+        ``timeout_s`` counts the time spent here, not that of a slow reader. ``parameters`` are in the order of
+        ``planner.statement.ast.parameters``.
+
+        Raises:
+            BadStatement, UnsupportedStatement, BadParameter: it does not bind, or fails at once.
+            DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
+        """
+        values = bound(document, parameters)
+        sql = self.unparse(document)
+        running = Running(self._connection.cursor(), self._watch, timeout_s, cancellation)
+        try:
+            reader = running.call(
+                lambda cursor: _started(
+                    cursor, sql, relations, values, statement_time, time_zone, cut
+                )
+            )
+        except BaseException:
+            running.close()
+            raise
+        return Result(reader, running)
+
+    def evaluate(
+        self,
+        document: Node,
+        columns: str,
+        values: Mapping[str, Any],
+        *,
+        statement_time: datetime,
+        time_zone: str,
+    ) -> pa.Table:
+        """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
+
+        ``values`` are what ``bound`` gives, by the names of the parameters.
+
+        Raises:
+            FederationError: a constant cannot be worked out.
+        """
+        sql = f"SELECT {columns} FROM ({self.unparse(document)})"  # noqa: S608 - printed by DuckDB, gated
+        try:
+            with self._connection.cursor() as cursor:
+                if time_zone != "UTC":
+                    cursor.execute(f"SET TimeZone = {_literal(time_zone)}")
+                macros.set_time(cursor, sql, statement_time)
+                return cursor.execute(sql, dict(values)).to_arrow_table()
+        except duckdb.Error as error:
+            raise translate(error) from error
+
+    def describe(
+        self, document: Node, relations: Sequence[Relation]
+    ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
+        """Return the columns of a rewritten statement and the types of its parameters. Reads no data.
+
+        Raises:
+            BadStatement, UnsupportedStatement: it does not bind.
+        """
+        try:
+            with self._connection.cursor() as cursor:
+                return describe(cursor, self.unparse, document, relations)
+        except duckdb.Error as error:
+            raise translate(error) from error
+
+    def _ask(self, sql: str, argument: str) -> tuple[str, ...]:
+        """Return the one row of texts that a query of our own has."""
+        try:
+            with self._connection.cursor() as cursor:
+                row: tuple[str, ...] | None = cursor.execute(sql, [argument]).fetchone()
+        except duckdb.Error as error:
+            raise translate(error) from error
+        return row or ()
+
+
+def _started(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    relations: Sequence[Relation],
+    values: Values,
+    statement_time: datetime,
+    time_zone: str,
+    cut: str,
+) -> pa.RecordBatchReader:
+    if time_zone != "UTC":
+        cursor.execute(f"SET TimeZone = {_literal(time_zone)}")
+    macros.set_time(cursor, sql, statement_time)
+    macros.set_cut(cursor, sql, cut)
+    cursor.execute(prelude(cursor, relations) + nested(sql), values)
+    types = [column[1].id for column in cursor.description or ()]
+    return cursor.to_arrow_reader(rows_per_batch(types))
+
+
+def _is_same(text: str, document: Node, again: str) -> bool:
+    """Whether ``again`` is the tree of ``text``, which is ``document``, but for places."""
+    # Quotes inside a value are escaped, so no value looks like a place.
+    if _PLACE.sub("", text) == _PLACE.sub("", again):
+        return True
+    read = _loaded(again)
+    return not read["error"] and same(statement(document)["node"], statement(read)["node"])
+
+
+def _not_a_query(sql: str, message: str) -> str:
+    """Say what a text is that parses, but is not queries only.
+
+    Not by DuckDB's ``extract_statements``: it runs part of PRAGMA and IMPORT.
+    """
+    if "SELECT" not in message:
+        return readable(message)
+    word = (_FIRST_WORD.search(_COMMENT.sub(" ", sql)) or [""])[0].upper()
+    if word in ("PIVOT", "FROM", "SELECT", "WITH"):
+        return (
+            "one query is expected, and PIVOT needs its values: PIVOT ... ON column IN (...)."
+        )
+    return f"{word} statements are not supported; this server answers queries only."
+
+
+def _settings(memory_limit_bytes: int | None, threads: int | None) -> dict[str, Any]:
+    settings = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "allow_persistent_secrets": "false",
+        "python_enable_replacements": "false",
+    }
+    if memory_limit_bytes is not None:
+        settings["memory_limit"] = f"{memory_limit_bytes}B"
+    if threads is not None:
+        settings["threads"] = str(threads)
+    return settings
+
+
+def _root(root: str) -> str:
+    """Return a storage root as DuckDB compares it: without file://, with one slash at the end.
+
+    Raises:
+        BadConfig: it is relative, or a directory of the system.
+    """
+    path = root.removeprefix("file://").rstrip("/") or "/"
+    if "://" in path:
+        return f"{path}/"
+    if not path.startswith("/") or ".." in Path(path).parts:
+        raise BadConfig(f"storage root {root!r} is not an absolute path or an address.")
+    if path in _SYSTEM_ROOTS:
+        raise BadConfig(
+            f"storage root {root!r} is a system directory; give the warehouse below it."
+        )
+    return f"{path}/"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _loaded(text: str) -> Node:
+    try:
+        document: Node = json.loads(text)
+    except RecursionError as error:
+        raise UnsupportedStatement(
+            "the statement is nested too deeply; split it with WITH clauses."
+        ) from error
+    return document

@@ -1,0 +1,87 @@
+"""DuckDB's errors as planner errors, in words a client may read: no paths, no internal names."""
+
+from __future__ import annotations
+
+import re
+
+from planner.errors import (
+    BadConfig,
+    BadStatement,
+    Cancelled,
+    ColdStoreUnavailable,
+    FederationError,
+    InternalError,
+    LimitExceeded,
+    SnapshotExpired,
+    UnsupportedStatement,
+)
+from proxy.engine.macros import REFUSED
+
+#: By the first words of DuckDB's message, which also survive where Arrow wraps the error of a stream.
+_KINDS: tuple[tuple[str, type[FederationError]], ...] = (
+    ("Parser Error", BadStatement),
+    ("Syntax Error", BadStatement),
+    ("Binder Error", BadStatement),
+    ("Catalog Error", BadStatement),
+    ("Conversion Error", BadStatement),
+    ("Invalid Input Error", BadStatement),
+    ("Invalid Error", BadStatement),
+    ("Invalid type Error", BadStatement),
+    ("Mismatch Type Error", BadStatement),
+    ("Out of Range Error", BadStatement),
+    ("Constraint Error", BadStatement),
+    ("Expression Error", BadStatement),
+    ("Parameter Not Resolved Error", BadStatement),
+    ("Parameter Not Allowed Error", BadStatement),
+    ("Not implemented Error", UnsupportedStatement),
+    ("Permission Error", UnsupportedStatement),
+    ("INTERRUPT Error", Cancelled),
+)
+_STORAGE = ("IO Error", "HTTP Error", "Connection Error", "Network Error", "Dependency Error")
+_MISSING = re.compile(
+    r"No such file|No files found|does not exist|404|NoSuchKey", re.IGNORECASE
+)
+_DAMAGED = re.compile(r"/[^\s']+\.(parquet|avro|json)'", re.IGNORECASE)
+#: A path or address: at least two levels, from the root or after a scheme.
+_PATH = re.compile(r"(?:[a-z][a-z0-9+.-]*:/{0,2})?(?:/[^\s/'\":,;()]+){2,}/?", re.IGNORECASE)
+_MAX_LENGTH = 500
+
+
+def translate(error: BaseException) -> FederationError:
+    """Return the planner error for what DuckDB, or Arrow on its behalf, raised."""
+    if isinstance(error, FederationError):
+        return error
+    # A message that quotes part of a character is not text to Python.
+    torn = error.object if isinstance(error, UnicodeDecodeError) else None
+    text = str(error) if torn is None else torn.decode(errors="replace")
+    if REFUSED in text:
+        reason = text.split(REFUSED, 1)[1].split("\n", 1)[0]
+        return UnsupportedStatement(f"{reason}.")
+    if text.startswith("Out of Memory Error"):
+        return LimitExceeded(
+            "the statement needs more memory than the engine may use; narrow it, or raise memory_limit."
+        )
+    if text.startswith(_STORAGE):
+        if _MISSING.search(text):
+            return SnapshotExpired(
+                "a file of the pinned snapshot is gone; run the statement again."
+            )
+        return ColdStoreUnavailable("a file of the table could not be read; try again.")
+    if text.startswith("Invalid Input Error") and _DAMAGED.search(text):
+        return ColdStoreUnavailable("a file of the table is damaged.")
+    if text.startswith("Permission Error: Cannot access"):
+        return BadConfig(
+            "a file of the table lies outside the storage roots of this server; add its root, and restart."
+        )
+    for prefix, kind in _KINDS:
+        if text.startswith(prefix):
+            return kind(readable(text.removeprefix(prefix).lstrip(": ")))
+    return InternalError("the engine failed; the server's log has the details.")
+
+
+def readable(text: str) -> str:
+    """Return the first line of a message as a sentence, without paths."""
+    line = _PATH.sub("<path>", text.strip().split("\n", 1)[0])[:_MAX_LENGTH].strip()
+    # What DuckDB calls a relation that is a WITH clause inside.
+    line = line.replace('Values list "', 'Table "')
+    return line if line.endswith((".", "!", "?")) else f"{line}."

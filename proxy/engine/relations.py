@@ -1,0 +1,168 @@
+"""Relations: the tables of one statement, as SQL the engine can bind.
+
+Each relation is a clause ``WITH "name" AS NOT MATERIALIZED (...)`` in front of the statement: bound once
+however often it is named, with projections and filters pushed into every use [ran: 10 ms for a self-join,
+a view takes 26]. A name in it can be any text, so messages show the user's own table names.
+
+Rows held in Arrow become temporary tables of the statement's own cursor. Arrow tables themselves cannot be
+scanned: DuckDB 1.5.5 hands filters to pyarrow, where ``NaN > 1`` is false (in SQL it is true, the row would be
+lost) and a filter on a UUID fails [ran].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from planner.ports import ArrowRelation, SqlRelation
+from planner.schema import TableSchema
+from planner.sqltext import identifier as identifier
+from planner.sqltext import sql_type as sql_type
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of a relation a statement sees: names with expressions over its rows, and a condition on these."""
+
+    columns: tuple[tuple[str, str], ...]
+    rows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Rows under a name: those of all parts together, with the names and types of ``schema``.
+
+    ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``shown``
+    is None where a statement sees all of it.
+    """
+
+    name: str
+    schema: TableSchema | pa.Schema
+    parts: tuple[SqlRelation | ArrowRelation, ...] = ()
+    shown: Shown | None = None
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return self.schema.arrow if isinstance(self.schema, TableSchema) else self.schema
+
+
+def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> str:
+    """Return the WITH clauses of ``relations``; Arrow rows are copied into tables of ``cursor``."""
+    clauses = []
+    for number, relation in enumerate(relations):
+        selects = []
+        for position, part in enumerate(relation.parts):
+            if isinstance(part, ArrowRelation):
+                if not part.table.num_rows:
+                    continue
+                source = _copied(cursor, relation, part.table, f"part_{number}_{position}")
+            else:
+                source = f"(\n{part.sql}\n)"
+            if isinstance(part, SqlRelation) and part.is_native:
+                selects.append(part.sql)
+                continue
+            files = isinstance(part, SqlRelation)
+            selects.append(_select(relation.arrow, source, files=files))
+        clauses.append(_clause(relation, selects))
+    return _with(clauses)
+
+
+def empty_prelude(relations: Sequence[Relation]) -> str:
+    """Return the WITH clauses of the same relations without rows: enough to bind a statement."""
+    return _with([_clause(relation, []) for relation in relations])
+
+
+def nested(sql: str) -> str:
+    """Return a query around a query: whatever the text says, only a query can run (duckdb.md A.4).
+
+    ORDER BY survives, parameters stay.
+    """
+    return f"SELECT * FROM (\n{sql}\n)"  # noqa: S608 - printed by DuckDB from a tree that passed the gate
+
+
+def _with(clauses: list[str]) -> str:
+    return f"WITH {', '.join(clauses)} " if clauses else ""
+
+
+def _clause(relation: Relation, selects: list[str]) -> str:
+    body = " UNION ALL ".join(selects) or f"SELECT {_nulls(relation.arrow)} WHERE false"
+    if relation.shown is not None:
+        body = _restricted(body, relation.shown)
+    return f"{identifier(relation.name)} AS NOT MATERIALIZED ({body})"
+
+
+def _restricted(body: str, shown: Shown) -> str:
+    """Return the rows and columns of ``body`` that are shown.
+
+    No expression of the statement may meet a row that is not shown, where it could fail and quote it. DuckDB has
+    two ways there [ran, 1.5.5]:
+
+    * Conditions are moved towards the scan, but never past a sample, even one of all rows. A materialized WITH
+      clause is no such barrier. A sample by blocks might be moved into the scan.
+    * Of a column that a file keeps as a dictionary, a function is evaluated on the whole dictionary, values of
+      rows that are gone included. COALESCE copies what it takes from its second argument; that the first is
+      always NULL only the execution knows, as it is left to chance.
+    """
+    columns = ", ".join(f"{value} AS {identifier(name)}" for name, value in shown.columns)
+    if shown.rows is None:
+        return f"SELECT {columns} FROM ({body})"  # noqa: S608 - printed by DuckDB, gated
+    never = identifier("__tc:never")
+    seen = f"SELECT {columns}, random() > 2 AS {never} FROM ({body}) WHERE {shown.rows}"  # noqa: S608
+    copied = ", ".join(
+        f"coalesce(CASE WHEN {never} THEN {name} END, {name}) AS {name}"
+        for name in (identifier(name) for name, _ in shown.columns)
+    )
+    return f"SELECT {copied} FROM ({seen}) TABLESAMPLE BERNOULLI (100 PERCENT)"  # noqa: S608
+
+
+def _copied(
+    cursor: duckdb.DuckDBPyConnection, relation: Relation, table: pa.Table, name: str
+) -> str:
+    cursor.register("arrow_rows", table)
+    try:
+        cursor.execute(
+            f"CREATE TEMP TABLE {name} AS {_select(relation.arrow, 'arrow_rows', files=False)}"
+        )
+    finally:
+        cursor.unregister("arrow_rows")
+    return f"temp.main.{name}"
+
+
+def _select(schema: pa.Schema, source: str, *, files: bool) -> str:
+    """Select every column by name, cast to its exact type. A cast to the same type costs nothing."""
+    columns = ", ".join(
+        f"CAST({_guarded(field) if files else identifier(field.name)} AS {sql_type(field.type)}) "
+        f"AS {identifier(field.name)}"
+        for field in schema
+    )
+    return f"SELECT {columns} FROM {source}"  # noqa: S608 - names are quoted
+
+
+def _guarded(field: pa.Field) -> str:
+    """Return an expression of a file's column whose filters are not answered from statistics if they may lie.
+
+    Bounds in Parquet and Iceberg leave NaN out, in SQL it is the largest number: a file that holds 1.0 and NaN
+    was skipped for ``x > 5``, for ``ORDER BY x DESC LIMIT 1`` and within structs [ran, 1.5.5]. Lists and maps
+    are not pruned.
+    """
+    name = identifier(field.name)
+    if pa.types.is_floating(field.type):
+        return f"{name} * 1::{sql_type(field.type)}"
+    if _holds_float(field.type):
+        return f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END"
+    return name
+
+
+def _holds_float(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_float(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def _nulls(schema: pa.Schema) -> str:
+    return ", ".join(
+        f"CAST(NULL AS {sql_type(field.type)}) AS {identifier(field.name)}" for field in schema
+    )

@@ -1,0 +1,153 @@
+"""One statement's cursor, and the thread that stops statements.
+
+DuckDB drops an interrupt that arrives before a call is executing (duckdb.md A.5), so the watch repeats it
+until the call has returned.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import duckdb
+
+from planner.errors import Cancelled, DeadlineExceeded, FederationError, LimitExceeded
+from proxy.engine.errors import translate
+
+T = TypeVar("T")
+
+#: Pause between two looks at running calls, and between two interrupts of one.
+_TICK_S = 0.01
+
+
+class Cancellation:
+    """A client's wish to stop, shared between the statement and whoever may cancel it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        self._event.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+
+class Watch:
+    """Interrupts calls that were cancelled or ran out of time. One thread, asleep while nothing runs."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._calls: set[Running] = set()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="engine-watch", daemon=True)
+        self._thread.start()
+
+    def enter(self, running: Running) -> None:
+        with self._changed:
+            if self._closed:
+                raise Cancelled("the server is shutting down.")
+            self._calls.add(running)
+            if len(self._calls) == 1:
+                self._changed.notify()
+
+    def leave(self, running: Running) -> None:
+        """Forget a call. When this returns, no interrupt of it is under way."""
+        with self._changed:
+            self._calls.discard(running)
+
+    def relieve(self) -> bool:
+        """Stop the statement that began last, of those that run, for memory; False: none does."""
+        with self._changed:
+            running = [held for held in self._calls if held.stopped() is None]
+            if not running:
+                return False
+            max(running, key=lambda held: held.began_s).is_too_large = True
+            return True
+
+    def close(self) -> None:
+        """Stop every running call, wait until they have returned, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        with self._changed:
+            while self._calls or not self._closed:
+                for running in self._calls:
+                    if self._closed or running.stopped() is not None:
+                        running.interrupt()
+                self._changed.wait(_TICK_S if self._calls else None)
+
+
+class Running:
+    """A cursor and the limits on the time spent in it. One call at a time."""
+
+    def __init__(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        watch: Watch,
+        timeout_s: float | None,
+        cancellation: Cancellation | None,
+    ) -> None:
+        self._cursor = cursor
+        self._watch = watch
+        self._timeout_s = timeout_s
+        self._left_s = timeout_s
+        self._deadline: float | None = None
+        self.cancellation = cancellation or Cancellation()
+        self.began_s = time.monotonic()
+        #: Set where memory ran short and it is to go (``Watch.relieve``).
+        self.is_too_large = False
+
+    def call(self, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """Call into the engine; what it raises comes out as a planner error.
+
+        Raises:
+            Cancelled, DeadlineExceeded: stopped by the client or by the clock, before or meanwhile.
+        """
+        started = time.monotonic()
+        if self._left_s is not None:
+            self._deadline = started + self._left_s
+        stopped = self.stopped()
+        if stopped is not None:
+            raise stopped
+        self._watch.enter(self)
+        try:
+            return function(self._cursor)
+        except (duckdb.Error, OSError, ValueError, RuntimeError) as error:
+            # Arrow raises the errors of a stream as OSError, ValueError (ArrowInvalid) or RuntimeError.
+            raise self.stopped() or translate(error) from error
+        finally:
+            self._watch.leave(self)
+            if self._left_s is not None:
+                self._left_s -= time.monotonic() - started
+                self._deadline = None
+
+    def stopped(self) -> FederationError | None:
+        """Return why this statement must not go on, if so."""
+        if self.cancellation.cancelled:
+            return Cancelled("the statement was cancelled.")
+        if self.is_too_large:
+            return LimitExceeded(
+                "the server ran short of memory, and of the statements running this one began last; try again, or "
+                "narrow it."
+            )
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            return DeadlineExceeded(
+                f"the statement ran longer than {self._timeout_s:g} s; narrow it, or raise its limit.",
+                timeout_s=self._timeout_s,
+            )
+        return None
+
+    def interrupt(self) -> None:
+        """Ask the call under way to stop."""
+        self._cursor.interrupt()
+
+    def close(self) -> None:
+        """Free the cursor, with its temporary tables. May be called twice."""
+        self._cursor.close()

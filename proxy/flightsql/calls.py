@@ -1,0 +1,204 @@
+"""Client calls in progress: who still waits for an answer, and how to give one up.
+
+Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends its gRPC call, and only
+``is_cancelled`` of that call shows it. One thread polls all calls (flight-sql.md 2.5).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from planner.errors import Cancelled, DeadlineExceeded, FederationError, Overloaded, Unavailable
+from proxy.flightsql.backend import Cancellation
+from proxy.flightsql.record import Journal, Record
+
+_log = logging.getLogger(__name__)
+
+# A client that leaves frees its query within this time, or so many times it as there are calls to each of _POLLS.
+POLL_S = 0.05
+# Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms [ran].
+_POLLS = 10
+# gRPC gives every call a thread of its own and knows no limit (reliability-security.md A.7).
+MAX_CALLS = 512
+
+
+class Call:
+    """One client call, from its first byte to the last of its answer.
+
+    ``resources`` are released when the call ends, however it ends.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.cancellation = Cancellation()
+        self.resources = ExitStack()
+        #: What the call streams, for CancelFlightInfo; None until it streams a statement.
+        self.ticket: bytes | None = None
+        #: What the caller has seen before, of a call that follows a statement (``planner.following``).
+        self.after: str | None = None
+        #: Settings for this call only, by name.
+        self.settings: Mapping[str, str] = {}
+        self.polled_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._left: Callable[[], bool] | None = None
+        self._expires: tuple[float, float] | None = None
+
+    def expire(self, limit_s: float) -> None:
+        """Have the call given up when it is not over within ``limit_s``, a slow reader's time included."""
+        self._expires = (limit_s, time.monotonic() + limit_s)
+
+    def watch(self, left: Callable[[], bool]) -> None:
+        """Have ``left`` polled until the call ends: whether the client is gone."""
+        with self._lock:
+            self._left = left
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Within the block, an error after the call was given up is told as the giving up.
+
+        An interrupted engine knows only that it was interrupted.
+        """
+        try:
+            yield
+        except Exception as error:
+            reason = self.cancellation.reason
+            if reason is not None and reason is not error:
+                raise reason from error
+            raise
+
+    def poll(self) -> None:
+        """Give the call up if its client is gone."""
+        self.polled_s = time.monotonic()
+        # The lock keeps the call's context alive: pyarrow's is a bare pointer into the call (flight-sql.md 2.2).
+        with self._lock:
+            gone = self._left is not None and self._left()
+        if gone:
+            self.cancellation.request(Cancelled("The client ended the call."))
+
+    def check_time(self) -> None:
+        """Give the call up if it takes too long."""
+        if self._expires is not None and time.monotonic() >= self._expires[1]:
+            self.cancellation.request(
+                DeadlineExceeded(
+                    f"The answer was not read to its end within {self._expires[0]:g} s. Read faster, or raise "
+                    f"answer_timeout_s.",
+                    timeout_s=self._expires[0],
+                )
+            )
+
+    def end(self) -> None:
+        with self._lock:
+            self._left = None
+        try:
+            self.resources.close()
+        except Exception:  # noqa: BLE001  the call is over: there is nobody left to tell
+            _log.exception("a statement's resources were not released cleanly")
+
+
+class Calls:
+    """All calls of a server. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal = lambda _record: None,
+        max_calls: int = MAX_CALLS,
+        poll_s: float = POLL_S,
+    ) -> None:
+        """``journal`` gets the record of every call when it is over, on the call's own thread."""
+        self.journal = journal
+        self._max_calls = max_calls
+        self._poll_s = poll_s
+        self._changed = threading.Condition()
+        self._live: set[Call] = set()
+        self._draining = False
+        self._closed = False
+        self._watcher = threading.Thread(target=self._watch, name="flight-watch", daemon=True)
+        self._watcher.start()
+
+    def begin(self, record: Record) -> Call:
+        """Register a call; the caller ends it.
+
+        Raises:
+            Unavailable: the server is shutting down.
+            Overloaded: there are too many calls at once.
+        """
+        call = Call(record)
+        with self._changed:
+            if self._closed:
+                raise _shutting_down()
+            if len(self._live) >= self._max_calls:
+                raise Overloaded("The server answers too many calls at once. Retry later.")
+            self._live.add(call)
+            self._changed.notify_all()
+        return call
+
+    def end(self, call: Call) -> None:
+        """Release what the call holds. Idempotent."""
+        call.end()
+        with self._changed:
+            if call not in self._live:
+                return
+            self._live.remove(call)
+            self._changed.notify_all()
+        try:
+            self.journal(call.record)
+        except Exception:  # noqa: BLE001  the client has its answer; only the line is lost
+            _log.exception("call %s was not written down", call.record.id)
+
+    def check_open(self) -> None:
+        """Refuse what begins something new once the server is about to stop.
+
+        Raises:
+            Unavailable: it is.
+        """
+        if self._draining:
+            raise _shutting_down()
+
+    def drain(self, deadline_s: float) -> int:
+        """Let nothing new begin and wait for what runs; return what still ran at the deadline."""
+        self._draining = True
+        return self._wait_until_idle(deadline_s)
+
+    def close(self, deadline_s: float) -> int:
+        """Refuse new calls, give up the running ones; return how many ignored it until the deadline."""
+        with self._changed:
+            self._closed = True
+            live = tuple(self._live)
+            self._changed.notify_all()
+        for call in live:
+            call.cancellation.request(_shutting_down())
+        return self._wait_until_idle(deadline_s)
+
+    def _wait_until_idle(self, deadline_s: float) -> int:
+        until = time.monotonic() + deadline_s
+        with self._changed:
+            while self._live and (left_s := until - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+            return len(self._live)
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed and not self._live:
+                    return
+                live = tuple(self._live)
+                if not live:
+                    self._changed.wait()
+            for call in live:
+                call.check_time()
+            # Those not asked for longest; none in its first moment: most are over before a second one.
+            before_s = time.monotonic() - self._poll_s / 2
+            waiting = [call for call in live if call.polled_s < before_s]
+            for call in sorted(waiting, key=lambda call: call.polled_s)[:_POLLS]:
+                call.poll()
+            if live:
+                time.sleep(self._poll_s)
+
+
+def _shutting_down() -> FederationError:
+    return Unavailable("The server is shutting down. Retry on another server, or later.")

@@ -1,0 +1,187 @@
+"""The way in: what a call's headers say, whose session it belongs to, which token and cookie it is answered."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import flight
+
+from proxy.flightsql import status
+from proxy.flightsql.access import Bearer, ByCertificate, Identity, identify
+from proxy.flightsql.calls import Calls
+from proxy.flightsql.client import Client
+from proxy.flightsql.faults import Unauthenticated
+from proxy.flightsql.limits import Rate
+from proxy.flightsql.policy import Policy
+from proxy.flightsql.record import Record
+from proxy.flightsql.service import Request
+from proxy.flightsql.sessions import Opening, Sessions
+from proxy.flightsql.settings import ALIASES, OF_ONE_CALL, SETTINGS
+
+#: What the caller has seen before: with it a statement is followed (``planner.following``).
+AFTER = "thermocline-after"
+_COOKIE = "thermocline_session"
+
+
+class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
+    """Makes the Handshake call exist; ``Entry`` does the work for all calls alike."""
+
+    def authenticate(self, outgoing: Any, incoming: Any) -> None:
+        """Accept."""
+
+    def is_valid(self, token: bytes) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """What a call's headers say: its session, or who it is and where its session would start."""
+
+    who: Client | ByCertificate | Identity
+    opening: Opening
+    cookie: str | None
+    offered: str | None
+
+
+class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """One call, from its headers to its end."""
+
+    def __init__(
+        self, entry: Entry, caller: _Caller, answer: dict[str, str], record: Record
+    ) -> None:
+        super().__init__()
+        self._entry = entry
+        self._caller = caller
+        self._answer = answer
+        self.call = entry.calls.begin(record)
+
+    def enter(self, context: flight.ServerCallContext) -> Request:
+        """Find the caller's session; from here on the client's leaving is noticed."""
+        client = self._entry.client(self._caller, context)
+        self.call.record.entered(client.session, context.peer())
+        limits = self._entry.policy.limits_of(client.session.user, client.session.groups)
+        self._entry.rate.spend(client.session.user, limits.max_calls_per_s)
+        self._entry.sessions.enter(client, self.call)
+        self.call.watch(context.is_cancelled)
+        return Request(client, self.call, limits)
+
+    def sending_headers(self) -> dict[str, str]:
+        return self._answer
+
+    def call_completed(self, exception: BaseException | None) -> None:
+        # After the last batch of a stream, too, and when the client left.
+        self._entry.calls.end(self.call)
+
+
+class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Lets calls in: reads their headers, gives out tokens and cookies."""
+
+    def __init__(self, sessions: Sessions, calls: Calls, policy: Policy, rate: Rate) -> None:
+        super().__init__()
+        self.sessions = sessions
+        self.calls = calls
+        self.policy = policy
+        self.rate = rate
+
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> Any:
+        record = Record(info.method.name)
+        try:
+            with status.at_the_boundary(record):
+                return self._started(info.method, headers, record)
+        except Exception:
+            self.calls.journal(record)
+            raise
+
+    def _started(
+        self, method: flight.FlightMethod, headers: dict[str, list[Any]], record: Record
+    ) -> CallMiddleware:
+        who = self._who(_header(headers, "authorization"))
+        opening = _opening(headers)
+        answer = {}
+        cookie = offered = None
+        if method == flight.FlightMethod.HANDSHAKE:
+            self.calls.check_open()
+            # Java reads the token here, Go and C++ too.
+            answer["authorization"] = f"Bearer {self._token(who, opening)}"
+        elif not isinstance(who, Client):
+            cookie = _cookie(headers)
+            if cookie is None or not self.sessions.has_cookie(cookie):
+                offered = secrets.token_urlsafe(24)
+                answer["set-cookie"] = f"{_COOKIE}={offered}"
+        entered = CallMiddleware(self, _Caller(who, opening, cookie, offered), answer, record)
+        entered.call.after = _header(headers, AFTER)
+        entered.call.settings = _settings(headers)
+        return entered
+
+    def client(self, caller: _Caller, context: flight.ServerCallContext) -> Client:
+        """The session of a call, started where there is none yet."""
+        who = caller.who
+        if isinstance(who, Client):
+            return who
+        if isinstance(who, ByCertificate):
+            # The first subject alternative name, else the common name.
+            who = Identity(context.peer_identity().decode("utf-8", "replace"))
+        return self.sessions.of_connection(
+            context.peer(), who, caller.opening, cookie=caller.cookie, offered=caller.offered
+        )
+
+    def _who(self, authorization: str | None) -> Client | ByCertificate | Identity:
+        access = self.policy.access
+        given = identify(authorization, access)
+        if not isinstance(given, Bearer):
+            return given
+        found = self.sessions.of_token(given.token) or access.of_token(given.token)
+        if found is None:
+            raise Unauthenticated(
+                "The token or its session is unknown or over: closed, idle for too long, or of another server. "
+                "Connect again."
+            )
+        return found
+
+    def _token(self, who: Client | ByCertificate | Identity, opening: Opening) -> str:
+        """The token a Handshake answers: a new session's, or the one it came with."""
+        if isinstance(who, Client):
+            return who.key.removeprefix("token ")
+        if isinstance(who, ByCertificate):
+            raise Unauthenticated(
+                "Here a certificate identifies the caller; no Handshake is needed."
+            )
+        return self.sessions.open(who, opening)
+
+
+def _opening(headers: dict[str, list[Any]]) -> Opening:
+    """The settings among a call's headers; a name of ours wins over an alias."""
+    found = {name: _header(headers, name) for name in (*ALIASES, *SETTINGS)}
+    return {ALIASES.get(name, name): value for name, value in found.items() if value}
+
+
+def _settings(headers: dict[str, list[Any]]) -> dict[str, str]:
+    """What is set for this call only. ADBC sends what was set again after what it was before."""
+    return {
+        name: _text(held[-1])
+        for header, name in OF_ONE_CALL.items()
+        if (held := headers.get(header))
+    }
+
+
+def _header(headers: dict[str, list[Any]], name: str) -> str | None:
+    values = headers.get(name)
+    if not values:
+        return None
+    return _text(values[0])
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _cookie(headers: dict[str, list[Any]]) -> str | None:
+    """This server's cookie among those a client sent."""
+    for line in headers.get("cookie", ()):
+        for pair in str(line).split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == _COOKIE:
+                return value.strip('"')
+    return None

@@ -1,0 +1,232 @@
+"""What one user may take: places to stream, calls in a second, rows, bytes and time."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.errors import LimitExceeded, Overloaded
+from proxy.flightsql.calls import Call
+from proxy.flightsql.record import Record
+
+#: Longest pause that is recommended, and the weight of the latest in how long places are held.
+_MAX_RETRY_S = 60
+_SMOOTHING = 0.2
+#: Buckets of users that have not called for long are dropped when there are more than this.
+_MAX_BUCKETS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """Limits of one user, of each by himself; anonymous callers count as one user together. None: only the server's.
+
+    A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once.
+    ``timeout_s`` is the time a statement may spend in the engine, ``answer_timeout_s`` the time until its last row
+    has been read, however slow the reader.
+    """
+
+    max_sessions: int | None = None
+    max_streams: int | None = None
+    max_calls_per_s: float | None = None
+    timeout_s: float | None = None
+    answer_timeout_s: float | None = None
+    max_rows: int | None = None
+    max_bytes: int | None = None
+
+
+#: (user, groups) -> what that user may take. Fast, and the same as long as the settings are.
+LimitsOf = Callable[[str | None, frozenset[str]], UserLimits]
+
+
+def check_size(record: Record, limits: UserLimits) -> None:
+    """Refuse an answer that grew too large.
+
+    Raises:
+        LimitExceeded: more rows or bytes than one answer may have.
+    """
+    for what, sent, limit in (
+        ("rows", record.rows, limits.max_rows),
+        ("bytes", record.bytes, limits.max_bytes),
+    ):
+        if limit is not None and sent > limit:
+            raise LimitExceeded(
+                f"The answer has more than {limit:,} {what}, which is what one statement may take. Aggregate or "
+                f"LIMIT it, or raise max_result_{what}.",
+                limit=limit,
+            )
+
+
+class _Waiting:
+    """A statement in the queue. ``woken`` is set when it has its place, and when its call is given up."""
+
+    def __init__(self, user: str | None, most: int | None) -> None:
+        self.user = user
+        self.most = most
+        self.woken = threading.Event()
+        self.has_place = False
+
+
+class _Place:
+    """A place that is left once."""
+
+    def __init__(self, release: Callable[[float], None]) -> None:
+        self._release = release
+        self._since_s = time.monotonic()
+        self._taken = threading.Lock()
+        self._taken.acquire()
+
+    def leave(self) -> None:
+        with contextlib.suppress(RuntimeError):  # left before
+            self._taken.release()
+            self._release(time.monotonic() - self._since_s)
+
+
+class Slots:
+    """At most so many statements stream at once, in all and for each user; some more wait. Thread-safe.
+
+    A place that comes free goes to the user with the fewest, and among those to whoever waits longest: a user
+    who sends hundreds waits for his own statements, and others pass.
+    """
+
+    def __init__(self, count: int, *, wait_s: float, max_waiting: int = 256) -> None:
+        self._count = count
+        self._wait_s = wait_s
+        self._max_waiting = max_waiting
+        self._lock = threading.Lock()
+        self._taken: Counter[str | None] = Counter()
+        #: In the order they came.
+        self._waiting: list[_Waiting] = []
+        #: How long places were held lately, for the hint when to retry.
+        self._held_s = 0.0
+
+    def take(self, call: Call, user: str | None, most: int | None) -> None:
+        """Take a place until the call ends or is given up; the user may have ``most``.
+
+        Raises:
+            Overloaded: none came free within ``wait_s``, or too many wait already.
+            Cancelled: the client left while waiting.
+        """
+        waiting = _Waiting(user, most)
+        with self._lock:
+            self._waiting.append(waiting)
+            self._admit()
+            if not waiting.has_place and len(self._waiting) > self._max_waiting:
+                self._waiting.remove(waiting)
+                raise self._overloaded(
+                    f"{self._max_waiting} statements wait for a place already, which is what max_queued allows."
+                )
+        try:
+            with call.cancellation.interrupting(waiting.woken.set):
+                waiting.woken.wait(self._wait_s)
+            call.cancellation.check()
+        except BaseException:
+            self._give_up(waiting)
+            raise
+        if not self._give_up(waiting, keep=True):
+            with self._lock:
+                raise self._overloaded(self._refusal(user, most))
+        place = _Place(lambda held_s: self._release(user, held_s))
+        call.resources.callback(place.leave)
+        # A client that does not read keeps its call, but not its place.
+        call.resources.enter_context(call.cancellation.interrupting(place.leave))
+
+    def resize(self, count: int, *, wait_s: float, max_waiting: int) -> None:
+        """Have more places, or fewer once running statements end; who waits already waits as long as before."""
+        with self._lock:
+            self._count, self._wait_s, self._max_waiting = count, wait_s, max_waiting
+            self._admit()
+
+    @property
+    def waiting(self) -> int:
+        """How many statements wait for a place."""
+        with self._lock:
+            return len(self._waiting)
+
+    def _give_up(self, waiting: _Waiting, *, keep: bool = False) -> bool:
+        """Leave the queue; a place that was given meanwhile is kept, or goes on to the next. Returns whether."""
+        with self._lock:
+            if not waiting.has_place:
+                self._waiting.remove(waiting)
+            elif not keep:
+                self._free(waiting.user)
+            return waiting.has_place
+
+    def _release(self, user: str | None, held_s: float) -> None:
+        with self._lock:
+            self._held_s += (held_s - self._held_s) * _SMOOTHING
+            self._free(user)
+
+    def _free(self, user: str | None) -> None:
+        self._taken[user] -= 1
+        if not self._taken[user]:
+            del self._taken[user]
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._taken.total() < self._count:
+            able = [
+                held
+                for held in self._waiting
+                if held.most is None or self._taken[held.user] < held.most
+            ]
+            if not able:
+                return
+            # Of equals ``min`` takes the first: the one that waits longest.
+            chosen = min(able, key=lambda held: self._taken[held.user])
+            self._waiting.remove(chosen)
+            self._taken[chosen.user] += 1
+            chosen.has_place = True
+            chosen.woken.set()
+
+    def _refusal(self, user: str | None, most: int | None) -> str:
+        if most is not None and self._taken[user] >= most:
+            return (
+                f"You have {most} statements running, which is what max_streams_per_user allows; none "
+                f"ended within {self._wait_s:g} s."
+            )
+        return f"All {self._count} places for running statements (max_streams) were taken for {self._wait_s:g} s."
+
+    def _overloaded(self, why: str) -> Overloaded:
+        """Add when it may be worth another try: when all who wait now will have had their turn."""
+        turns = 1 + len(self._waiting) / self._count
+        retry_s = min(_MAX_RETRY_S, max(1, math.ceil(self._held_s * turns)))
+        return Overloaded(f"{why} Retry in about {retry_s} s.", retry_after_s=retry_s)
+
+
+class Rate:
+    """A token bucket for each user. Thread-safe."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        # User -> (what was left, when, when it is full again).
+        self._buckets: dict[str | None, tuple[float, float, float]] = {}
+
+    def spend(self, user: str | None, per_s: float | None) -> None:
+        """Count one call.
+
+        Raises:
+            Overloaded: too many in too short a time.
+        """
+        if per_s is None:
+            return
+        burst = max(1.0, 2 * per_s)
+        now_s = self._clock_s()
+        with self._lock:
+            left, then_s, _ = self._buckets.get(user, (burst, now_s, 0.0))
+            left = min(burst, left + (now_s - then_s) * per_s)
+            if left < 1:
+                raise Overloaded(
+                    f"You made more than {per_s:g} calls in a second. Slow down, or raise "
+                    f"max_calls_per_s_per_user."
+                )
+            self._buckets[user] = (left - 1, now_s, now_s + (burst - left + 1) / per_s)
+            if len(self._buckets) > _MAX_BUCKETS:
+                self._buckets = {
+                    known: held for known, held in self._buckets.items() if held[2] > now_s
+                }

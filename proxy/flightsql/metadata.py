@@ -1,0 +1,207 @@
+"""Answers of the metadata commands: what tools show as the tree of catalogs, schemas, tables and columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from planner.errors import Inconsistent, RequestError, UnknownTable
+from proxy.flightsql import schemas
+from proxy.flightsql.backend import Browsing, Session, Table
+from proxy.flightsql.like import Like
+from proxy.flightsql.profiles import Shape, shape_of
+from proxy.flightsql.sqlinfo import Product, sql_info
+from proxy.flightsql.sqltypes import described, xdbc_type_info
+
+_log = logging.getLogger(__name__)
+
+TABLE_KINDS = ("TABLE", "VIEW")
+# What Grafana and Power BI ask for, besides any upper or lower case (flight-sql.md 4.4, 4.6).
+_KIND_ALIASES = {"BASE TABLE": "TABLE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One metadata command with what is needed to answer it."""
+
+    message: Any
+    session: Session
+    browsing: Browsing
+    product: Product
+    told: Told
+
+    def given(self, field: str) -> str | None:
+        """An optional field: absent means no filter, an empty text "those that have none"."""
+        return getattr(self.message, field) if self.message.HasField(field) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """A metadata command: its schema (the message may choose) and its answer."""
+
+    schema: Callable[[Any], pa.Schema]
+    answer: Callable[[Asked], pa.RecordBatch]
+
+
+def _catalogs(asked: Asked) -> pa.RecordBatch:
+    names = sorted(asked.browsing.catalogs(asked.session))
+    return pa.RecordBatch.from_arrays([pa.array(names, pa.utf8())], schema=schemas.CATALOGS)
+
+
+def _db_schemas(asked: Asked) -> pa.RecordBatch:
+    in_catalog = _catalog_filter(asked.given("catalog"))
+    like = _pattern(asked.given("db_schema_filter_pattern"))
+    rows = sorted(
+        (catalog, schema)
+        for catalog, schema in asked.browsing.schemas(asked.session)
+        if in_catalog(catalog) and like(schema)
+    )
+    return pa.RecordBatch.from_pylist(
+        [{"catalog_name": catalog, "db_schema_name": schema} for catalog, schema in rows],
+        schemas.DB_SCHEMAS,
+    )
+
+
+def _tables(asked: Asked) -> pa.RecordBatch:
+    in_catalog = _catalog_filter(asked.given("catalog"))
+    like_schema = _pattern(asked.given("db_schema_filter_pattern"))
+    like_table = _pattern(asked.given("table_name_filter_pattern"))
+    kinds = {kind.upper() for kind in asked.message.table_types}
+    kinds |= {_KIND_ALIASES[kind] for kind in kinds if kind in _KIND_ALIASES}
+    chosen = sorted(
+        (
+            table
+            for table in asked.browsing.tables(asked.session)
+            if in_catalog(table.catalog)
+            and like_schema(table.schema)
+            and like_table(table.name)
+            and (not kinds or table.kind in kinds)
+        ),
+        key=lambda table: (table.catalog, table.schema, table.name, table.kind),
+    )
+    if not asked.message.include_schema:
+        return _rows(chosen, schemas.TABLES)
+    found = [(table, _table_schema(asked, table)) for table in chosen]
+    return _rows(
+        [table for table, schema in found if schema is not None],
+        schemas.TABLES_WITH_SCHEMA,
+        [schema for _, schema in found if schema is not None],
+    )
+
+
+def _rows(tables: list[Table], schema: pa.Schema, *more: list[bytes]) -> pa.RecordBatch:
+    columns: list[Sequence[str] | Sequence[bytes]] = [
+        [table.catalog for table in tables],
+        [table.schema for table in tables],
+        [table.name for table in tables],
+        [table.kind for table in tables],
+        *more,
+    ]
+    arrays = [pa.array(held, field.type) for held, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _table_schema(asked: Asked, table: Table) -> bytes | None:
+    """The described schema, as GetTables tells it; without columns for a table that cannot be served.
+
+    None for a table that went away. JDBC reads the columns of all tables in one call, so one broken table must
+    not fail that call.
+    """
+    try:
+        schema = asked.browsing.table_schema(asked.session, table)
+    except UnknownTable:
+        return None
+    except (RequestError, Inconsistent) as error:
+        _log.info("listed without columns: %s", error)
+        return _NO_COLUMNS
+    return asked.told.of(table, schema, shape_of(asked.session))
+
+
+_NO_COLUMNS: bytes = pa.schema([]).serialize().to_pybytes()
+
+
+class Told:
+    """Tables' schemas as they were told last: making one takes 0.1 ms, and tools list all of them again and again.
+
+    Thread-safe. What a table has now is compared with what was told, so nothing here is ever out of date.
+    """
+
+    def __init__(self, max_tables: int = 50_000) -> None:
+        self._max_tables = max_tables
+        self._held: dict[tuple[str, str, str, Shape | None], tuple[pa.Schema, bytes]] = {}
+
+    def of(self, table: Table, schema: pa.Schema, shape: Shape | None) -> bytes:
+        key = (table.catalog, table.schema, table.name, shape)
+        held = self._held.get(key)
+        if held is not None and held[0].equals(schema, check_metadata=True):
+            return held[1]
+        shaped = schema if shape is None else shape.schema(schema)
+        columns = described(
+            shaped, catalog=table.catalog, db_schema=table.schema, table=table.name
+        )
+        told: bytes = columns.serialize().to_pybytes()
+        if len(self._held) >= self._max_tables:
+            self._held = {}
+        self._held[key] = (schema, told)
+        return told
+
+
+def _table_types(asked: Asked) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array(TABLE_KINDS, pa.utf8())], schema=schemas.TABLE_TYPES
+    )
+
+
+def _sql_info(asked: Asked) -> pa.RecordBatch:
+    return sql_info(asked.product, asked.message.info)
+
+
+def _xdbc_type_info(asked: Asked) -> pa.RecordBatch:
+    message = asked.message
+    return xdbc_type_info(message.data_type if message.HasField("data_type") else None)
+
+
+def _always(schema: pa.Schema) -> Callable[[Any], pa.Schema]:
+    return lambda message: schema
+
+
+def _no_rows(schema: pa.Schema) -> Metadata:
+    """No table here has keys: Iceberg and Kafka know none that is enforced."""
+    return Metadata(_always(schema), lambda asked: pa.RecordBatch.from_pylist([], schema))
+
+
+#: Every metadata command of FlightSql.proto, by message name.
+COMMANDS: dict[str, Metadata] = {
+    "CommandGetCatalogs": Metadata(_always(schemas.CATALOGS), _catalogs),
+    "CommandGetDbSchemas": Metadata(_always(schemas.DB_SCHEMAS), _db_schemas),
+    "CommandGetTables": Metadata(
+        lambda message: (
+            schemas.TABLES_WITH_SCHEMA if message.include_schema else schemas.TABLES
+        ),
+        _tables,
+    ),
+    "CommandGetTableTypes": Metadata(_always(schemas.TABLE_TYPES), _table_types),
+    "CommandGetPrimaryKeys": _no_rows(schemas.PRIMARY_KEYS),
+    "CommandGetExportedKeys": _no_rows(schemas.FOREIGN_KEYS),
+    "CommandGetImportedKeys": _no_rows(schemas.FOREIGN_KEYS),
+    "CommandGetCrossReference": _no_rows(schemas.FOREIGN_KEYS),
+    "CommandGetSqlInfo": Metadata(_always(schemas.SQL_INFO), _sql_info),
+    "CommandGetXdbcTypeInfo": Metadata(_always(schemas.XDBC_TYPE_INFO), _xdbc_type_info),
+}
+
+
+def _pattern(pattern: str | None) -> Callable[[str], bool]:
+    if pattern is None:
+        return lambda name: True
+    return Like(pattern).matches
+
+
+def _catalog_filter(catalog: str | None) -> Callable[[str], bool]:
+    """Exact by the specification; some tools send ``%`` for "any", and no catalog is named so."""
+    if catalog is None or "%" in catalog:
+        return _pattern(catalog)
+    return lambda name: name == catalog

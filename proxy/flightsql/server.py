@@ -1,0 +1,329 @@
+"""The Flight server: carries calls between pyarrow.flight and the service, starts and stops.
+
+``serve()`` is never called: it would take over SIGTERM. The constructor listens; ``stop`` ends it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import flight
+
+from planner.errors import BadConfig, Unavailable
+from proxy.flightsql import actions, status
+from proxy.flightsql.access import Access
+from proxy.flightsql.backend import Backend
+from proxy.flightsql.calls import Call, Calls
+from proxy.flightsql.entry import Entry, Handshake
+from proxy.flightsql.faults import Malformed, UnknownCommand
+from proxy.flightsql.limits import LimitsOf, Rate, Slots, UserLimits
+from proxy.flightsql.policy import Policy
+from proxy.flightsql.record import Journal
+from proxy.flightsql.service import Answer, Request, Service
+from proxy.flightsql.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
+from proxy.flightsql.sqlinfo import Product
+from proxy.flightsql.tokens import SessionTokens
+
+_MIDDLEWARE = "call"
+#: How long the port of a server that stopped listening may stay taken: milliseconds, on a machine with time.
+_REBIND_S = 30.0
+_REBIND_PAUSE_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM texts. With ``client_ca`` a client must show a certificate that it signed."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None = None
+
+    def __repr__(self) -> str:
+        return "Tls(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What all listeners of one server share."""
+
+    calls: Calls
+    sessions: Sessions
+    slots: Slots
+
+
+class FlightSqlServer:
+    """A listening server. ``port`` is the real one, also if 0 was asked for."""
+
+    def __init__(
+        self, listen: _Listen, port: int, tls: Tls | None, policy: Policy, parts: _Parts
+    ) -> None:
+        self._listen = listen
+        self._policy = policy
+        self._parts = parts
+        self._changing = threading.Lock()
+        self._flight = listen(port, tls)
+        self.port: int = self._flight.port
+
+    def let_in(self, access: Access) -> None:
+        """Have callers prove their identity in other ways; sessions that could not be opened so now end."""
+        self._policy.access = access
+        self._parts.sessions.prove_again()
+
+    def limit(
+        self, limits_of: LimitsOf, *, max_streams: int, max_queued: int, stream_wait_s: float
+    ) -> None:
+        """Let callers take more, or less, from now on; running statements keep their places."""
+        self._policy.limits_of = limits_of
+        self._parts.slots.resize(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
+
+    def listen_again(self, tls: Tls | None) -> None:
+        """Listen on the same port with another certificate, as clients see it: reconnecting.
+
+        pyarrow cannot change the certificates of a server. The old one stops listening at once and answers the calls
+        it has; for the milliseconds until the new one listens, connections are refused.
+
+        Raises:
+            BadConfig: the certificate is not usable, and the old one is in force.
+            Unavailable: the port was lost in between. Nothing listens: the process should end.
+        """
+        with self._changing:
+            self._listen(0, tls).shutdown()  # tried out on a port of its own
+            old = self._flight
+            threading.Thread(target=old.shutdown, name="flight-old", daemon=True).start()
+            until = time.monotonic() + _REBIND_S
+            while True:
+                try:
+                    self._flight = self._listen(self.port, tls)
+                except BadConfig as error:
+                    if time.monotonic() > until:
+                        raise Unavailable(
+                            f"port {self.port} was lost to another process."
+                        ) from error
+                    time.sleep(_REBIND_PAUSE_S)
+                else:
+                    return
+
+    def drain(self, deadline_s: float) -> bool:
+        """Let running calls end and nothing new begin; False if one still ran at the deadline."""
+        return not self._parts.calls.drain(deadline_s)
+
+    def stop(self, deadline_s: float) -> bool:
+        """Interrupt all calls, then end the server; False if a call was still running at the deadline.
+
+        In that case the port is closed but a thread stays behind: the process should end.
+        """
+        until = time.monotonic() + deadline_s
+        self._parts.calls.close(deadline_s)
+        # Waits for running calls without a deadline of its own.
+        closing = threading.Thread(
+            target=self._flight.shutdown, name="flight-shutdown", daemon=True
+        )
+        closing.start()
+        closing.join(max(0.0, until - time.monotonic()) + 1.0)
+        return not closing.is_alive()
+
+
+def start(
+    backend: Backend,
+    *,
+    host: str,
+    port: int,
+    access: Access,
+    product: Product,
+    tls: Tls | None = None,
+    max_streams: int = 32,
+    max_queued: int = 256,
+    stream_wait_s: float = 5.0,
+    max_sessions: int = MAX_SESSIONS,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+    limits_of: LimitsOf = lambda _user, _groups: UserLimits(),
+    session_secret: bytes | None = None,
+    journal: Journal = lambda _record: None,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> FlightSqlServer:
+    """Listen on ``host:port`` (0: any free port) and serve ``backend``; the caller stops the server.
+
+    At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a place.
+    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journal`` gets the
+    record of every call that is over.
+
+    Raises:
+        BadConfig: the address cannot be listened on, or the certificate is not usable.
+    """
+    calls = Calls(journal=journal)
+    policy = Policy(access, limits_of)
+    sessions = Sessions(
+        backend.browsing,
+        policy,
+        clock_s=clock_s,
+        idle_timeout_s=idle_timeout_s,
+        max_sessions=max_sessions,
+        tokens=None if session_secret is None else SessionTokens(session_secret, time.time),
+    )
+    slots = Slots(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
+    service = Service(backend, product, sessions, slots, calls.check_open)
+    entry = Entry(sessions, calls, policy, Rate(clock_s))
+
+    def listen(port: int, tls: Tls | None) -> _FlightServer:
+        try:
+            return _FlightServer(service, entry, _location(host, port, tls), tls)
+        except (pa.ArrowException, OSError) as error:
+            raise BadConfig(
+                f"The server cannot listen on {host}:{port}: the address is taken, or not one of this machine"
+                + ("." if tls is None else ", or the certificate or its key is not valid."),
+                host=host,
+                port=port,
+            ) from error
+
+    try:
+        return FlightSqlServer(listen, port, tls, policy, _Parts(calls, sessions, slots))
+    except BadConfig:
+        calls.close(0)
+        raise
+
+
+def _location(host: str, port: int, tls: Tls | None) -> flight.Location:
+    bracketed = f"[{host}]" if ":" in host else host
+    make = flight.Location.for_grpc_tcp if tls is None else flight.Location.for_grpc_tls
+    return make(bracketed, port)
+
+
+class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """The calls of Flight, each within the boundary that lets only wire errors out.
+
+    All methods of the base class are overridden: its own raise with a traceback.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        entry: Entry,
+        location: flight.Location,
+        tls: Tls | None,
+    ) -> None:
+        secured = {}
+        if tls is not None:
+            secured = {
+                "tls_certificates": [(tls.certificate, tls.key)],
+                "verify_client": tls.client_ca is not None,
+                "root_certificates": tls.client_ca,
+            }
+        self._service = service
+        super().__init__(
+            location,
+            auth_handler=None if entry.policy.access.certificates else Handshake(),
+            middleware={_MIDDLEWARE: entry},
+            **secured,
+        )
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        call = _call(context)
+        with status.at_the_boundary(call.record), call.blaming():
+            info = self._service.info(_enter(context), _command(descriptor))
+            # One endpoint and no location: "fetch it here" is what every client understands.
+            until = info.expires_at_us
+            expires = None if until is None else pa.scalar(until, pa.timestamp("us", "UTC"))
+            endpoint = flight.FlightEndpoint(info.ticket, [], expires)
+            return flight.FlightInfo(
+                info.schema, descriptor, [endpoint], -1, -1, app_metadata=info.app_metadata
+            )
+
+    def get_schema(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.SchemaResult:
+        call = _call(context)
+        with status.at_the_schema_boundary(call.record), call.blaming():
+            return flight.SchemaResult(
+                self._service.schema(_enter(context), _command(descriptor))
+            )
+
+    def do_get(
+        self, context: flight.ServerCallContext, ticket: flight.Ticket
+    ) -> flight.GeneratorStream:
+        call = _call(context)
+        with status.at_the_boundary(call.record), call.blaming():
+            answer = self._service.fetch(_enter(context), ticket.ticket)
+            return flight.GeneratorStream(answer.schema, _outgoing(answer, call))
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        call = _call(context)
+        with status.at_the_boundary(call.record), call.blaming():
+            result = self._service.put(
+                _enter(context), _command(descriptor), lambda: _uploaded(reader)
+            )
+            writer.write(pa.py_buffer(result))
+
+    def do_action(
+        self, context: flight.ServerCallContext, action: flight.Action
+    ) -> list[flight.Result]:
+        call = _call(context)
+        with status.at_the_boundary(call.record), call.blaming():
+            bodies = actions.run(
+                self._service, _enter(context), action.type, action.body.to_pybytes()
+            )
+            return [flight.Result(pa.py_buffer(body)) for body in bodies]
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        return [(name, action.description) for name, action in actions.ACTIONS.items()]
+
+    def list_flights(
+        self, context: flight.ServerCallContext, criteria: bytes
+    ) -> Iterable[flight.FlightInfo]:
+        return iter(())
+
+    def do_exchange(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        with status.at_the_boundary(_call(context).record):
+            raise UnknownCommand("This server does not have DoExchange.")
+
+
+def _call(context: flight.ServerCallContext) -> Call:
+    call: Call = context.get_middleware(_MIDDLEWARE).call
+    return call
+
+
+def _enter(context: flight.ServerCallContext) -> Request:
+    request: Request = context.get_middleware(_MIDDLEWARE).enter(context)
+    return request
+
+
+def _command(descriptor: flight.FlightDescriptor) -> bytes:
+    command: bytes | None = descriptor.command
+    if command is None:
+        raise Malformed("This server takes Flight SQL commands; a path was given.")
+    return command
+
+
+def _outgoing(answer: Answer, call: Call) -> Iterator[pa.RecordBatch]:
+    with status.at_the_boundary(call.record), call.blaming():
+        yield from answer.batches
+
+
+def _uploaded(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        for chunk in reader:
+            if chunk.data is not None:
+                yield chunk.data
+    except pa.ArrowException as error:
+        raise Malformed("The uploaded rows are not a valid Arrow stream.") from error
+
+
+#: (port, certificate) -> what listens there. Raises BadConfig.
+_Listen = Callable[[int, Tls | None], _FlightServer]

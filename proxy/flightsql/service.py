@@ -1,0 +1,370 @@
+"""Flight SQL without Flight: each command of the protocol, given a session, and its answer.
+
+The layer above carries requests and answers over Flight; the backend below runs SQL. What is here decides
+which message may come where, what a ticket is, and when the backend is asked: once per client call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
+from proxy.flightsql import messages, metadata
+from proxy.flightsql.backend import Backend, Planned, Prepared, Session
+from proxy.flightsql.batches import sendable
+from proxy.flightsql.calls import Call
+from proxy.flightsql.client import Client, Statement
+from proxy.flightsql.faults import Malformed
+from proxy.flightsql.limits import Slots, UserLimits, check_size
+from proxy.flightsql.metadata import Asked, Told
+from proxy.flightsql.profiles import shaped_schema, shaping
+from proxy.flightsql.session_sql import as_query, change_of
+from proxy.flightsql.sessions import Sessions
+from proxy.flightsql.settings import max_message_bytes, with_settings
+from proxy.flightsql.sqlinfo import Product
+
+# One row of parameters: more than a statement ever needs, less than would hurt.
+MAX_PARAMETER_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One client call: who asks, the call it asks in, and what it may take."""
+
+    client: Client
+    call: Call
+    limits: UserLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """An answer that a ticket fetches."""
+
+    schema: pa.Schema
+    ticket: bytes
+    app_metadata: bytes = b""
+    expires_at_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer on its way. ``batches`` raise what ends it early."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+class Service:
+    """The commands of Flight SQL over one backend. Thread-safe."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        product: Product,
+        sessions: Sessions,
+        slots: Slots,
+        check_open: Callable[[], None],
+    ) -> None:
+        """``check_open`` raises where nothing new may begin; what was planned before is still fetched."""
+        self._check_open = check_open
+        self.sessions = sessions
+        self._backend = backend
+        self._product = product
+        self._slots = slots
+        self._told = Told()
+
+    def info(self, request: Request, command: bytes) -> Info:
+        """GetFlightInfo: plan a statement, or describe a metadata command, which is its own ticket.
+
+        Raises:
+            RequestError: unknown, malformed or misplaced command; and what the backend raises.
+        """
+        message = messages.unpack(command)
+        answered = metadata.COMMANDS.get(messages.kind(message))
+        if answered is not None:
+            return Info(answered.schema(message), command)
+        if self._changed(request, message):
+            return Info(_NOTHING, messages.pack(_NO_ROWS))
+        planned = self._plan(request, message)
+        ticket = messages.pack(messages.TicketStatementQuery(statement_handle=planned.ticket))
+        request.client.planned(ticket)
+        schema = shaped_schema(request.client.session, planned.schema)
+        return Info(schema, ticket, planned.app_metadata, planned.expires_at_us)
+
+    def schema(self, request: Request, command: bytes) -> pa.Schema:
+        """GetSchema: describe a command's answer; nothing is planned or executed.
+
+        Raises:
+            RequestError: as ``info``.
+        """
+        message = messages.unpack(command)
+        name = messages.kind(message)
+        answered = metadata.COMMANDS.get(name)
+        if answered is not None:
+            return answered.schema(message)
+        if name == "CommandStatementQuery":
+            _refuse_transaction(message)
+            prepared = self._prepared(request, message.query)
+            return shaped_schema(request.client.session, prepared.dataset_schema)
+        if name == "CommandPreparedStatementQuery":
+            statement = request.client.statement(message.prepared_statement_handle)
+            return shaped_schema(request.client.session, statement.prepared.dataset_schema)
+        raise _misplaced(name, "GetSchema")
+
+    def fetch(self, request: Request, ticket: bytes) -> Answer:
+        """DoGet: execute what a ticket names.
+
+        Raises:
+            RequestError: not a ticket of this server; and what the backend raises.
+            Overloaded: too many statements are streaming.
+        """
+        message = messages.unpack(ticket)
+        name = messages.kind(message)
+        answered = metadata.COMMANDS.get(name)
+        if answered is not None:
+            asked = Asked(
+                message,
+                request.client.session,
+                self._backend.browsing,
+                self._product,
+                self._told,
+            )
+            return Answer(answered.schema(message), sendable([answered.answer(asked)]))
+        if name == "TicketStatementQuery":
+            if message == _NO_ROWS:
+                return Answer(_NOTHING, iter(()))
+            return self._open(request, message.statement_handle, ticket)
+        if name == "CommandPreparedStatementQuery":
+            return self._open(request, self._plan(request, message).ticket, ticket)
+        raise _misplaced(name, "DoGet")
+
+    def renew(self, request: Request, ticket: bytes) -> tuple[bytes, int]:
+        """RenewFlightEndpoint: a ticket for the same answer, and until when it is good (µs since 1970).
+
+        Raises:
+            RequestError: not a ticket of a statement; and what the backend raises.
+            Cancelled: it was cancelled.
+        """
+        message = messages.unpack(ticket)
+        if messages.kind(message) != "TicketStatementQuery" or message == _NO_ROWS:
+            raise Malformed("Only a statement's ticket expires and can be renewed.")
+        request.client.check(ticket)
+        renewed = self._backend.renew(request.client.session, message.statement_handle)
+        again = messages.pack(messages.TicketStatementQuery(statement_handle=renewed.ticket))
+        request.client.planned(again)
+        return again, renewed.expires_at_us
+
+    def put(
+        self, request: Request, command: bytes, rows: Callable[[], Iterable[pa.RecordBatch]]
+    ) -> bytes:
+        """DoPut: bind parameters, or change the session; return the metadata of the one answer.
+
+        ``rows`` reads the upload.
+
+        Raises:
+            UnsupportedStatement: an ingestion; and what the backend raises for an update.
+            BadParameter: not exactly one row, or too large a one.
+        """
+        message = messages.unpack(command)
+        name = messages.kind(message)
+        if name == "CommandPreparedStatementQuery":
+            handle = message.prepared_statement_handle
+            request.client.statement(handle)
+            request.client.bind(handle, _one_row(rows()))
+            result = messages.DoPutPreparedStatementResult(prepared_statement_handle=handle)
+            return bytes(result.SerializeToString())
+        if name != "CommandStatementIngest" and self._changed(request, message):
+            _drained(rows())
+            return bytes(messages.DoPutUpdateResult(record_count=0).SerializeToString())
+        if name in _UPDATES:
+            return self._update(request, message, rows())
+        if name == "CommandStatementIngest":
+            raise UnsupportedStatement("This server is read-only: it takes no rows in.")
+        raise _misplaced(name, "DoPut")
+
+    def prepare(self, request: Request, sql: str) -> tuple[bytes, Statement]:
+        """Check a statement and keep it in the session; return its handle."""
+        is_change = change_of(sql) is not None
+        statement = Statement(sql, self._prepared(request, sql), is_change)
+        return request.client.keep(statement), statement
+
+    def _prepared(self, request: Request, sql: str) -> Prepared:
+        self._begin(request, sql)
+        if change_of(sql) is not None:
+            return Prepared(_NOTHING, _NOTHING)
+        session = _asking(request)
+        return self._backend.prepare(session, as_query(sql, session), request.call.cancellation)
+
+    def _changed(self, request: Request, message: Any) -> bool:
+        """Carry out a statement that changes the session; False: it is another one.
+
+        Raises:
+            RequestError: it sets what cannot be set; nothing changed.
+        """
+        name = messages.kind(message)
+        if name in ("CommandStatementQuery", "CommandStatementUpdate"):
+            sql = message.query
+        elif name in ("CommandPreparedStatementQuery", "CommandPreparedStatementUpdate"):
+            sql = request.client.statement(message.prepared_statement_handle).sql
+        else:
+            return False
+        change = change_of(sql)
+        if change is None:
+            return False
+        self._begin(request, sql)
+        client = request.client
+        given = dict(change.settings) | self._place(client.session, change.place)
+        if given:
+            self.sessions.configure(client, with_settings(client.session, given.items()))
+        request.call.record.ended()
+        return True
+
+    def _update(self, request: Request, message: Any, rows: Iterable[pa.RecordBatch]) -> bytes:
+        if messages.kind(message) == "CommandStatementUpdate":
+            _refuse_transaction(message)
+            sql = message.query
+        else:
+            sql = request.client.statement(message.prepared_statement_handle).sql
+        self._begin(request, sql)
+        count = self._backend.update(_asking(request), sql, rows, request.call.cancellation)
+        _drained(rows)
+        request.call.record.ended()
+        return bytes(messages.DoPutUpdateResult(record_count=count).SerializeToString())
+
+    def _begin(self, request: Request, sql: str) -> None:
+        request.call.record.asks(sql)
+        self._check_open()
+
+    def _place(self, session: Session, place: tuple[str, ...]) -> dict[str, str]:
+        """What USE sets: one name is a catalog, or else a schema of the present one."""
+        if len(place) == 2:
+            return {"catalog": place[0], "schema": place[1]}
+        for name in place:
+            if _named(name, self._backend.browsing.catalogs(session)) is not None:
+                return {"catalog": name}
+            here = [
+                schema
+                for catalog, schema in self._backend.browsing.schemas(session)
+                if catalog == session.catalog
+            ]
+            schema = _named(name, here)
+            if schema is None:
+                raise UnknownTable(f"There is no catalog and no schema {name[:80]!r} here.")
+            return {"schema": schema}
+        return {}
+
+    def _plan(self, request: Request, message: Any) -> Planned:
+        name = messages.kind(message)
+        parameters = None
+        if name == "CommandStatementQuery":
+            _refuse_transaction(message)
+            sql = message.query
+        elif name == "CommandPreparedStatementQuery":
+            statement = request.client.statement(message.prepared_statement_handle)
+            sql, parameters = statement.sql, statement.parameters
+        else:
+            raise _misplaced(name, "GetFlightInfo")
+        self._begin(request, sql)
+        session = replace(_asking(request), after=request.call.after)
+        return self._backend.plan(
+            session, as_query(sql, session), parameters, request.call.cancellation
+        )
+
+    def _open(self, request: Request, planned: bytes, ticket: bytes) -> Answer:
+        call, record = request.call, request.call.record
+        opened_in = request.client.session
+        record.redeems(planned, lambda: self._backend.about(opened_in, planned))
+        limits = request.limits
+        if limits.answer_timeout_s is not None:
+            call.expire(limits.answer_timeout_s)
+        self._slots.take(call, opened_in.user, limits.max_streams)
+        # In this order: a cancel marks the ticket first and looks for calls second.
+        call.ticket = ticket
+        request.client.fetched(ticket)
+        stream = self._backend.open(
+            replace(opened_in, timeout_s=limits.timeout_s), planned, call.cancellation
+        )
+        call.resources.callback(stream.close)
+        record.streams()
+        session = request.client.session
+        schema, shaped = shaping(session, stream.schema)
+        limit = max_message_bytes(session)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                for batch in sendable(shaped(iter(stream)), limit):
+                    call.cancellation.check()
+                    record.sent(batch)
+                    check_size(record, limits)
+                    yield batch
+                call.cancellation.check()
+                record.ended()
+            finally:
+                stream.close()
+
+        return Answer(schema, batches())
+
+
+_NOTHING = pa.schema([])
+#: The ticket of a statement that has done its work. No backend's: those are sealed.
+_NO_ROWS = messages.TicketStatementQuery(statement_handle=b"no rows")
+_UPDATES = frozenset({"CommandPreparedStatementUpdate", "CommandStatementUpdate"})
+
+
+def _asking(request: Request) -> Session:
+    """The session with what its client says for this call only.
+
+    Raises:
+        BadParameter: it says what is not possible.
+    """
+    given = request.call.settings
+    return (
+        with_settings(request.client.session, given.items())
+        if given
+        else request.client.session
+    )
+
+
+def _named(name: str, names: Iterable[str]) -> str | None:
+    """Find a name as SQL compares names: the exact one, else one that differs in case."""
+    known = {held.lower(): held for held in sorted(names)} | {held: held for held in names}
+    return known.get(name) or known.get(name.lower())
+
+
+def _drained(batches: Iterable[pa.RecordBatch]) -> None:
+    """Read an upload to its end: a client that still writes would take the answer for a failure."""
+    for _ in batches:
+        pass
+
+
+def _one_row(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """The one row of an upload; None where it has no rows or no columns, as clients send for "no parameters"."""
+    row = None
+    for batch in batches:
+        if batch.num_rows == 0 or batch.num_columns == 0:
+            continue
+        if batch.num_rows > 1 or row is not None:
+            raise BadParameter(
+                "A query takes one set of parameters; more than one was bound. Execute it once for each."
+            )
+        if batch.nbytes > MAX_PARAMETER_BYTES:
+            raise BadParameter(
+                f"The parameters have {batch.nbytes:,} bytes; {MAX_PARAMETER_BYTES:,} is the limit."
+            )
+        row = batch
+    return row
+
+
+def _refuse_transaction(message: Any) -> None:
+    if message.transaction_id:
+        raise UnsupportedStatement(
+            "This server has no transactions; every statement is its own."
+        )
+
+
+def _misplaced(name: str, call: str) -> Malformed:
+    return Malformed(f"{name} is not a message for {call}.")

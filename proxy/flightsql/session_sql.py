@@ -1,0 +1,223 @@
+"""SQL about the session rather than about tables: what tools send and no engine is needed for.
+
+SET, RESET, USE and the words around transactions change the session or nothing; SHOW is said again as a query
+over ``information_schema``. Only whole statements of a known form are taken; everything else, misspelt forms
+included, goes to the backend as it came, which refuses what it does not know by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from planner.errors import BadParameter
+from proxy.flightsql.backend import OptionValue, Session
+from proxy.flightsql.settings import ALIASES, SETTINGS, settings_of
+
+#: Longer ones are no statements of this kind. The text of a cut has a dozen characters a partition.
+_MAX_CHARS = 64_000
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)
+      | '(?P<text>(?:[^']|'')*)'
+      | "(?P<quoted>(?:[^"]|"")+)"
+      | (?P<word>[A-Za-z_][A-Za-z0-9_$]*)
+      | (?P<number>-?[0-9]+)
+      | (?P<mark>[=.;%])""",
+    re.VERBOSE | re.DOTALL,
+)
+#: What such a statement begins with: looked for first, since most statements are queries.
+_FIRST_WORD = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*+"
+    r"(?:ABORT|BEGIN|COMMIT|END|RESET|ROLLBACK|SET|SHOW|START|USE)\b",
+    re.DOTALL | re.IGNORECASE,
+)
+#: Sent by tools at connect, for other servers; they change nothing that an answer here depends on.
+_IGNORED = frozenset(
+    "application_name client_encoding datestyle extra_float_digits intervalstyle standard_conforming_strings".split()  # noqa: SIM905
+)
+_TRANSACTION = re.compile(
+    r"(?:BEGIN|START)(?: TRANSACTION| WORK)?(?: (?:READ ONLY|ISOLATION LEVEL [A-Z ]+))*"
+    r"|(?:COMMIT|END|ROLLBACK|ABORT)(?: TRANSACTION| WORK)?"
+    r"|SET (?:SESSION CHARACTERISTICS AS )?TRANSACTION(?: READ ONLY| ISOLATION LEVEL [A-Z ]+)+"
+)
+
+
+#: What tools ask to learn who and where they are, by the words of SQL and of other servers.
+_PLACES: Mapping[str, Callable[[Session], str | None]] = {
+    "current_user": lambda session: session.user,
+    "session_user": lambda session: session.user,
+    "current_role": lambda session: session.user,
+    "current_catalog": lambda session: session.catalog,
+    "current_database": lambda session: session.catalog,
+    "current_schema": lambda session: session.schema,
+}
+_ALIAS = r'(?:\s+AS\s+(?P<alias>\w+|"[^",]+"))?'
+_CALL = r"(?:\s*\(\s*\))?"
+_ONE_PLACE = re.compile(rf"(?P<name>{'|'.join(_PLACES)})\b{_CALL}{_ALIAS}", re.IGNORECASE)
+_ASKS_PLACES = re.compile(r"\s*SELECT\s+(?P<items>\w[^;]*);?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A statement without an answer: what it sets, None for "back to the default".
+
+    ``place`` is what USE names: a catalog, a schema, or both.
+    """
+
+    settings: Mapping[str, OptionValue | None]
+    place: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """``word`` is the folded text of a bare word or mark; empty for what is quoted."""
+
+    value: str
+    word: str = ""
+
+
+def change_of(sql: str) -> Change | None:
+    """Read a statement that changes the session; None: it is not one.
+
+    Raises:
+        BadParameter: it sets what cannot be set here.
+    """
+    tokens = _tokens(sql)
+    if not tokens:
+        return None
+    if _TRANSACTION.fullmatch(_words(tokens)):
+        return Change({})
+    first = tokens[0].word
+    if first == "USE":
+        place = tuple(token.value for token in tokens[1::2])
+        dots = all(token.word == "." for token in tokens[2::2])
+        return Change({}, place) if dots and len(place) in (1, 2) else None
+    if first == "RESET" and len(tokens) == 2:
+        return _set(tokens[1].value, None)
+    return _assignment(tokens[1:]) if first == "SET" else None
+
+
+def _assignment(tokens: list[_Token]) -> Change | None:
+    if tokens and tokens[0].word in ("SESSION", "LOCAL", "GLOBAL"):
+        tokens = tokens[1:]
+    words = [token.word for token in tokens]
+    if words[:2] == ["TIME", "ZONE"] and len(tokens) == 3:
+        return _set("time_zone", tokens[2])
+    if words[:1] in (["SCHEMA"], ["CATALOG"]) and len(tokens) == 2:
+        return _set(tokens[0].value, tokens[1])
+    if len(tokens) == 3 and words[1] in ("=", "TO"):
+        return _set(tokens[0].value, tokens[2])
+    return None
+
+
+def _set(name: str, value: _Token | None) -> Change:
+    folded = ALIASES.get(name.lower(), name.lower())
+    if folded in _IGNORED:
+        return Change({})
+    if folded not in SETTINGS:
+        raise BadParameter(
+            f"There is no setting {name[:80]!r} here; there are {', '.join(SETTINGS)}.",
+            setting=name[:80],
+        )
+    back = value is None or value.word in ("DEFAULT", "NULL")
+    return Change({folded: None if back or value is None else value.value})
+
+
+def as_query(sql: str, session: Session) -> str:
+    """Return the query that a SHOW, or a question for the session itself, stands for; or the statement as it came."""
+    places = _places(sql, session)
+    if places is not None:
+        return places
+    tokens = _tokens(sql)
+    if not tokens or tokens[0].word != "SHOW" or len(tokens) < 2:
+        return sql
+    words = _words(tokens[1:])
+    if words in ("DATABASES", "CATALOGS"):
+        return "SELECT DISTINCT catalog_name AS database_name FROM information_schema.schemata ORDER BY 1"
+    if words == "SCHEMAS":
+        return "SELECT catalog_name AS database_name, schema_name FROM information_schema.schemata ORDER BY 1, 2"
+    if words == "ALL TABLES":
+        return (
+            "SELECT table_catalog AS database, table_schema AS schema, table_name AS name, table_type "
+            "FROM information_schema.tables ORDER BY 1, 2, 3"
+        )
+    if words == "TABLES":
+        return _tables_of(session.catalog, session.schema)
+    if words.startswith(("TABLES FROM ", "TABLES IN ")) and len(tokens) in (4, 6):
+        names = [token.value for token in tokens[3::2]]
+        catalog = names[0] if len(names) == 2 else session.catalog
+        return _tables_of(catalog, names[-1])
+    if words == "TRANSACTION ISOLATION LEVEL":
+        return "SELECT 'snapshot' AS transaction_isolation"
+    if words == "ALL":
+        rows = ", ".join(
+            f"({_literal(name)}, {_literal(str(value))})"
+            for name, value in sorted(settings_of(session).items())
+        )
+        return f"SELECT * FROM (VALUES {rows}) AS settings(name, setting)"  # noqa: S608  literals
+    name = tokens[1].value.lower()
+    name = "time_zone" if words == "TIME ZONE" else ALIASES.get(name, name)
+    if name not in SETTINGS or (len(tokens) > 2 and words != "TIME ZONE"):
+        return sql
+    value = settings_of(session).get(name)
+    told = "NULL" if value is None else _literal(str(value))
+    return f"SELECT {told}::VARCHAR AS {name}"
+
+
+def _places(sql: str, session: Session) -> str | None:
+    """Answer a SELECT of nothing but ``_PLACES``; None: it is another statement."""
+    asked = _ASKS_PLACES.fullmatch(sql) if len(sql) <= _MAX_CHARS else None
+    if asked is None:
+        return None
+    items = []
+    for item in asked["items"].split(","):
+        found = _ONE_PLACE.fullmatch(item.strip())
+        if found is None:
+            return None
+        value = _PLACES[found["name"].lower()](session)
+        told = "NULL" if value is None else _literal(value)
+        items.append(f"{told}::VARCHAR AS {found['alias'] or _quoted(found['name'].lower())}")
+    return f"SELECT {', '.join(items)}"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _tables_of(catalog: str | None, schema: str | None) -> str:
+    return (
+        "SELECT table_name AS name FROM information_schema.tables "  # noqa: S608  literals
+        f"WHERE table_catalog = {_literal(catalog or '')} AND table_schema = {_literal(schema or '')} ORDER BY 1"
+    )
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _tokens(sql: str) -> list[_Token]:
+    """The words of a statement without its comments and last semicolon; none for what is written otherwise."""
+    if len(sql) > _MAX_CHARS or _FIRST_WORD.match(sql) is None:
+        return []
+    tokens: list[_Token] = []
+    position = 0
+    while position < len(sql):
+        found = _TOKEN.match(sql, position)
+        if found is None:
+            return []
+        position = found.end()
+        if found["text"] is not None:
+            tokens.append(_Token(found["text"].replace("''", "'")))
+        elif found["quoted"] is not None:
+            tokens.append(_Token(found["quoted"].replace('""', '"')))
+        elif found["space"] is None:
+            tokens.append(_Token(found[0], found[0].upper()))
+    while tokens and tokens[-1].word == ";":
+        tokens.pop()
+    return tokens
+
+
+def _words(tokens: list[_Token]) -> str:
+    """The bare words in one line; a quoted one shows as a mark that no pattern holds."""
+    return " ".join(token.word or "?" for token in tokens)

@@ -1,0 +1,122 @@
+"""Which Flight error each of our errors becomes.
+
+pyarrow formats an exception that is not a ``FlightError`` with its traceback, file paths included, into the
+client's message; and no ``FlightError`` stands for INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. Decision
+record 0003 says how both are had. Only what is raised here may leave a server method.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from pyarrow import flight
+
+from planner import errors
+from proxy.flightsql import faults
+from proxy.flightsql.record import Record
+
+_log = logging.getLogger(__name__)
+
+# gRPC carries the message in a trailer, and 8 KB is the limit of all trailers together.
+MAX_MESSAGE_CHARS = 2000
+
+
+class _NoTrace(Exception):
+    """Makes ``traceback.format_exception`` fail, on which pyarrow sends ``str()`` and class name alone."""
+
+    @property
+    def __cause__(self) -> NoReturn:  # type: ignore[override]  # unreadable is the point
+        raise AttributeError("not for clients")
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would answer the repr
+
+
+class InvalidArgument(_NoTrace, ValueError):
+    """INVALID_ARGUMENT: pyarrow maps ValueError to it."""
+
+
+class LimitExceeded(InvalidArgument):
+    """INVALID_ARGUMENT too; its name, which pyarrow sends, tells a client that the statement is not wrong."""
+
+
+class NotFound(_NoTrace, KeyError):
+    """NOT_FOUND: pyarrow maps KeyError to it."""
+
+
+class Unimplemented(_NoTrace, NotImplementedError):
+    """UNIMPLEMENTED: pyarrow maps NotImplementedError to it."""
+
+
+class Failed(_NoTrace):
+    """UNKNOWN. For GetSchema only, where pyarrow lets no ``FlightError`` through."""
+
+
+Wire = type[Exception]
+
+#: First match wins, so a class stands above its ancestors.
+TABLE: tuple[tuple[type[Exception], Wire], ...] = (
+    (faults.Unauthenticated, flight.FlightUnauthenticatedError),
+    (faults.UnknownCommand, Unimplemented),
+    (faults.UnknownHandle, NotFound),
+    (errors.UnknownTable, NotFound),
+    (errors.UnknownTopic, NotFound),
+    (errors.NotAllowed, flight.FlightUnauthorizedError),
+    (errors.RequestError, InvalidArgument),
+    (errors.DeadlineExceeded, flight.FlightTimedOutError),
+    (errors.Cancelled, flight.FlightCancelledError),
+    (errors.Unavailable, flight.FlightUnavailableError),
+    (errors.StalePlan, flight.FlightUnavailableError),
+    (errors.LimitExceeded, LimitExceeded),
+    (errors.Inconsistent, flight.FlightInternalError),
+)
+_WIRE_CLASSES = (flight.FlightError, _NoTrace)
+
+
+def to_wire(error: BaseException, record: Record) -> Exception:
+    """Translate one error and name the call it ends; what the table does not name is told without its text."""
+    record.failed(error)
+    for ours, wire in TABLE:
+        if isinstance(error, ours):
+            told: Exception = wire(_bounded(str(error), record))
+            return told
+    _log.error("internal error %s", record.id, exc_info=error)
+    hidden: Exception = flight.FlightInternalError(
+        f"Internal error {record.id}. This is a fault of the server; its log has the details under that id."
+    )
+    return hidden
+
+
+@contextmanager
+def at_the_boundary(record: Record) -> Iterator[None]:
+    """Let nothing but wire errors out of the block."""
+    try:
+        yield
+    except _WIRE_CLASSES:
+        raise
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  a stray SystemExit would carry its traceback too
+        raise to_wire(error, record) from None
+
+
+@contextmanager
+def at_the_schema_boundary(record: Record) -> Iterator[None]:
+    """As ``at_the_boundary``, for GetSchema: pyarrow catches no ``FlightError`` there."""
+    try:
+        with at_the_boundary(record):
+            yield
+    except flight.FlightError as error:
+        raise Failed(str(error)) from None
+
+
+def _bounded(message: str, record: Record) -> str:
+    """Cut a message and put the id behind it, under which the audit log has the rest."""
+    ending = f" ({'statement' if record.is_statement else 'request'} {record.id})"
+    # pyarrow appends ". Detail: …".
+    message = message.removesuffix(".")
+    room = MAX_MESSAGE_CHARS - len(ending)
+    return (message if len(message) <= room else message[: room - 1] + "…") + ending

@@ -1,0 +1,235 @@
+"""Cuts of the past: of a snapshot, of a time, of another statement (planner.lookback decides)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planner.cut import Pin, TableCut, cold_cut
+from planner.errors import (
+    BadParameter,
+    CutExpired,
+    FederationError,
+    Inconsistent,
+    SnapshotExpired,
+)
+from planner.lookback import (
+    AtCut,
+    AtTime,
+    AtVersion,
+    HeldCut,
+    Moment,
+    cut_until,
+    ended,
+    expired,
+    needs_log,
+    parse_version,
+    same_snapshot,
+)
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
+from planner.offsets import OffsetVector
+from planner.ports import ArrowRelation, ColdStore, SqlRelation
+from planner.pruning import Condition
+from planner.statement.references import AtClause
+from proxy.cuts import Pins, cut_tables
+from proxy.engine import running as engine_running
+from proxy.engine.engine import Engine
+from proxy.engine.relations import Relation
+from proxy.patience import Patience
+from proxy.rounds import Rounds
+from proxy.tail import Tails
+from proxy.wanted import row_of
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """What the time of an AT clause depends on: ``now()``, and the zone of times without one."""
+
+    statement_time: dt.datetime
+    time_zone: str
+
+
+class Lookback:
+    """Thread-safe."""
+
+    def __init__(
+        self, *, pins: Pins, rounds: Rounds, tails: Tails, store: ColdStore, engine: Engine
+    ) -> None:
+        self._pins = pins
+        self._rounds = rounds
+        self._tails = tails
+        self._store = store
+        self._engine = engine
+
+    def moment(self, at: AtClause, when: When) -> Moment:
+        """Work out what an AT clause says.
+
+        Raises:
+            BadParameter: no snapshot, cut or time.
+        """
+        if at.unit.upper() == "VERSION":
+            return parse_version(at.tree["value"]["value"])
+        try:
+            row = self._engine.evaluate(
+                row_of([at.tree]),
+                "epoch_us(CAST(c0 AS TIMESTAMPTZ)) AS t",
+                {},
+                statement_time=when.statement_time,
+                time_zone=when.time_zone,
+            )
+        except FederationError as error:
+            raise BadParameter("AT (TIMESTAMP => ...) takes a time.") from error
+        time_us = row["t"][0].as_py()
+        if time_us is None:
+            raise BadParameter("AT (TIMESTAMP => ...) takes a time, not NULL.")
+        return AtTime(time_us)
+
+    def pin(self, table: TableName, moment: Moment) -> Pin:
+        """Return a pin with the columns the table has at that moment; of a cut's rows it says nothing."""
+        if isinstance(moment, AtVersion):
+            return self._pins.pin_version(table, moment.snapshot_id)
+        pin = self._pins.get(table)
+        if isinstance(moment, AtTime):
+            return pin if pin.binding is not None else self._then(pin, moment)
+        return self._exact(moment.of(table), pin) or pin
+
+    def cut(self, table: TableName, moment: Moment, patience: Patience) -> TableCut:
+        """Cut a table as it was.
+
+        Raises:
+            CutExpired: that moment is not kept any more, or the table was another one.
+            FederationError: of the pins, the log or the tail.
+        """
+        if isinstance(moment, AtVersion):
+            return cold_cut(self._pins.pin_version(table, moment.snapshot_id))
+        if isinstance(moment, AtCut):
+            return self._of_cut(moment.of(table))
+        pin = self._pins.get(table)
+        if pin.binding is None:
+            return cold_cut(self._then(pin, moment))
+        cut = cut_tables(self._pins, self._rounds, [table])[table]
+        return ended(cut, self._first(cut, moment.time_us, patience))
+
+    def _then(self, pin: Pin, moment: AtTime) -> Pin:
+        """A table without a topic says by its snapshots what it was."""
+        found = self._pins.retained(pin.table).current_at(moment.time_us)
+        if found is None:
+            raise CutExpired(
+                f"{pin.table}: the table had no snapshot at that time, or its history does not reach back so far.",
+                table=str(pin.table),
+            )
+        return self._pins.pin_version(pin.table, found)
+
+    # --- the cut of another statement ---
+
+    def _of_cut(self, held: HeldCut) -> TableCut:
+        try:
+            return self._from_any(held, self._pins.get(held.table))
+        except CutExpired:
+            # The pin in hand may be from before a tiering that took over what the log has lost.
+            return self._from_any(held, self._pins.refresh(held.table))
+
+    def _from_any(self, held: HeldCut, current: Pin) -> TableCut:
+        """Read the cut from its own snapshot where that is possible: no later delete or update shows there."""
+        if current.table_uuid != held.table_uuid:
+            raise expired(held.table, "the table was dropped and created again")
+        exact = self._exact(held, current)
+        if held.end is None:
+            if exact is None:
+                raise expired(held.table, f"snapshot {held.snapshot_id} is not retained")
+            return same_snapshot(held, exact)
+        why = expired(
+            held.table,
+            f"snapshot {held.snapshot_id} is not retained, and the table's columns or topic have changed since",
+        )
+        for pin in self._candidates(held, exact, current):
+            try:
+                return self._until(pin, held.end)
+            except CutExpired as error:
+                why = error
+        raise why
+
+    @staticmethod
+    def _candidates(held: HeldCut, exact: Pin | None, current: Pin) -> Iterator[Pin]:
+        for pin in dict.fromkeys((exact, current)):
+            if (
+                pin is not None
+                and pin.schema.schema_id == held.schema_id
+                and pin.watermark is not None
+                and pin.watermark.topic_id == held.topic_id
+            ):
+                yield pin
+
+    def _until(self, pin: Pin, end: OffsetVector) -> TableCut:
+        bounds = None
+        if pin.watermark is not None and needs_log(pin, end):
+            bounds = self._rounds.measure([pin.watermark.topic])[pin.watermark.topic]
+        return cut_until(pin, end, bounds)
+
+    def _exact(self, held: HeldCut, current: Pin) -> Pin | None:
+        """Return the pin the cut was made from, if its snapshot is retained."""
+        if (held.snapshot_id, held.schema_id) == (
+            current.snapshot_id,
+            current.schema.schema_id,
+        ):
+            return current
+        if held.snapshot_id is None or held.snapshot_id not in (
+            self._pins.retained(held.table).ids
+        ):
+            return None
+        try:
+            found = self._pins.pin_version(held.table, held.snapshot_id)
+            if found.schema.schema_id == held.schema_id:
+                return found
+            # Columns were changed after that snapshot and before the cut.
+            return self._pins.pin_at(
+                held.table,
+                table_uuid=held.table_uuid,
+                metadata_file=held.metadata_file,
+                snapshot_id=held.snapshot_id,
+                schema_id=held.schema_id,
+            )
+        except (CutExpired, SnapshotExpired, Inconsistent):
+            return None
+
+    # --- a time ---
+
+    def _first(self, cut: TableCut, time_us: int, patience: Patience) -> OffsetVector:
+        """Return the first offset of a row of that time or later, per partition that has one.
+
+        Not what Kafka answers for a time: where retention has removed the record, that would be the log's start;
+        and the answer must not depend on which records are tiered.
+        """
+        since = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
+        wanted = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
+        parts: list[SqlRelation | ArrowRelation] = []
+        with ExitStack() as stack:
+            if cut.cold.snapshot_id is not None:
+                parts.append(self._store.scan(cut.cold, wanted))
+            if cut.new_hot:
+                parts += stack.enter_context(self._tails.read(cut, patience.check)).relations
+            document = self._engine.parse(
+                f"SELECT {KAFKA_PARTITION} AS part, min({KAFKA_OFFSET}) AS first FROM {_ROWS} "  # noqa: S608
+                f"WHERE {KAFKA_TIMESTAMP} >= make_timestamptz({time_us}) GROUP BY ALL"
+            )
+            stop = engine_running.Cancellation()
+            with patience.cancellation.interrupting(stop.cancel):
+                result = self._engine.run(
+                    document,
+                    [Relation(_ROWS, cut.cold.schema, tuple(parts))],
+                    statement_time=_EPOCH,
+                    timeout_s=patience.left_s,
+                    cancellation=stop,
+                )
+                try:
+                    rows = [row for batch in result for row in batch.to_pylist()]
+                finally:
+                    result.close()
+        return OffsetVector.of((row["part"], row["first"]) for row in rows)

@@ -1,0 +1,114 @@
+"""Pins and tails as they are when somebody asks: for the metrics, and for ``/readyz``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from connectors.iceberg.pins import PinStatus
+from proxy.tail.states import TailState
+
+Pins = Callable[[], Sequence[PinStatus]]
+Tails = Callable[[], Sequence[TailState]]
+
+
+class States(Collector):
+    """The gauges of pins, tails and engine. A table's generations are told as one."""
+
+    def __init__(self, pins: Pins, tails: Tails, engine_silent_s: Callable[[], float]) -> None:
+        self._pins = pins
+        self._tails = tails
+        self._engine_silent_s = engine_silent_s
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield one family per state."""
+        yield GaugeMetricFamily(
+            "thermocline_engine_silent_seconds",
+            "Time since the engine last answered the watchdog.",
+            value=self._engine_silent_s(),
+        )
+        pins = self._pins()
+        yield _per_table(
+            "thermocline_pin_age_seconds",
+            "Time since the catalog confirmed the pin.",
+            [(held, held.age_s) for held in pins],
+        )
+        yield _per_table(
+            "thermocline_pin_current",
+            "1 while refreshing the table's pin works, else 0.",
+            [(held, float(held.error is None)) for held in pins],
+        )
+        yield _per_table(
+            "thermocline_pin_failing_seconds",
+            "Time since refreshing the table's pin first failed; 0 while it works.",
+            [(held, held.failing_s or 0.0) for held in pins],
+        )
+        tails = self._tails()
+        for name, says, value in (
+            ("rows", "Decoded rows held of the table's tail.", lambda held: held.rows),
+            ("bytes", "What those rows take, as Arrow bytes.", lambda held: held.size),
+            ("disk_bytes", "The part of them that is on disk.", lambda held: held.on_disk),
+            (
+                "lag_rows",
+                "Offsets between what is held and the log end a statement saw last.",
+                lambda held: held.lag,
+            ),
+            (
+                "bad_records",
+                "Records decoded since the start that became no row.",
+                lambda held: held.outcomes.dead + held.outcomes.skipped,
+            ),
+            (
+                "failing",
+                "Followers of the table that an error has stopped.",
+                lambda held: held.error is not None,
+            ),
+        ):
+            yield _per_table(
+                f"thermocline_tail_{name}", says, [(held, float(value(held))) for held in tails]
+            )
+
+
+def degraded(pins: Pins, tails: Tails) -> list[dict[str, object]]:
+    """Tables that answer from an old pin or fetch their tail per statement, or not at all, and why: the class only.
+
+    Another process would fare no better, so none of this makes a process unhealthy.
+    """
+    told: list[dict[str, object]] = [
+        {
+            "table": str(held.table),
+            "what": "pin",
+            "error": type(held.error).__name__,
+            "age_s": round(held.age_s, 1),
+            "answers": held.pin is not None,
+        }
+        for held in pins()
+        if held.error is not None
+    ]
+    told += [
+        {
+            "table": str(held.table),
+            "what": "tail",
+            "error": type(held.error).__name__,
+            "lag_rows": held.lag,
+        }
+        for held in tails()
+        if held.error is not None
+    ]
+    return told
+
+
+def _per_table(
+    name: str, says: str, values: Iterable[tuple[PinStatus | TailState, float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, says, labels=["table"])
+    sums: defaultdict[str, float] = defaultdict(float)
+    for held, value in values:
+        sums[str(held.table)] += value
+    for table, value in sums.items():
+        family.add_metric([table], value)
+    return family

@@ -1,0 +1,17 @@
+"""The hot side of cuts, decoded: once per record while it stays hot, bounded, shared by statements.
+
+A *generation* is what was decoded of one table under one (schema id, shape, topic id): native segments of the
+engine, one unbroken offset range per partition. A statement reads every segment through the ranges of its cut,
+so rows that arrived since, or that tiering took over, are not in its answer. A record is in one segment only.
+
+A *follower* adds to a generation as the log grows; a statement waits until its cut is covered. What is not
+followed, the statement fetches itself. Nothing here is shared between tables but the engine and the budget.
+"""
+
+from proxy.tail.budget import TailLimits, TailSpace
+from proxy.tail.keeper import Keeper
+from proxy.tail.segment import Tail
+from proxy.tail.states import TailState
+from proxy.tail.tails import Following, Tails
+
+__all__ = ["Following", "Keeper", "Tail", "TailLimits", "TailSpace", "TailState", "Tails"]

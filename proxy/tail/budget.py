@@ -1,0 +1,116 @@
+"""How large tails may become: one table's, and all of them together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.binding import Binding
+from planner.errors import TailTooLarge
+from proxy.engine.segments import Segments
+from proxy.tail.generations import Generation
+
+#: Bytes that may be added between two measurements of the engine's memory.
+_MEASURE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TailLimits:
+    """``max_rows`` and ``max_bytes`` bound one table's tail, ``fetch_timeout_s`` one statement's wait."""
+
+    max_rows: int
+    max_bytes: int
+    fetch_timeout_s: float
+
+    def of(self, binding: Binding) -> TailLimits:
+        """A table's own budget can only lower the server's."""
+        return TailLimits(
+            max_rows=min(self.max_rows, binding.max_tail_rows or self.max_rows),
+            max_bytes=min(self.max_bytes, binding.max_tail_bytes or self.max_bytes),
+            fetch_timeout_s=self.fetch_timeout_s,
+        )
+
+    def check(self, table: str, rows: int, size: int) -> None:
+        """Refuse a tail of ``rows`` and ``size`` bytes.
+
+        Raises:
+            TailTooLarge: it is beyond one of the limits.
+        """
+        for name, value, limit in (
+            ("max_tail_rows", rows, self.max_rows),
+            ("max_tail_bytes", size, self.max_bytes),
+        ):
+            if value > limit:
+                raise TailTooLarge(
+                    f"{table}: the untiered tail holds more than {limit} ({name}); tier the table, or raise "
+                    f"the limit.",
+                    table=table,
+                    limit=name,
+                    value=limit,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class TailSpace:
+    """What all tails together may take: in the engine's memory, and beyond that on disk."""
+
+    max_memory_bytes: int
+    max_disk_bytes: int
+
+
+class Spilling:
+    """Keeps all tails together within their space. Thread-safe.
+
+    Memory is measured at the engine, and again after every few megabytes: nothing is guessed for long. Beyond it
+    the oldest segments of the largest tail go to disk; a tail that another thread is writing to is passed over.
+    """
+
+    def __init__(self, segments: Segments, space: TailSpace) -> None:
+        self._segments = segments
+        self._space = space
+        self._lock = threading.Lock()
+        self._since = _MEASURE_BYTES
+
+    def make_room(
+        self, growing: Generation, size: int, all_tails: Iterable[Generation]
+    ) -> None:
+        """Make room for ``size`` bytes more of ``growing``, whose ``writing`` the caller holds.
+
+        Raises:
+            TailTooLarge: the disk's share is full, too.
+        """
+        with self._lock:
+            self._since += size
+            if self._since < min(_MEASURE_BYTES, self._space.max_memory_bytes // 64):
+                return
+            self._since = 0
+            while self._segments.memory_bytes() + size > self._space.max_memory_bytes:
+                self._check_disk(growing)
+                candidates = sorted(all_tails, key=lambda held: held.memory_size, reverse=True)
+                if not any(_spilled(held, is_ours=held is growing) for held in candidates):
+                    # Nothing of any size is left to move: what is in memory is being read, and goes then.
+                    return
+
+    def _check_disk(self, growing: Generation) -> None:
+        limit = self._space.max_disk_bytes
+        if not self._segments.has_disk or self._segments.disk_bytes() >= limit:
+            raise TailTooLarge(
+                f"{growing.table}: the untiered tails of all tables take more than "
+                f"{self._space.max_memory_bytes} bytes of memory (max_memory_bytes) and {limit} of disk "
+                f"(max_disk_bytes); tier the tables, or raise a limit.",
+                table=growing.table,
+                limit="max_disk_bytes",
+                value=limit,
+            )
+
+
+def _spilled(tail: Generation, *, is_ours: bool) -> bool:
+    if is_ours:
+        return tail.spill()
+    if not tail.writing.acquire(blocking=False):
+        return False
+    try:
+        return tail.spill()
+    finally:
+        tail.writing.release()

@@ -1,0 +1,104 @@
+"""One tail of a server with what keeps it going, and what can be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from planner.binding import Binding
+from planner.cut import HotSlice, TableCut
+from planner.errors import FederationError, LogUnavailable, UndecodableRecord
+from planner.names import TableName
+from planner.offsets import OffsetRange
+from planner.watermark import Watermark
+from proxy.tail.budget import TailLimits
+from proxy.tail.decoding import Decoding
+from proxy.tail.follower import Follower, Source
+from proxy.tail.generations import Generation
+from proxy.tail.pins import PinsInUse
+from proxy.tail.states import TailState
+
+
+@dataclass
+class Entry:
+    """One generation, with what keeps it going."""
+
+    table: TableName
+    schema_id: int
+    source: Source
+    generation: Generation
+    decoding: Decoding
+    limits: TailLimits
+    pins: PinsInUse
+    used_at: float
+    follower: Follower | None = None
+    #: The newest ends statements measured.
+    ends: dict[int, int] = field(default_factory=dict)
+
+
+def key_of(cut: TableCut, binding: Binding, hot: HotSlice) -> tuple[object, ...]:
+    schema_id = cut.cold.schema.schema_id
+    return (cut.table, cut.table_uuid, schema_id, binding.shape, hot.topic_id)
+
+
+def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetRange, ...]:
+    """From the watermark on: a statement that reads less shares its tail with those that read all."""
+    return tuple(
+        OffsetRange(
+            item.partition, min(item.start, watermark.offset(item.partition)), item.stop
+        )
+        for item in ranges
+    )
+
+
+def state_of(entry: Entry) -> TailState:
+    stops = entry.generation.stops()
+    outcomes, bad = entry.decoding.tally()
+    return TailState(
+        table=entry.table,
+        topic=entry.source.topic,
+        schema_id=entry.schema_id,
+        is_followed=entry.follower is not None,
+        ranges=entry.generation.ranges(),
+        lag=sum(max(0, end - stops.get(at, 0)) for at, end in list(entry.ends.items())),
+        rows=entry.generation.rows,
+        size=entry.generation.size,
+        on_disk=entry.generation.disk_size,
+        error=None if entry.follower is None else entry.follower.error,
+        outcomes=outcomes,
+        bad=bad,
+    )
+
+
+def surely_fits(
+    generation: Generation, missing: tuple[OffsetRange, ...], limits: TailLimits
+) -> bool:
+    """Whether the limits leave room, by what is known before the fetch: offsets bound rows, not bytes."""
+    offsets = sum(map(len, missing))
+    return (
+        generation.rows + offsets <= limits.max_rows and generation.size * 2 <= limits.max_bytes
+    )
+
+
+def raise_undecodable(error: FederationError | None, wanted: Sequence[OffsetRange]) -> None:
+    """The same record will not decode for the statement either; spare it the way there."""
+    if isinstance(error, UndecodableRecord):
+        partition, offset = error.facts["partition"], error.facts["offset"]
+        if any(
+            item.partition == partition and item.start <= cast("int", offset) < item.stop
+            for item in wanted
+        ):
+            raise UndecodableRecord(error.message, **error.facts) from error
+
+
+def unreached(entry: Entry, missing: Sequence[OffsetRange]) -> LogUnavailable:
+    first = missing[0]
+    return LogUnavailable(
+        f"{entry.source.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
+        f"read, nothing beyond {first.start} arrived in time; retry when the partition's leader answers.",
+        topic=entry.source.topic,
+        partition=first.partition,
+        reached=first.start,
+        stop=first.stop,
+    )

@@ -1,0 +1,425 @@
+"""The decoded tail of one table, schema, shape and topic: segments, and which offsets they stand for."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetRange
+from planner.ports import SqlRelation
+from planner.watermark import Watermark
+from proxy.engine.segments import Segments
+from proxy.tail.reading import bare, bounded, first, is_inside
+from proxy.tail.segment import Segment, Tail, ends
+
+#: A segment takes no more rows from so many on, and from a third of the whole tail on: tiering frees whole
+#: segments, so that much may stay too long; and every segment costs a statement a part of its plan.
+SEGMENT_ROWS = 100_000
+
+
+class Floor(Protocol):
+    """First offset that is needed, per partition: a watermark, or the lowest of several."""
+
+    def offset(self, partition: int) -> int: ...
+
+
+class Generation:
+    """Segments, oldest first, and the unbroken offset range of each partition in them. Thread-safe.
+
+    Rows are added under ``writing``, by one thread at a time. Statements never wait for that: what is covered
+    changes under ``changed``, which is held for moments and notified when there is more.
+    """
+
+    def __init__(self, table: str, schema: pa.Schema, segments: Segments) -> None:
+        self.table = table
+        self.schema = schema
+        self.writing = threading.Lock()
+        self.changed = threading.Condition()
+        #: Freed: ask for the table's generation again.
+        self.is_retired = False
+        #: Counts what changed other than by adding where the ranges end.
+        self.version = 0
+        self.rows = 0
+        self.size = 0
+        self._segments = segments
+        self._held: list[Segment] = []
+        #: Filled by a large fetch that is still under way: nobody reads them yet.
+        self._arriving: list[Segment] = []
+        self._starts: dict[int, int] = {}
+        self._stops: dict[int, int] = {}
+
+    # --- what is held ---
+
+    @property
+    def disk_size(self) -> int:
+        """Bytes, as Arrow held them, of the rows that were moved to disk."""
+        with self.changed:
+            return sum(segment.size for segment in self._held if segment.on_disk)
+
+    @property
+    def memory_size(self) -> int:
+        return self.size - self.disk_size
+
+    def stops(self) -> dict[int, int]:
+        """First offset that is not held, per partition."""
+        with self.changed:
+            return dict(self._stops)
+
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What is held, sorted by partition."""
+        with self.changed:
+            return tuple(
+                OffsetRange(partition, start, self._stops[partition])
+                for partition, start in sorted(self._starts.items())
+            )
+
+    def begins_after(self, wanted: Iterable[OffsetRange]) -> bool:
+        """Whether a wanted offset lies below what is held."""
+        with self.changed:
+            return any(item.start < self._starts.get(item.partition, 0) for item in wanted)
+
+    def ends_before(self, wanted: Iterable[OffsetRange]) -> bool:
+        """Whether there is a hole between what is held and what is wanted."""
+        with self.changed:
+            return any(
+                item.partition in self._stops and item.start > self._stops[item.partition]
+                for item in wanted
+            )
+
+    def missing(self, wanted: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """What must be added before ``wanted``, which does not begin before or after what is held, is covered."""
+        with self.changed:
+            return tuple(
+                OffsetRange(item.partition, start, item.stop)
+                for item in wanted
+                if (start := self._stops.get(item.partition, item.start)) < item.stop
+            )
+
+    def continues(self, ranges: Iterable[OffsetRange]) -> bool:
+        """Whether ``ranges`` begin where what is held ends."""
+        with self.changed:
+            return all(self._stops.get(item.partition) == item.start for item in ranges)
+
+    # --- growing; the caller holds ``writing`` ---
+
+    def begin(self, watermark: Watermark) -> None:
+        """Hold an empty range at the watermark of every partition that is not held yet."""
+        with self.changed:
+            for partition, offset in watermark.next:
+                if partition not in self._stops:
+                    self._starts[partition] = self._stops[partition] = offset
+                    self.version += 1
+
+    def add(
+        self,
+        ranges: Iterable[OffsetRange],
+        batches: Iterable[pa.RecordBatch],
+        confirm: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Append the rows of ``ranges``: all become visible, or none. ``confirm`` may still refuse them."""
+        with contextlib.ExitStack() as stack:
+            segment: Segment | None = None
+            rows = size = 0
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                if segment is None:
+                    segment = stack.enter_context(self._writable())
+                    append = stack.enter_context(
+                        self._segments.appending(segment.name, self.schema)
+                    )
+                append(batch)
+                rows += batch.num_rows
+                size += batch.nbytes
+            confirm()
+        with self.changed:
+            if segment is not None:
+                self._count(segment, rows, size)
+                for item in ranges:
+                    start = segment.ranges.get(item.partition, item).start
+                    segment.ranges[item.partition] = OffsetRange(
+                        item.partition, start, item.stop
+                    )
+                if not segment.is_shortened:
+                    segment.steps.append((segment.rows, dict(segment.ranges)))
+                if segment not in self._held:
+                    self._held.append(segment)
+                segment.is_full = segment.rows >= max(SEGMENT_ROWS, self.rows // 3)
+            self._end_at(ranges)
+
+    def _end_at(self, ranges: Iterable[OffsetRange]) -> None:
+        for item in ranges:
+            if item.partition not in self._stops:
+                self._starts[item.partition] = item.start
+                self.version += 1
+            self._stops[item.partition] = item.stop
+        self.changed.notify_all()
+
+    def add_much(
+        self, ranges: Iterable[OffsetRange], batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        """As ``add``, in segments of their own, which may go to disk while the rest is still coming."""
+        stops = {item.partition: item.start for item in ranges}
+        rest = iter(batches)
+        try:
+            while (segment := self._filled(rest, stops)) is not None:
+                with self.changed:
+                    self._arriving.append(segment)
+        except BaseException:
+            with self.changed:
+                arrived, self._arriving = self._arriving, []
+            for segment in arrived:
+                self._drop(segment)
+            raise
+        with self.changed:
+            arrived, self._arriving = self._arriving, []
+            if arrived:
+                for item in ranges:
+                    held = arrived[-1].ranges.get(item.partition)
+                    start = stops[item.partition] if held is None else held.start
+                    arrived[-1].ranges[item.partition] = OffsetRange(
+                        item.partition, start, item.stop
+                    )
+                for segment in (*self._held[-1:], *arrived):
+                    segment.is_full = True
+            self._held += arrived
+            self.rows += sum(segment.rows for segment in arrived)
+            self.size += sum(segment.size for segment in arrived)
+            self._end_at(ranges)
+
+    def _filled(
+        self, batches: Iterator[pa.RecordBatch], stops: dict[int, int]
+    ) -> Segment | None:
+        """Fill one segment, and move ``stops`` behind its rows; None when there are no more."""
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return None
+        segment = Segment(self._segments.create(self.schema))
+        starts = dict(stops)
+        try:
+            with self._segments.appending(segment.name, self.schema) as append:
+                for batch in itertools.chain([first], batches):
+                    append(batch)
+                    segment.rows += batch.num_rows
+                    segment.size += batch.nbytes
+                    stops.update(ends(batch))
+                    if segment.rows >= max(SEGMENT_ROWS, self.rows // 3):
+                        break
+        except BaseException:
+            self._segments.drop(segment.name)
+            raise
+        segment.ranges = {
+            partition: OffsetRange(partition, starts[partition], stop)
+            for partition, stop in stops.items()
+            if stop > starts[partition]
+        }
+        return segment
+
+    @contextlib.contextmanager
+    def _writable(self) -> Iterator[Segment]:
+        """The segment that takes rows; a new one is dropped again if it gets none."""
+        if self._held and not self._held[-1].is_full:
+            self._held[-1].is_written = True
+            try:
+                yield self._held[-1]
+            finally:
+                self._held[-1].is_written = False
+            return
+        segment = Segment(self._segments.create(self.schema))
+        try:
+            yield segment
+        except BaseException:
+            self._segments.drop(segment.name)
+            raise
+
+    def _count(self, segment: Segment, rows: int, size: int) -> None:
+        segment.rows += rows
+        segment.size += size
+        self.rows += rows
+        self.size += size
+
+    # --- shrinking; the caller holds ``writing`` ---
+
+    def forget(self, watermark: Floor) -> None:
+        """Drop the segments no cut at this watermark or a later one can need."""
+        while True:
+            with self.changed:
+                if not self._held or any(
+                    item.stop > watermark.offset(item.partition)
+                    for item in self._held[0].ranges.values()
+                ):
+                    return
+                segment = self._held.pop(0)
+                self._count(segment, -segment.rows, -segment.size)
+                self._begin_at({item.partition: item.stop for item in segment.ranges.values()})
+            self._drop(segment)
+
+    def trim(self, watermark: Floor) -> None:
+        """Delete the rows below the watermark inside segments that stay.
+
+        A leased segment is left alone, a statement of an older cut may be about to read those rows; so are
+        those after it, or the ranges together would have a hole.
+        """
+        with self.changed:
+            unused = list(itertools.takewhile(lambda segment: not segment.leases, self._held))
+            below = [
+                {
+                    partition: watermark.offset(partition)
+                    for partition, item in segment.ranges.items()
+                    if item.start < watermark.offset(partition)
+                }
+                for segment in unused
+            ]
+            # First, so that no statement counts on rows that go now.
+            for segment, offsets in zip(unused, below, strict=True):
+                segment.is_trimmed = bool(offsets)
+                if offsets:
+                    segment.is_shortened = True
+                    segment.steps.clear()
+                self._begin_at(
+                    {
+                        partition: min(offset, segment.ranges[partition].stop)
+                        for partition, offset in offsets.items()
+                    }
+                )
+                segment.ranges = {
+                    partition: OffsetRange(
+                        partition, max(item.start, offsets.get(partition, 0)), item.stop
+                    )
+                    for partition, item in segment.ranges.items()
+                    if item.stop > offsets.get(partition, 0)
+                }
+            for segment in unused:
+                if not segment.ranges:
+                    self._held.remove(segment)
+                    self._count(segment, -segment.rows, -segment.size)
+        for segment, offsets in zip(unused, below, strict=True):
+            if not segment.ranges:
+                self._drop(segment)
+            elif offsets:
+                self._delete(segment, offsets)
+
+    def _delete(self, segment: Segment, offsets: Mapping[int, int]) -> None:
+        below = " OR ".join(
+            f"({KAFKA_PARTITION} = {partition} AND {KAFKA_OFFSET} < {offset})"
+            for partition, offset in offsets.items()
+        )
+        gone = self._segments.delete(segment.name, below)
+        with self.changed:
+            segment.is_trimmed = False
+            self._count(segment, -gone, -(segment.size * gone // max(segment.rows, 1)))
+
+    def _begin_at(self, starts: Mapping[int, int]) -> None:
+        for partition, start in starts.items():
+            self._starts[partition] = max(self._starts[partition], start)
+
+    def spill(self) -> bool:
+        """Move the oldest segment in memory to disk; False when there is none.
+
+        Statements that lease it go on with the copy in memory, which goes with their last lease.
+        """
+        with self.changed:
+            movable = (
+                held
+                for held in (*self._held, *self._arriving)
+                if not held.on_disk and not held.is_written
+            )
+            segment = next(movable, None)
+            if segment is None:
+                return False
+            # The last one takes no more rows either: it may be a third of the tail.
+            segment.is_full = True
+        moved = replace(
+            segment,
+            name=self._segments.copy_to_disk(segment.name),
+            steps=deque(),
+            leases=0,
+            on_disk=True,
+        )
+        with self.changed:
+            among = self._held if segment in self._held else self._arriving
+            among[among.index(segment)] = moved
+        self._drop(segment)
+        return True
+
+    def clear(self) -> None:
+        """Drop everything. Leased segments go with their last lease."""
+        with self.changed:
+            held, self._held = self._held, []
+            self.rows = self.size = 0
+            self._starts.clear()
+            self._stops.clear()
+            self.version += 1
+        for segment in held:
+            self._drop(segment)
+
+    def _drop(self, segment: Segment) -> None:
+        with self.changed:
+            segment.is_dropped = True
+            if segment.leases:
+                return
+        self._segments.drop(segment.name)
+
+    # --- reading ---
+
+    def lease(self, wanted: Mapping[int, OffsetRange]) -> Tail | None:
+        """Name the wanted rows, None while they are not all here. Segments stay until the tail is closed."""
+        with self.changed:
+            if not all(
+                item.partition in self._stops
+                and self._starts[item.partition] <= item.start
+                and item.stop <= self._stops[item.partition]
+                for item in wanted.values()
+            ):
+                return None
+            leased = [
+                segment for segment in self._held if segment.ranges.keys() & wanted.keys()
+            ]
+            relations = tuple(
+                itertools.chain.from_iterable(
+                    self._relations(segment, wanted) for segment in leased
+                )
+            )
+            for segment in leased:
+                segment.leases += 1
+        pending = iter([leased])
+
+        def release() -> None:
+            for segments in pending:  # once, however often it is called
+                self._give_back(segments)
+
+        return Tail(relations, release)
+
+    def _relations(
+        self, segment: Segment, wanted: Mapping[int, OffsetRange]
+    ) -> Iterator[SqlRelation]:
+        # Others may still add to one that is not full, after this was decided and before it is read.
+        is_exact = segment.is_full and not segment.is_trimmed
+        if is_exact and is_inside(segment.ranges, wanted):
+            yield bare(segment.name, self.schema)
+            return
+        inside = (rows for rows, held in reversed(segment.steps) if is_inside(held, wanted))
+        rows = next(inside, 0)
+        if rows:
+            yield first(segment.name, self.schema, rows)
+        if not segment.steps or rows < segment.steps[-1][0]:
+            cut = [item for partition, item in wanted.items() if partition in segment.ranges]
+            yield bounded(segment.name, self.schema, cut, rows)
+
+    def _give_back(self, segments: list[Segment]) -> None:
+        with self.changed:
+            for segment in segments:
+                segment.leases -= 1
+            free = [
+                segment for segment in segments if segment.is_dropped and not segment.leases
+            ]
+        for segment in free:
+            self._segments.drop(segment.name)

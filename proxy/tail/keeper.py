@@ -1,0 +1,86 @@
+"""Keeps tails in step with the tables: what nobody needs goes, what is configured is followed from the start."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from planner.cut import Pin, TableCut
+from planner.errors import FederationError
+from planner.names import TableName
+from proxy.tail.tails import Tails
+
+_log = logging.getLogger(__name__)
+
+#: Between two rounds.
+_PAUSE_S = 1.0
+_STOP_S = 5.0
+
+
+class Keeper:
+    """Two threads: one never waits for anybody, the other may wait for a catalog or a broker."""
+
+    def __init__(
+        self,
+        tails: Tails,
+        *,
+        tables: Sequence[TableName],
+        pins: Callable[[], Sequence[Pin]],
+        cut: Callable[[TableName], TableCut],
+    ) -> None:
+        """``tables`` are to be followed always. ``pins`` tells those held, ``cut`` cuts a table as of now."""
+        self._tails = tails
+        self._tables = tuple(tables)
+        self._pins = pins
+        self._cut = cut
+        self._failed: dict[TableName, str] = {}
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._every, args=(work,), name=f"tails {name}", daemon=True
+            )
+            for name, work in (("keep", self.tend), ("follow", self.follow))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(_STOP_S)
+
+    def tend(self) -> None:
+        """Free what no pin needs any more, and what nobody reads."""
+        for pin in self._pins():
+            self._tails.seen(pin)
+        self._tails.tend()
+
+    def follow(self) -> None:
+        """Follow the configured tables that are not followed yet, as if a statement had read them."""
+        followed = {state.table for state in self._tails.states() if state.is_followed}
+        for table in self._tables:
+            if self._stopped.is_set():
+                return
+            try:
+                cut = self._cut(table)
+                if table not in followed and cut.hot is not None:
+                    self._tails.read(cut, lambda: None).close()
+                self._failed.pop(table, None)
+            except FederationError as error:
+                if self._failed.get(table) != error.message:
+                    _log.warning(
+                        "the configured tail of %s is not followed: %s", table, error.message
+                    )
+                self._failed[table] = error.message
+
+    def _every(self, work: Callable[[], None]) -> None:
+        while not self._stopped.is_set():
+            try:
+                work()
+            except Exception:  # noqa: BLE001
+                # A bug of ours must not end the thread that keeps every other tail bounded.
+                _log.exception("keeping the tails failed")
+            self._stopped.wait(_PAUSE_S)

@@ -1,0 +1,355 @@
+"""Tails of all tables in use: what statements ask."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from planner.binding import Binding
+from planner.cut import HotSlice, Pin, TableCut
+from planner.errors import LogUnavailable
+from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
+from planner.offsets import OffsetRange
+from planner.ports import Decoder, Log
+from planner.schema import TableSchema
+from planner.watermark import Watermark
+from proxy.engine.segments import Segments
+from proxy.tail.budget import Spilling, TailLimits, TailSpace
+from proxy.tail.decoding import Decoding
+from proxy.tail.entries import (
+    Entry,
+    key_of,
+    needed,
+    raise_undecodable,
+    state_of,
+    surely_fits,
+    unreached,
+)
+from proxy.tail.fetching import Fetch
+from proxy.tail.follower import Follower, Source
+from proxy.tail.generations import Generation
+from proxy.tail.pins import PinsInUse
+from proxy.tail.segment import Tail
+from proxy.tail.states import TailState
+
+DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
+
+#: Generations kept; the least recently used goes first. One per table in use, more while schemas change.
+MAX_GENERATIONS = 256
+#: Between two looks at whether a waiting statement is still wanted.
+_CHECK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Which tails are followed, and how long.
+
+    ``tables`` are kept although nobody reads them, others are followed from a statement that reads them until ``idle_s`` without one, at most
+    ``max_tables`` at a time. Rows that tiering took over are kept for tickets up to ``keep_s`` old. Without
+    ``threads`` a follower goes on only when it is stepped.
+    """
+
+    tables: tuple[TableName, ...] = ()
+    idle_s: float = 600.0
+    max_tables: int = 64
+    keep_s: float = 10.0
+    threads: bool = True
+
+
+class Tails:
+    """Tails of all tables in use. Thread-safe. The caller closes it."""
+
+    def __init__(
+        self,
+        log: Log,
+        decoder_for: DecoderFactory,
+        segments: Segments,
+        limits: TailLimits,
+        *,
+        following: Following | None = None,
+        space: TailSpace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together."""
+        self._log = log
+        self._decoder_for = decoder_for
+        self._segments = segments
+        self._limits = limits
+        self._following = following
+        self._spilling = None if space is None else Spilling(segments, space)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[object, ...], Entry] = OrderedDict()
+
+    def close(self) -> None:
+        """Stop following and free every generation. Statements under way keep what they read."""
+        with self._lock:
+            entries = list(self._entries.values())
+            self._entries.clear()
+        for entry in entries:
+            if entry.follower is not None:
+                entry.follower.stop()
+        for entry in entries:
+            if entry.follower is not None:
+                entry.follower.join()
+            with entry.generation.writing:
+                entry.generation.clear()
+
+    def read(self, cut: TableCut, check: Callable[[], None]) -> Tail:
+        """Return the rows of the cut's hot ranges, in no particular order. The caller closes them.
+
+        Waits for the follower where there is one. ``check`` is called meanwhile, and between batches of a fetch;
+        it raises when the statement is no longer wanted.
+
+        Raises:
+            TailTooLarge: more rows or bytes than the limits, or than the table's own properties allow.
+            OffsetsExpired, LogTruncated, TopicRecreated, LogUnavailable, UndecodableRecord: as the log and
+                the decoder.
+        """
+        if cut.hot is None or cut.binding is None or cut.watermark is None:
+            raise ValueError(f"{cut.table} has no tail")
+        entry = self._entry(cut, cut.binding, cut.hot)
+        generation, wanted = entry.generation, {item.partition: item for item in cut.hot.ranges}
+        while (tail := generation.lease(wanted)) is None:
+            if generation.begins_after(cut.hot.ranges):
+                return self._alone(entry, cut.hot.ranges, check)
+            if not self._waited(entry, cut.hot.ranges, check):
+                self._fetch(entry, cut.hot.ranges, cut.watermark, check)
+            if generation.is_retired:
+                entry = self._entry(cut, cut.binding, cut.hot)
+                generation = entry.generation
+        self._forget(entry, cut.watermark)
+        self._follow(entry)
+        return tail
+
+    def expect(self, cut: TableCut) -> None:
+        """Say that a cut will be read soon: its follower adds what has arrived, and nobody waits."""
+        if cut.hot is None or cut.binding is None:
+            return
+        with self._lock:
+            entry = self._entries.get(key_of(cut, cut.binding, cut.hot))
+        if entry is not None and entry.follower is not None:
+            missing = entry.generation.missing(cut.hot.ranges)
+            if missing:
+                entry.follower.hurry(missing)
+
+    def states(self) -> tuple[TailState, ...]:
+        """Describe every tail held, sorted by table."""
+        with self._lock:
+            entries = list(self._entries.values())
+        return tuple(sorted(map(state_of, entries), key=lambda state: state.table))
+
+    def step(self) -> None:
+        """Let every follower without a thread add what has arrived. What the threads do by themselves."""
+        with self._lock:
+            followers = [entry.follower for entry in self._entries.values() if entry.follower]
+        for follower in followers:
+            follower.tried(0)
+
+    # --- how a cut gets covered ---
+
+    def _waited(
+        self, entry: Entry, wanted: Sequence[OffsetRange], check: Callable[[], None]
+    ) -> bool:
+        """Wait until the follower has moved on; False if it will not, and the statement must fetch.
+
+        Raises:
+            LogUnavailable: nothing arrived in time.
+            UndecodableRecord: the follower met one within the cut.
+        """
+        follower, generation = entry.follower, entry.generation
+        missing = generation.missing(wanted)
+        if not missing:
+            return True  # added since it was looked for: nothing is waited for, and nothing would come
+        if follower is None or not generation.continues(missing):
+            return False
+        if not follower.is_threaded and follower.tried(0):
+            return True
+        deadline = self._clock() + entry.limits.fetch_timeout_s
+        with generation.changed:
+            while generation.missing(missing) == missing and not generation.is_retired:
+                if follower.error is not None or not follower.is_threaded:
+                    raise_undecodable(follower.error, wanted)
+                    return False
+                if self._clock() > deadline:
+                    raise unreached(entry, missing)
+                follower.hurry(missing)
+                generation.changed.wait(_CHECK_S)
+                check()
+        return True
+
+    def _fetch(
+        self,
+        entry: Entry,
+        wanted: Sequence[OffsetRange],
+        watermark: Watermark,
+        check: Callable[[], None],
+    ) -> None:
+        """Add what the cut lacks, one statement of a table at a time."""
+        generation, limits = entry.generation, entry.limits
+        if not generation.writing.acquire(timeout=limits.fetch_timeout_s):
+            raise LogUnavailable(
+                f"{entry.table}: another statement has been fetching the tail for "
+                f"{limits.fetch_timeout_s:g} s; try again.",
+                table=str(entry.table),
+            )
+        try:
+            if generation.is_retired or generation.begins_after(wanted):
+                return
+            if generation.ends_before(wanted):
+                generation.clear()
+            missing = generation.missing(needed(wanted, watermark))
+            entry.pins.note(watermark, self._clock())
+            generation.forget(entry.pins)
+            if missing:
+                if not surely_fits(generation, missing, limits):
+                    generation.trim(watermark)
+                self._fetcher(entry, generation, check).into(generation, missing)
+            generation.begin(watermark)
+        finally:
+            generation.writing.release()
+
+    def _alone(
+        self, entry: Entry, wanted: tuple[OffsetRange, ...], check: Callable[[], None]
+    ) -> Tail:
+        """Read a cut older than the generation by itself, so that newer statements keep theirs."""
+        alone = Generation(str(entry.table), entry.generation.schema, self._segments)
+        try:
+            self._fetcher(entry, alone, check).into(alone, wanted)
+            tail = alone.lease({item.partition: item for item in wanted})
+        finally:
+            alone.clear()
+        if tail is None:
+            raise AssertionError(f"{entry.table}: a fetch did not cover its ranges")
+        return tail
+
+    def _fetcher(
+        self, entry: Entry, generation: Generation, check: Callable[[], None]
+    ) -> Fetch:
+        return Fetch(
+            self._log,
+            entry.source,
+            entry.decoding,
+            entry.limits.fetch_timeout_s,
+            lambda rows, size, more: self._make_room(
+                generation, entry.limits, rows, size, more
+            ),
+            check,
+        )
+
+    def _make_room(
+        self, generation: Generation, limits: TailLimits, rows: int, size: int, more: int
+    ) -> None:
+        """Refuse what is beyond the table's limits; keep all tables within theirs."""
+        limits.check(generation.table, generation.rows + rows, generation.size + size)
+        if self._spilling is not None and more:
+            with self._lock:
+                tails = [entry.generation for entry in self._entries.values()]
+            self._spilling.make_room(generation, more, {*tails, generation})
+
+    # --- which generations there are ---
+
+    def _entry(self, cut: TableCut, binding: Binding, hot: HotSlice) -> Entry:
+        key, now = key_of(cut, binding, hot), self._clock()
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._new(cut, binding, hot, now)
+                self._entries[key] = entry
+            entry.used_at = now
+            for item in hot.ranges:
+                # A cut of the past ends earlier.
+                entry.ends[item.partition] = max(item.stop, entry.ends.get(item.partition, 0))
+            self._entries.move_to_end(key)
+            if len(self._entries) > MAX_GENERATIONS:
+                oldest = next(iter(self._entries))
+                self._retire(oldest)
+            return entry
+
+    def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> Entry:
+        schema = cut.cold.schema
+        keep_s = 0.0 if self._following is None else self._following.keep_s
+        return Entry(
+            cut.table,
+            schema.schema_id,
+            Source(hot.topic, hot.topic_id, schema.has(KAFKA_KEY), schema.has(KAFKA_HEADERS)),
+            Generation(str(cut.table), schema.arrow, self._segments),
+            Decoding(self._decoder_for(str(cut.table), schema, binding)),
+            self._limits.of(binding),
+            PinsInUse(keep_s),
+            now,
+        )
+
+    def _retire(self, key: tuple[object, ...]) -> None:
+        """Free a generation, unless a statement is at work in it. The caller holds the lock."""
+        entry = self._entries[key]
+        if not entry.generation.writing.acquire(blocking=False):
+            return
+        try:
+            if entry.follower is not None:
+                entry.follower.stop()
+            entry.generation.is_retired = True
+            entry.generation.clear()
+        finally:
+            entry.generation.writing.release()
+        del self._entries[key]
+
+    def _forget(self, entry: Entry, watermark: Watermark) -> None:
+        """Drop what no pin in use needs, unless rows are being added: whoever adds them comes again."""
+        if entry.generation.writing.acquire(blocking=False):
+            try:
+                entry.pins.note(watermark, self._clock())
+                entry.generation.forget(entry.pins)
+            finally:
+                entry.generation.writing.release()
+
+    # --- following ---
+
+    def _follow(self, entry: Entry) -> None:
+        following = self._following
+        if following is None or entry.follower is not None:
+            return
+        with self._lock:
+            followed = sum(held.follower is not None for held in self._entries.values())
+            is_known = any(held is entry for held in self._entries.values())
+            if entry.follower is not None or not is_known or followed >= following.max_tables:
+                return
+            entry.follower = Follower(
+                self._log,
+                entry.source,
+                entry.generation,
+                entry.decoding,
+                lambda rows, size, more: self._make_room(
+                    entry.generation, entry.limits, rows, size, more
+                ),
+            )
+            if following.threads:
+                entry.follower.start()
+
+    def seen(self, pin: Pin) -> None:
+        """Note that statements come with this pin from now on: what it took over need not stay."""
+        if pin.watermark is None:
+            return
+        with self._lock:
+            entries = [entry for entry in self._entries.values() if entry.table == pin.table]
+        for entry in entries:
+            if entry.source.topic_id == pin.watermark.topic_id:
+                self._forget(entry, pin.watermark)
+
+    def tend(self) -> None:
+        """Drop generations that are idle, or superseded by one of another schema, shape or topic."""
+        following = self._following
+        if following is None:
+            return
+        now = self._clock()
+        with self._lock:
+            newest = {entry.table: key for key, entry in self._entries.items()}
+            for key, entry in list(self._entries.items()):
+                unused_s = now - entry.used_at
+                is_superseded = newest[entry.table] != key and unused_s > following.keep_s
+                is_kept = entry.table in following.tables
+                if is_superseded or (unused_s > following.idle_s and not is_kept):
+                    self._retire(key)

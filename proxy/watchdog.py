@@ -1,0 +1,136 @@
+"""Ends this process when a statement ignores its interrupt, memory runs away or the engine is broken.
+
+The supervisor starts it again.
+
+DuckDB checks for interrupts between chunks only, and single-row work is outside its memory limit
+(reference duckdb.md A.5). Ending the process is the one thing that always works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+#: Exit codes, outside the range shells use for signals.
+EXIT_STUCK = 70
+EXIT_MEMORY = 71
+EXIT_SICK = 72
+_CHECK_S = 0.25
+_PULSE_S = 1.0
+#: An engine that is silent for so long is not busy but gone. A starved machine must not look like it.
+_MAX_SILENCE_S = 60.0
+_STOP_TIMEOUT_S = 5.0
+#: From this part of the process's limit on, statements are stopped, so that the process need not be ended.
+_SHORT = 0.9
+
+
+class Watchdog:
+    """Watches the calls into the engine and the resident set of this process.
+
+    A call may outlive its deadline by ``grace_s``: that is how long its interrupt has to work. The time a slow
+    client takes between two batches is not watched.
+    """
+
+    def __init__(
+        self,
+        *,
+        grace_s: float,
+        max_process_bytes: int | None,
+        healthy: Callable[[], bool] = lambda: True,
+        relieve: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``healthy`` says whether the engine still answers; asked once a second.
+
+        ``relieve`` stops one statement, and says whether there was one: asked where memory is short, and again each
+        time that there is even less.
+        """
+        self._relieve = relieve
+        self._relieved_at = 0
+        self._healthy = healthy
+        self._grace_s = grace_s
+        self._max_process_bytes = max_process_bytes
+        self._deadlines: dict[object, float] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._answered_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        # Its own thread: a question to a hung engine does not return.
+        self._pulse = threading.Thread(target=self._ask, name="watchdog-pulse", daemon=True)
+
+    def start(self) -> None:
+        self._answered_at = time.monotonic()
+        self._thread.start()
+        self._pulse.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._pulse.join(_STOP_TIMEOUT_S)
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the engine last answered."""
+        return time.monotonic() - self._answered_at
+
+    @contextlib.contextmanager
+    def expecting(self, timeout_s: float) -> Iterator[None]:
+        """Expect the work of this block to be over within ``timeout_s``."""
+        key = object()
+        with self._lock:
+            self._deadlines[key] = time.monotonic() + timeout_s
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._deadlines[key]
+
+    def _run(self) -> None:
+        while not self._stop.wait(_CHECK_S):
+            with self._lock:
+                oldest = min(self._deadlines.values(), default=None)
+            if oldest is not None and time.monotonic() > oldest + self._grace_s:
+                self._end(EXIT_STUCK, "a statement ignored its interrupt past its deadline")
+            resident = resident_bytes()
+            if self._max_process_bytes is not None and resident > self._max_process_bytes:
+                self._end(
+                    EXIT_MEMORY, f"the process holds {resident} bytes, over max_process_bytes"
+                )
+            self._spare(resident)
+            if self.silent_s > _MAX_SILENCE_S:
+                self._end(EXIT_SICK, f"the engine has not answered for {_MAX_SILENCE_S:g} s")
+
+    def _spare(self, resident: int) -> None:
+        """Have a statement stopped before memory runs out. What it frees may take a while to show."""
+        if self._max_process_bytes is None or resident <= self._max_process_bytes * _SHORT:
+            self._relieved_at = 0
+        elif resident > self._relieved_at:
+            self._relieved_at = resident
+            if self._relieve():
+                _log.warning("the process holds %s bytes; a statement was stopped", resident)
+
+    def _ask(self) -> None:
+        while not self._stop.wait(_PULSE_S):
+            if not self._healthy():
+                self._end(EXIT_SICK, "the engine refuses all work after an internal error")
+            self._answered_at = time.monotonic()
+
+    def _end(self, code: int, why: str) -> None:
+        _log.critical("%s; ending the process", why)
+        logging.shutdown()
+        os._exit(code)
+
+
+def resident_bytes() -> int:
+    """Resident set size of this process (Linux), 0 where it cannot be read."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,321 @@
+"""One chaos run: a broker, a catalog, writers, a tierer, and a list of kills."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.catalog import load_catalog
+
+from connectors.iceberg.create import create_table
+from connectors.kafka.broker import Broker
+from connectors.kafka.log import KafkaLog
+from planner.binding import Binding
+from planner.names import TableName
+from planner.schema import Column
+from tests.chaos.kills import Kill, schedule, victims
+from tests.chaos.tierer import ROOT, Tierer
+from tests.chaos.writers import Ledger, Writers
+from tests.fixtures.server import sqlite_catalog
+from thermocline.commands.create import first_watermark
+from thermocline.demo.world import QUICK_JVM
+
+TOPIC = "chaos"
+TABLE = TableName("lake", ("net",), "chaos")
+COLUMNS = (Column(0, "id", pa.int64()), Column(0, "kind", pa.string()))
+PARTITIONS = 3
+#: Spark in one process, and with an executor in a process of its own, which Spark starts again.
+LOCAL, WITH_EXECUTOR = "local[2]", "local-cluster[1,2,512]"
+_DRAIN_TIMEOUT_S = 1800.0
+_STABLE_TIMEOUT_S = 600.0
+_LOCK_TIMEOUT_S = 600.0
+
+
+@dataclass
+class Outcome:
+    """What a run came to. ``wrong`` is empty when every invariant of the README holds.
+
+    ``counts`` are kills by victim and point; ``kills`` tells them in order, with seconds since the start.
+    """
+
+    seed: int
+    master: str
+    began: str = ""
+    took_s: float = 0.0
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    ledger: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    publishes: int = 0
+    refused: int = 0
+    starts: int = 0
+    wrong: list[str] = field(default_factory=list)
+    kills: list[str] = field(default_factory=list)
+
+    def add(self, kill: Kill, at_s: float) -> None:
+        where = kill.point or "random moment"
+        held = self.counts.setdefault(kill.victim, {})
+        held[where] = held.get(where, 0) + 1
+        self.kills.append(f"{at_s:.1f} s: {kill.victim}, {where}")
+
+    def write(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+def run(
+    folder: Path,
+    *,
+    seed: int,
+    count: int,
+    master: str = LOCAL,
+    archive: Path | None = None,
+) -> Outcome:
+    """Kill ``count`` times; then let the tierer catch up, and compare.
+
+    ``archive`` is where the JVM's loaded classes are kept from one start to the next, over runs: half of what a
+    start costs is loading them.
+    """
+    began = time.monotonic()
+    outcome = Outcome(seed, master, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
+    chance = random.Random(seed)
+    with Broker(folder / "kafka", jvm_flags=QUICK_JVM, start_timeout_s=900) as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        admin = AdminClient({**kafka, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
+        catalog = sqlite_catalog(folder)
+        create(catalog, kafka)
+        writers = Writers(broker.bootstrap, TOPIC, PARTITIONS, seed)
+        writers.start()
+        if archive is not None and not archive.exists():
+            drain(
+                write_config(
+                    folder, catalog, kafka, jvm=(f"-XX:ArchiveClassesAtExit={archive}",)
+                )
+            )
+        kept = () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
+        config = write_config(folder, catalog, kafka, master=master, jvm=kept)
+        with Tierer(config, folder / "hit", "loop", "--interval", "0.3").running() as tierer:
+            for kill in schedule(seed, count, victims(executors=master != LOCAL)):
+                tierer.ensure()
+                at_s = time.monotonic() - began
+                if _carry_out(kill, tierer, broker, writers, folder, chance):
+                    outcome.add(kill, at_s)
+            ledger = writers.end()
+            outcome.starts = tierer.starts
+            outcome.publishes = tierer.said.count(": published ")
+            outcome.refused = tierer.said.count("plan again")
+        outcome.ledger = ledger.facts()
+        until_stable(kafka)
+        drain(config)
+        outcome.rows, outcome.wrong = compare(catalog, kafka, ledger)
+    outcome.took_s = round(time.monotonic() - began, 1)
+    return outcome
+
+
+def _carry_out(
+    kill: Kill,
+    tierer: Tierer,
+    broker: Broker,
+    writers: Writers,
+    folder: Path,
+    chance: random.Random,
+) -> bool:
+    """Whether somebody was killed."""
+    held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if kill.point is not None:
+        held = tierer.held_at(kill.point)
+    else:
+        if kill.at_work:
+            tierer.wait_for_publish()
+        time.sleep(kill.wait_s)
+    match kill.victim:
+        case "driver":
+            with held:
+                tierer.kill()
+        case "jvm":
+            with held:
+                struck = _within(30, tierer.kill_jvm)
+            if struck:
+                tierer.wait_dead()
+            return struck
+        case "executor":
+            with held:
+                return _within(60, lambda: tierer.kill_executor(chance))
+        case "worker":
+            with held:
+                return _within(60, lambda: tierer.kill_worker(chance))
+        case "broker":
+            with held:
+                writers.crash()
+                broker.kill()
+            time.sleep(kill.outage_s)
+            broker.start()
+        case "catalog":
+            # What any other writer of the database could do, for longer than its clients wait.
+            with sqlite3.connect(folder / "catalog.db", timeout=_LOCK_TIMEOUT_S) as lock:
+                with held:
+                    lock.execute("BEGIN EXCLUSIVE")
+                time.sleep(kill.outage_s)
+                lock.rollback()
+    return True
+
+
+def _within(timeout_s: float, done: Any) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if done():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def create(
+    catalog: dict[str, str], kafka: dict[str, str], binding: Binding | None = None
+) -> None:
+    binding = binding or Binding(TOPIC)
+    with KafkaLog(kafka) as log:
+        first = first_watermark(log.measure([binding.topic])[binding.topic], binding)
+    create_table({"lake": catalog}, TABLE, COLUMNS, binding, first)
+
+
+def write_config(
+    folder: Path,
+    catalog: dict[str, str],
+    kafka: dict[str, str],
+    *,
+    master: str = LOCAL,
+    jvm: Sequence[str] = (),
+    max_rows: int = 1_000_000,
+) -> Path:
+    """``jvm``: flags of Spark's driver. ``max_rows``: of one publish."""
+    config = folder / "thermocline.toml"
+    lake = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
+    conf = {
+        "spark.driver.defaultJavaOptions": " ".join((*QUICK_JVM, *jvm)),
+        "spark.executor.defaultJavaOptions": " ".join(QUICK_JVM),
+        "spark.executor.memory": "512m",
+    }
+    config.write_text(
+        f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{kafka["bootstrap.servers"]}"\n'
+        f'[tier]\nmaster = "{master}"\ndriver_memory = "512m"\npoll_s = 0.2\nsplit_rows = 2000\n'
+        f"max_rows = {max_rows}\n"
+        "[tier.conf]\n"
+        + "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in conf.items())
+    )
+    return config
+
+
+def until_stable(kafka: dict[str, str]) -> None:
+    """Wait until no transaction is open: the coordinator ends those whose producer is gone after a minute."""
+    deadline = time.monotonic() + _STABLE_TIMEOUT_S
+    with KafkaLog(kafka, with_high_watermark=True) as log:
+        while time.monotonic() < deadline:
+            held = log.measure([TOPIC])[TOPIC].partitions
+            if all(item.log_end == item.high_watermark for item in held):
+                return
+            time.sleep(0.2)
+    raise AssertionError("a transaction stays open")
+
+
+def drain(config: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "thermocline",
+            "--config",
+            str(config),
+            *("tier", "--once", str(TABLE)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_DRAIN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def compare(
+    catalog: dict[str, str],
+    kafka: dict[str, str],
+    ledger: Ledger,
+    *,
+    deleted: frozenset[int] = frozenset(),
+) -> tuple[int, list[str]]:
+    """Return the number of rows, and what is wrong. ``deleted``: numbers that another writer removed from cold."""
+    cold = load_catalog("lake", **catalog).load_table((*TABLE.namespace, TABLE.name))
+    rows = cold.scan(selected_fields=("kafka_partition", "kafka_offset", "id")).to_arrow()
+    held = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    committed = [record for record in committed_records(kafka) if record[2] not in deleted]
+    wrong = []
+    if len(held) != len(set(held)):
+        wrong.append(f"{len(held) - len(set(held))} rows twice")
+    # Positions as (partition, offset, number).
+    missing, surplus = set(committed) - set(held), set(held) - set(committed)
+    if missing:
+        wrong.append(f"{len(missing)} committed records missing: {sorted(missing)[:5]}")
+    if surplus:
+        wrong.append(f"{len(surplus)} rows of no committed record: {sorted(surplus)[:5]}")
+    places = {number: (partition, offset) for partition, offset, number in held}
+    lost = [
+        number
+        for number, place in ledger.acknowledged.items()
+        if number not in deleted and places.get(number) != place
+    ]
+    if lost:
+        wrong.append(f"{len(lost)} acknowledged records not at their place: {lost[:5]}")
+    undead = ledger.aborted & places.keys()
+    if undead:
+        wrong.append(f"{len(undead)} records of aborted transactions: {sorted(undead)[:5]}")
+    if len(places) != len(held):
+        wrong.append("a record number is in the table twice")
+    return len(held), wrong
+
+
+def committed_records(kafka: dict[str, str]) -> list[tuple[int, int, int]]:
+    """What a stock consumer reads of committed records over the whole log: (partition, offset, number) each."""
+    consumer = Consumer(
+        {
+            **kafka,
+            "group.id": "oracle",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    with contextlib.closing(consumer):
+        partitions = consumer.list_topics(TOPIC, timeout=120).topics[TOPIC].partitions
+        consumer.assign([TopicPartition(TOPIC, held, OFFSET_BEGINNING) for held in partitions])
+        found, open_ends = [], set(partitions)
+        while open_ends:
+            # It waits for as many, or the time: the last call has fewer.
+            for message in consumer.consume(10_000, timeout=0.5):
+                error = message.error()
+                if error is None:
+                    number = json.loads(message.value() or b"")["id"]
+                    found.append((message.partition() or 0, message.offset() or 0, number))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_ends.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+        return found

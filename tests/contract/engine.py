@@ -1,0 +1,52 @@
+"""Statements run in an engine, as rows and values."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from planner.ports import ArrowRelation
+from planner.statement.ast import Node
+from planner.statement.gate import check
+from planner.statement.references import references
+from planner.statement.rewrite import rewrite
+from proxy.engine.engine import Engine
+from proxy.engine.relations import Relation
+
+NOW = dt.datetime(2026, 3, 1, 23, 30, 15, 250_000, tzinfo=dt.UTC)
+LONG = "SELECT count(*) FROM range(4000000000) a(i), range(1000) b(j) WHERE i + j = 7"
+
+
+def prepared(engine: Engine, sql: str, relations: Sequence[Relation] = ()) -> Node:
+    document = engine.parse(sql)
+    check(document)
+    names = {relation.name.rsplit(".", 1)[-1]: relation.name for relation in relations}
+    return rewrite(document, {found: names[found.name] for found in references(document)})
+
+
+def table(
+    engine: Engine,
+    sql: str,
+    relations: Sequence[Relation] = (),
+    parameters: Sequence[object] = (),
+    **options: Any,
+) -> pa.Table:
+    document = prepared(engine, sql, relations)
+    with engine.run(document, relations, parameters, statement_time=NOW, **options) as result:
+        return pa.Table.from_batches(list(result), result.schema)
+
+
+def rows(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table(*arguments, **options).to_pylist()
+    return found
+
+
+def value(*arguments: Any, **options: Any) -> Any:
+    (row,) = rows(*arguments, **options)
+    (found,) = row.values()
+    return found
+
+
+def arrow(name: str, content: pa.Table) -> Relation:
+    return Relation(f"lake.net.{name}", content.schema, (ArrowRelation(content),))

@@ -1,0 +1,338 @@
+"""Our own list of files: what is cached, what is damaged, and when the extension's scan has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
+from connectors.iceberg.blockcache import BlockCache
+from connectors.iceberg.errors import DamagedFile
+from connectors.iceberg.manifests import Manifests
+from connectors.iceberg.store import IcebergStore
+from planner.cut import ColdSlice, cold_cut
+from planner.errors import ColdStoreUnavailable, SnapshotExpired
+from planner.names import TableName
+from planner.ports import ArrowRelation, SqlRelation
+from planner.pruning import EVERYTHING, Condition, Wanted
+
+NAME = TableName("c", ("n",), "t")
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("s", pa.string()), ("at", pa.struct([("x", pa.int32())]))]
+)
+
+
+class Lake:
+    """A catalog with one table, and stores over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/c.db",
+            "warehouse": f"file://{folder}",
+        }
+        self.catalog = SqlCatalog("c", **self.properties)
+        self.catalog.create_namespace("n")
+        self.stores: list[IcebergStore] = []
+
+    def create(self, **properties: str) -> Table:
+        return self.catalog.create_table("n.t", schema=SCHEMA, properties=properties)
+
+    def store(
+        self, *, cached: bool = False, max_cache_disk_bytes: int = 1 << 20
+    ) -> IcebergStore:
+        cache_dir = self.folder / "cache" if cached else None
+        store = IcebergStore(
+            {"c": self.properties},
+            cache_dir=cache_dir,
+            max_cache_disk_bytes=max_cache_disk_bytes,
+        )
+        self.stores.append(store)
+        return store
+
+    def files(self, pattern: str) -> list[Path]:
+        return sorted(self.folder.rglob(pattern))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    made = Lake(tmp_path)
+    yield made
+    for store in made.stores:
+        store.close()
+    made.catalog.close()
+
+
+def rows(*ids: int) -> pa.Table:
+    content = [{"id": number, "s": f"s{number}", "at": {"x": number}} for number in ids]
+    return pa.Table.from_pylist(content, SCHEMA)
+
+
+def equal_to(number: int) -> Wanted:
+    return ((Condition("id", "=", (pa.scalar(number, pa.int64()),)),),)
+
+
+def slice_of(store: IcebergStore) -> ColdSlice:
+    return cold_cut(store.pin(NAME)).cold
+
+
+Scan = Callable[[IcebergStore, Wanted], tuple[list[int], str]]
+
+
+@pytest.fixture
+def scan(duck: duckdb.DuckDBPyConnection) -> Scan:
+    """Return the ids a scan gives, and how it reads them: files named, or by the extension."""
+
+    def scanned(store: IcebergStore, wanted: Wanted = EVERYTHING) -> tuple[list[int], str]:
+        part = store.scan(slice_of(store), wanted)
+        if isinstance(part, ArrowRelation):
+            assert not part.table.num_rows
+            return [], "nothing"
+        assert isinstance(part, SqlRelation)
+        found = duck.execute(f"SELECT id FROM ({part.sql}) ORDER BY id").fetchall()
+        files = part.sql.count(".parquet'")
+        way = "extension" if "iceberg_scan" in part.sql else f"{files} files"
+        return [row[0] for row in found], way
+
+    return scanned
+
+
+def test_files_that_cannot_match_are_not_named(lake: Lake, scan: Scan) -> None:
+    table = lake.create()
+    for number in (1, 2, 3):
+        table.append(rows(number))
+    store = lake.store()
+    assert scan(store, EVERYTHING) == ([1, 2, 3], "3 files")
+    assert scan(store, equal_to(2)) == ([2], "1 files")
+    assert scan(store, (*equal_to(1), *equal_to(3))) == ([1, 3], "2 files")
+    assert scan(store, equal_to(9)) == ([], "nothing")
+
+
+def test_a_new_snapshot_reads_only_what_it_added(lake: Lake, scan: Scan) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    store = lake.store()
+    assert scan(store, EVERYTHING) == ([1], "1 files")
+    for manifest in lake.files("*-m0.avro"):
+        manifest.unlink()
+    table.append(rows(2))
+    assert scan(store, EVERYTHING) == ([1, 2], "2 files")
+
+
+def test_a_pin_that_is_refreshed_reads_ahead_for_the_next_statement(
+    lake: Lake, scan: Scan
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    store = lake.store()
+    assert scan(store, EVERYTHING) == ([1], "1 files")
+    table.append(rows(2))
+    store.pin(NAME)
+    for manifest in lake.files("*-m0.avro"):
+        manifest.unlink()
+    assert scan(store, EVERYTHING) == ([1, 2], "2 files")
+
+
+def test_reading_ahead_leaves_errors_to_the_statement(lake: Lake, scan: Scan) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    store = lake.store()
+    assert scan(store, EVERYTHING) == ([1], "1 files")
+    table.append(rows(2))
+    for manifest in lake.files("*-m0.avro"):
+        manifest.unlink()
+    store.pin(NAME)
+    with pytest.raises(SnapshotExpired):
+        scan(store, EVERYTHING)
+
+
+def test_the_next_process_finds_what_was_decoded(lake: Lake, scan: Scan) -> None:
+    lake.create().append(rows(1, 2))
+    assert scan(lake.store(cached=True), EVERYTHING) == ([1, 2], "1 files")
+    for manifest in lake.files("*-m0.avro"):
+        manifest.unlink()
+    assert scan(lake.store(cached=True), EVERYTHING) == ([1, 2], "1 files")
+    with pytest.raises(SnapshotExpired):
+        scan(lake.store(), EVERYTHING)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut short", "empty", "another's"])
+def test_a_damaged_cache_is_noticed_and_made_again(
+    lake: Lake, scan: Scan, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    table.append(rows(2))
+    scan(lake.store(cached=True), EVERYTHING)
+    first, second = lake.files("*.block")
+    whole = first.read_bytes()
+    harmed = {
+        "flipped": whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:],
+        "cut short": whole[:-40],
+        "empty": b"",
+        "another's": second.read_bytes(),
+    }[damage]
+    first.write_bytes(harmed)
+    assert scan(lake.store(cached=True), EVERYTHING) == ([1, 2], "2 files")
+    assert first.read_bytes() == whole
+    assert "a cached manifest is damaged" in caplog.text
+
+
+def test_the_cache_keeps_to_its_bound(lake: Lake, scan: Scan) -> None:
+    table = lake.create()
+    store = lake.store(cached=True, max_cache_disk_bytes=20_000)
+    for number in range(12):
+        table.append(rows(number))
+        assert scan(store, equal_to(number)) == ([number], "1 files")
+    sizes = [file.stat().st_size for file in lake.files("*.block")]
+    assert 0 < sum(sizes) <= 20_000
+    assert len(sizes) < 12
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_else(lake: Lake, scan: Scan) -> None:
+    lake.create().append(rows(1))
+    store = lake.store(cached=True)
+    (lake.folder / "cache").rmdir()
+    assert scan(store, EVERYTHING) == ([1], "1 files")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keep", "error"),
+    [
+        ("*-m0.avro", None, SnapshotExpired),
+        ("*-m0.avro", -30, ColdStoreUnavailable),
+        ("*.parquet", None, SnapshotExpired),
+        ("*.parquet", -20, ColdStoreUnavailable),
+        ("snap-*.avro", None, SnapshotExpired),
+        ("snap-*.avro", 300, ColdStoreUnavailable),
+    ],
+)
+def test_a_file_that_is_gone_or_cut_short_is_a_named_error(
+    lake: Lake, pattern: str, keep: int | None, error: type[Exception]
+) -> None:
+    lake.create().append(rows(1, 2))
+    store = lake.store()
+    cold = slice_of(store)
+    (file,) = lake.files(pattern)
+    content = file.read_bytes()
+    file.unlink()
+    if keep is not None:
+        file.write_bytes(content[:keep])
+    with pytest.raises(error) as caught:
+        store.scan(cold)
+    assert str(lake.folder) not in str(caught.value)
+
+
+@pytest.mark.parametrize("harmed", [60, 400])
+def test_a_manifest_whose_entries_are_lost_is_damaged(lake: Lake, harmed: int) -> None:
+    """DuckDB's reader takes the damage for the end of the file; the manifest list knows better."""
+    lake.create().append(rows(1, 2))
+    store = lake.store()
+    (manifest,) = lake.files("*-m0.avro")
+    content = manifest.read_bytes()
+    manifest.write_bytes(content[:-harmed] + bytes(harmed))
+    with pytest.raises(ColdStoreUnavailable, match="one of its manifests is damaged"):
+        store.scan(slice_of(store))
+
+
+def test_a_manifest_the_reader_does_not_know_is_read_all_the_same(
+    lake: Lake, scan: Scan
+) -> None:
+    table = lake.create(**{"write.avro.compression-codec": "zstandard"})
+    table.append(rows(1))
+    table.append(rows(2))
+    assert scan(lake.store(), equal_to(2)) == ([2], "1 files")
+
+
+def test_files_without_field_ids_are_left_to_the_extension(lake: Lake, scan: Scan) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    foreign = lake.folder / "foreign.parquet"
+    pq.write_table(rows(7), foreign)
+    table.add_files([f"file://{foreign}"])
+    store = lake.store()
+    assert scan(store, EVERYTHING) == ([1, 7], "extension")
+    assert scan(store, equal_to(1)) == ([1], "1 files")
+
+
+def test_renamed_nested_fields_are_left_to_the_extension(lake: Lake, scan: Scan) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    with table.update_schema() as update:
+        update.rename_column("at.x", "y")
+    table.append(
+        pa.Table.from_pylist([{"id": 2, "s": "b", "at": {"y": 2}}], table.schema().as_arrow())
+    )
+    store = lake.store()
+    assert scan(store, EVERYTHING) == ([1, 2], "extension")
+    assert scan(store, equal_to(2)) == ([2], "1 files")
+
+
+def test_names_that_are_patterns_are_left_to_the_extension(lake: Lake, scan: Scan) -> None:
+    table = lake.create(**{"write.data.path": f"file://{lake.folder}/odd[ab]"})
+    table.append(rows(1))
+    assert scan(lake.store(), EVERYTHING) == ([1], "extension")
+
+
+class ElsewhereIO(PyArrowFileIO):
+    """The files of this machine under addresses it cannot open by path."""
+
+    def new_input(self, location: str) -> PyArrowFile:
+        return super().new_input(location.replace("elsewhere://", "file://"))
+
+
+def test_manifests_of_another_machine_are_read_through_its_client(lake: Lake) -> None:
+    table = lake.create()
+    table.append(rows(1, 2))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifests = Manifests(BlockCache(None, max_memory_bytes=1 << 20, max_disk_bytes=0))
+    try:
+        listed = manifests.list(ElsewhereIO(), snapshot.manifest_list)
+        (here,) = listed.data
+        away = replace(here, path=here.path.replace("file://", "elsewhere://"))
+        (block,) = manifests.blocks(ElsewhereIO(), [away])
+        assert block.paths.to_pylist() == [
+            task.file.file_path for task in table.scan().plan_files()
+        ]
+        with pytest.raises(DamagedFile, match="manifests"):
+            manifests.blocks(ElsewhereIO(), [replace(away, length=away.length + 1)])
+    finally:
+        manifests.close()
+
+
+def test_a_version_reads_the_same_by_files_and_by_the_extension(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    first = table.refresh().current_snapshot()
+    with table.update_schema() as update:
+        update.rename_column("s", "text")
+        update.add_column("more", LongType())
+    table.append(rows(2).rename_columns(["id", "text", "at"]))
+    store = lake.store()
+    newest = store.pin(NAME)
+    assert first is not None
+    old = cold_cut(store.pin_version(newest, first.snapshot_id)).cold
+    assert old.schema.names == ("id", "s", "at")
+    part = store.scan(old)
+    assert isinstance(part, SqlRelation)
+    assert "read_parquet" in part.sql
+    by_files = duck.execute(part.sql).fetchall()
+    assert by_files == duck.execute(store.extension_sql(old)).fetchall()
+    assert [row[:2] for row in by_files] == [(1, "s1")]
+    store.probe(old)
+    current = cold_cut(newest).cold
+    found = duck.execute(f"SELECT id, text FROM ({store.extension_sql(current)}) ORDER BY 1")
+    assert found.fetchall() == [(1, "s1"), (2, "s2")]

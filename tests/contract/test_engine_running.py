@@ -1,0 +1,192 @@
+"""Statements of the engine while they run: streams, cancelling, deadlines."""
+
+import threading
+import time
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from planner.errors import (
+    BadStatement,
+    Cancelled,
+    DeadlineExceeded,
+    FederationError,
+    LimitExceeded,
+)
+from proxy.engine.engine import Engine
+from proxy.engine.result import MAX_BATCH_BYTES
+from proxy.engine.running import Cancellation
+from tests.contract.engine import LONG, NOW, prepared, table, value
+
+SOON_S = 60.0
+
+# --- streams ---
+
+
+def test_results_stream_and_can_be_left_early(engine: Engine) -> None:
+    document = prepared(engine, "SELECT i, i::VARCHAR AS t FROM range(1000000000000) r(i)")
+    started = time.monotonic()
+    with engine.run(document, (), statement_time=NOW) as result:
+        batch = next(iter(result))
+    assert batch.num_rows >= 1_000
+    assert time.monotonic() - started < 5
+
+
+def test_order_survives_and_batches_are_bounded(engine: Engine) -> None:
+    sql = (
+        "SELECT i, CASE WHEN i % 1000 = 0 THEN t ELSE 'x' END AS t "
+        "FROM range(20000) r(i), (SELECT string_agg('0123456789', '') AS t FROM range(30000)) "
+        "ORDER BY i DESC"
+    )
+    with engine.run(prepared(engine, sql), (), statement_time=NOW) as result:
+        batches = list(result)
+    assert all(batch.nbytes <= MAX_BATCH_BYTES for batch in batches)
+    numbers = [number for batch in batches for number in batch.column("i").to_pylist()]
+    assert numbers == list(range(19_999, -1, -1))
+
+
+def test_a_row_larger_than_a_batch_comes_alone(engine: Engine) -> None:
+    sql = "SELECT string_agg('0123456789', '') AS t FROM range(1000000) UNION ALL SELECT 'x'"
+    with engine.run(prepared(engine, sql), (), statement_time=NOW) as result:
+        sizes = [(batch.num_rows, batch.nbytes > MAX_BATCH_BYTES) for batch in result]
+    assert (1, True) in sizes
+    assert all(not large or count == 1 for count, large in sizes)
+
+
+def test_an_error_on_the_way_is_an_error_not_an_end(engine: Engine) -> None:
+    sql = "SELECT CASE WHEN i = 3000000 THEN error('late') ELSE i END AS i FROM range(4000000) r(i)"
+    result = engine.run(prepared(engine, sql), (), statement_time=NOW)
+    with pytest.raises(BadStatement, match="late"):
+        list(result)
+
+
+def test_two_results_are_open_at_once(engine: Engine) -> None:
+    first = engine.run(prepared(engine, "SELECT * FROM range(300000)"), (), statement_time=NOW)
+    second = engine.run(prepared(engine, "SELECT * FROM range(300000)"), (), statement_time=NOW)
+    pairs = zip(first, second, strict=True)
+    assert sum(one.num_rows + other.num_rows for one, other in pairs) == 600_000
+
+
+# --- limits ---
+
+
+def test_a_statement_is_cancelled_while_it_runs(engine: Engine) -> None:
+    cancellation = Cancellation()
+    threading.Timer(0.3, cancellation.cancel).start()
+    started = time.monotonic()
+    with pytest.raises(Cancelled) as stopped:
+        table(engine, LONG, cancellation=cancellation)
+    assert str(stopped.value) == "the statement was cancelled."
+    assert 0.2 < time.monotonic() - started < 3
+    assert value(engine, "SELECT 1") == 1
+
+
+def test_a_statement_cancelled_before_it_starts_does_not_run(engine: Engine) -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    started = time.monotonic()
+    with pytest.raises(Cancelled):
+        table(engine, LONG, cancellation=cancellation)
+    assert time.monotonic() - started < 1
+
+
+def test_a_stream_is_cancelled_between_batches(engine: Engine) -> None:
+    document = prepared(engine, "SELECT * FROM range(1000000000000)")
+    with engine.run(document, (), statement_time=NOW) as result:
+        batches = iter(result)
+        next(batches)
+        result.cancel()
+        with pytest.raises(Cancelled):
+            list(batches)
+
+
+def test_many_statements_can_be_cancelled_at_once(engine: Engine) -> None:
+    cancellations = [Cancellation() for _ in range(6)]
+    outcomes: list[BaseException | None] = []
+
+    def attempt(cancellation: Cancellation) -> None:
+        try:
+            table(engine, LONG, cancellation=cancellation)
+        except FederationError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=attempt, args=(item,)) for item in cancellations]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    for item in cancellations:
+        item.cancel()
+    for thread in threads:
+        thread.join(10)
+    assert [type(outcome) for outcome in outcomes] == [Cancelled] * 6
+    assert engine.healthy()
+
+
+def test_a_statement_that_runs_too_long_is_stopped(engine: Engine) -> None:
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceeded) as stopped:
+        table(engine, LONG, timeout_s=0.3)
+    assert time.monotonic() - started < 3
+    assert str(stopped.value) == (
+        "the statement ran longer than 0.3 s; narrow it, or raise its limit."
+    )
+
+
+def test_a_slow_reader_is_not_charged_for_its_own_time(engine: Engine) -> None:
+    document = prepared(engine, "SELECT * FROM range(3000000)")
+    with engine.run(document, (), statement_time=NOW, timeout_s=2) as result:
+        count = 0
+        for number, batch in enumerate(result):
+            count += batch.num_rows
+            if number < 4:
+                time.sleep(0.7)
+    assert count == 3_000_000
+
+
+def test_closing_the_engine_stops_what_runs(tmp_path: Any) -> None:
+    engine = Engine(storage_roots=[], spill_dir=tmp_path)
+    outcomes: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            table(engine, LONG)
+        except FederationError as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    time.sleep(0.3)
+    engine.close()
+    thread.join(10)
+    assert [type(outcome) for outcome in outcomes] == [Cancelled]
+
+
+def test_of_those_that_run_the_last_to_begin_is_stopped_for_memory(engine: Engine) -> None:
+    assert not engine.relieve()
+    ended: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
+
+    def ask(name: str) -> None:
+        try:
+            table(engine, LONG)
+        except FederationError as error:
+            ended.put((name, error))
+
+    threads = []
+    for name in ("first", "second"):
+        threads.append(threading.Thread(target=ask, args=(name,)))
+        threads[-1].start()
+        time.sleep(0.5)
+    until = time.monotonic() + SOON_S
+    for expected in ("second", "first"):
+        while not engine.relieve():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        name, error = ended.get(timeout=SOON_S)
+        assert name == expected
+        assert isinstance(error, LimitExceeded)
+        assert "ran short of memory" in str(error)
+    for thread in threads:
+        thread.join(SOON_S)
+    assert not engine.relieve()
+    assert table(engine, "SELECT 1 AS x").to_pylist() == [{"x": 1}]

@@ -1,0 +1,86 @@
+"""What a condition says of a partition value: whatever matches the one matches the other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg import transforms
+from pyiceberg.types import LongType
+
+from connectors.iceberg.projection import bound_type, on_bounds, on_partition, partition_type
+from connectors.iceberg.types import arrow_type
+from planner.pruning import Bounds, Condition, Operator, may_hold
+from tests.properties.cold_tables import POOLS, TRANSFORMS, TYPES
+
+PAIRS = [(kind, transform) for kind, held in TRANSFORMS.items() for transform in held]
+
+
+def scalars(kind: str) -> list[pa.Scalar]:
+    found = arrow_type(TYPES[kind])
+    assert found is not None
+    stored = [getattr(value, "bytes", value) for value in POOLS[kind]]
+    return list(pa.array(stored, found))
+
+
+def conditions(kind: str) -> Iterator[Condition]:
+    values = scalars(kind)
+    operators: tuple[Operator, ...] = ("=", "<", "<=", ">", ">=")
+    for operator, value in itertools.product(operators, values):
+        yield Condition("c", operator, (value,))
+    for pair in itertools.product(values[:5], values[-4:]):
+        yield Condition("c", "between", pair)
+        yield Condition("c", "in", pair)
+    if kind == "s":
+        yield from (Condition("c", "starts with", (value,)) for value in values)
+
+
+@pytest.mark.parametrize(("kind", "transform"), PAIRS)
+def test_a_row_that_matches_is_in_a_partition_that_matches(
+    kind: str, transform: transforms.Transform[Any, Any]
+) -> None:
+    source, column = TYPES[kind], arrow_type(TYPES[kind])
+    target = partition_type(transform, source)
+    assert target is not None
+    values = pa.array(scalars(kind), column)
+    apply = transform.pyarrow_transform(source)
+    partitions = Bounds.exact(pa.array(apply(values)).cast(target))
+    exact = Bounds.exact(values.cast(bound_type(column))) if kind != "u" else None
+    said = 0
+    for condition in conditions(kind):
+        found = on_partition(condition, transform, source, target)
+        if found is None:
+            continue
+        may = may_hold(partitions, found).to_pylist()
+        said += may.count(False)
+        if exact is None:
+            wanted = [
+                value.as_py() in [held.as_py() for held in condition.values] for value in values
+            ]
+        else:
+            wanted = may_hold(exact, on_bounds(condition)).to_pylist()
+        for value, is_wanted, may_be in zip(values, wanted, may, strict=True):
+            assert may_be or not is_wanted, (condition, value)
+    assert said, "nothing was ever left out"
+
+
+def test_nothing_follows_from_transforms_that_are_not_known() -> None:
+    for transform in (transforms.VoidTransform(), transforms.UnknownTransform("later")):
+        assert partition_type(transform, LongType()) is None
+
+
+def test_writers_that_rounded_times_before_1970_up_are_allowed_for() -> None:
+    before = pa.scalar(-1, pa.int64()).cast(pa.timestamp("us"))
+    kind = pa.date32()
+    for operator in ("=", "<=", "between"):
+        asked = Condition(
+            "c", operator, (before, before) if operator == "between" else (before,)
+        )  # type: ignore[arg-type]
+        found = on_partition(asked, transforms.DayTransform(), TYPES["ts"], kind)
+        assert found is not None
+        days = Bounds.exact(pa.array([-1, 0, 1], pa.int32()).cast(kind))
+        assert may_hold(days, found).to_pylist()[:2] == [True, True]
+        assert not may_hold(days, found).to_pylist()[2]

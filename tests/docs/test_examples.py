@@ -1,0 +1,59 @@
+"""Every example of the README and the docs is run, or says in the source why it is not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from connectors import jars
+from tests.docs.pages import NOT_RUN, PRINTS, ROOT, Block, blocks, pages
+from tests.docs.walk import Walk
+from tests.fixtures.kafka import Kafka
+
+QUICKSTART = ROOT / "docs" / "quickstart.md"
+BLOCKS = [block for page in pages() for block in blocks(page)]
+OTHERS = sorted(
+    {block.page for block in BLOCKS if block.directive not in (NOT_RUN, PRINTS)}
+    - {QUICKSTART.relative_to(ROOT).as_posix()}
+)
+
+
+@pytest.fixture(scope="module")
+def walked(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    """The folder in which the quickstart was followed to its end; its server still runs."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    replaced = {"localhost:9092": kafka.bootstrap, "31337": str(port)}
+    folder = tmp_path_factory.mktemp("reader")
+    for jar in jars.resolve("flight-jdbc"):
+        (folder / jar.name).symlink_to(jar)
+    with contextlib.closing(Walk(folder, replaced, port)) as walk:
+        walk.follow(blocks(QUICKSTART))
+        yield walk
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_quickstart_works_as_written(walked: Walk) -> None:
+    assert {path.name for path in walked.folder.iterdir()} >= {"thermocline.toml", "lake"}
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize("page", OTHERS)
+def test_the_examples_of_a_page_work_after_the_quickstart(walked: Walk, page: str) -> None:
+    walked.follow(blocks(ROOT / page))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_is_run_or_says_why_not(block: Block) -> None:
+    if block.directive == NOT_RUN:
+        assert block.why, f"{block}: say why it is not run"
+    elif block.directive != PRINTS:
+        assert block.language in ("bash", "java", "python", "sql", "toml"), (
+            f"{block}: cannot be run"
+        )

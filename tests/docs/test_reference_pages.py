@@ -1,0 +1,50 @@
+"""What pages list is what there is: error classes, exit codes, measured figures."""
+
+from __future__ import annotations
+
+import re
+
+from planner import errors
+from tests.docs.pages import ROOT
+from thermocline.cli import exit_code
+
+ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+
+
+def descendants(family: type[errors.FederationError]) -> set[type[errors.FederationError]]:
+    direct = {held for held in family.__subclasses__() if held.__module__ == errors.__name__}
+    return direct.union(*map(descendants, direct))
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (\w+)$", ERRORS, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_error_class_is_explained_in_the_section_of_its_family() -> None:
+    families = errors.FederationError.__subclasses__()
+    listed = {
+        name: set(re.findall(r"^\| `(\w+)` \| \S.* \| \S.* \|$", text, re.MULTILINE))
+        for name, text in sections().items()
+    }
+    assert listed == {
+        family.__name__: {held.__name__ for held in descendants(family)}
+        for family in families
+        if family.__module__ == errors.__name__
+    }
+
+
+def test_the_exit_codes_of_the_errors_page_are_those_of_the_command() -> None:
+    for family in errors.FederationError.__subclasses__():
+        if family.__module__ == errors.__name__:
+            code = exit_code(family("x"))
+            assert f"exit code {code}" in " ".join(sections()[family.__name__].split())
+
+
+def test_every_figure_of_the_readme_is_in_the_benchmarks_results() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    results = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    figures = re.findall(r"^\| .*\| (\w+): (.+?) \| ([\d.,]+.*?) \|$", readme, re.MULTILINE)
+    assert len(figures) >= 5
+    for benchmark, what, value in figures:
+        assert f"\n| {benchmark} | {what} | {value} |" in results, what

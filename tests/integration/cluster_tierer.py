@@ -1,0 +1,79 @@
+"""A tierer on a cluster: ``python -m tests.integration.cluster_tierer <JSON>``; a round and an answer per line.
+
+Each line of standard input is ``{"ends": […], "gate": path or null}``: tier a ``GeneratedLog`` to those ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from pyspark import cloudpickle
+
+import planner.cut
+from connectors import jars
+from connectors.iceberg.store import IcebergStore
+from connectors.spark.session import SparkSettings, start_session
+from connectors.spark.target import SparkTieringTarget
+from connectors.tiering import tier_once
+from planner.names import TableName
+from planner.tiering import TieringBudget
+from tests.fixtures import generated_log
+from tests.fixtures.generated_log import GeneratedLog, open_decoder
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    catalogs = {
+        "lake": asked["catalogs"]["lake"]
+        | {"header.Authorization": os.environ["CLUSTER_SECRET"]}
+    }
+    store = IcebergStore(asked["catalogs"])
+    session = start_session(
+        SparkSettings(
+            master=asked["master"],
+            driver_memory="512m",
+            conf={
+                "spark.ui.enabled": "true",
+                "spark.ui.port": "0",
+                "spark.executor.memory": "512m",
+                "spark.executor.cores": "1",
+                "spark.driver.host": "127.0.0.1",
+            },
+        ),
+        catalogs,
+        jars.resolve("iceberg"),
+    )
+    context = session.sparkContext
+    # The tests are not on the cluster, and are no part of what the job ships.
+    cloudpickle.register_pickle_by_value(generated_log)
+    for line in sys.stdin:
+        order = json.loads(line)
+        gate = None if order["gate"] is None else Path(order["gate"])
+        log = GeneratedLog(tuple(order["ends"]), gate=gate)
+        target = SparkTieringTarget(
+            session,
+            store,
+            TableName.parse(asked["table"]),
+            open_log=log.opened,
+            open_decoder=open_decoder,
+            max_task_offsets=2_000,
+        )
+        done = tier_once(log, target, TieringBudget(split_rows=2_000))
+        answer = {
+            "published": done.published,
+            "ui": context.uiWebUrl,
+            "imported_from": context.parallelize(range(2), 2).map(_imported_from).collect(),
+        }
+        print(json.dumps(answer), flush=True)
+    session.stop()
+
+
+def _imported_from(_number: int) -> str:
+    return str(planner.cut.__file__)
+
+
+if __name__ == "__main__":
+    main()

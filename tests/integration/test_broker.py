@@ -1,0 +1,117 @@
+"""The local broker: restarts on its folder, says why it fails, ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from connectors.kafka import tether
+from connectors.kafka.broker import Broker, _cluster_id
+from connectors.kafka.log import KafkaLog
+from planner.errors import LogUnavailable
+from tests.fixtures.kafka import Kafka
+
+pytestmark = pytest.mark.kafka
+
+
+def test_topics_and_address_survive_a_stop_and_another_object_on_the_folder(
+    tmp_path: Path,
+) -> None:
+    with Broker(tmp_path / "broker") as broker:
+        pid = broker.pid
+        assert pid is not None
+        kafka = Kafka(broker)
+        topic = kafka.topic(2)
+        kafka.produce(topic, [b"v"] * 3)
+        before = KafkaLog(kafka.settings).measure([topic])[topic]
+    assert not broker.running
+    assert broker.pid is None
+    assert not psutil.pid_exists(pid)
+    with Broker(tmp_path / "broker") as again:
+        assert again.bootstrap == broker.bootstrap
+        after = KafkaLog(kafka.settings).measure([topic])[topic]
+    assert (after.cluster_id, after.topic_id) == (before.cluster_id, before.topic_id)
+    assert after.partitions[0].log_end == 3
+
+
+def test_a_taken_port_is_the_reason_given(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker")
+    host, port = broker.bootstrap.split(":")
+    with socket.create_server((host, int(port))):
+        began = time.monotonic()
+        with pytest.raises(
+            LogUnavailable, match=r"did not start: .*Address already in use"
+        ) as caught:
+            broker.start()
+    assert time.monotonic() - began < 60
+    assert str(tmp_path) not in caught.value.message
+    assert not broker.running
+
+
+@pytest.mark.parametrize("ends", ["by itself", "with its parent"])
+def test_what_a_tethered_command_left_behind_ends_too(tmp_path: Path, ends: str) -> None:
+    # A grandchild that waits for nobody, as Spark's JVM does when its Python is killed while it starts.
+    wait = "wait" if ends == "with its parent" else "exit 7"
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; {wait}"
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            tether.__file__,
+            str(tmp_path / "log"),
+            "sh",
+            "-c",
+            script,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as running:
+        assert running.stdin is not None
+        if ends == "with its parent":
+            while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+                time.sleep(0.02)
+            running.stdin.close()
+        code = running.wait(30)
+    # With its parent gone, nobody asks: its own end and the command's are told by whichever is seen first.
+    assert code in ((7,) if ends == "by itself" else (0, 128 + signal.SIGTERM))
+    left_behind = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(left_behind):
+        assert time.monotonic() < deadline, "the grandchild outlived the command"
+        time.sleep(0.02)
+
+
+def test_no_cluster_id_reads_like_an_option() -> None:
+    # One random id in 64 would.
+    assert not [made for made in (_cluster_id() for _ in range(2_000)) if made.startswith("-")]
+
+
+def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from connectors.kafka.broker import Broker\n"
+        f"broker = Broker(Path({str(tmp_path / 'broker')!r}))\n"
+        "broker.start()\n"
+        "print(broker.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert psutil.pid_exists(pid)
+        os.kill(parent.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(pid):
+        assert time.monotonic() < deadline, "the broker outlived its parent"
+        time.sleep(0.05)

@@ -1,0 +1,109 @@
+"""Tables as Spark writes and maintains them, read by pin and cold scan: Spark's own answer is the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import duckdb
+import pytest
+
+from planner.errors import ForeignCommit
+from planner.ports import SqlRelation
+from tests.fixtures.cold import cold_slice
+from tests.fixtures.spark import BoundTable, SparkLake
+
+pytestmark = pytest.mark.spark
+
+Read = Callable[[BoundTable], list[tuple[object, ...]]]
+
+
+@pytest.fixture
+def read(duck: duckdb.DuckDBPyConnection) -> Read:
+    """Rows by the newest pin, sorted; columns as ``BoundTable.rows`` gives them."""
+
+    def rows(table: BoundTable) -> list[tuple[object, ...]]:
+        relation = table.store.scan(cold_slice(table.store.pin(table.name)))
+        assert isinstance(relation, SqlRelation)
+        columns = "kafka_partition, kafka_offset, host, bytes"
+        found = duck.cursor().execute(f"SELECT {columns} FROM ({relation.sql})").fetchall()
+        return sorted(found)
+
+    return rows
+
+
+def test_tiered_rows_are_scanned(flows: BoundTable, read: Read) -> None:
+    flows.tier(50, 30)
+    assert flows.watermark() == {0: 50, 1: 30}
+    assert read(flows) == flows.rows()
+    assert len(read(flows)) > 0
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_deletes_and_updates_of_both_modes_are_scanned(
+    flows: BoundTable, read: Read, mode: str, version: int
+) -> None:
+    """Position deletes in format 2, deletion vectors in format 3."""
+    flows.tier(50, 30)
+    flows.sql(
+        f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version'='{version}', "
+        f"'write.delete.mode'='{mode}', 'write.update.mode'='{mode}')"
+    )
+    before = len(read(flows))
+    flows.sql("DELETE FROM {t} WHERE kafka_offset IN (3, 4, 5)")
+    assert len(read(flows)) < before
+    assert read(flows) == flows.rows()
+    flows.sql("UPDATE {t} SET host = 'changed' WHERE kafka_offset BETWEEN 10 AND 12")
+    assert flows.watermark() == {0: 50, 1: 30}
+    assert read(flows) == flows.rows()
+    assert "changed" in {row[2] for row in read(flows)}
+    flows.tier(60, 30)
+    flows.compact()
+    assert flows.watermark() == {0: 60, 1: 30}
+    assert read(flows) == flows.rows()
+
+
+def test_schema_and_partition_changes_of_spark_are_scanned(lake: SparkLake, read: Read) -> None:
+    flows = lake.create(0, 0, partition_by=["bucket(4, host)"])
+    flows.tier(40, 40)
+    flows.sql("ALTER TABLE {t} ADD COLUMN asn bigint")
+    flows.sql("ALTER TABLE {t} ALTER COLUMN bytes TYPE bigint")
+    flows.sql("ALTER TABLE {t} ADD PARTITION FIELD hour(kafka_timestamp)")
+    flows.sql("ALTER TABLE {t} DROP PARTITION FIELD bucket(4, host)")
+    flows.tier(60, 50)
+    flows.sql("ALTER TABLE {t} ADD PARTITION FIELD truncate(2, host)")
+    flows.tier(70, 60)
+    assert read(flows) == flows.rows()
+    assert flows.store.pin(flows.name).schema.names[-1] == "asn"
+
+
+def test_compressed_metadata_is_scanned(flows: BoundTable, read: Read) -> None:
+    flows.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.compression-codec'='gzip')")
+    flows.tier(20, 20)
+    assert flows.store.pin(flows.name).metadata_location.endswith(".gz.metadata.json")
+    assert read(flows) == flows.rows()
+
+
+def test_maintenance_of_spark_changes_neither_rows_nor_watermark(
+    flows: BoundTable, read: Read
+) -> None:
+    flows.tier(20, 20)
+    flows.tier(40, 30)
+    rows = read(flows)
+    for step in (
+        flows.compact,
+        lambda: flows.call("rewrite_manifests"),
+        flows.expire_to_one,
+        flows.compact,
+        flows.expire_to_one,
+    ):
+        step()
+        assert flows.watermark() == {0: 40, 1: 30}
+        assert read(flows) == rows
+
+
+def test_an_insert_of_spark_is_refused_by_name(flows: BoundTable) -> None:
+    flows.tier(20, 20)
+    flows.sql("INSERT INTO {t} SELECT * FROM {t} LIMIT 1")
+    with pytest.raises(ForeignCommit, match="appended rows"):
+        flows.store.pin(flows.name)

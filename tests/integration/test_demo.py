@@ -1,0 +1,282 @@
+"""The demo as a process of its own: its verdict, every snippet it prints, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fixtures.jdbc import Jdbc, query, values
+from thermocline.demo.snippets import jdbc_url, snippets
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+#: Five seconds on two idle cores; this machine may be busy.
+START_S = 240.0
+#: A tether gives its command 15 s, and the janitor waits for all of them.
+GONE_S = 60.0
+
+
+@dataclass
+class Demo:
+    """A running ``thermocline demo``; everything temporary is below ``folder``."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    port: int
+    output: Path
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait_for(self, words: str) -> None:
+        self.until(lambda: words in self.text(), f"{words!r} in {self.text()}")
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + START_S
+        while not holds():
+            assert self.process.poll() is None, f"the demo ended: {self.text()}"
+            assert time.monotonic() < deadline, f"never came: {what}"
+            time.sleep(0.05)
+
+    def end(self) -> int:
+        return self.process.wait(GONE_S)
+
+    def left(self) -> list[str]:
+        """What of the demo is still there."""
+        found = [str(path) for path in self.folder.iterdir()]
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.pid != self.process.pid and (
+                    process.environ().get("TMPDIR", "").startswith(str(self.folder))
+                    or any(str(self.folder) in part for part in process.cmdline())
+                ):
+                    found.append(" ".join(process.cmdline())[:200])
+        with contextlib.closing(socket.socket()) as probe:
+            if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                found.append(f"port {self.port}")
+        return found
+
+    def assert_gone(self) -> None:
+        deadline = time.monotonic() + GONE_S
+        while self.left():
+            assert time.monotonic() < deadline, self.left()
+            time.sleep(0.1)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def demo(base: Path, *arguments: str) -> Iterator[Demo]:
+    folder, output, port = base / "tmp", base / "output", free_port()
+    folder.mkdir()
+    with output.open("w") as sink:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-u",
+                "-m",
+                "thermocline",
+                "demo",
+                "--port",
+                str(port),
+                *arguments,
+            ],
+            cwd=ROOT,
+            env=os.environ | {"TMPDIR": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    running = Demo(process, folder, port, output)
+    try:
+        yield running
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(GONE_S)
+        running.assert_gone()
+        assert "Traceback" not in running.text()
+
+
+def test_answers_are_the_ledger_and_nothing_is_left(tmp_path: Path) -> None:
+    with demo(
+        tmp_path, "--seconds", "20", "--check", "--rate", "400", "--tier-every", "1"
+    ) as run:
+        assert run.process.wait(START_S) == 0, run.text()
+    for table in ("lake.edr.processes", "lake.edr.flows"):
+        assert f"EQUAL: {table}: the answer is the ledger" in run.text()
+    assert "off by" not in run.text()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["Spark …", "Kafka broker …", "Iceberg tables …"],
+    ids=["Spark", "broker", "tables"],
+)
+def test_ctrl_c_during_set_up_leaves_nothing(tmp_path: Path, moment: str) -> None:
+    with demo(tmp_path) as run:
+        run.wait_for(moment)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+        run.assert_gone()
+    assert run.text().endswith("thermocline: the demo was stopped; nothing is left behind.\n")
+
+
+def test_ctrl_c_twice_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    with demo(tmp_path, "--rate", "100") as run:
+        run.wait_for(" hot;")
+        run.process.send_signal(signal.SIGINT)
+        run.wait_for("stopping Spark")
+        began = time.monotonic()
+        run.process.send_signal(signal.SIGINT)
+        run.end()
+        assert time.monotonic() - began < 5
+
+
+def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
+    with demo(tmp_path, "--rate", "100") as run:
+        run.wait_for(" hot;")
+        run.process.kill()
+        assert run.end() == -signal.SIGKILL
+
+
+def test_a_part_that_dies_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
+    with demo(tmp_path, "--rate", "100") as run:
+        run.wait_for(" hot;")
+        [broker] = [
+            held
+            for held in psutil.process_iter(["cmdline"])
+            if "kafka.Kafka" in (held.info["cmdline"] or ())
+            and any(str(tmp_path) in part for part in held.info["cmdline"])
+            and "java" in held.info["cmdline"][0]
+        ]
+        broker.kill()
+        assert run.process.wait(GONE_S) == 3
+    assert "thermocline: the demo's Kafka broker ended.\n" in run.text()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with demo(tmp_path_factory.mktemp("demo"), "--seconds", "900", "--rate", "200") as run:
+        run.wait_for(" hot;")
+        yield run
+        run.process.send_signal(signal.SIGINT)
+        # Here a signal is the ordinary end.
+        assert run.end() == 0, run.text()
+
+
+PYTHON_SNIPPETS = [held.title for held in snippets(0) if held.language == "python"]
+STATEMENTS = [held.title for held in snippets(0) if held.text.startswith("SELECT")]
+
+
+@pytest.mark.parametrize("title", PYTHON_SNIPPETS)
+def test_a_python_snippet_runs_as_pasted(running: Demo, title: str) -> None:
+    [snippet] = [held for held in snippets(running.port) if held.title == title]
+    assert snippet.text in running.text()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", snippet.text],
+        cwd=running.folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout) > 40, done.stdout
+
+
+def test_the_jdbc_url_and_the_statements_run_as_pasted(running: Demo, jdbc: Jdbc) -> None:
+    assert jdbc_url(running.port) in running.text()
+    texts = [held.text for held in snippets(running.port) if held.title in STATEMENTS]
+    assert len(texts) == 2
+    connected, *outcomes, _closed = jdbc.run(
+        [query(text) for text in texts], port=running.port, url=jdbc_url(running.port)
+    )
+    assert "ok" in connected, connected
+    assert all(values(outcome) for outcome in outcomes)
+
+
+def test_snippets_are_printed_without_a_demo() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "thermocline", "demo", "--snippets", "--port", "4242"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    for snippet in snippets(4242):
+        assert f"# {snippet.title}\n{snippet.text}" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def refusal(tmp_path: Path, *arguments: str, limit_bytes: int = 0, **variables: str) -> str:
+    """Run a demo that must refuse at once; what it says."""
+
+    def limited() -> None:
+        if limit_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+    kept = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-m", "thermocline", "demo", *arguments],
+        cwd=ROOT,
+        env=kept | {"TMPDIR": str(tmp_path)} | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=limited,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert list(tmp_path.iterdir()) == []
+    return done.stderr
+
+
+def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
+    said = refusal(tmp_path, PATH="")
+    assert said == "thermocline: Thermocline needs Java 17: install it, or set JAVA_HOME.\n"
+
+
+def test_an_old_java_is_told_its_version(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    java = tmp_path_factory.mktemp("java") / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\"' >&2\n")
+    java.chmod(0o755)
+    assert refusal(tmp_path, PATH=f"{java.parent}:{os.environ['PATH']}") == (
+        "thermocline: the Java of the search path is 11; Thermocline needs Java 17 or newer.\n"
+    )
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refusal(tmp_path, "--port", str(port)) == (
+            f"thermocline: port {port} is taken by another program on this machine; end it, or name a free "
+            f"one with --port.\n"
+        )
+
+
+def test_too_little_memory_is_told_before_anything_starts(tmp_path: Path) -> None:
+    assert refusal(tmp_path, limit_bytes=2_300_000_000) == (
+        "thermocline: the demo needs 2.5 GB of free memory and 2.3 GB is free; end other programs, or raise "
+        "the limit of the container or shell it runs in.\n"
+    )

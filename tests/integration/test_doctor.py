@@ -1,0 +1,424 @@
+"""doctor on real parts with faults planted: each is found, named, and told how to fix."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from connectors.iceberg.create import create_table
+from connectors.kafka.broker import Broker
+from connectors.kafka.examine import reach, topic_facts
+from connectors.kafka.log import KafkaLog
+from planner.binding import Binding
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import sqlite_catalog
+from thermocline.commands.create import first_watermark
+from thermocline.commands.doctor import command
+from thermocline.config import load
+from thermocline.doctor.machine import fits, machine, python
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+FLOWS = TableName("lake", ("net",), "flows")
+ALICE = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hush-hush"}
+
+
+@dataclass
+class Site:
+    """A configuration file and what doctor says of it."""
+
+    config: Path
+
+    def write(self, catalog: dict[str, str], kafka: dict[str, str], more: str = "") -> None:
+        sections = {"catalogs.lake": catalog, "kafka": kafka}
+        self.config.write_text(
+            "".join(
+                f"[{name}]\n"
+                + "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in held.items())
+                for name, held in sections.items()
+            )
+            + more
+        )
+
+    def findings(self, *, failed: bool) -> dict[str, tuple[str, str, str]]:
+        """State, what and fix by check; the exit code must tell ``failed``."""
+        result = CliRunner().invoke(command, ["--json"], obj=str(self.config))
+        assert result.exit_code == int(failed), result.output
+        document = json.loads(result.stdout)
+        assert document["ok"] is not failed
+        assert "hush" not in result.output
+        return {f["check"]: (f["state"], f["what"], f["fix"]) for f in document["findings"]}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> dict[str, str]:
+    return sqlite_catalog(tmp_path / "lake")
+
+
+@pytest.fixture
+def site(tmp_path: Path, catalog: dict[str, str], kafka: Kafka) -> Site:
+    held = Site(tmp_path / "thermocline.toml")
+    held.write(catalog, kafka.settings)
+    return held
+
+
+def bind(site: Site, topic: str, table: TableName = FLOWS, location: str | None = None) -> None:
+    settings = load(str(site.config))
+    binding = Binding(topic)
+    with KafkaLog(settings.kafka) as log:
+        first = first_watermark(log.measure([topic])[topic], binding)
+    columns = [Column(0, "id", pa.int64())]
+    create_table(settings.catalogs, table, columns, binding, first, location=location)
+
+
+def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
+    site: Site, kafka: Kafka, catalog: dict[str, str]
+) -> None:
+    topic = kafka.topic(2)
+    bind(site, topic)
+    kafka.produce(topic, [b'{"id": 1}'] * 3)
+    found = site.findings(failed=False)
+    assert found["Java"][0] == found["packages"][0] == found["settings"][0] == "ok"
+    assert found[f"broker {kafka.bootstrap}"][0] == "ok"
+    assert found["catalog lake"][:2] == ("ok", "answers, 1 tables")
+    assert found["store of lake"][0] == "ok"
+    assert found["clock of the store of lake"][0] == "ok"
+    assert found[f"topic {topic}"][:2] == ("ok", "exists, may be described and read, has an id")
+    assert found["table lake.net.flows"][:2] == (
+        "ok",
+        "3 offsets behind; the oldest untiered record has 100% of its retention left",
+    )
+    warehouse = Path(catalog["warehouse"].removeprefix("file://"))
+    assert not [path for path in warehouse.rglob("*") if "probe" in path.name]
+    plain = CliRunner().invoke(command, [], obj=str(site.config)).stdout
+    assert f"ok    topic {topic}: exists" in plain
+
+
+def test_retention_that_presses_is_a_warning_and_a_gap_a_failure(
+    site: Site, kafka: Kafka
+) -> None:
+    topic = kafka.topic(config={"retention.ms": "100000000", "segment.ms": "86400000"})
+    bind(site, topic)
+    eighty_per_cent_ago = int(time.time() * 1000) - 80_000_000
+    kafka.produce(topic, [b'{"id": 1}'] * 3, timestamp_ms=eighty_per_cent_ago)
+    state, what, fix = site.findings(failed=False)["table lake.net.flows"]
+    assert (state, what) == (
+        "warn",
+        "3 offsets behind; the oldest untiered record has 20% of its retention left",
+    )
+    assert "thermocline tier --once" in fix
+    kafka.delete_records(topic, 0, 2)
+    state, what, fix = site.findings(failed=True)["table lake.net.flows"]
+    assert state == "fail"
+    assert "the log starts at 2; 2 offsets were removed before they were tiered" in what
+    assert fix
+
+
+def test_records_from_the_future_are_a_clock_to_look_at(site: Site, kafka: Kafka) -> None:
+    topic = kafka.topic(config={"message.timestamp.after.max.ms": str(2**62)})
+    bind(site, topic)
+    kafka.produce(topic, [b'{"id": 1}'], timestamp_ms=int(time.time() * 1000) + 600_000)
+    state, what, _ = site.findings(failed=False)[f"clock of {topic}"]
+    assert state == "warn"
+    assert "s in the future: a producer's clock is ahead of this machine's" in what
+
+
+def test_a_topic_that_is_gone_or_another_is_a_failure(site: Site, kafka: Kafka) -> None:
+    topic = kafka.topic()
+    bind(site, topic)
+    kafka.delete_topic(topic)
+    assert site.findings(failed=True)[f"topic {topic}"][:2] == (
+        "fail",
+        f"{FLOWS} is bound to it and it does not exist",
+    )
+    kafka.topic(name=topic)
+    state, what, _ = site.findings(failed=True)["table lake.net.flows"]
+    assert state == "fail"
+    assert "the topic was deleted and created again" in what
+
+
+def test_a_compacted_topic_is_a_warning(site: Site, kafka: Kafka) -> None:
+    topic = kafka.topic(config={"cleanup.policy": "compact"})
+    bind(site, topic)
+    assert site.findings(failed=False)[f"topic {topic}"][0] == "warn"
+
+
+def test_a_table_outside_the_storage_roots_is_a_failure(
+    site: Site, kafka: Kafka, tmp_path: Path
+) -> None:
+    bind(site, kafka.topic(), location=(tmp_path / "elsewhere").as_uri())
+    state, what, fix = site.findings(failed=True)["files of lake.net.flows"]
+    assert (state, what) == (
+        "fail",
+        "they are outside the storage roots, so the server does not read them",
+    )
+    assert fix == f"add {tmp_path.as_uri()}/elsewhere to server.storage_roots"
+
+
+def test_a_warehouse_outside_the_storage_roots_is_a_failure(
+    site: Site, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
+) -> None:
+    site.write(catalog, kafka.settings, f'[server]\nstorage_roots = ["{tmp_path}/other"]\n')
+    result = CliRunner().invoke(command, ["--json"], obj=str(site.config))
+    whats = [f["what"] for f in json.loads(result.stdout)["findings"] if f["state"] == "fail"]
+    assert whats == ["its warehouse is outside server.storage_roots"]
+
+
+def test_a_store_that_cannot_be_written_is_a_failure(
+    site: Site, kafka: Kafka, catalog: dict[str, str]
+) -> None:
+    # A file where the folder should be: nobody can write below it, not even root.
+    warehouse = Path(catalog["warehouse"].removeprefix("file://"))
+    shutil.rmtree(warehouse)
+    warehouse.touch()
+    state, what, _ = site.findings(failed=True)["store of lake"]
+    assert state == "fail"
+    assert "a file cannot be written, read and removed in its warehouse" in what
+    assert str(warehouse) not in what
+
+
+def test_a_catalog_that_does_not_answer_is_a_failure(
+    site: Site, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
+) -> None:
+    site.write(catalog | {"uri": f"sqlite:///{tmp_path}/absent/c.db"}, kafka.settings)
+    assert site.findings(failed=True)["catalog lake"][0] == "fail"
+
+
+def test_settings_that_do_not_load_are_the_only_finding(site: Site) -> None:
+    site.config.write_text("[server]\nprot = 1\n")
+    assert site.findings(failed=True) == {
+        "settings": (
+            "fail",
+            f"{site.config}:2: server.prot: unknown key",
+            "did you mean port?",
+        )
+    }
+
+
+def test_one_server_of_several_that_is_wrong_is_a_warning(
+    site: Site, kafka: Kafka, catalog: dict[str, str]
+) -> None:
+    site.write(catalog, {"bootstrap.servers": f"{kafka.bootstrap},127.0.0.1:1"})
+    found = site.findings(failed=False)
+    assert found[f"broker {kafka.bootstrap}"][0] == "ok"
+    assert found["broker 127.0.0.1:1"] == (
+        "warn",
+        "nothing listens there",
+        "start the broker, or correct the port in bootstrap.servers",
+    )
+
+
+def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: Site) -> None:
+    settings = load(str(site.config))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = settings.server.model_copy(update={"port": taken.getsockname()[1]})
+        held = settings.model_copy(update={"server": server})
+        found = {f.check: f for f in machine(held, memory_bytes=2**60, disk_bytes=2**60)}
+    for check in ("server port", "memory", "disk for spilling"):
+        assert found[check].state == "warn", found[check]
+        assert found[check].fix
+    assert "address already in use" in found["server port"].what
+
+
+def test_java_that_is_missing_is_a_failure(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from connectors import jars
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    jars.java.cache_clear()
+    try:
+        found = site.findings(failed=True)["Java"]
+    finally:
+        jars.java.cache_clear()
+    assert found[:2] == ("fail", "the Java of JAVA_HOME does not run; it must be Java 17")
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert fits("1.10.0", ">=1.9,<2")
+    assert not fits("2.0", ">=1.9,<2")
+    assert fits("1.5.5", "==1.5.5")
+    assert not fits("1.5.6", "==1.5.5")
+    assert [python(v).state for v in ((3, 10), (3, 11), (3, 14), (3, 15))] == [
+        *("fail", "ok", "ok", "warn")
+    ]
+
+
+@dataclass
+class Guarded:
+    """A broker with listeners for TLS and for SASL, and rights that are denied unless given."""
+
+    broker: Broker
+    tls: str
+    sasl: str
+    certificate: Path
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+
+    def allow(self, topic: str, *operations: AclOperation) -> None:
+        rules = [
+            AclBinding(
+                *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*"),
+                *(operation, AclPermissionType.ALLOW),
+            )
+            for operation in operations
+        ]
+        admin = self.admin()
+        for future in admin.create_acls(rules).values():
+            future.result(15)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    store, certificate = folder / "keys.p12", folder / "ca.pem"
+    common = ["-alias", "broker", "-keystore", str(store), "-storepass", "changeit"]
+    subprocess.run(
+        [
+            *("keytool", "-genkeypair", *common, "-keyalg", "EC", "-storetype", "PKCS12"),
+            *("-dname", "CN=localhost", "-ext", "san=dns:localhost", "-validity", "30"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    subprocess.run(
+        ["keytool", "-exportcert", "-rfc", *common, "-file", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    tls, sasl = random.sample(range(20_000, 32_000), 2)
+    listeners = f"SSL://localhost:{tls},SASL_PLAINTEXT://127.0.0.1:{sasl}"
+    protocols = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    properties = {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": ",".join(
+            ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in protocols)]
+        ),
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": "changeit",
+        "ssl.keystore.type": "PKCS12",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} user_alice="hush-hush";',
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with Broker(folder / "kafka", properties=properties) as broker:
+        yield Guarded(broker, f"localhost:{tls}", f"127.0.0.1:{sasl}", certificate)
+
+
+@pytest.mark.parametrize(
+    ("listener", "properties", "why", "fix"),
+    [
+        ("plain", {}, None, ""),
+        ("tls", {"security.protocol": "ssl", "ssl.ca.location": "{ca}"}, None, ""),
+        ("sasl", {"security.protocol": "sasl_plaintext", **ALICE}, None, ""),
+        (
+            *("tls", {}, "it speaks TLS, and the settings do not"),
+            "set security.protocol to SSL",
+        ),
+        (
+            *("tls", {"security.protocol": "sasl_plaintext", **ALICE}),
+            "it speaks TLS, and the settings do not",
+            "set security.protocol to SASL_SSL",
+        ),
+        (
+            *("plain", {"security.protocol": "ssl"}, "it does not speak TLS"),
+            "set security.protocol to PLAINTEXT",
+        ),
+        (
+            *("tls", {"security.protocol": "ssl"}),
+            "its certificate is not trusted here, or is for another name",
+            "set ssl.ca.location to the certificate of the authority that signed it, and reach the broker by "
+            "the name in its certificate",
+        ),
+        (
+            *("sasl", {}, "it takes the connection and does not answer"),
+            "it may want a login: set security.protocol, sasl.mechanism, sasl.username and sasl.password",
+        ),
+        (
+            "sasl",
+            {"security.protocol": "sasl_plaintext", **ALICE, "sasl.password": "hush"},
+            "it refuses the login",
+            "correct sasl.username and sasl.password",
+        ),
+        (
+            "sasl",
+            {"security.protocol": "sasl_plaintext", **ALICE, "sasl.mechanism": "SCRAM-SHA-256"},
+            "it does not offer the SASL mechanism that is configured",
+            "set sasl.mechanism to one of PLAIN",
+        ),
+    ],
+)
+def test_each_way_not_to_reach_a_broker_is_told_apart(
+    guarded: Guarded, listener: str, properties: dict[str, str], why: str | None, fix: str
+) -> None:
+    server = {
+        "plain": guarded.broker.bootstrap,
+        "tls": guarded.tls,
+        "sasl": guarded.sasl,
+    }[listener]
+    held = {key: value.format(ca=guarded.certificate) for key, value in properties.items()}
+    found = reach({"bootstrap.servers": server, **held}, server)
+    assert (found.why, found.fix) == (why, fix)
+    assert (found.cluster_id is None) == (why is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("127.0.0.1:1", "nothing listens there"),
+        ("no-such-host.invalid:9092", "its name is not known here"),
+    ],
+)
+def test_an_address_that_is_wrong_is_told(name: str, why: str) -> None:
+    assert reach({"bootstrap.servers": name}, name).why == why
+
+
+def test_missing_rights_are_told_apart(guarded: Guarded) -> None:
+    topics = ["dark", "seen", "read"]
+    admin = guarded.admin()
+    created = admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
+    for future in created.values():
+        future.result(15)
+    guarded.allow("seen", AclOperation.DESCRIBE)
+    guarded.allow("read", AclOperation.READ)
+    settings = {
+        "bootstrap.servers": guarded.sasl,
+        "security.protocol": "sasl_plaintext",
+        **ALICE,
+    }
+
+    def told() -> list[tuple[bool, bool | None]]:
+        found = topic_facts(settings, topics)
+        return [(found[t].may_describe, found[t].may_read) for t in topics if t in found]
+
+    wanted = [(False, None), (True, False), (True, True)]
+    deadline = time.monotonic() + 15
+    while told() != wanted:
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.1)

@@ -1,0 +1,98 @@
+"""The examples of the commands' help, run as they stand: a table ``lake.net.flows``, and a server beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import Served
+from thermocline.commands import completion, explain, sql, status, tail
+
+pytestmark = pytest.mark.kafka
+
+COLUMNS = [
+    Column(1, "host", pa.string()),
+    Column(2, "dst_port", pa.int32()),
+    Column(3, "bytes", pa.int64()),
+]
+MODULES = (sql, explain, tail, status, completion)
+#: These go on until Ctrl-C, or ask at a prompt.
+ENDLESS = re.compile(r"tail (?!.*--once)|--watch|thermocline sql$")
+#: Programs a user has beside ours; what comes to them is what counts here.
+STAND_INS = {"jq": "cat >/dev/null", "consumer": "cat >/dev/null"}
+
+
+def examples() -> list[str]:
+    lines = [
+        line.strip()
+        for module in MODULES
+        for line in module.EXAMPLES.splitlines()
+        if line.startswith("  thermocline ")
+    ]
+    bare = [re.sub(r"\s{3,}.*", "", line) for line in lines]
+    return [line for line in bare if not ENDLESS.search(line.split("|")[0].strip())]
+
+
+@pytest.fixture(scope="module")
+def flows(kafka: Kafka, served: Served) -> TableName:
+    topic = kafka.topic(2)
+    name = served.bind(topic, COLUMNS, name=TableName("lake", ("net",), "flows"))
+    kafka.produce(
+        topic,
+        [
+            json.dumps({"host": f"h{n}", "dst_port": [22, 443][n % 2], "bytes": n}).encode()
+            for n in range(40)
+        ],
+    )
+    return name
+
+
+@pytest.mark.parametrize("line", examples())
+def test_an_example_runs(line: str, flows: TableName, served: Served, tmp_path: Path) -> None:
+    catalog = "\n".join(
+        f"{key} = {json.dumps(value)}"
+        for key, value in served.settings.catalogs["lake"].items()
+    )
+    bootstrap = served.settings.kafka["bootstrap.servers"]
+    (tmp_path / "thermocline.toml").write_text(
+        f'[catalogs.lake]\n{catalog}\n[kafka]\n"bootstrap.servers" = "{bootstrap}"\n'
+        f"[server]\nport = {served.port}\n"
+    )
+    (tmp_path / "report.sql").write_text(f"SELECT count(*) FROM {flows};")
+    home = tmp_path / "home"
+    for folder in (
+        ".local/share/bash-completion/completions",
+        ".config/fish/completions",
+        "zsh",
+    ):
+        (home / folder).mkdir(parents=True)
+    functions = [f"{name}() {{ {body}; }}" for name, body in STAND_INS.items()]
+    shell = "\n".join(
+        (
+            "set -eo pipefail",
+            f'fpath=(unused "{home}/zsh")',  # zsh counts from one
+            f'thermocline() {{ "{sys.executable}" -m thermocline "$@"; }}',
+            *functions,
+            line,
+        )
+    )
+    done = subprocess.run(
+        ["bash", "-c", shell],
+        cwd=tmp_path,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    # The server has tables of other tests, and status tells of those in trouble.
+    assert done.returncode in ((0, 6) if "status" in line else (0,)), done.stderr
+    assert done.stderr == ""

@@ -1,0 +1,275 @@
+"""Following a statement: every committed record once, across tiering, new partitions and restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from planner.errors import RequestError
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import Lakeside, Served
+from tests.integration.test_end_to_end_commands import (
+    ROOT,
+    Serving,
+    Site,
+    _until,
+    serving,
+    site,
+)
+from thermocline.client import Client, connected
+from thermocline.follower import held_round
+
+pytestmark = pytest.mark.kafka
+__all__ = ["serving", "site"]  # fixtures of the commands' tests
+
+EVENT = [Column(1, "id", pa.int64()), Column(2, "name", pa.string())]
+
+
+def events(start: int, stop: int) -> list[bytes]:
+    return [json.dumps({"id": n, "name": f"row {n}"}).encode() for n in range(start, stop)]
+
+
+class Follower:
+    """Somebody who follows a statement by hand, round after round."""
+
+    def __init__(self, client: Client, sql: str, after: str) -> None:
+        self._client = client
+        self._sql = sql
+        self.after = after
+
+    def news(self) -> list[tuple[object, ...]]:
+        with held_round(self._client, self._sql, self.after) as news:
+            found = [tuple(row.values()) for batch in news.batches for row in batch.to_pylist()]
+            self.after = news.position
+        return sorted(found)  # type: ignore[type-var]
+
+
+@contextlib.contextmanager
+def following(served: Served, sql: str, after: str) -> Iterator[Follower]:
+    with connected(served.uri) as client:
+        yield Follower(client, sql, after)
+
+
+def test_rounds_hold_what_came_since_the_round_before(kafka: Kafka, served: Served) -> None:
+    topic = kafka.topic(2)
+    table = served.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 3), partition=0)
+    sql = f"SELECT id FROM {table}"
+    with following(served, sql, "now") as late, following(served, sql, "beginning") as early:
+        assert late.news() == []
+        assert early.news() == [(0,), (1,), (2,)]
+        kafka.produce(topic, events(3, 5), partition=1)
+        assert late.news() == early.news() == [(3,), (4,)]
+        kafka.add_partitions(topic, 3)
+        kafka.produce(topic, events(5, 7), partition=2, producer=kafka.producer())
+        assert late.news() == early.news() == [(5,), (6,)]
+        assert late.news() == early.news() == []
+
+
+def test_the_same_round_asked_again_answers_the_same(kafka: Kafka, served: Served) -> None:
+    topic = kafka.topic()
+    table = served.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 3))
+    with connected(served.uri) as client:
+        planned = client.follow(f"SELECT id FROM {table}", "beginning")
+        kafka.produce(topic, events(3, 9))
+        for _ in range(2):
+            with planned.read() as answer:
+                assert sum(batch.num_rows for batch in answer.batches()) == 3
+        follower = Follower(client, f"SELECT id FROM {table}", planned.position)
+        assert follower.news() == [(n,) for n in range(3, 9)]
+
+
+def test_since_takes_young_records_first_and_then_whatever_comes(
+    kafka: Kafka, served: Served
+) -> None:
+    topic = kafka.topic()
+    table = served.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 2), timestamp_ms=1_700_000_000_000)
+    kafka.produce(topic, events(2, 4), timestamp_ms=1_700_000_060_000)
+    with following(served, f"SELECT id FROM {table}", "since:1700000030000000") as follower:
+        assert follower.news() == [(2,), (3,)]
+        kafka.produce(topic, events(4, 5), timestamp_ms=1_700_000_000_000)  # late
+        assert follower.news() == [(4,)]
+
+
+def test_an_aggregate_is_over_one_round_and_a_plain_table_is_read_whole(
+    kafka: Kafka, served: Served
+) -> None:
+    topic = kafka.topic()
+    table = served.bind(topic, EVENT)
+    names = served.create_plain(pa.table({"id": [1, 3], "label": ["one", "three"]}))
+    kafka.produce(topic, events(0, 3))
+    sql = f"SELECT count(*), max(label) FROM {table} LEFT JOIN {names} USING (id)"
+    with following(served, sql, "beginning") as follower:
+        assert follower.news() == [(3, "one")]
+        kafka.produce(topic, events(3, 4))
+        assert follower.news() == [(1, "three")]
+        assert follower.news() == [(0, None)]
+
+
+def test_a_self_join_sees_the_news_on_both_sides(kafka: Kafka, served: Served) -> None:
+    topic = kafka.topic()
+    table = served.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 3))
+    sql = f"SELECT a.id, b.name FROM {table} a JOIN {table} b USING (id)"
+    with following(served, sql, "beginning") as follower:
+        assert len(follower.news()) == 3
+        kafka.produce(topic, events(1, 2))
+        assert follower.news() == [(1, "row 1")]
+
+
+def test_a_position_of_another_statement_is_refused(kafka: Kafka, served: Served) -> None:
+    one, other = (served.bind(kafka.topic(), EVENT) for _ in range(2))
+    with following(served, f"SELECT id FROM {one}", "now") as follower:
+        follower.news()
+        with pytest.raises(RequestError, match="of a statement without this table"):
+            Follower(follower._client, f"SELECT id FROM {other}", follower.after).news()
+    with (
+        following(
+            served, f'SELECT id FROM {one.catalog}.{one.schema}."{one.name}$cold"', "now"
+        ) as cold,
+        pytest.raises(RequestError, match="cannot be followed: it is one side of a table"),
+    ):
+        cold.news()
+
+
+@pytest.mark.spark
+def test_every_record_once_while_rows_change_sides(kafka: Kafka, lakeside: Lakeside) -> None:
+    topic = kafka.topic(3)
+    table = lakeside.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 50), partition=0)
+    lakeside.tier(table)
+    lakeside.refresh(table)
+    found: Counter[object] = Counter()
+    sent = 50
+    with following(
+        lakeside, f"SELECT kafka_partition, kafka_offset, id FROM {table}", "beginning"
+    ) as follower:
+        found.update(follower.news())
+        for number in range(6):
+            kafka.produce(topic, events(sent, sent + 40), partition=number % 3)
+            sent += 40
+            if number % 2:
+                # What is new lies in cold altogether, then on both sides of the seam.
+                lakeside.tier(table)
+                lakeside.refresh(table)
+            if number % 3:
+                found.update(follower.news())
+        kafka.produce(topic, events(sent, sent + 10), partition=1)
+        sent += 10
+        found.update(follower.news())
+        assert follower.news() == []
+    assert set(found.values()) == {1}
+    assert sorted(row[2] for row in found) == list(range(sent))
+
+
+@pytest.mark.spark
+def test_every_record_once_though_retention_and_expiry_went_past_the_position(
+    kafka: Kafka, lakeside: Lakeside
+) -> None:
+    topic = kafka.topic()
+    table = lakeside.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 10))
+    with following(lakeside, f"SELECT id FROM {table}", "beginning") as follower:
+        assert len(follower.news()) == 10
+        kafka.produce(topic, events(10, 30))
+        lakeside.tier(table)
+        lakeside.spark(table).expire_to_one()
+        lakeside.refresh(table)
+        kafka.delete_records(topic, 0, 30)
+        kafka.produce(topic, events(30, 33))
+        assert follower.news() == [(n,) for n in range(10, 33)]
+
+
+def test_a_server_started_again_is_waited_for_and_nothing_comes_twice(
+    kafka: Kafka, site: Site, serving: Serving
+) -> None:
+    topic = kafka.topic(2)
+    kafka.produce(topic, events(0, 5))
+    assert site.run("create", "lake.net.flows", "--topic", topic, "--infer")[0] == 0
+    sql = "SELECT id, kafka_partition, kafka_offset FROM lake.net.flows"
+    _until(lambda: site.answers("SELECT count(*) FROM lake.net.flows"), 10)
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 5
+        while not stop.wait(0.01):
+            kafka.produce(topic, events(number, number + 1), partition=number % 2)
+            number += 1
+        written.put(number)
+
+    written: queue.Queue[int] = queue.Queue()
+    writer = threading.Thread(target=write)
+    tail = site.start(
+        "tail", sql, "--from", "beginning", "--format", "jsonl", "--interval", "0.1"
+    )
+    assert tail.stdout is not None
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(iter(tail.stdout.readline, "")))  # type: ignore[union-attr]
+    reader.start()
+    writer.start()
+    try:
+        _until(lambda: len(lines) > 20, 60, tail)
+        serving.child().send_signal(signal.SIGKILL)
+        held = len(lines)
+        _until(lambda: len(lines) > held + 50, 60, tail)
+        stop.set()
+        writer.join()
+        count = written.get()
+        _until(lambda: len(lines) >= count, 60, tail)
+        time.sleep(0.5)  # what came twice would come now
+    finally:
+        stop.set()
+        tail.send_signal(signal.SIGINT)
+        tail.wait(30)
+        reader.join()
+        writer.join()
+    _, told = tail.communicate()
+    assert tail.returncode == 130
+    assert "Waiting for it." in told
+    rows = [json.loads(line) for line in lines]
+    assert sorted(row["id"] for row in rows) == list(range(count))
+
+
+def test_a_position_is_kept_from_run_to_run(
+    kafka: Kafka, served: Served, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    table = served.bind(topic, EVENT)
+    file = tmp_path / "flows.pos"
+
+    def run(*options: str) -> list[str]:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "thermocline", "tail", f"SELECT id FROM {table}"),
+                *("--server", served.uri, "--position", str(file), "--once", *options),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=dict(os.environ),
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
+
+    kafka.produce(topic, events(0, 2))
+    assert run("--from", "beginning") == ['{"id":0}', '{"id":1}']
+    assert run("--from", "beginning") == []
+    kafka.produce(topic, events(2, 3))
+    assert run("--format", "csv") == ['"id"', "2"]

@@ -1,0 +1,343 @@
+"""Permissions through the stock driver and raw Flight: no path shows a value, a name or a count that is closed."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from planner.names import METADATA_COLUMNS
+from tests.fixtures.house import (
+    CLOSED,
+    COLUMN,
+    PAY,
+    ROW,
+    USERS,
+    House,
+    outcome,
+    records,
+)
+from tests.protocol.wire import prepare, select
+
+pytestmark = pytest.mark.kafka
+
+#: {t} is a table, {n} its bare name. What works for ``boss``, and what fails for all.
+STATEMENTS = [
+    "SELECT * FROM {t}",
+    "FROM {t} AS p SELECT p",
+    "SELECT row_to_json(p) FROM {t} AS p",
+    "SELECT p.* FROM {t} AS p JOIN {t} AS q USING (id)",
+    "SELECT * FROM {t} NATURAL JOIN (SELECT 'COLMARK' AS ssn)",
+    "SELECT * FROM {t} AS p LEFT JOIN lake.net.archive AS q ON p.id = q.id",
+    "SELECT COLUMNS('s.*|k.*|p.*') FROM {t}",
+    "SELECT * EXCLUDE (id) FROM {t}",
+    "SELECT * REPLACE (upper(name) AS name) FROM {t}",
+    "SELECT ssn FROM {t}",
+    "SELECT pay FROM {t} ORDER BY pay DESC LIMIT 3",
+    "SELECT id FROM {t} WHERE ssn LIKE 'COLMARK%'",
+    "SELECT id FROM {t} WHERE pay > 765432000",
+    "SELECT ssn, count(*) FROM {t} GROUP BY ALL",
+    "SELECT kafka_key FROM {t}",
+    "SELECT kafka_headers FROM {t}",
+    "SELECT kafka_value FROM {t}",
+    "SELECT kafka_error FROM {t}",
+    "SELECT decode(kafka_key) FROM {t}",
+    'SELECT * FROM "{t}$cold"',
+    'SELECT * FROM "{t}$tail"',
+    'SELECT ssn, kafka_key FROM "{t}$tail"',
+    "SELECT * FROM {t} WHERE id IN (SELECT id FROM lake.net.people WHERE name > 'Q')",
+    "WITH c AS MATERIALIZED (SELECT * FROM {t}) SELECT * FROM c AS a, c AS b WHERE a.id = b.id",
+    "SELECT name FROM {t} UNION SELECT ssn FROM {t}",
+    "SELECT max(name), min(name), max(region) FROM {t}",
+    "SELECT string_agg(name, ',') FROM {t}",
+    "SELECT histogram(name) FROM {t}",
+    "SELECT first(name ORDER BY id DESC) FROM {t}",
+    "SELECT lag(name) OVER (ORDER BY id), lead(name) OVER (ORDER BY id) FROM {t}",
+    "SELECT name FROM {t} ORDER BY id DESC LIMIT 1",
+    "SELECT name FROM {t} USING SAMPLE 5",
+    "SELECT name FROM {t} TABLESAMPLE 100%",
+    "PIVOT {t} ON region IN ('us', 'eu') USING max(name) GROUP BY id",
+    "UNPIVOT (SELECT id, region, name FROM {t}) ON region, name",
+    "SUMMARIZE {t}",
+    "DESCRIBE {t}",
+    # Errors that quote values, in every place where a condition could be moved before the filter.
+    "SELECT id FROM {t} WHERE CAST(name AS INTEGER) = 1",
+    "SELECT CAST(name AS INTEGER) FROM {t}",
+    "SELECT CAST(name AS DATE) FROM {t} WHERE name LIKE 'R%'",
+    "SELECT CAST(name AS UUID) FROM {t} WHERE name LIKE 'R%'",
+    "SELECT * FROM {t} WHERE name LIKE 'R%' AND CAST(name AS INTEGER) = 1 AND id > 0",
+    "SELECT * FROM {t} WHERE CASE WHEN region = 'us' THEN CAST(name AS INTEGER) ELSE 1 END = 1",
+    "SELECT * FROM {t} WHERE CASE WHEN region = 'us' THEN error(name) ELSE true END",
+    "SELECT sum(CASE WHEN region = 'us' THEN CAST(name AS INTEGER) END) FROM {t}",
+    "SELECT id FROM {t} GROUP BY id, name HAVING CAST(name AS INTEGER) = 1 AND name LIKE 'R%'",
+    "SELECT * FROM {t} AS p JOIN {t} AS q ON p.id = q.id AND CAST(q.name AS INTEGER) = 1 AND q.region = 'us'",
+    "SELECT * FROM {t} QUALIFY CAST(max(name) OVER () AS INTEGER) = 1",
+    "SELECT * FROM {t} ORDER BY CASE WHEN region = 'us' THEN error(name) END",
+    "SELECT strptime(name, '%Y') FROM {t} WHERE name LIKE 'R%'",
+    "SELECT json_extract(name, '$.a') FROM {t} WHERE name LIKE 'R%'",
+    "SELECT id FROM {t} WHERE 9223372036854775807 + id > 0",
+    "SELECT CAST(id AS TINYINT) FROM {t} WHERE id > 50",
+    "SELECT CAST(ssn AS INTEGER) FROM {t}",
+    "SELECT id FROM {t} WHERE CAST(pay AS TINYINT) = 1",
+    "SELECT TRY(error(ssn)) FROM {t}",
+    "SELECT (SELECT error(q.ssn) FROM {t} AS q WHERE q.id = p.id) FROM {t} AS p",
+    # Names.
+    "SELECT snn FROM {t}",
+    "SELECT rowid FROM {t}",
+    "SELECT filename FROM {t}",
+    "SELECT * FROM lake.net.{n}s",
+    "SELECT * FROM lake.net.hidden_tabl",
+    "SELECT * FROM lake.other_n.people",
+    "SELECT * FROM vaul.net.people",
+    'SELECT * FROM "{t}$seams"',
+    "SELECT * FROM \"__tc:{t}:all\"",
+    # The past.
+    "SELECT * FROM {t} AT (VERSION => 1)",
+    "SELECT ssn FROM {t} AT (TIMESTAMP => now())",
+    "SELECT * FROM {t} AT (TIMESTAMP => now())",
+    "SELECT CAST(name AS INTEGER) FROM {t} AT (TIMESTAMP => now()) WHERE name LIKE 'R%'",
+    # What is told of tables.
+    "SELECT * FROM information_schema.columns",
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM information_schema.schemata",
+    "SHOW ALL TABLES",
+    "SHOW TABLES",
+    "EXPLAIN SELECT * FROM {t} WHERE ssn = 'x' AND pay > 765432000",
+    "EXPLAIN SELECT CAST(name AS INTEGER) FROM {t}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_no_statement_shows_what_is_closed(
+    house: House, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    forbidden, _ = USERS[user]
+    for table in (house.bound, house.plain):
+        for statement in STATEMENTS:
+            sql = statement.replace('"{t}$', f'lake.net."{table.name}$').format(
+                t=table, n=table.name
+            )
+            told = outcome(house, user, sql)
+            for pattern in forbidden:
+                asked_for = pattern is CLOSED and pattern.search(sql)
+                assert asked_for or not pattern.search(told), (sql, told)
+    assert not any(pattern.search(caplog.text) for pattern in forbidden[:-1])
+
+
+def test_the_statements_would_show_it(house: House) -> None:
+    """The matrix looks for something that is there."""
+    told = [
+        outcome(house, "boss", statement.replace('"{t}$', 'lake.net."people$').format(
+            t=house.bound, n="people"))
+        for statement in STATEMENTS
+    ]  # fmt: skip
+    for pattern, times in ((ROW, 25), (COLUMN, 14), (PAY, 8), (CLOSED, 3)):
+        assert sum(pattern.search(text) is not None for text in told) >= times, pattern
+    errors = [text for text in told if re.match(r"\w*Error: ", text)]
+    assert sum(ROW.search(text) is not None for text in errors) >= 5, "errors quote values"
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_is_open_is_answered_in_full(house: House, user: str) -> None:
+    _, rows = USERS[user]
+    visible = [row for row in records() if row["region"] == "eu" or rows > 20]
+    for table in (house.bound, house.plain):
+        assert house.ask(user, f"SELECT count(*) AS n FROM {table}").to_pylist() == [
+            {"n": rows}
+        ]
+        found = house.ask(
+            user, f"SELECT id, region, name FROM {table} WHERE name IS NOT NULL ORDER BY id"
+        ).to_pylist()
+        assert found == [{key: row[key] for key in ("id", "region", "name")} for row in visible]
+
+
+def test_masks_hold_for_everything_that_is_asked_of_the_column(house: House) -> None:
+    for table in (house.bound, house.plain):
+        found = house.ask("masked", f"SELECT ssn, pay FROM {table} WHERE id = 105").to_pylist()
+        assert found == [{"ssn": "COLMARK-x ROWMARK-x", "pay": 0}]
+        sql = f"FROM {table} WHERE pay > 0 OR ssn = ?"
+        assert house.ask("masked", sql, ["COLMARK-5"]).num_rows == 0
+        n = house.ask("masked", f"SELECT count(*) AS n FROM {table} WHERE pay = 0").to_pylist()
+        assert n == [{"n": 30}]
+        assert {
+            row["ssn"] for row in house.ask("both", f"SELECT ssn FROM {table}").to_pylist()
+        } == {"of both"}
+
+
+@pytest.mark.parametrize("user", [*USERS, "nobody", "boss"])
+def test_prepared_statements_and_their_parameters(house: House, user: str) -> None:
+    forbidden, _ = USERS.get(user, ([CLOSED] if user == "nobody" else [], 0))
+    for table in (house.bound, house.plain):
+        for sql, value in (
+            (f"SELECT * FROM {table} WHERE name > ?", "Q"),
+            (f"SELECT * FROM {table} WHERE ssn > ?", "A"),
+            (f"SELECT id FROM {table} WHERE CAST(name AS INTEGER) = ?", 1),
+        ):
+            told = outcome(house, user, sql, [value])
+            assert not any(pattern.search(told) for pattern in forbidden), told
+            if user == "nobody":
+                assert f"there is no table {table}" in told
+    with flight.connect(house.served.uri) as client:
+        told = _said(
+            lambda: str(prepare(client, f"SELECT * FROM {house.bound}", house.options(user)))
+        )
+        schema = _said(lambda: client.get_schema(
+            select(f"SELECT * FROM {house.bound}"), house.options(user)).schema.to_string())  # fmt: skip
+    for text in (told, schema):
+        assert ("kafka_value" in text) is (user == "boss")
+        assert ("pay" in text) is (user in ("boss", "masked", "filtered"))
+
+
+def _said(call: Callable[[], str]) -> str:
+    try:
+        return call()
+    except (flight.FlightError, pa.ArrowException, KeyError) as error:
+        return str(error)
+
+
+COLUMNS = {
+    "boss": {*METADATA_COLUMNS, "id", "region", "name", "ssn", "pay"},
+    "filtered": {*METADATA_COLUMNS[:3], "id", "region", "name", "ssn", "pay"},
+    "masked": {*METADATA_COLUMNS[:3], "id", "region", "name", "ssn", "pay"},
+    "narrow": {*METADATA_COLUMNS[:3], "id", "region", "name"},
+    "both": {"id", "region", "name", "ssn"},
+    "mismatched": set(),
+    "unbound": set(),
+}
+
+
+@pytest.mark.parametrize("user", COLUMNS)
+def test_metadata_tells_of_what_is_open(house: House, user: str) -> None:
+    connection = house.cursor(user).connection
+    objects = connection.adbc_get_objects(depth="all").read_all().to_pylist()
+    found = {
+        (catalog["catalog_name"], schema["db_schema_name"], table["table_name"]): {
+            column["column_name"] for column in table["table_columns"] or ()
+        }
+        for catalog in objects
+        for schema in catalog["catalog_db_schemas"]
+        for table in schema["db_schema_tables"]
+    }
+    if user == "boss":
+        assert len(found) == 5
+    else:
+        assert set(found) == {
+            ("lake", "net", name) for name in ("people", "archive", "failing")
+        }
+        assert {catalog["catalog_name"] for catalog in objects} == {"lake"}
+    assert found["lake", "net", "people"] == COLUMNS[user]
+    listed = house.ask(
+        user,
+        "SELECT column_name FROM information_schema.columns WHERE table_name = 'people' AND table_schema = 'net'",
+    )
+    assert {row["column_name"] for row in listed.to_pylist()} == COLUMNS[user]
+
+
+def test_who_may_nothing_sees_nothing(house: House) -> None:
+    connection = house.cursor("nobody").connection
+    objects = connection.adbc_get_objects(depth="tables").read_all().to_pylist()
+    assert [(held["catalog_name"], held["catalog_db_schemas"]) for held in objects] == [
+        ("lake", [])
+    ]
+    assert house.ask("nobody", "SELECT 1 AS a").to_pylist() == [{"a": 1}]
+    assert house.ask("nobody", "SELECT * FROM information_schema.tables").num_rows == 0
+
+
+@pytest.mark.parametrize("user", ["nobody", "filtered"])
+def test_a_closed_table_is_a_table_that_does_not_exist(house: House, user: str) -> None:
+    for sql in (
+        "SELECT * FROM {}",
+        "EXPLAIN SELECT * FROM {}",
+        'SELECT * FROM "{}$tail"',
+        "DESCRIBE {}",
+    ):
+        closed, unknown = (
+            re.sub(r" \(statement \w+\)|Vendor code: \d+", "", outcome(house, user, sql.format(name)))
+            for name in (house.hidden, "lake.net.nothing_here")
+        )  # fmt: skip
+        assert "there is no table" in closed
+        assert closed.replace("hidden_table", "nothing_here") == unknown
+    told = outcome(house, user, "USE vault").replace("vault", "other")
+    unknown = outcome(house, user, "USE nowhere").replace("nowhere", "other")
+    assert re.sub(r"\(\w+ \w{16}\)", "", told) == re.sub(r"\(\w+ \w{16}\)", "", unknown)
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ("mismatched", "it names column snn, which the table does not have"),
+        ("unbound", "No function matches|Cannot|Could not|convert"),
+    ],
+)
+def test_a_grant_that_does_not_fit_closes_the_table_and_the_log_says_why(
+    house: House, user: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sql in (
+        "SELECT id FROM {}",
+        "EXPLAIN FROM {}",
+        "DESCRIBE {}",
+        'SELECT * FROM "{}$tail"',
+    ):
+        named = sql.replace('"{}$tail"', f'lake.net."{house.bound.name}$tail"').format(
+            house.bound
+        )
+        told = outcome(house, user, named)
+        assert f"{house.bound}: the permissions that hold for you do not fit the table" in told
+        assert "snn" not in told
+        assert "ssn" not in told
+    assert re.search(rf"permissions\.{user} on {house.bound}: .*({why})", caplog.text)
+
+
+def test_where_a_record_does_not_decode_is_told_to_those_who_see_all(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "ssn" in outcome(house, "boss", f"SELECT id FROM {house.failing}")
+    for user in USERS:
+        told = outcome(house, user, f"SELECT id FROM {house.failing}")
+        assert (
+            f"{house.failing}: a record that is not tiered yet does not decode; the server's"
+            in told
+        )
+        assert "ssn" not in told
+    assert "ssn" in caplog.text
+
+
+def test_the_seam_is_for_those_who_see_every_row(house: House) -> None:
+    seam = f'SELECT * FROM lake.net."{house.bound.name}$seam"'
+    assert house.ask("boss", seam).num_rows == house.ask("masked", seam).num_rows == 2
+    for user in ("filtered", "both"):
+        told = outcome(house, user, seam)
+        assert "counts rows that you may not see" in told
+
+
+def test_explain_counts_nothing_under_a_filter(house: House) -> None:
+    for table in (house.bound, house.plain):
+        for sql in (
+            f"EXPLAIN FROM {table}",
+            f"EXPLAIN FROM {table} WHERE name = 'x' AND id > 99999",
+        ):
+            for row in house.ask("filtered", sql).to_pylist():
+                assert row["why"] == (
+                    "a row filter holds for you: how much there is to read is not told"
+                )
+                counted = (
+                    "partitions",
+                    "offsets",
+                    "records",
+                    "files",
+                    "bytes",
+                    "files_to_read",
+                    "ranges",
+                )
+                assert {row[name] for name in counted} == {None}
+        told = house.ask("masked", f"EXPLAIN FROM {table}").to_pylist()
+        assert sum(row["offsets"] or row["records"] or 0 for row in told) == 31
+    # What is asked of a masked column is not held against the files' own values.
+    far = f"EXPLAIN FROM {house.plain} WHERE pay < 5 AND ssn = 'of both'"
+    assert [row["files_to_read"] for row in house.ask("masked", far).to_pylist()] == [1]
+    assert [row["files_to_read"] for row in house.ask("boss", far).to_pylist()] == [0]

@@ -1,0 +1,166 @@
+"""Tiering on a real cluster: the job brings its code, loses an executor, and shows no secret anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fixtures.generated_log import expected_rows
+from tests.fixtures.spark import BoundTable
+from tests.fixtures.spark_cluster import running_cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 600.0
+SECRET = "hunter2-of-the-catalog"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    url: str
+    folder: Path
+
+    def executors(self) -> list[psutil.Process]:
+        """This cluster's: another one may run on the machine."""
+        return [
+            held
+            for held in psutil.process_iter(["cmdline", "cwd"])
+            if "CoarseGrainedExecutorBackend" in " ".join(held.info["cmdline"] or ())
+            and (held.info["cwd"] or "").startswith(str(self.folder))
+        ]
+
+
+@dataclass
+class Session:
+    """A process that tiers on the cluster, one round per line it is told: ``tests.integration.cluster_tierer``."""
+
+    process: subprocess.Popen[str]
+
+    def order(self, *ends: int, gate: Path | None = None) -> None:
+        assert self.process.stdin is not None
+        asked = {"ends": ends, "gate": None if gate is None else str(gate)}
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the tierer ended"
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with running_cluster(folder) as url:
+        yield Cluster(url, folder)
+
+
+@pytest.fixture
+def session(cluster: Cluster, flows: BoundTable, tmp_path: Path) -> Iterator[Session]:
+    asked = {"master": cluster.url, "catalogs": flows.catalogs, "table": str(flows.name)}
+    with (tmp_path / "tierer.log").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.cluster_tierer", json.dumps(asked)],
+            cwd=ROOT,
+            env=os.environ | {"CLUSTER_SECRET": SECRET},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    with process:
+        yield Session(process)
+        try:
+            # The end of its input is the end of its work.
+            process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+
+
+def test_the_job_ships_itself_hides_its_secrets_and_survives_an_executor(
+    cluster: Cluster, session: Session, flows: BoundTable, tmp_path: Path
+) -> None:
+    session.order(3_000, 2_000)
+    first = session.answer()
+    assert first["published"]
+    assert flows.rows() == expected_rows(3_000, 2_000)
+    assert all("thermocline-executors.zip" in path for path in first["imported_from"])
+    _no_secret_in_any_command_line()
+    _no_secret_in_the_ui(first["ui"])
+    gate = tmp_path / "gate"
+    session.order(6_000, 4_000, gate=gate)
+    _until(gate.exists)
+    cluster.executors()[0].kill()
+    with _kept_open(gate):
+        assert session.answer()["published"]
+    assert flows.rows() == expected_rows(6_000, 4_000)
+    assert flows.watermark() == {0: 6_000, 1: 4_000}
+
+
+@contextlib.contextmanager
+def _kept_open(gate: Path) -> Iterator[None]:
+    """Let every attempt at the gate pass: those of the task that was killed too."""
+    closed = threading.Event()
+
+    def opener() -> None:
+        while not closed.wait(0.05):
+            gate.unlink(missing_ok=True)
+
+    thread = threading.Thread(target=opener)
+    thread.start()
+    try:
+        yield
+    finally:
+        closed.set()
+        thread.join()
+
+
+def _no_secret_in_any_command_line() -> None:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                held = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            assert SECRET.encode() not in held, held[:200]
+
+
+def _no_secret_in_the_ui(ui: str) -> None:
+    def page(path: str) -> str:
+        text: str = urllib.request.urlopen(f"{ui}{path}", timeout=20).read().decode()
+        return text
+
+    [application] = json.loads(page("/api/v1/applications"))
+    base = f"/api/v1/applications/{application['id']}"
+    environment = page(f"{base}/environment")
+    assert "spark.sql.catalog.lake.header.Authorization" in environment
+    for path in (
+        "/environment/",
+        f"{base}/environment",
+        f"{base}/sql?details=true",
+        f"{base}/jobs",
+    ):
+        assert SECRET not in page(path), path
+
+
+def _until(holds: Any) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,294 @@
+"""What other writers may do to a bound table between any two steps: the right answer, or the named refusal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.spark.target import SparkTieringTarget
+from planner.binding import MIRROR
+from planner.errors import ForeignCommit, TieringConflict, WatermarkMissing
+from planner.ports import Staged
+from planner.snapshots import TAG
+from tests.fixtures.generated_log import GeneratedLog, Row, expected_rows
+from tests.fixtures.spark import BoundTable, SparkLake
+
+pytestmark = pytest.mark.spark
+
+TIERED = expected_rows(100, 100)
+COPY, MERGE = "copy-on-write", "merge-on-read"
+#: A row of ``TIERED``.
+GONE: Row = (0, 50, "host-0-50", 500)
+
+
+@pytest.fixture
+def tiered(lake: SparkLake, request: pytest.FixtureRequest) -> BoundTable:
+    """A table with rows below watermark (100, 100); foreign SQL writes it in the mode asked for."""
+    mode = getattr(request, "param", COPY)
+    modes = {f"write.{kind}.mode": mode for kind in ("delete", "update", "merge")}
+    table = lake.create(0, 0, properties=modes)
+    table.tier(100, 100)
+    return table
+
+
+def delete(table: BoundTable) -> None:
+    table.sql("DELETE FROM {t} WHERE kafka_partition = 0 AND kafka_offset = 50")
+
+
+def update(table: BoundTable) -> None:
+    table.sql("UPDATE {t} SET host = 'erased' WHERE kafka_partition = 0 AND kafka_offset = 50")
+
+
+def merge_update(table: BoundTable) -> None:
+    table.sql(
+        "MERGE INTO {t} t USING (SELECT 0 p, CAST(50 AS BIGINT) o) s"
+        " ON t.kafka_partition = s.p AND t.kafka_offset = s.o"
+        " WHEN MATCHED THEN UPDATE SET host = 'erased'"
+    )
+
+
+def rewrite_manifests(table: BoundTable) -> None:
+    table.call("rewrite_manifests")
+
+
+def expire(table: BoundTable) -> None:
+    table.expire_to_one()
+
+
+def compact_and_expire(table: BoundTable) -> None:
+    table.compact()
+    table.expire_to_one()
+
+
+def compact_around_a_delete(table: BoundTable) -> None:
+    table.compact()
+    delete(table)
+    table.compact()
+
+
+def set_property(table: BoundTable) -> None:
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('owner.note'='x')")
+
+
+def insert(table: BoundTable) -> None:
+    table.sql(
+        "INSERT INTO {t} VALUES (0, CAST(7000 AS BIGINT), TIMESTAMP '2026-01-01 00:00:00', 'mine', 1)"
+    )
+
+
+def move_up(table: BoundTable) -> None:
+    table.sql(
+        "UPDATE {t} SET kafka_offset = 150 WHERE kafka_partition = 0 AND kafka_offset = 50"
+    )
+
+
+def without(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row != GONE]
+
+
+def erased(rows: list[Row]) -> list[Row]:
+    return sorted((0, 50, "erased", 500) if row == GONE else row for row in rows)
+
+
+def same(rows: list[Row]) -> list[Row]:
+    return rows
+
+
+PASSING = [
+    (COPY, BoundTable.compact, same),
+    (COPY, rewrite_manifests, same),
+    (COPY, set_property, same),
+    (COPY, expire, same),
+    (COPY, compact_and_expire, same),
+    (COPY, compact_around_a_delete, without),
+    (MERGE, compact_around_a_delete, without),
+    (COPY, delete, without),
+    (MERGE, delete, without),
+    (COPY, update, erased),
+    (MERGE, update, erased),
+    (COPY, merge_update, erased),
+    (MERGE, merge_update, erased),
+]
+
+
+@pytest.mark.parametrize(("tiered", "move", "left"), PASSING, indirect=["tiered"])
+def test_moves_below_the_watermark_pass_between_stage_and_publish(
+    tiered: BoundTable,
+    move: Callable[[BoundTable], None],
+    left: Callable[[list[Row]], list[Row]],
+) -> None:
+    target, staged = tiered.stage(GeneratedLog((300, 200)))
+    move(tiered)
+    target.publish(staged)
+    assert tiered.rows() == left(expected_rows(300, 200))
+    assert tiered.watermark() == {0: 300, 1: 200}
+    # The files survive the expiry of everything but the head.
+    tiered.expire_to_one()
+    assert tiered.rows() == left(expected_rows(300, 200))
+    tiered.tier(310, 200)
+    assert tiered.rows() == left(expected_rows(310, 200))
+
+
+@pytest.mark.parametrize(("tiered", "move", "left"), PASSING, indirect=["tiered"])
+def test_moves_below_the_watermark_pass_between_two_rounds(
+    tiered: BoundTable,
+    move: Callable[[BoundTable], None],
+    left: Callable[[list[Row]], list[Row]],
+) -> None:
+    move(tiered)
+    assert tiered.watermark() == {0: 100, 1: 100}
+    assert tiered.rows() == left(TIERED)
+    tiered.tier(300, 200)
+    assert tiered.rows() == left(expected_rows(300, 200))
+
+
+@pytest.mark.parametrize(
+    ("tiered", "move"), [(COPY, insert), (COPY, move_up), (MERGE, move_up)], indirect=["tiered"]
+)
+def test_foreign_rows_above_the_watermark_are_refused_at_either_step(
+    tiered: BoundTable, move: Callable[[BoundTable], None]
+) -> None:
+    target, staged = tiered.stage(GeneratedLog((300, 200)))
+    move(tiered)
+    before = tiered.state()
+    with pytest.raises(ForeignCommit) as caught:
+        target.publish(staged)
+    assert caught.value.facts["snapshot_id"] == before.head
+    assert tiered.state() == before
+    target.discard(staged)
+    with pytest.raises(ForeignCommit):
+        tiered.tier(300, 200)
+    tiered.call("rollback_to_snapshot", f"snapshot_id => {before.refs['thermocline']}")
+    tiered.tier(300, 200)
+    assert tiered.rows() == expected_rows(300, 200)
+
+
+def test_a_rollback_between_stage_and_publish_is_a_conflict(flows: BoundTable) -> None:
+    flows.tier(100, 100)
+    older = flows.state().head
+    flows.tier(200, 150)
+    target, staged = flows.stage(GeneratedLog((300, 200)))
+    flows.call("rollback_to_snapshot", f"snapshot_id => {older}")
+    with pytest.raises(TieringConflict):
+        target.publish(staged)
+    target.discard(staged)
+    # The watermark went back with the rows, so they are tiered again from there.
+    assert flows.watermark() == {0: 100, 1: 100}
+    flows.tier(300, 200)
+    assert flows.rows() == expected_rows(300, 200)
+
+
+def test_a_rollback_hidden_by_expiry_is_refused(flows: BoundTable) -> None:
+    flows.tier(100, 100)
+    flows.compact()
+    older = flows.state().head
+    flows.tier(200, 150)
+    target, staged = flows.stage(GeneratedLog((300, 200)))
+    flows.call("rollback_to_snapshot", f"snapshot_id => {older}")
+    flows.expire_to_one()
+    # Head is a compaction whose watermark expired; the tag names rows that were rolled back.
+    with pytest.raises(WatermarkMissing):
+        target.publish(staged)
+    assert flows.rows() == expected_rows(100, 100)
+
+
+def test_an_expiry_of_staged_files_only_takes_dead_ones(flows: BoundTable) -> None:
+    flows.tier(100, 100)
+    target, dead = flows.stage(GeneratedLog((250, 150)))
+    _, staged = flows.stage(GeneratedLog((300, 200)))
+    target.discard(dead)
+    flows.expire_to_one()
+    target.publish(staged)
+    flows.expire_to_one()
+    assert flows.rows() == expected_rows(300, 200)
+
+
+@pytest.fixture
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Do something while the next publish stands between building its transaction and committing it."""
+    marker = tmp_path / "hit"
+    monkeypatch.setenv("THERMOCLINE_FAILPOINT", "before_commit:barrier")
+    monkeypatch.setenv("THERMOCLINE_FAILPOINT_FILE", str(marker))
+    threads: list[threading.Thread] = []
+
+    def at_the_barrier(move: Callable[[], None]) -> None:
+        def run() -> None:
+            while not marker.exists():
+                time.sleep(0.01)
+            try:
+                move()
+            finally:
+                Path(f"{marker}.release").touch()
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+
+    yield at_the_barrier
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("tiered", "move", "left"),
+    [
+        (COPY, set_property, same),
+        (COPY, BoundTable.compact, same),
+        (COPY, expire, same),
+        (MERGE, update, erased),
+    ],
+    indirect=["tiered"],
+)
+def test_a_commit_that_lands_while_ours_is_under_way_passes_if_it_would_before(
+    tiered: BoundTable,
+    meanwhile: Callable[[Callable[[], None]], None],
+    move: Callable[[BoundTable], None],
+    left: Callable[[list[Row]], list[Row]],
+) -> None:
+    target, staged = tiered.stage(GeneratedLog((300, 200)))
+    meanwhile(lambda: move(tiered))
+    mark = target.publish(staged)
+    assert tiered.rows() == left(expected_rows(300, 200))
+    state = tiered.state()
+    head = state.history.snapshots[state.head or 0]
+    # The text names the head it was really built on.
+    assert mark.prev_snapshot_id == head.parent_id
+    assert head.watermark_text == state.properties[MIRROR]
+    assert state.refs[TAG] == state.head
+
+
+@pytest.mark.parametrize("move", [insert, move_up])
+def test_a_foreign_commit_that_lands_while_ours_is_under_way_is_refused(
+    tiered: BoundTable,
+    meanwhile: Callable[[Callable[[], None]], None],
+    move: Callable[[BoundTable], None],
+) -> None:
+    target, staged = tiered.stage(GeneratedLog((300, 200)))
+    meanwhile(lambda: move(tiered))
+    with pytest.raises(ForeignCommit):
+        target.publish(staged)
+    assert tiered.state().properties[MIRROR] != ""
+    assert all(row[1] != 250 for row in tiered.rows())
+
+
+def test_another_tierer_that_lands_while_ours_is_under_way_wins(
+    flows: BoundTable, meanwhile: Callable[[Callable[[], None]], None]
+) -> None:
+    other, first = flows.stage(GeneratedLog((120, 110)))
+    target, staged = flows.stage(GeneratedLog((300, 200)))
+    meanwhile(lambda: _publish_past_barrier(other, first))
+    with pytest.raises(TieringConflict):
+        target.publish(staged)
+    assert flows.rows() == expected_rows(120, 110)
+
+
+def _publish_past_barrier(target: SparkTieringTarget, staged: Staged) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("THERMOCLINE_FAILPOINT")
+        target.publish(staged)

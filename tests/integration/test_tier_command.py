@@ -1,0 +1,212 @@
+"""``thermocline tier`` as a process: several tables, one of them poisoned, metrics, and a stop within its bound."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from connectors.iceberg.create import create_table
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.log import KafkaLog
+from planner.binding import Binding
+from planner.names import TableName
+from planner.snapshots import STAGE_BRANCH_PREFIX
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import sqlite_catalog
+from tests.fixtures.spark import PAYLOAD
+from thermocline.commands.create import first_watermark
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 200.0
+STOP_S = 10.0
+SECRET = "hunter2-of-the-tierer"
+
+
+@dataclass
+class Tierer:
+    """The running command; ``said`` is all it printed so far."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not holds():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.5)  # what is asked for loads SQLite, which the tierer writes
+
+    def metrics(self) -> str:
+        port = re.search(r"metrics on port (\d+)", self.said)
+        assert port is not None, self.said
+        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=5) as held:
+            text: str = held.read().decode()
+            return text
+
+    def stop(self) -> float:
+        """Ask it to stop; seconds until it was gone."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        return time.monotonic() - began
+
+
+@dataclass
+class Site:
+    folder: Path
+    kafka: Kafka
+    started: list[Tierer] = field(default_factory=list)
+
+    @property
+    def catalogs(self) -> dict[str, dict[str, str]]:
+        return {"lake": sqlite_catalog(self.folder)}
+
+    def create(self, topic: str) -> TableName:
+        name = TableName("lake", ("net",), topic.replace("-", "_"))
+        binding = Binding(topic)
+        with KafkaLog(self.kafka.settings) as log:
+            first = first_watermark(log.measure([topic])[topic], binding)
+        create_table(self.catalogs, name, PAYLOAD, binding, first)
+        return name
+
+    def watermark(self, name: TableName) -> int:
+        store = IcebergStore(self.catalogs)
+        try:
+            mark = store.pin(name).watermark
+            assert mark is not None
+            return sum(offset for _, offset in mark.next)
+        finally:
+            store.close()
+
+    def start(self, *arguments: str, **environment: str) -> Tierer:
+        config = self.folder / "thermocline.toml"
+        lake = "".join(f"{k} = {json.dumps(v)}\n" for k, v in self.catalogs["lake"].items())
+        config.write_text(
+            f'[catalogs.lake]\n{lake}"header.Authorization" = "{SECRET}"\n'
+            f'[kafka]\n"bootstrap.servers" = "{self.kafka.bootstrap}"\n"sasl.password" = "{SECRET}"\n'
+            f'[tier]\nmaster = "local[2]"\nat_once = 2\npoll_s = 0.2\nstop_s = {STOP_S}\n'
+            f'[tier.conf]\n"spark.driver.memory" = "512m"\n'
+        )
+        log = self.folder / f"tierer-{len(self.started)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "thermocline",
+                    "--config",
+                    str(config),
+                    "tier",
+                    *arguments,
+                ],
+                cwd=ROOT,
+                env=os.environ | environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.started.append(Tierer(process, log))
+        return self.started[-1]
+
+
+@pytest.fixture
+def site(kafka: Kafka, tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path, kafka)
+    yield site
+    for tierer in site.started:
+        if tierer.process.poll() is None:
+            family = psutil.Process(tierer.process.pid).children(recursive=True)
+            tierer.process.kill()
+            tierer.process.wait()
+            for member in family:
+                if member.is_running():
+                    member.kill()
+
+
+def _no_secret_in_any_command_line() -> None:
+    for process in psutil.process_iter(["cmdline"]):
+        assert not any(SECRET in part for part in process.info["cmdline"] or ())
+
+
+def values(count: int) -> list[bytes | None]:
+    return [json.dumps({"host": "a", "bytes": number}).encode() for number in range(count)]
+
+
+def test_many_tables_in_one_application(site: Site, kafka: Kafka) -> None:
+    well, poisoned, late = kafka.topic(2), kafka.topic(), kafka.topic()
+    first, bad = site.create(well), site.create(poisoned)
+    kafka.produce(well, values(300))
+    kafka.produce(poisoned, [*values(3), b"not json", *values(3)])
+    tierer = site.start("loop", "--interval", "0.5", "--metrics-port", "0")
+    tierer.wait_for(lambda: site.watermark(first) == 300 and "UndecodableRecord" in tierer.said)
+    kafka.produce(late, values(7))
+    new = site.create(late)
+    # A new table is found within the time the list of tables may be old.
+    tierer.wait_for(lambda: site.watermark(new) == 7)
+    _no_secret_in_any_command_line()
+    kafka.produce(well, values(50), partition=1)
+    tierer.wait_for(lambda: site.watermark(first) == 350)
+    assert site.watermark(bad) == 0
+    assert tierer.said.count("UndecodableRecord") == 1
+    # A publish is counted a moment after it is visible.
+    counted = f'thermocline_tier_records_total{{outcome="rows",table="{first}"}} 350.0'
+    tierer.wait_for(lambda: counted in tierer.metrics())
+    held = tierer.metrics()
+    assert f'thermocline_tier_failing{{table="{bad}"}} 1.0' in held
+    assert f'thermocline_tier_lag_rows{{table="{bad}"}} 7.0' in held
+    assert tierer.stop() < 2 * STOP_S
+    assert tierer.process.returncode == 0, tierer.said
+    assert "Traceback" not in tierer.said
+    assert SECRET not in tierer.said
+
+
+def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
+    site: Site, kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    name = site.create(topic)
+    kafka.produce(topic, values(100))
+    marker = tmp_path / "hit"
+    tierer = site.start(
+        *("loop", "--interval", "0.2", str(name)),
+        THERMOCLINE_FAILPOINT="after_fetch:barrier",
+        THERMOCLINE_FAILPOINT_FILE=str(marker),
+    )
+    tierer.wait_for(marker.exists)
+    took_s = tierer.stop()
+    assert STOP_S <= took_s < 3 * STOP_S, tierer.said
+    assert tierer.process.returncode == 0, tierer.said
+    assert site.watermark(name) == 0
+    assert "Traceback" not in tierer.said
+    held = load_catalog("lake", **site.catalogs["lake"]).load_table(("net", name.name))
+    assert not [ref for ref in held.metadata.refs if ref.startswith(STAGE_BRANCH_PREFIX)]
+
+
+def test_once_names_the_first_failure_and_tiers_the_rest(site: Site, kafka: Kafka) -> None:
+    poisoned, well = kafka.topic(), kafka.topic()
+    bad, good = site.create(poisoned), site.create(well)
+    kafka.produce(poisoned, [b"not json"])
+    kafka.produce(well, values(10))
+    tierer = site.start("--once")
+    assert tierer.process.wait(TIMEOUT_S) == 6, tierer.said
+    assert (site.watermark(bad), site.watermark(good)) == (0, 10)
+    assert "Traceback" not in tierer.said

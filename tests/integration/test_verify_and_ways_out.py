@@ -1,0 +1,217 @@
+"""``verify``, ``gap accept``, ``skip`` and ``accept`` as users run them: real Kafka, tierer, catalog and server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from planner.errors import FederationError, ForeignCommit, TailGap, UndecodableRecord
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import Lakeside
+from tests.integration.test_end_to_end import EVENT, TYPES, events
+from thermocline.cli import app, exit_code
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, its exit code, and the error it would have said."""
+
+    code: int
+    out: str
+    error: FederationError | None
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture
+def run(lakeside: Lakeside, tmp_path: Path) -> Run:
+    """Run a command with a configuration file: ``run("verify", table)``."""
+    lines = []
+    for name, properties in lakeside.settings.catalogs.items():
+        lines.append(f"[catalogs.{name}]")
+        lines += [
+            f"{json.dumps(key)} = {json.dumps(value)}" for key, value in properties.items()
+        ]
+    lines.append("[kafka]")
+    lines += [
+        f"{json.dumps(key)} = {json.dumps(value)}"
+        for key, value in lakeside.settings.kafka.items()
+    ]
+    config = tmp_path / "thermocline.toml"
+    config.write_text("\n".join(lines))
+
+    def command(*arguments: object, answer: str | None = None) -> Answer:
+        given = ["--config", str(config), *map(str, arguments)]
+        done = CliRunner().invoke(app, given, input=answer)
+        error = done.exception if isinstance(done.exception, FederationError) else None
+        if error is None and done.exception is not None:
+            assert isinstance(done.exception, SystemExit), done.exception
+        return Answer(done.exit_code if error is None else exit_code(error), done.stdout, error)
+
+    return command
+
+
+def test_every_type_tiered_by_spark_is_verified_value_by_value(
+    kafka: Kafka, lakeside: Lakeside, run: Run
+) -> None:
+    topic = kafka.topic()
+    columns = [Column(0, name, kind) for name, (kind, _, _) in TYPES.items()]
+    table = lakeside.bind(topic, columns)
+    records: list[Any] = [{}, dict.fromkeys(TYPES)]
+    records += [{name: value} for name, (_, _, held) in TYPES.items() for value in held]
+    kafka.produce(topic, [json.dumps(record).encode() for record in records])
+    lakeside.tier(table)
+    verified = run("verify", table, "--json")
+    [report] = verified.document
+    assert report["findings"] == []
+    assert report["compared_offsets"] == report["outcomes"]["rows"] == len(records)
+    assert report["not_checked"] == []
+    assert verified.code == 0
+
+
+def test_what_is_wrong_is_found_and_what_others_changed_is_told_apart(
+    kafka: Kafka, lakeside: Lakeside, run: Run
+) -> None:
+    topic = kafka.topic(2)
+    table = lakeside.bind(topic, EVENT)
+    for partition in range(2):
+        kafka.produce(topic, events(0, 300), partition=partition)
+    lakeside.tier(table)
+    spark = lakeside.spark(table)
+    spark.sql("DELETE FROM {t} WHERE kafka_partition = 0 AND kafka_offset BETWEEN 10 AND 14")
+    spark.sql("UPDATE {t} SET name = 'theirs' WHERE kafka_partition = 1 AND kafka_offset = 7")
+    spark.compact()
+    sound = run("verify", table, "--json")
+    [report] = sound.document
+    assert (sound.code, report["findings"]) == (0, [])
+    changes = report["changed_since_tiering"]
+    assert sorted((c["deleted"], c["changed"], c["example"]) for c in changes) == [
+        (0, 1, [1, 7]),
+        (5, 0, [0, 10]),
+    ]
+    spark.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('thermocline.watermark')")
+    moved = run("verify", table)
+    assert moved.code == 1
+    assert "mirror: the mirror property is missing" in moved.out
+    assert "changed since tiering, by snapshot" in moved.out
+    quick = run("verify", table, "--offsets-only", "--since", "1h", "--json")
+    assert [f["kind"] for f in quick.document[0]["findings"]] == ["mirror"]
+
+
+def rows(lakeside: Lakeside, table: TableName) -> list[int]:
+    lakeside.refresh(table)
+    found = lakeside.ask(f"SELECT id FROM {table} ORDER BY kafka_partition, kafka_offset")
+    return [row["id"] for row in found.to_pylist()]
+
+
+def test_a_lost_range_is_given_up_and_tiering_goes_on(
+    kafka: Kafka, lakeside: Lakeside, run: Run
+) -> None:
+    topic = kafka.topic()
+    table = lakeside.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 10))
+    kafka.delete_records(topic, 0, 4)
+    with pytest.raises(TailGap, match=f"thermocline gap accept {table}`"):
+        lakeside.tier(table)
+    found = run("verify", table)
+    assert found.code == 1
+    assert "offsets 0 to 3 were removed from the log before they were tiered" in found.out
+    refused = run("gap", "accept", table, answer="n\n")
+    assert refused.code == 1
+    accepted = run("gap", "accept", table, answer="y\n")
+    assert accepted.code == 0
+    assert "gave up partition 0, offsets 0 to 3; the watermark is 4 now" in accepted.out
+    assert rows(lakeside, table) == list(range(4, 10))
+    lakeside.tier(table)
+    assert rows(lakeside, table) == list(range(4, 10))
+    verified = run("verify", table)
+    assert verified.code == 0, verified.out
+    assert "gap accepted: partition 0, offsets 0 to 3 were lost" in verified.out
+    seam = lakeside.ask(f'SELECT * FROM {table.catalog}.{table.schema}."{table.name}$seam"')
+    assert seam["accepted_gap_offsets"].to_pylist() == [4]
+    again = run("gap", "accept", table, "--yes")
+    assert again.code == 2
+    assert "there is no gap" in str(again.error)
+
+
+def test_a_poisoned_record_is_given_up_by_readers_and_tierer_alike(
+    kafka: Kafka, lakeside: Lakeside, run: Run
+) -> None:
+    topic = kafka.topic()
+    table = lakeside.bind(topic, EVENT)
+    kafka.produce(topic, [*events(0, 3), b"{poison", *events(4, 6)])
+    with pytest.raises(UndecodableRecord, match="--partition 0 --offset 3`"):
+        lakeside.tier(table)
+    sound = run("skip", table, "--partition", 0, "--offset", 2)
+    assert sound.code == 2
+    assert "say --force" in str(sound.error)
+    skipped = run(
+        "skip", table, "--partition", 0, "--offset", 3, "--reason", "a test", "--json"
+    )
+    assert (skipped.code, skipped.document["skipped"]) == (0, [{"partition": 0, "offset": 3}])
+    assert rows(lakeside, table) == [0, 1, 2, 4, 5]
+    outcomes = lakeside.tier(table).outcomes
+    assert (outcomes.rows, outcomes.skipped) == (5, 1)
+    assert rows(lakeside, table) == [0, 1, 2, 4, 5]
+    verified = run("verify", table)
+    assert verified.code == 0, verified.out
+    assert "record skipped: partition 0, offset 3: a test" in verified.out
+    # A record that decodes, and that the tail holds already.
+    kafka.produce(topic, events(6, 8))
+    assert rows(lakeside, table) == [0, 1, 2, 4, 5, 6, 7]
+    assert run("skip", table, "--partition", 0, "--offset", 6, "--force").code == 0
+    assert rows(lakeside, table) == [0, 1, 2, 4, 5, 7]
+
+
+def test_rows_of_another_writer_are_accepted(
+    kafka: Kafka, lakeside: Lakeside, run: Run
+) -> None:
+    topic = kafka.topic()
+    table = lakeside.bind(topic, EVENT)
+    kafka.produce(topic, events(0, 3))
+    lakeside.tier(table)
+    spark = lakeside.spark(table)
+    spark.sql("INSERT INTO {t} (id, name) VALUES (100, 'theirs')")
+    with pytest.raises(ForeignCommit) as caught:
+        lakeside.tier(table)
+    snapshot = caught.value.facts["snapshot_id"]
+    refused = run("verify", table)
+    assert refused.code == 1
+    assert f"accept {table} --snapshot {snapshot}" in refused.out
+    accepted = run("accept", table, "--snapshot", snapshot, "--yes")
+    assert (accepted.code, accepted.out) == (
+        0,
+        f"{table}: accepted snapshot {snapshot} with 1 rows\n",
+    )
+    assert sorted(rows(lakeside, table)) == [0, 1, 2, 100]
+    kafka.produce(topic, events(3, 4))
+    lakeside.tier(table)
+    verified = run("verify", table)
+    assert verified.code == 0, verified.out
+    assert f"foreign snapshot {snapshot} accepted" in verified.out
+    # Rows the tail has too.
+    kafka.produce(topic, events(4, 6))
+    with lakeside.catalog() as catalog:
+        loaded = catalog.load_table((*table.namespace, table.name))
+        row = {"kafka_partition": 0, "kafka_offset": 5, "id": 5}
+        loaded.append(pa.Table.from_pylist([row], schema=loaded.schema().as_arrow()))
+        doubled = loaded.current_snapshot().snapshot_id
+    declined = run("accept", table, "--snapshot", doubled, "--yes")
+    assert declined.code == 6
+    assert "partition 0, offset 5, and the watermark is 4" in str(declined.error)

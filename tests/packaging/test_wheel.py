@@ -1,0 +1,242 @@
+"""What is installed: the wheel's contents, its use from empty environments, its refusal of others' packages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+# Environments are installed from the package index.
+pytestmark = pytest.mark.timeout(900)
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("connectors", "planner", "proxy", "thermocline")
+#: The newest first. An older one than the tests' own is not asked for.
+NEWER = ("3.14", "3.13", "3.12")
+UV = [sys.executable, "-m", "uv"]
+INSTALL_TIMEOUT_S = 600
+ROUND_TRIP = Path(__file__).with_name("round_trip.py")
+
+
+def run(
+    *command: str | Path, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run as a user would: nothing of this checkout or its settings is in the environment."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("PYTHONPATH", "VIRTUAL_ENV") and not key.startswith("THERMOCLINE_")
+    }
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**kept, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_TIMEOUT_S,
+        check=False,
+    )
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, f"{done.args}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    succeeded(
+        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_ships_the_files_of_four_packages_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    described = wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info/"
+    listed = [
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--deduplicate",
+        *PACKAGES,
+    ]
+    held = {
+        name
+        for name in succeeded(run("git", *listed, cwd=ROOT)).split()
+        if (ROOT / name).exists()
+    }
+    assert held
+    assert {name for name in names if not name.startswith(described)} == held
+    assert {name.removeprefix(described) for name in names if name.startswith(described)} == {
+        "METADATA",
+        "RECORD",
+        "WHEEL",
+        "entry_points.txt",
+        "licenses/LICENSE",
+    }
+    assert not [name for name in names if "test" in name.split("/")[-1]]
+
+
+def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    head = archive.read(name).decode().partition("\n\n")[0]
+    assert "Requires-Python: >=3.11" in head
+    needed = re.findall(r"^Requires-Dist: (.+)$", head, re.MULTILINE)
+    assert [line for line in needed if "extra ==" in line] == [
+        "pyspark<4.2,>=4.1.3; extra == 'spark'"
+    ]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment that holds the wheel and what it needs, and nothing else."""
+
+    bin: Path
+
+    def __call__(
+        self, *arguments: str | Path, cwd: Path, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return run(self.bin / "thermocline", *arguments, cwd=cwd, **environment)
+
+
+def newest_python() -> str | None:
+    """The newest interpreter here that is newer than the tests' own: on the path, or pyenv's."""
+    versions = (
+        succeeded(run("pyenv", "versions", "--bare")).split() if shutil.which("pyenv") else []
+    )
+    for minor in NEWER:
+        if tuple(map(int, minor.split("."))) <= sys.version_info[:2]:
+            return None
+        held = [version for version in versions if version.startswith(f"{minor}.")]
+        if held:
+            return str(
+                Path(succeeded(run("pyenv", "prefix", held[-1])).strip()) / "bin" / "python"
+            )
+        found = shutil.which(f"python{minor}")
+        if found is not None and run(found, "--version").returncode == 0:
+            return found
+    return None
+
+
+@pytest.fixture(scope="session", params=["own", "newest"])
+def installed(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installed]:
+    python = sys.executable if request.param == "own" else newest_python()
+    if python is None:
+        pytest.skip(
+            f"no Python of {', '.join(NEWER)} newer than {sys.version_info[:2]} is on this machine"
+        )
+    folder = tmp_path_factory.mktemp(f"env-{request.param}")
+    pins = folder / "pins.txt"
+    # The versions the tests run with, without hashes: a wheel just built has none to compare.
+    pins.write_text(
+        "\n".join(
+            re.findall(
+                r"^([\w.-]+==\S+(?: ;[^\\]+)?)",
+                (ROOT / "requirements.txt").read_text(),
+                re.MULTILINE,
+            )
+        )
+    )
+    succeeded(
+        run(*UV, "venv", "--quiet", "--no-python-downloads", "--python", python, folder / "env")
+    )
+    target = folder / "env" / "bin"
+    succeeded(
+        run(
+            *UV,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            target / "python",
+            "--constraint",
+            pins,
+            wheel,
+            cwd=folder,
+        )
+    )
+    yield Installed(target)
+    shutil.rmtree(folder)
+
+
+def test_the_installed_command_tells_version_and_help(
+    installed: Installed, tmp_path: Path
+) -> None:
+    assert succeeded(installed("--version", cwd=tmp_path)).startswith("thermocline, version ")
+    assert "One SQL table over a Kafka topic and an Iceberg table" in succeeded(
+        installed("--help", cwd=tmp_path)
+    )
+
+
+def test_an_installed_server_answers_over_a_plain_iceberg_table(
+    installed: Installed, tmp_path: Path
+) -> None:
+    done = run(
+        installed.bin / "python", "-I", "-W", "error::RuntimeWarning", ROUND_TRIP, cwd=tmp_path
+    )
+    assert succeeded(done).split("\n")[-2:] == ["[(3, 30)]", ""]
+
+
+def test_without_spark_a_command_that_needs_it_says_what_to_install(
+    installed: Installed, tmp_path: Path
+) -> None:
+    done = installed("tier", "--once", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "thermocline: this command needs Spark, which is not installed: pip install 'thermocline[spark]'.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["planner", "connectors", "proxy"])
+def test_a_foreign_package_before_ours_is_refused_with_a_sentence(
+    installed: Installed, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").touch()
+    refused(installed("--help", cwd=tmp_path, PYTHONPATH=str(tmp_path)), name)
+
+
+@pytest.mark.parametrize("name", ["planner", "connectors", "proxy"])
+def test_a_package_installed_over_ours_is_refused_with_a_sentence(
+    installed: Installed, tmp_path: Path, name: str
+) -> None:
+    (home,) = installed.bin.parent.glob("lib/python*/site-packages")
+    ours = home / name / "__init__.py"
+    kept = ours.read_bytes()
+    ours.write_text('"""Plans trips."""\n')
+    try:
+        refused(installed("--help", cwd=tmp_path), name)
+    finally:
+        ours.write_bytes(kept)
+
+
+def refused(done: subprocess.CompletedProcess[str], name: str) -> None:
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        f"thermocline: the Python package {name!r} is not Thermocline's"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_all_dependencies_resolve_to_wheels_on_the_newest_python(tmp_path: Path) -> None:
+    """PySpark has no wheel for any Python: it is plain Python, built on installation."""
+    done = run(*UV, "pip", "compile", "--quiet", "--python-version", NEWER[0], "--extra", "spark",
+               "--only-binary", ":all:", "--no-binary", "pyspark", "-o", tmp_path / "resolved.txt",
+               ROOT / "pyproject.toml")  # fmt: skip
+    succeeded(done)
+    assert "pyspark==" in (tmp_path / "resolved.txt").read_text(encoding="utf-8")

@@ -1,0 +1,347 @@
+"""Ask a lake one statement, and compare the answer with plain DuckDB over what its ledger says is true."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache
+
+import duckdb
+import pyarrow as pa
+
+from planner.errors import (
+    CutExpired,
+    FederationError,
+    LogTruncated,
+    OffsetsExpired,
+    SnapshotExpired,
+    TopicRecreated,
+)
+from planner.lookback import format_cut
+from planner.names import TableName
+from planner.ticket import TicketTable
+from proxy.cuts import redeem_tables
+from tests.properties.lake import FLOWS, HOSTS, Lake
+from tests.properties.ledger import Topic, hidden_swap
+from tests.properties.serving import SESSION
+
+#: What happened in all examples together: an event that never came proves nothing.
+SEEN: Counter[str] = Counter()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``plain`` is what DuckDB is asked where it has no table of that name."""
+
+    name: str
+    tables: tuple[TableName, ...]
+    sql: str
+    plain: str | None = None
+    parameter: int | None = None
+
+
+_HOSTS = "* REPLACE (kafka_error IS NOT NULL AS kafka_error)"
+STATEMENTS = (
+    Statement("whole", (FLOWS,), "SELECT * FROM flows"),
+    Statement("whole with errors", (HOSTS,), f"SELECT {_HOSTS} FROM hosts"),
+    Statement(
+        "aggregate",
+        (FLOWS,),
+        "SELECT kafka_partition, count(*), sum(n), min(seen), max(price), min(kafka_offset), "
+        'count(DISTINCT "at".x) FROM flows GROUP BY ALL',
+    ),
+    Statement("filter", (FLOWS,), "SELECT * FROM flows WHERE n > ? OR ratio > 1", parameter=3),
+    Statement(
+        "self-join",
+        (FLOWS,),
+        "SELECT a.kafka_offset, b.kafka_offset AS other, b.tags FROM flows a JOIN flows b "
+        "ON a.kafka_partition = b.kafka_partition AND a.n = b.n AND a.kafka_offset <= b.kafka_offset",
+    ),
+    Statement(
+        "CTE used twice",
+        (FLOWS,),
+        "WITH c AS (SELECT * FROM flows WHERE n IS NOT NULL) "
+        "SELECT x.k, y.k AS last FROM (SELECT count(*) AS k FROM c) x, (SELECT max(kafka_offset) AS k FROM c) y",
+    ),
+    Statement(
+        "set operation",
+        (FLOWS, HOSTS),
+        "(SELECT kafka_partition, n FROM flows) EXCEPT ALL (SELECT kafka_partition, n FROM hosts)",
+    ),
+    Statement(
+        "two topics",
+        (FLOWS, HOSTS),
+        "SELECT f.kafka_offset, f.n, h.id, h.kafka_key FROM flows f FULL JOIN hosts h "
+        "ON f.n = h.n AND f.kafka_partition = h.kafka_partition",
+    ),
+    Statement(
+        "cold and tail",
+        (FLOWS,),
+        'SELECT * FROM "flows$cold" UNION ALL SELECT * FROM "flows$tail"',
+        "SELECT * FROM flows",
+    ),
+    Statement(
+        "seam",
+        (FLOWS,),
+        'SELECT kafka_partition, log_end FROM "flows$seam"',
+        "SELECT kafka_partition, log_end FROM ends",
+    ),
+)
+WHOLE = {FLOWS: STATEMENTS[0], HOSTS: STATEMENTS[1]}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A ticket with the answer of its cut. ``truncations`` per table: how many there had been."""
+
+    statement: Statement
+    ticket: bytes
+    tables: tuple[TicketTable, ...]
+    answer: pa.Table
+    truncations: tuple[int, ...]
+    topics: tuple[Topic, ...]
+    unsure: bool
+    cut: str = ""
+
+
+@cache
+def duck() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"threads": "1"})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def plain_duckdb(statement: Statement, held: dict[str, pa.Table]) -> pa.Table:
+    connection = duck()
+    for name, rows in held.items():
+        # Copied: filters on Arrow tables are left to pyarrow, to which NaN is not above 1.
+        connection.register("rows", rows)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM rows")
+        connection.unregister("rows")
+    values = None if statement.parameter is None else [statement.parameter]
+    return connection.execute(statement.plain or statement.sql, values).to_arrow_table()
+
+
+def bag(table: pa.Table) -> Counter[str]:
+    """Rows without order; ``repr`` keeps 1 and 1.0, -0.0 and 0.0, 1.50 and 1.5 apart."""
+    return Counter(map(repr, map(tuple, map(dict.items, table.to_pylist()))))
+
+
+class Asking:
+    """What a reader does with a lake. Every refusal must have a cause in the world."""
+
+    lake: Lake
+
+    @staticmethod
+    def justify(error: FederationError, causes: set[type[FederationError]]) -> None:
+        assert type(error) in causes, (error, causes)
+
+    def stands(self, table: TableName, snapshot_id: int | None) -> bool:
+        lake = self.lake
+        facts = replace(lake.store.facts(table), head=snapshot_id)
+        return not (
+            snapshot_id in lake.lost | lake.rewound
+            or lake.causes_of(facts)
+            or hidden_swap(facts, lake.versions)
+        )
+
+    def planned(self, statement: Statement) -> Kept | None:
+        lake = self.lake
+        try:
+            ticket, told = lake.plan(statement.sql, statement.parameter)
+        except FederationError as error:
+            SEEN[type(error).__name__] += 1
+            causes = {
+                cause for table in statement.tables for cause in lake.may_refuse_to_plan(table)
+            }
+            self.justify(error, causes)
+            return None
+        held: dict[str, pa.Table] = {}
+        unsure = False
+        topics = tuple(lake.versions[item.snapshot_id or 0].topic for item in told.tables)
+        for item, topic in zip(told.tables, topics, strict=True):
+            # Now, and not what the ticket says: the answer reaches to the last committed record.
+            expected = lake.expected(item, topic.ends())
+            if expected is None:
+                SEEN["not promised"] += 1
+                return None
+            sure, maybe = expected
+            if maybe.num_rows:
+                unsure = True
+                present = self.present(item.table, sure, maybe)
+                if present is None:
+                    return None
+                sure = pa.concat_tables([sure, present])
+            held[item.table.name] = sure
+            covered = lake.versions[item.snapshot_id or 0].covered
+            # A partition that is new and empty is in neither watermark nor tail.
+            ends = {at: end for at, end in enumerate(topic.ends()) if end or at in covered}
+            held["ends"] = pa.table(
+                {
+                    "kafka_partition": pa.array(list(ends), pa.int32()),
+                    "log_end": pa.array(list(ends.values()), pa.int64()),
+                }
+            )
+            assert {(r.partition, r.start, r.stop) for r in item.ranges} == {
+                (partition, covered.get(partition, 0), end)
+                for partition, end in ends.items()
+                if end > covered.get(partition, 0)
+            }
+        truncations = tuple(len(topic.truncations) for topic in topics)
+        answer = plain_duckdb(statement, held)
+        cut = format_cut(redeem_tables(lake.board, told.tables))
+        return Kept(statement, ticket, told.tables, answer, truncations, topics, unsure, cut)
+
+    def present(self, table: TableName, sure: pa.Table, maybe: pa.Table) -> pa.Table | None:
+        """Ask which of the rows that a compacted log may have lost are in the answer now."""
+        SEEN["compacted tail"] += 1
+        places = f"SELECT kafka_partition, kafka_offset FROM {table}"
+        ticket, told = self.lake.plan(places)
+        answer = self.answer(ticket, told.tables)
+        if answer is None:
+            return None
+        found = bag(answer)
+        must, may = (bag(rows.select(answer.column_names)) for rows in (sure, maybe))
+        assert max(found.values(), default=1) == 1
+        assert must <= found <= must + may
+        mask = [
+            repr(tuple(row.items())) in found
+            for row in maybe.select(answer.column_names).to_pylist()
+        ]
+        return maybe.filter(pa.array(mask, pa.bool_()))
+
+    def answer(self, ticket: bytes, tables: tuple[TicketTable, ...]) -> pa.Table | None:
+        try:
+            return self.lake.open(ticket)
+        except FederationError as error:
+            SEEN[f"open: {type(error).__name__}"] += 1
+            causes = {cause for item in tables for cause in self.lake.may_refuse_to_open(item)}
+            self.justify(error, causes)
+            return None
+
+    def opened(self, kept: Kept) -> bool:
+        answer = self.answer(kept.ticket, kept.tables)
+        if answer is None:
+            return False
+        for item, topic, count in zip(kept.tables, kept.topics, kept.truncations, strict=True):
+            stops = {held.partition: held.stop for held in item.ranges}
+            since = topic.truncations[count:]
+            if any(end < stops.get(partition, 0) for partition, end in since):
+                SEEN["not promised"] += 1
+                return False
+        if any(map(self.is_changed_and_gone, kept.tables)):
+            SEEN["moved over a foreign change"] += 1
+            return False
+        SEEN[kept.statement.name] += 1
+        assert answer.schema.equals(kept.answer.schema), (answer.schema, kept.answer.schema)
+        if not kept.unsure and not self.compacted_since(kept):
+            assert bag(answer) == bag(kept.answer), kept.statement
+            SEEN["with rows"] += answer.num_rows > 0
+        elif kept.statement in WHOLE.values():
+            assert bag(answer) <= bag(kept.answer), kept.statement
+        return True
+
+    # --- the past ---
+
+    def returned(self, kept: Kept) -> bool:
+        """Ask a kept statement at its own cut: the same answer, or the past is gone for a reason."""
+        lake = self.lake
+        try:
+            ticket, told = lake.plan(
+                kept.statement.sql, kept.statement.parameter, replace(SESSION, cut=kept.cut)
+            )
+        except FederationError as error:
+            SEEN[f"return: {type(error).__name__}"] += 1
+            self.justify(
+                error, {cause for item in kept.tables for cause in self.may_be_past(item)}
+            )
+            return False
+        now = zip(kept.tables, told.tables, strict=True)
+        moved = [(old, new) for old, new in now if old.snapshot_id != new.snapshot_id]
+        SEEN["return to another snapshot"] += bool(moved)
+        if any(self.is_told_otherwise(old, new) for old, new in moved):
+            SEEN["moved over a foreign change"] += 1
+            return False
+        again = replace(kept, ticket=ticket, tables=told.tables)
+        # What compaction of the log may have taken since depends on the ranges of both cuts.
+        return not self.compacted_since(kept) and self.opened(again)
+
+    def is_told_otherwise(self, old: TicketTable, new: TicketTable) -> bool:
+        """Whether another snapshot tells other rows below an end: others changed them, or another schema tiered them."""
+        then, now = (
+            self.lake.versions[old.snapshot_id or 0],
+            self.lake.versions[new.snapshot_id or 0],
+        )
+        if not self.stands(new.table, new.snapshot_id) or (then.gone, then.updated) != (
+            now.gone,
+            now.updated,
+        ):
+            return True
+        return any(
+            now.schemas[place].schema_id != old.schema_id
+            for item in old.ranges
+            for offset in range(item.start, item.stop)
+            if (place := (item.partition, offset)) in now.schemas
+        )
+
+    def may_be_past(self, held: TicketTable) -> set[type[FederationError]]:
+        """Why a cut may be refused: it cannot be opened as it was, and what is newest is no way either."""
+        lake = self.lake
+        facts = lake.store.facts(held.table)
+        found = lake.may_refuse_to_plan(held.table) | lake.may_refuse_to_open(held)
+        if held.snapshot_id not in facts.history.snapshots or lake.causes_of(
+            replace(facts, head=held.snapshot_id)
+        ):
+            found.add(CutExpired)
+        if {SnapshotExpired, OffsetsExpired, LogTruncated, TopicRecreated} & found:
+            found.add(CutExpired)
+        return found
+
+    def looked_back(self, table: TableName, snapshot_id: int) -> bool:
+        """Ask for one version: exactly the rows that were tiered into it, in the columns of then."""
+        lake = self.lake
+        facts = lake.store.facts(table)
+        sql = f"{WHOLE[table].sql} AT (VERSION => {snapshot_id})"
+        try:
+            ticket, told = lake.plan(sql)
+        except FederationError as error:
+            SEEN[f"look back: {type(error).__name__}"] += 1
+            causes = lake.may_refuse_to_plan(table)
+            if snapshot_id in facts.history.snapshots:
+                causes |= lake.causes_of(replace(facts, head=snapshot_id))
+            if (
+                snapshot_id not in facts.history.snapshots
+                or snapshot_id in lake.lost
+                or not lake.catalog_answers
+            ):
+                causes |= {CutExpired, SnapshotExpired}
+            self.justify(error, causes)
+            return False
+        (item,) = told.tables
+        assert item.ranges == ()
+        answer = self.answer(ticket, told.tables)
+        expected = lake.expected_version(item)
+        if answer is None or expected is None:
+            return False
+        assert bag(answer) == bag(plain_duckdb(WHOLE[table], {table.name: expected})), sql
+        SEEN["look back"] += 1
+        SEEN["look back with rows"] += answer.num_rows > 0
+        return True
+
+    def is_changed_and_gone(self, held: TicketTable) -> bool:
+        """Whether a ticket's snapshot is gone and others changed rows since: then the newest one answers."""
+        lake = self.lake
+        if held.snapshot_id not in lake.lost:
+            return False
+        facts = lake.store.facts(held.table)
+        then, now = lake.versions[held.snapshot_id], lake.versions[facts.head or 0]
+        sound = self.stands(held.table, facts.head)
+        return not sound or (then.gone, then.updated) != (now.gone, now.updated)
+
+    def compacted_since(self, kept: Kept) -> bool:
+        return any(
+            slot.compacted
+            for item, topic in zip(kept.tables, kept.topics, strict=True)
+            for held in item.ranges
+            for slot in topic.partitions[held.partition][held.start : held.stop]
+        )

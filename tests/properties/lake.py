@@ -1,0 +1,461 @@
+"""Two topics, two tables and a server, all in memory, with a ledger of what is true beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.decoding import decoder_for
+from connectors.memory.cold import MemoryColdStore
+from connectors.memory.log import MemoryLog, MemoryTransaction
+from connectors.memory.tiering import MemoryTieringTarget
+from connectors.pinning import TableFacts
+from planner.binding import MIRROR, Binding
+from planner.errors import (
+    CatalogUnavailable,
+    FederationError,
+    ForeignCommit,
+    LogTruncated,
+    LogUnavailable,
+    OffsetsExpired,
+    SnapshotExpired,
+    TailGap,
+    TopicRecreated,
+    WatermarkMissing,
+)
+from planner.names import TableName
+from planner.offsets import OffsetRange, OffsetVector
+from planner.ports import Staged
+from planner.schema import Column
+from planner.ticket import Ticket, TicketTable, unseal
+from planner.tiering import TieringBudget, TieringPlan, plan_tiering
+from planner.watermark import SUMMARY_KEY, Watermark
+from proxy.flightsql.backend import Cancellation, Session
+from tests.properties.ledger import (
+    FLOWS_COLUMNS,
+    HOSTS_COLUMNS,
+    Place,
+    Slot,
+    Topic,
+    Version,
+    chain_is_whole,
+    hidden_swap,
+    record,
+    rows,
+)
+from tests.properties.serving import NOW_US, SECRET, SESSION, forget, serve
+
+FLOWS = TableName("lake", ("net",), "flows")
+HOSTS = TableName("lake", ("net",), "hosts")
+TABLES: Mapping[TableName, tuple[Binding, tuple[Column, ...]]] = {
+    FLOWS: (Binding("flows", on_error="skip"), FLOWS_COLUMNS),
+    HOSTS: (Binding("hosts", on_error="null"), HOSTS_COLUMNS),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a tierer staged, with what the log had lost by then."""
+
+    table: TableName
+    target: MemoryTieringTarget
+    plan: TieringPlan
+    staged: Staged
+    gone: frozenset[Place]
+    truncations: int
+
+
+class Lake:
+    """``before`` is called with the name of each step that reads or commits: ``pin``, ``measure``, ``batch``,
+    ``scan``, ``commit``."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[str], None] = lambda _: None
+        self.log = MemoryLog(
+            batch_rows=3,
+            on_measure=lambda: self.before("measure"),
+            on_batch=lambda: self.before("batch"),
+        )
+        self.store = MemoryColdStore(fault=self._fault)
+        self.catalog_answers = self.brokers_answer = True
+        self.numbers = 0
+        self.topics: dict[str, Topic] = {}
+        self.transactions: list[tuple[MemoryTransaction, list[tuple[Topic, int, Slot]]]] = []
+        self.versions: dict[int, Version] = {}
+        #: Metadata files by location, as they were written.
+        self.files: dict[str, TableFacts] = {}
+        #: Snapshots whose files are gone, and those that hold offsets the log lost by truncation.
+        self.lost: set[int] = set()
+        self.rewound: set[int] = set()
+        for table, (binding, _) in TABLES.items():
+            self.create_topic(binding.topic, 2)
+            self.create_table(table)
+        self.start_server()
+
+    # --- the server ---
+
+    def start_server(self) -> None:
+        """A new process: it knows no pin and holds no tail."""
+        self.board, self.tails, self.statements = serve(self.store, self.log)
+
+    def stop_server(self) -> None:
+        forget(self.board, self.tails)
+
+    def plan(
+        self, sql: str, parameter: int | None = None, session: Session = SESSION
+    ) -> tuple[bytes, Ticket]:
+        bound = None
+        if parameter is not None:
+            bound = pa.RecordBatch.from_arrays([pa.array([parameter], pa.int64())], ["1"])
+        planned = self.statements.plan(session, sql, bound, Cancellation())
+        return planned.ticket, unseal(planned.ticket, [SECRET], user="", now_us=NOW_US)
+
+    def open(self, ticket: bytes) -> pa.Table:
+        stream = self.statements.open(SESSION, ticket, Cancellation())
+        try:
+            return pa.Table.from_batches(list(stream), stream.schema)
+        finally:
+            stream.close()
+
+    def ask(self, sql: str, **asked: str) -> pa.Table:
+        """Ask in a session with these settings."""
+        return self.open(self.plan(sql, session=replace(SESSION, **asked))[0])
+
+    def _fault(self, step: str) -> None:
+        self.before(step)
+        if step in ("pin", "tables") and not self.catalog_answers:
+            raise CatalogUnavailable("the catalog does not answer.")
+
+    # --- the log ---
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        topic_id = self.log.create_topic(name, partitions)
+        self.topics[name] = Topic(
+            name, topic_id, [[] for _ in range(partitions)], [0] * partitions
+        )
+
+    def recreate_topic(self, name: str, partitions: int) -> None:
+        for index, (_, slots) in reversed(list(enumerate(self.transactions))):
+            if any(topic.name == name for topic, _, _ in slots):
+                self.end_transaction(index, commit=False)
+        self.log.delete_topic(name)
+        self.create_topic(name, partitions)
+
+    def produce(
+        self, topic: Topic, partition: int, kind: str, transaction: int | None = None
+    ) -> None:
+        table = next(t for t, (binding, _) in TABLES.items() if binding.topic == topic.name)
+        written = record(self.numbers, kind, self.store.facts(table).schema)
+        self.numbers += 1
+        slot = Slot(written, "committed" if transaction is None else "open")
+        if transaction is None:
+            offset = self.log.append(topic.name, partition, written)
+        else:
+            opened, slots = self.transactions[transaction]
+            offset = opened.append(topic.name, partition, written)
+            slots.append((topic, partition, slot))
+        assert offset == len(topic.partitions[partition])
+        topic.partitions[partition].append(slot)
+
+    def end_transaction(self, index: int, *, commit: bool) -> None:
+        transaction, slots = self.transactions.pop(index)
+        transaction.commit() if commit else transaction.abort()
+        for _, _, slot in slots:
+            slot.state = "committed" if commit else "aborted"
+        for topic, partition in dict.fromkeys((topic, number) for topic, number, _ in slots):
+            topic.partitions[partition].append(Slot(None))
+
+    def add_partition(self, topic: Topic) -> None:
+        self.log.add_partitions(topic.name, len(topic.partitions) + 1)
+        topic.partitions.append([])
+        topic.starts.append(0)
+
+    def retain(self, topic: Topic, partition: int, before: int) -> None:
+        before = min(before, topic.end(partition))
+        self.log.delete_records(topic.name, partition, before)
+        topic.starts[partition] = max(topic.starts[partition], before)
+
+    def compact_log(self, topic: Topic, partition: int) -> None:
+        self.log.compact(topic.name, partition)
+        topic.compact(partition)
+
+    def truncate(self, topic: Topic, partition: int, end: int) -> None:
+        self.log.truncate(topic.name, partition, end)
+        del topic.partitions[partition][end:]
+        topic.starts[partition] = min(topic.starts[partition], end)
+        topic.truncations.append((partition, end))
+        self.rewound |= {
+            snapshot_id
+            for snapshot_id, version in self.versions.items()
+            if version.topic is topic and version.covered.get(partition, 0) > end
+        }
+
+    # --- the tables ---
+
+    def create_table(self, table: TableName) -> None:
+        binding, columns = TABLES[table]
+        topic = self.topics[binding.topic]
+        first = Watermark(
+            cluster_id="memory",
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            next=OffsetVector.of(enumerate(topic.starts)),
+            shape=binding.shape,
+            run="create",
+        )
+        self.store.create(table, columns, binding, first)
+        below = frozenset(
+            (p, at) for p, start in enumerate(topic.starts) for at in range(start)
+        )
+        covered = dict(enumerate(topic.starts))
+        self.note(table, Version(topic, covered, gone=below, is_ours=True))
+
+    def bind_anew(self, table: TableName) -> None:
+        self.store.drop(table)
+        self.create_table(table)
+
+    def note(self, table: TableName, version: Version | None = None) -> None:
+        """Keep the metadata file just written; a new head is what ``version`` says."""
+        facts = self.store.facts(table)
+        self.files[facts.metadata_location] = facts
+        if version is not None:
+            assert facts.head is not None
+            self.versions[facts.head] = version
+
+    def head(self, table: TableName) -> Version:
+        facts = self.store.facts(table)
+        assert facts.head is not None
+        return self.versions[facts.head]
+
+    def change(self, table: TableName, commit: Callable[[], object], **changes: Any) -> None:
+        """Let another writer commit: the new head is the old one but for ``changes``."""
+        before = self.store.facts(table)
+        if before.head in self.lost:
+            return
+        swapped = hidden_swap(before, self.versions)
+        version = replace(self.head(table), is_ours=False, **changes)
+        was_rewound = before.head in self.rewound
+        commit()
+        self.note(table, replace(version, swapped=swapped or version.swapped))
+        if was_rewound:
+            self.rewound.add(self.store.facts(table).head or 0)
+
+    def delete(self, table: TableName, place: Place, *, rewriting: bool) -> None:
+        def without(held: pa.Table) -> tuple[pa.Table, pa.Table]:
+            if not held.num_columns:
+                return held, held
+            partition, offset = (pc.equal(held[str(at)], place[at - 1]) for at in (1, 2))
+            kept = held.filter(pc.invert(pc.and_(partition, offset)))
+            return kept, kept if rewriting else held.slice(0, 0)
+
+        version = self.head(table)
+        gone = version.gone | (
+            {place} if place[1] < version.covered.get(place[0], 0) else set()
+        )
+        operation = "overwrite" if rewriting else "delete"
+        self.change(table, lambda: self.store.commit(table, operation, without), gone=gone)
+
+    def update(self, table: TableName, place: Place) -> None:
+        schema = self.store.facts(table).schema
+        column = next(held for held in schema.columns if held.name.startswith("host"))
+        where = (pc.field("kafka_partition") == place[0]) & (
+            pc.field("kafka_offset") == place[1]
+        )
+        version = self.head(table)
+        held = {**version.updated.get(place, {}), column.field_id: "changed"}
+        self.change(
+            table,
+            lambda: self.store.update(table, where, column.name, "changed"),
+            updated={**version.updated, place: held},
+        )
+
+    def append(self, table: TableName, place: Place) -> None:
+        schema = self.store.facts(table).schema
+        row: dict[str, Any] = dict.fromkeys(schema.names)
+        row |= {"kafka_partition": place[0], "kafka_offset": place[1]}
+        added = pa.Table.from_pylist([row], schema.arrow)
+        self.change(table, lambda: self.store.append(table, added), foreign=True)
+
+    def compact(self, table: TableName, *, copies_summary: bool = False) -> None:
+        """Rewrite all files; some writers copy the summary of the snapshot before, watermark and all."""
+        text = self.store.facts(table).properties[MIRROR]
+        self.change(
+            table,
+            lambda: self.store.commit(
+                table,
+                "replace",
+                lambda held: (held, held),
+                summary={SUMMARY_KEY: text} if copies_summary else None,
+            ),
+        )
+
+    def expire(self, table: TableName, keep: int, *, orphans: bool) -> None:
+        facts = self.store.facts(table)
+        kept: set[int] = set()
+        current = facts.head
+        while current in facts.history.snapshots and len(kept) < keep:
+            kept.add(current)
+            current = facts.history.snapshots[current].parent_id
+        self.store.expire(table, kept, orphans=orphans)
+        left = self.store.facts(table).history.snapshots
+        self.lost |= set(facts.history.snapshots) - set(left)
+        self.note(table)
+
+    def lose(self, snapshot_id: int) -> None:
+        self.store.lose(snapshot_id)
+        self.lost.add(snapshot_id)
+
+    # --- tierers ---
+
+    def plan_tiering(
+        self, table: TableName, max_rows: int
+    ) -> tuple[MemoryTieringTarget, TieringPlan]:
+        binding, _ = TABLES[table]
+        target = MemoryTieringTarget(
+            self.store, table, self.log, partial(decoder_for, str(table))
+        )
+        pin = target.pin()
+        bounds = self.log.measure([binding.topic])[binding.topic]
+        budget = TieringBudget(max_rows=max_rows, split_rows=3)
+        return target, plan_tiering(pin, bounds, budget)
+
+    def stage(self, table: TableName, target: MemoryTieringTarget, plan: TieringPlan) -> Work:
+        staged = target.stage(plan)
+        topic = self.topics[TABLES[table][0].topic]
+        gone = {
+            (split.partition, offset)
+            for split in plan.splits
+            for offset in range(split.start, split.stop)
+            if topic.partitions[split.partition][offset].compacted
+        }
+        return Work(table, target, plan, staged, frozenset(gone), len(topic.truncations))
+
+    def publish(self, work: Work) -> bool:
+        """Return whether it committed; False when its commit was in the table already."""
+        before = self.store.facts(work.table)
+        parent = self.versions[before.head or 0]
+        swapped = hidden_swap(before, self.versions)
+        was_rewound = before.head in self.rewound
+        work.target.publish(work.staged)
+        after = self.store.facts(work.table)
+        if after.head == before.head:
+            return False
+        covered = {**parent.covered, **work.plan.next.as_dict()}
+        schemas = dict(parent.schemas)
+        for partition, stop in covered.items():
+            for offset in range(parent.covered.get(partition, 0), stop):
+                schemas[partition, offset] = work.plan.pin.schema
+        version = replace(
+            parent,
+            covered=covered,
+            schemas=schemas,
+            gone=parent.gone | work.gone,
+            is_ours=True,
+            swapped=swapped,
+        )
+        self.note(work.table, version)
+        since = parent.topic.truncations[work.truncations :]
+        if was_rewound or any(covered.get(partition, 0) > end for partition, end in since):
+            self.rewound.add(after.head or 0)
+        return True
+
+    # --- what must be answered, and what may be refused ---
+
+    def expected(self, held: TicketTable, ends: list[int]) -> tuple[pa.Table, pa.Table] | None:
+        """Rows that must be in the answer, and rows compaction may have taken; None: not promised."""
+        facts = self.facts_of(held)
+        assert facts.head == held.snapshot_id
+        version = self.versions[held.snapshot_id or 0]
+        if held.snapshot_id in self.rewound or hidden_swap(facts, self.versions):
+            return None
+        found = list(rows(version, facts, TABLES[held.table][0], ends))
+        sure, maybe = (
+            pa.Table.from_pylist(
+                [row for _, is_maybe, row in found if is_maybe is wanted], facts.schema.arrow
+            )
+            for wanted in (False, True)
+        )
+        return sure, maybe
+
+    def expected_version(self, held: TicketTable) -> pa.Table | None:
+        """The rows of a version, in the schema it was written with; None: not promised."""
+        snapshot_id = held.snapshot_id or 0
+        version = self.versions[snapshot_id]
+        facts = replace(
+            self.facts_of(held), head=snapshot_id, schema=self.store.schema_of(snapshot_id)
+        )
+        if snapshot_id in self.rewound or hidden_swap(facts, self.versions):
+            return None
+        ends = [version.covered.get(at, 0) for at in range(len(version.topic.partitions))]
+        found = [row for _, _, row in rows(version, facts, TABLES[held.table][0], ends)]
+        return pa.Table.from_pylist(found, facts.schema.arrow)
+
+    def facts_of(self, held: TicketTable) -> TableFacts:
+        return self.files[f"memory://{held.table_uuid}/{held.metadata_file}"]
+
+    def causes_of(self, facts: TableFacts) -> set[type[FederationError]]:
+        """Why a cut of this metadata file must be refused now."""
+        assert facts.head is not None
+        version = self.versions[facts.head]
+        topic = self.topics[version.topic.name]
+        found: set[type[FederationError]] = set()
+        if version.foreign:
+            found.add(ForeignCommit)
+        if not chain_is_whole(facts, self.versions):
+            found.add(WatermarkMissing)
+        if version.topic is not topic:
+            return found | {TopicRecreated}
+        for partition, (start, end) in enumerate(zip(topic.starts, topic.ends(), strict=True)):
+            covered = version.covered.get(partition, 0)
+            if start > covered:
+                found.add(TailGap)
+            if end < covered:
+                found.add(LogTruncated)
+        return found
+
+    def may_refuse_to_plan(self, table: TableName) -> set[type[FederationError]]:
+        facts = self.store.facts(table)
+        found = self.causes_of(facts)
+        if not self.catalog_answers:
+            found.add(CatalogUnavailable)
+        if facts.head in self.lost:
+            # What an overwrite added cannot be looked up.
+            found.add(SnapshotExpired)
+        if not self.catalog_answers or facts.head in self.lost:
+            # The newest metadata cannot be read, so the pin held is all the server has to go by.
+            for status in self.board.status():
+                if status.table == table and status.pin is not None:
+                    found |= self.causes_of(self.files[status.pin.metadata_location])
+        if not self.brokers_answer:
+            found.add(LogUnavailable)
+        return found
+
+    def may_refuse_to_open(self, held: TicketTable) -> set[type[FederationError]]:
+        found: set[type[FederationError]] = set()
+        current = self.store.facts(held.table)
+        if current.table_uuid != held.table_uuid or held.snapshot_id in self.lost:
+            found.add(SnapshotExpired)
+        if not self.catalog_answers:
+            found.add(CatalogUnavailable)
+        if not self.brokers_answer:
+            found.add(LogUnavailable)
+        return found | self.may_refuse_to_read(held.table, held.topic_id, held.ranges)
+
+    def may_refuse_to_read(
+        self, table: TableName, topic_id: str | None, ranges: Sequence[OffsetRange]
+    ) -> set[type[FederationError]]:
+        topic = self.topics[TABLES[table][0].topic]
+        if topic.topic_id != topic_id:
+            return {TopicRecreated}
+        found: set[type[FederationError]] = set()
+        for item in ranges:
+            if item.start < topic.starts[item.partition]:
+                found.add(OffsetsExpired)
+            if item.stop > topic.end(item.partition):
+                found.add(LogTruncated)
+        return found

@@ -1,0 +1,443 @@
+"""A whole world in sets: one log, one table, many tierers. The planner decides, this carries out.
+
+What the world *knows* (``truth``, ``lost``, ``tainted``) is tracked apart from what the planner is told
+(bounds, summaries), so an answer is judged by facts the planner never saw.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from planner.binding import MIRROR
+from planner.cut import LogBounds, PartitionBounds, Pin, plan_cut
+from planner.errors import FederationError, OffsetsExpired
+from planner.offsets import OffsetRange, OffsetVector
+from planner.publish import advance, check_publish
+from planner.resolver import foreign_commits, needs_statistics, resolve
+from planner.snapshots import History, Snapshot
+from planner.tiering import TieringBudget, TieringPlan, plan_tiering
+from planner.watermark import (
+    SUMMARY_KEY,
+    Outcomes,
+    Skip,
+    Watermark,
+    format_watermark,
+)
+from planner.ways_out import AddedRows, accept_foreign, accept_gap, lost_ranges, skip_record
+from tests.unit.builders import BINDING, FLOWS, schema
+
+Row = tuple[int, int]
+DATA, TOMBSTONE, BAD, MARKER, HOLE = "data", "tombstone", "bad", "marker", "hole"
+
+
+@dataclass
+class Entry:
+    """One offset. Those of open and aborted transactions are invisible."""
+
+    kind: str
+    state: str = "committed"
+
+
+@dataclass
+class Partition:
+    """``opened`` are the offsets of the open transaction, lowest first."""
+
+    entries: list[Entry] = field(default_factory=list)
+    start: int = 0
+    opened: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The last stable offset."""
+        return self.opened[0] if self.opened else len(self.entries)
+
+
+class Log:
+    """A topic. Retention and recreation are the only ways it loses anything."""
+
+    def __init__(self, partitions: int, incarnation: int) -> None:
+        self.partitions = [Partition() for _ in range(partitions)]
+        self.incarnation = incarnation
+
+    def bounds(self) -> LogBounds:
+        return LogBounds(
+            "cluster-1",
+            "flows",
+            f"topic-{self.incarnation}",
+            tuple(
+                PartitionBounds(index, held.start, held.end)
+                for index, held in enumerate(self.partitions)
+            ),
+        )
+
+    def read(
+        self, ranges: tuple[OffsetRange, ...], skipped: Collection[Row] = ()
+    ) -> tuple[list[Row], Outcomes]:
+        rows: list[Row] = []
+        count: Counter[str] = Counter()
+        for item in ranges:
+            held = self.partitions[item.partition]
+            if item.start < held.start:
+                raise OffsetsExpired("the log no longer holds the range")
+            for offset in range(item.start, item.stop):
+                entry = held.entries[offset]
+                if (item.partition, offset) in skipped:
+                    count[BAD] += entry.state == "committed"
+                elif entry.state == "committed":
+                    count[entry.kind] += 1
+                    if entry.kind == DATA:
+                        rows.append((item.partition, offset))
+        return rows, Outcomes(rows=count[DATA], skipped=count[BAD], tombstones=count[TOMBSTONE])
+
+
+@dataclass
+class Version:
+    """A snapshot with what it really holds. What follows ``covered`` is for judging, never told.
+
+    ``deleted`` are committed rows a foreign DELETE removed from this line, ``given_up`` those a person gave up
+    on it; ``foreign`` says that another writer appended on it, ``foreign_rows`` that it appended rows (they may
+    be deleted again by now), unless a person accepted that. ``extra`` are another writer's rows it holds,
+    ``appended`` those of this very snapshot.
+    """
+
+    snapshot: Snapshot
+    rows: tuple[Row, ...]
+    covered: OffsetVector
+    deleted: frozenset[Row] = frozenset()
+    foreign: bool = False
+    foreign_rows: bool = False
+    given_up: frozenset[Row] = frozenset()
+    extra: tuple[Row, ...] = ()
+    appended: tuple[Row, ...] = ()
+    #: Built on a state that Seam.hidden_swap describes.
+    swapped: bool = False
+    #: Committed by a tierer (or at creation), so its own watermark is the truth.
+    is_ours: bool = False
+
+
+class Table:
+    """An Iceberg table as its metadata shows it: retained versions, head, tag, mirror."""
+
+    def __init__(self, first: Watermark) -> None:
+        self.versions: dict[int, Version] = {}
+        self.head = 0
+        self.sequence = 0
+        self.tagged_id: int | None = None
+        self.mirror: str | None = None
+        #: What the planner said of each snapshot since the table last changed: it is pure.
+        self._pins: dict[int, Pin | FederationError] = {}
+        self._add("append", (), first.next, mark=first)
+
+    def history(self) -> History:
+        return History(
+            {key: version.snapshot for key, version in self.versions.items()},
+            self.tagged_id,
+            self.mirror,
+        )
+
+    def pin(self, snapshot_id: int) -> Pin:
+        """What a reader pins: the watermark is resolved from this snapshot's own ancestry."""
+        if snapshot_id not in self._pins:
+            try:
+                self._pins[snapshot_id] = self._pin(snapshot_id)
+            except FederationError as error:
+                self._pins[snapshot_id] = error
+        held = self._pins[snapshot_id]
+        if isinstance(held, FederationError):
+            raise held
+        return held
+
+    def _pin(self, snapshot_id: int) -> Pin:
+        self.added_next(snapshot_id)
+        found = resolve(self.history(), snapshot_id, table=str(FLOWS))
+        return Pin(
+            FLOWS,
+            "table-1",
+            f"file:///w/{snapshot_id}.metadata.json",
+            snapshot_id,
+            schema(),
+            replace(BINDING, skips=found.watermark.skipped),
+            found.watermark,
+        )
+
+    def added_next(self, head: int) -> None:
+        """Look up what overwrites added, as a reader does before it resolves."""
+        for needed in needs_statistics(self.history(), head):
+            version = self.versions[needed]
+            version.snapshot = replace(version.snapshot, added_next=_reach(version.rows))
+
+    def publish(self, plan: TieringPlan, rows: list[Row], outcomes: Outcomes, run: str) -> None:
+        self.added_next(self.head)
+        self.pin(self.head)
+        check_publish(plan, self.history(), self.head)
+        mark = advance(plan, outcomes, run=run, head=self.head)
+        self._add("append", (*self.current.rows, *rows), mark.next, mark=mark)
+
+    def decide(self, mark: Watermark, *, given_up: frozenset[Row] = frozenset()) -> None:
+        """A person's decision: a commit without rows. Foreign rows of before it are accepted by it, or none."""
+        before = self.current
+        self._add("append", before.rows, mark.next, mark=mark)
+        self.current.given_up = before.given_up | given_up
+        self.current.foreign = self.current.foreign_rows = False
+
+    def refused(self) -> tuple[int, ...]:
+        """The foreign snapshots for which the head is refused."""
+        self.added_next(self.head)
+        return foreign_commits(self.history(), self.head, table=str(FLOWS))
+
+    def added(self, snapshot_id: int) -> AddedRows:
+        version = self.versions[snapshot_id]
+        is_append = version.snapshot.operation == "append"
+        rows = version.appended if is_append else version.rows
+        return AddedRows(len(rows), _reach(rows), 0)
+
+    @property
+    def current(self) -> Version:
+        return self.versions[self.head]
+
+    def append_foreign(self, rows: tuple[Row, ...]) -> None:
+        self._add("append", (*self.current.rows, *rows), self.current.covered, foreign=rows)
+
+    def delete(self, rows: frozenset[Row], *, operation: str) -> None:
+        """A foreign DELETE, merge-on-read (``delete``) or copy-on-write (``overwrite``)."""
+        kept = tuple(row for row in self.current.rows if row not in rows)
+        gone = frozenset(
+            (partition, offset)
+            for partition, offset in rows
+            if offset < (self.current.covered.get(partition) or 0)
+        )
+        self._add(
+            operation,
+            kept,
+            self.current.covered,
+            deleted=self.current.deleted | gone,
+            extra=tuple(row for row in self.current.extra if row not in rows),
+            rewritten=operation == "overwrite",
+        )
+
+    def overwrite_with(self, rows: tuple[Row, ...]) -> None:
+        """A foreign MERGE that inserts: copy-on-write of everything plus ``rows``."""
+        self._add(
+            "overwrite",
+            (*self.current.rows, *rows),
+            self.current.covered,
+            foreign=rows,
+            rewritten=True,
+        )
+
+    def compact(self, *, copies_summary: bool) -> None:
+        text = None
+        if copies_summary and self.mirror is not None:
+            text = self.mirror
+        self._add("replace", self.current.rows, self.current.covered, text=text, rewritten=True)
+
+    def rollback(self, snapshot_id: int) -> None:
+        self.head = snapshot_id
+
+    def expire(self, keep: int, *, orphans: bool) -> None:
+        """Drop all but the newest ``keep`` ancestors of the head, and what the tag holds.
+
+        ``orphans``: as pyiceberg does it, which also takes the parent id of what it leaves without a parent.
+        """
+        kept = set()
+        current: int | None = self.head
+        while current in self.versions and len(kept) < keep:
+            kept.add(current)
+            current = self.versions[current].snapshot.parent_id
+        kept.add(self.tagged_id if self.tagged_id is not None else self.head)
+        self.versions = {key: held for key, held in self.versions.items() if key in kept}
+        if orphans:
+            for version in self.versions.values():
+                if version.snapshot.parent_id not in self.versions:
+                    version.snapshot = replace(version.snapshot, parent_id=None)
+        self._pins.clear()
+
+    def _add(
+        self,
+        operation: str,
+        rows: tuple[Row, ...],
+        covered: OffsetVector,
+        *,
+        mark: Watermark | None = None,
+        text: str | None = None,
+        deleted: frozenset[Row] | None = None,
+        extra: tuple[Row, ...] | None = None,
+        foreign: tuple[Row, ...] | None = None,
+        rewritten: bool = False,
+    ) -> None:
+        before = self.versions.get(self.head)
+        old = before.rows if before is not None else ()
+        summary = {"total-records": str(len(rows))}
+        if rewritten:
+            summary |= {"added-records": str(len(rows)), "deleted-records": str(len(old))}
+        elif operation == "append":
+            summary["added-records"] = str(len(rows) - len(old))
+        else:
+            summary["deleted-records"] = str(len(old) - len(rows))
+        if mark is not None:
+            text = format_watermark(mark)
+        if text is not None:
+            summary[SUMMARY_KEY] = text
+        self.sequence += 1
+        self._pins.clear()
+        inherited = before.deleted if before is not None else frozenset()
+        inherited_extra = before.extra if before is not None else ()
+        was_foreign = before is not None and before.foreign
+        had_rows = before is not None and before.foreign_rows
+        self.versions[self.sequence] = Version(
+            Snapshot(
+                self.sequence,
+                self.head if before is not None else None,
+                self.sequence,
+                operation,
+                summary,
+            ),
+            rows,
+            covered,
+            inherited if deleted is None else deleted,
+            was_foreign or foreign is not None,
+            had_rows or bool(foreign),
+            frozenset() if before is None else before.given_up,
+            (*inherited_extra, *(foreign or ())) if extra is None else extra,
+            foreign or (),
+            before is not None and before.swapped,
+            mark is not None,
+        )
+        self.head = self.sequence
+        if mark is not None:
+            self.tagged_id = self.sequence
+            self.mirror = text
+
+
+def _reach(rows: tuple[Row, ...]) -> OffsetVector:
+    nexts: dict[int, int] = {}
+    for partition, offset in rows:
+        nexts[partition] = max(nexts.get(partition, 0), offset + 1)
+    return OffsetVector.of(nexts.items())
+
+
+class World:
+    """The log, the table, and what is true."""
+
+    def __init__(self, partitions: int, incarnation: int = 1) -> None:
+        self.log = Log(partitions, incarnation)
+        self.bound_to = incarnation
+        first = Watermark(
+            cluster_id="cluster-1",
+            topic="flows",
+            topic_id=f"topic-{incarnation}",
+            next=OffsetVector.of((index, 0) for index in range(partitions)),
+            shape=BINDING.shape,
+            run="create",
+        )
+        self.table = Table(first)
+        self.truth: set[Row] = set()
+        self.runs = 0
+
+    def plan(self, budget: TieringBudget) -> TieringPlan:
+        return plan_tiering(self.table.pin(self.table.head), self.log.bounds(), budget)
+
+    def ask(self, snapshot_id: int) -> list[Row]:
+        """Answer as the server does: pin, measure, cut, read both sides."""
+        pin = self.table.pin(snapshot_id)
+        cut = plan_cut(pin, self.log.bounds())
+        assert cut.hot is not None
+        assert pin.watermark is not None
+        tail, _ = self.log.read(cut.hot.ranges, pin.watermark.skipped)
+        return [*self.table.versions[snapshot_id].rows, *tail]
+
+    def accept_gap(self) -> None:
+        """Give up what retention took, as the owner who was shown it."""
+        pin, bounds = self.table.pin(self.table.head), self.log.bounds()
+        assert pin.watermark is not None
+        lost = lost_ranges(pin.watermark, bounds)
+        mark = accept_gap(pin, bounds, lost, run=self.next_run())
+        gone = frozenset(
+            (item.partition, offset) for item in lost for offset in range(item.start, item.stop)
+        )
+        self.table.decide(mark, given_up=gone)
+
+    def skip(self, row: Row) -> None:
+        """Give up a record, whatever it is."""
+        pin = self.table.pin(self.table.head)
+        mark = skip_record(pin, self.log.bounds(), [Skip(*row)], run=self.next_run())
+        self.table.decide(mark, given_up=frozenset([row]))
+
+    def accept_foreign(self, *, all_of_them: bool) -> None:
+        """Accept what is refused, or forget to name one."""
+        refused = self.table.refused()
+        named = refused if all_of_them else refused[:-1]
+        mark = accept_foreign(
+            FLOWS,
+            self.table.history(),
+            self.table.head,
+            named,
+            {snapshot_id: self.table.added(snapshot_id) for snapshot_id in named},
+            run=self.next_run(),
+        )
+        self.table.decide(mark)
+
+    def next_run(self) -> str:
+        self.runs += 1
+        return f"run-{self.runs}"
+
+    def expected(self, snapshot_id: int) -> Counter[Row]:
+        """Every committed row below the end, but for those somebody deleted or gave up on this line.
+
+        And another writer's rows that a person accepted.
+        """
+        version = self.table.versions[snapshot_id]
+        ends = [
+            max(held.end, version.covered.get(partition) or 0)
+            for partition, held in enumerate(self.log.partitions)
+        ]
+        held = {row for row in self.truth if row[1] < ends[row[0]]}
+        return Counter(held - version.deleted - version.given_up) + Counter(version.extra)
+
+    def lost(self, snapshot_id: int) -> bool:
+        """Whether the log really lost offsets this version still needs, or is another log."""
+        covered = self.table.versions[snapshot_id].covered
+        return self.log.incarnation != self.bound_to or any(
+            held.start > (covered.get(index) or 0)
+            for index, held in enumerate(self.log.partitions)
+        )
+
+    def story(self, asked: int) -> str:
+        """Say what a failed example's table looked like."""
+        lines = [f"asked {asked}, head {self.table.head}, tag {self.table.tagged_id}"]
+        for version in self.table.versions.values():
+            held = version.snapshot
+            lines.append(
+                f"{held.snapshot_id} <- {held.parent_id} {held.operation} rows={len(version.rows)} "
+                f"covered={version.covered.items} deleted={sorted(version.deleted)} "
+                f"summary={ {key: text for key, text in held.summary.items() if key != SUMMARY_KEY} }"
+            )
+        return "\n".join(lines)
+
+    def chain_is_whole(self, snapshot_id: int) -> bool:
+        current: int | None = snapshot_id
+        while current is not None:
+            version = self.table.versions.get(current)
+            if version is None:
+                return False
+            if version.is_ours:
+                return True
+            current = version.snapshot.parent_id
+        return False
+
+
+__all__ = [
+    "BAD",
+    "DATA",
+    "HOLE",
+    "MARKER",
+    "MIRROR",
+    "TOMBSTONE",
+    "Entry",
+    "FederationError",
+    "Partition",
+    "Row",
+    "World",
+]

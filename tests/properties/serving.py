@@ -1,0 +1,65 @@
+"""A server without Flight, put together as ``thermocline.assembly`` does, over any store and log."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from connectors.decoding import decoder_for
+from connectors.iceberg.pins import PinBoard
+from planner.ports import ColdStore, Log
+from proxy.engine.engine import Engine
+from proxy.flightsql.backend import Session
+from proxy.statements import StatementLimits, Statements
+from proxy.tail import Following, TailLimits, Tails
+from proxy.watchdog import Watchdog
+
+SECRET = b"only a test"
+NOW_US = 1_790_000_000_000_000
+SESSION = Session("test")
+#: The board never refreshes by itself: examples must not depend on the clock.
+NEVER_S = 1e6
+LIMITS = TailLimits(max_rows=100_000, max_bytes=1 << 30, fetch_timeout_s=5)
+#: Followers go on when they are told to, or when a statement needs them: no example depends on threads.
+FOLLOWING = Following(threads=False, keep_s=0)
+
+
+@cache
+def engine() -> Engine:
+    """One for all examples: opening it takes longer than an example."""
+    spill = Path(tempfile.mkdtemp(prefix="thermocline-test-"))
+    return Engine(storage_roots=["/nowhere/at-all"], spill_dir=spill, threads=2)
+
+
+def serve(
+    store: ColdStore,
+    log: Log,
+    limits: TailLimits = LIMITS,
+    *,
+    following: Following = FOLLOWING,
+    refresh_s: float = NEVER_S,
+    runs_in: Engine | None = None,
+) -> tuple[PinBoard, Tails, Statements]:
+    runs_in = runs_in or engine()
+    board = PinBoard(store, refresh_s=refresh_s)
+    tails = Tails(log, decoder_for, runs_in.segments, limits, following=following)
+    statements = Statements(
+        pins=board,
+        store=store,
+        log=log,
+        tails=tails,
+        engine=runs_in,
+        limits=StatementLimits(timeout_s=60, ticket_ttl_s=3600),
+        watchdog=Watchdog(grace_s=60, max_process_bytes=None),
+        secrets=[SECRET],
+        now_us=lambda: NOW_US,
+        default_path=("lake", "net"),
+    )
+    return board, tails, statements
+
+
+def forget(board: PinBoard, tails: Tails) -> None:
+    """Stop what ``serve`` started and free what it holds in the engine all tests share."""
+    board.stop()
+    tails.close()

@@ -1,0 +1,418 @@
+"""The central test: wherever the watermark falls, the answer equals all committed rows, or a named error.
+
+A hypothesis state machine over the planner: produce, transactions, holes, retention, new partitions, a
+recreated topic; tierers that plan, stage and publish in any interleaving, or die; foreign appends, deletes,
+overwrites, compactions (some copying the summary), rollbacks, expiry. After every step the head and the
+newest retained snapshots are asked: an answer must equal the truth, an error must be justified by a fact the planner never saw.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from planner.errors import (
+    BadParameter,
+    FederationError,
+    ForeignCommit,
+    Inconsistent,
+    StalePlan,
+    TieringConflict,
+    WatermarkMissing,
+)
+from planner.tiering import TieringBudget, TieringPlan
+from planner.watermark import Outcomes
+from tests.properties.model import (
+    BAD,
+    DATA,
+    HOLE,
+    MARKER,
+    TOMBSTONE,
+    Entry,
+    Partition,
+    Row,
+    World,
+)
+
+PARTITIONS = st.integers(0, 3)
+Work = tuple[TieringPlan, list[Row], Outcomes]
+#: The owner leaves a refused table for so many steps: everybody else goes on meanwhile.
+PATIENCE_STEPS = 8
+#: What happened in all examples together: an event that never came proves nothing (see the last test).
+SEEN: Counter[str] = Counter()
+
+
+class Seam(RuleBasedStateMachine):
+    staged = Bundle("staged")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(partitions=2)
+        self.incarnations = 1
+        self.unsound_steps = 0
+
+    # --- the log ---
+
+    def partition(self, index: int) -> tuple[int, Partition]:
+        held = self.world.log.partitions
+        return index % len(held), held[index % len(held)]
+
+    @rule(
+        index=PARTITIONS,
+        kinds=st.lists(st.sampled_from([DATA, DATA, DATA, TOMBSTONE, BAD, HOLE]), max_size=6),
+    )
+    def produce(self, index: int, kinds: list[str]) -> None:
+        number, held = self.partition(index)
+        for kind in kinds:
+            if kind == DATA:
+                self.world.truth.add((number, len(held.entries)))
+            held.entries.append(Entry(kind))
+
+    @rule(index=PARTITIONS, count=st.integers(1, 3))
+    def write_in_transaction(self, index: int, count: int) -> None:
+        _, held = self.partition(index)
+        held.opened.extend(range(len(held.entries), len(held.entries) + count))
+        held.entries.extend(Entry(DATA, "open") for _ in range(count))
+
+    @rule(index=PARTITIONS, commit=st.booleans())
+    def end_transaction(self, index: int, commit: bool) -> None:
+        number, held = self.partition(index)
+        if not held.opened:
+            return
+        for offset in held.opened:
+            held.entries[offset].state = "committed" if commit else "aborted"
+            if commit:
+                self.world.truth.add((number, offset))
+        held.opened.clear()
+        held.entries.append(Entry(MARKER))
+        SEEN["commit" if commit else "abort"] += 1
+
+    @precondition(lambda self: len(self.world.log.partitions) < 4)
+    @rule()
+    def add_partition(self) -> None:
+        self.world.log.partitions.append(Partition())
+        SEEN["partition"] += 1
+
+    @rule(index=PARTITIONS, back=st.integers(0, 3))
+    def retain_up_to_the_watermark(self, index: int, back: int) -> None:
+        """Retention that took only what is tiered in every retained snapshot's head line."""
+        number, held = self.partition(index)
+        covered = self.world.table.current.covered.get(number) or 0
+        held.start = max(held.start, min(covered - back, held.end))
+
+    @rule(index=PARTITIONS, chance=st.integers(0, 9))
+    def retain_too_far(self, index: int, chance: int) -> None:
+        _, held = self.partition(index)
+        if chance == 0 and held.end > held.start:
+            held.start += 1
+            SEEN["retention"] += 1
+
+    @rule(chance=st.integers(0, 60))
+    def recreate_topic(self, chance: int) -> None:
+        if chance == 0:
+            self.incarnations += 1
+            self.world.log.incarnation = self.incarnations
+            SEEN["recreated"] += 1
+
+    # --- tierers ---
+
+    @rule(rows=st.integers(1, 8), split=st.integers(1, 4))
+    def tier(self, rows: int, split: int) -> None:
+        """One whole round, undisturbed."""
+        self.publish_work(self.stage(rows, split))
+
+    @rule(target=staged, rows=st.integers(1, 8), split=st.integers(1, 4))
+    def plan_and_stage(self, rows: int, split: int) -> Any:
+        return self.stage(rows, split)
+
+    @rule(work=staged)
+    def publish(self, work: Any) -> None:
+        """Any staged work, at any later time, any number of times: a retry after an unknown outcome."""
+        self.publish_work(work)
+
+    def stage(self, rows: int, split: int) -> Work | None:
+        try:
+            plan = self.world.plan(TieringBudget(max_rows=rows, split_rows=split))
+            read, outcomes = self.world.log.read(plan.splits, plan.start.skipped)
+        except FederationError as error:
+            self.judge(self.world.table.head, error)
+            return None
+        return plan, read, outcomes
+
+    def publish_work(self, work: Work | None) -> None:
+        if work is None:
+            return
+        plan, read, outcomes = work
+        before = self.world.table.head
+        swapped = self.hidden_swap(before)
+        try:
+            self.world.table.publish(plan, read, outcomes, run=self.world.next_run())
+        except TieringConflict:
+            SEEN["conflict"] += 1
+            assert self.world.table.head == before
+        except (ForeignCommit, WatermarkMissing) as error:
+            self.judge(before, error)
+            assert self.world.table.head == before
+        else:
+            SEEN["publish"] += 1
+            self.world.table.current.swapped = swapped
+
+    # --- other writers ---
+
+    def some_rows(self, picks: list[int]) -> frozenset[Row]:
+        rows = self.world.table.current.rows
+        return frozenset(rows[pick % len(rows)] for pick in picks) if rows else frozenset()
+
+    @rule(
+        picks=st.lists(st.integers(0, 99), max_size=3),
+        operation=st.sampled_from(["delete", "overwrite"]),
+    )
+    def delete(self, picks: list[int], operation: str) -> None:
+        self.world.table.delete(self.some_rows(picks), operation=operation)
+        SEEN[f"foreign {operation}"] += 1
+
+    @rule(
+        rows=st.lists(st.tuples(PARTITIONS, st.integers(0, 20)), max_size=2),
+        chance=st.integers(0, 9),
+    )
+    def append(self, rows: list[Row], chance: int) -> None:
+        if chance == 0:
+            self.world.table.append_foreign(tuple(rows))
+            SEEN["foreign append"] += bool(rows)
+
+    @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=2), chance=st.integers(0, 9))
+    def append_again(self, picks: list[int], chance: int) -> None:
+        """Rows that cold has: a person may accept them, and then they are there twice."""
+        if chance == 0:
+            self.world.table.append_foreign(tuple(self.some_rows(picks)))
+
+    @rule(
+        rows=st.lists(st.tuples(PARTITIONS, st.integers(0, 20)), max_size=2),
+        chance=st.integers(0, 9),
+    )
+    def merge(self, rows: list[Row], chance: int) -> None:
+        if chance == 0:
+            self.world.table.overwrite_with(tuple(rows))
+            SEEN["foreign merge"] += bool(rows)
+
+    @rule(copies_summary=st.booleans())
+    def compact(self, copies_summary: bool) -> None:
+        self.world.table.compact(copies_summary=copies_summary)
+
+    @rule(back=st.integers(1, 4))
+    def rollback(self, back: int) -> None:
+        table = self.world.table
+        for _ in range(back):
+            parent = table.current.snapshot.parent_id
+            if parent in table.versions:
+                table.rollback(parent)
+                SEEN["rollback"] += 1
+
+    @rule(keep=st.integers(1, 3), orphans=st.booleans())
+    def expire(self, keep: int, orphans: bool) -> None:
+        self.world.table.expire(keep, orphans=orphans)
+
+    @rule(back=st.integers(1, 2), orphans=st.booleans(), chance=st.integers(0, 3))
+    def hide_a_rollback(self, back: int, orphans: bool, chance: int) -> None:
+        """A rollback whose traces somebody's maintenance removes at once."""
+        if chance == 1:
+            self.rollback(back)
+            self.compact(copies_summary=False)
+            self.expire(1, orphans)
+
+    # --- the owner ---
+
+    @rule(chance=st.integers(0, 9))
+    def accept_gap(self, chance: int) -> None:
+        if chance == 0 or self.world.lost(self.world.table.head):
+            self.decide(self.world.accept_gap, "gap accepted")
+
+    @rule(index=PARTITIONS, ahead=st.integers(-1, 4), chance=st.integers(0, 4))
+    def skip(self, index: int, ahead: int, chance: int) -> None:
+        """Give up a record near the watermark, also such as cannot be."""
+        if chance == 0:
+            number, _ = self.partition(index)
+            at = (self.world.table.current.covered.get(number) or 0) + ahead
+            self.decide(lambda: self.world.skip((number, max(at, 0))), "skipped")
+
+    @rule(all_of_them=st.sampled_from([True, True, False]))
+    def accept_foreign(self, all_of_them: bool) -> None:
+        if self.refuses_foreign_rows():
+            self.decide(
+                lambda: self.world.accept_foreign(all_of_them=all_of_them), "foreign accepted"
+            )
+
+    def refuses_foreign_rows(self) -> bool:
+        try:
+            return bool(self.world.table.refused())
+        except WatermarkMissing:
+            return False
+
+    def decide(self, decision: Callable[[], None], event: str) -> None:
+        """Take a way out: it may be refused, and then nothing has changed."""
+        table = self.world.table
+        before = table.head
+        swapped = self.hidden_swap(before) if self.is_resolved(before) else False
+        try:
+            decision()
+        except BadParameter:
+            SEEN[f"{event}: refused"] += 1
+            assert table.head == before
+        except FederationError as error:
+            self.judge(before, error)
+            assert table.head == before
+        else:
+            SEEN[event] += 1
+            table.current.swapped = swapped
+            self.world.table.pin(
+                table.head
+            )  # whatever a person decided, the table resolves again
+
+    def is_resolved(self, snapshot_id: int) -> bool:
+        table = self.world.table
+        return self.world.chain_is_whole(snapshot_id) or table.tagged_id is not None
+
+    def do_what_the_error_says(self) -> None:
+        """Roll back to the newest retained snapshot that answers; without one, bind a new table."""
+        for snapshot_id in sorted(self.world.table.versions, reverse=True):
+            if self.is_sound(snapshot_id):
+                self.world.table.rollback(snapshot_id)
+                SEEN["rolled back to an answer"] += 1
+                return
+        self.incarnations += 1
+        self.world = World(partitions=2, incarnation=self.incarnations)
+        SEEN["bound anew"] += 1
+
+    def is_sound(self, snapshot_id: int) -> bool:
+        """Whether a snapshot answers, and not by the one lie that is not caught."""
+        try:
+            self.world.ask(snapshot_id)
+        except FederationError:
+            return False
+        return not self.hidden_swap(snapshot_id)
+
+    # --- readers ---
+
+    @invariant()
+    def every_snapshot_answers_right_or_says_why_not(self) -> None:
+        SEEN["step"] += 1
+        self.unsound_steps += 1
+        if self.is_sound(self.world.table.head):
+            self.unsound_steps = 0
+        if self.unsound_steps > PATIENCE_STEPS:
+            self.do_what_the_error_says()
+        table = self.world.table
+        newest = sorted(table.versions)[-4:]
+        for snapshot_id in {table.head, *newest}:
+            try:
+                answer = self.world.ask(snapshot_id)
+            except FederationError as error:
+                self.judge(snapshot_id, error)
+            else:
+                if not self.world.chain_is_whole(snapshot_id):
+                    SEEN["answered by tag"] += 1
+                if self.hidden_swap(snapshot_id):
+                    SEEN["hidden swap"] += 1
+                    continue
+                expected = self.world.expected(snapshot_id)
+                assert Counter(answer) == expected, self.world.story(snapshot_id)
+
+    def hidden_swap(self, snapshot_id: int) -> bool:
+        """Whether expired snapshots removed as many rows as they added: it looks like a compaction.
+
+        The one lie that is not caught (docs/limits.md). Either another writer appended and deleted, or the
+        table was rolled back over a DELETE, or over a person's decision, to a state with as many rows as the
+        tag's.
+        """
+        table = self.world.table
+        version = table.versions[snapshot_id]
+        if self.world.chain_is_whole(snapshot_id):
+            return version.swapped
+        assert table.tagged_id is not None
+        tagged = table.versions[table.tagged_id]
+        return (
+            version.foreign_rows
+            or tagged.swapped
+            or (version.deleted, version.given_up, version.extra)
+            != (tagged.deleted, tagged.given_up, tagged.extra)
+        )
+
+    def judge(self, snapshot_id: int, error: FederationError) -> None:
+        """An error must be one of the named families, and must have a cause in the world."""
+        version = self.world.table.versions[snapshot_id]
+        SEEN[type(error).__name__] += 1
+        assert isinstance(error, Inconsistent | StalePlan), error
+        if isinstance(error, ForeignCommit):
+            whole = self.world.chain_is_whole(snapshot_id)
+            assert version.foreign_rows or (version.foreign and not whole), error
+        elif isinstance(error, WatermarkMissing):
+            assert not self.world.chain_is_whole(snapshot_id), error
+        else:
+            assert self.world.lost(snapshot_id), error
+
+
+#: At least 100,000 steps (issue 3). The stateful runner stops an example early now and then.
+STEPS = 100_000
+EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "320"))
+#: CI repeats the same examples; `make soak` explores others (`--hypothesis-seed` then names the run).
+RANDOM_SEED = os.environ.get("THERMOCLINE_SEAM_SEED")
+#: What must have happened, or the run proved nothing.
+SOMETIMES = (
+    "publish",
+    "conflict",
+    "commit",
+    "abort",
+    "partition",
+    "retention",
+    "recreated",
+    "rollback",
+    "rolled back to an answer",
+    "bound anew",
+    "gap accepted",
+    "gap accepted: refused",
+    "skipped",
+    "skipped: refused",
+    "foreign accepted",
+    "foreign append",
+    "foreign merge",
+    "foreign delete",
+    "foreign overwrite",
+    "answered by tag",
+    "TailGap",
+    "TopicRecreated",
+    "ForeignCommit",
+    "WatermarkMissing",
+)
+
+
+@pytest.mark.timeout(900)
+def test_the_answer_is_all_committed_rows_or_a_named_error() -> None:
+    run_state_machine_as_test(
+        Seam,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=400,
+            deadline=None,
+            database=None,
+            derandomize=RANDOM_SEED is None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+            phases=[Phase.generate],
+        ),
+    )
+    assert [event for event in SOMETIMES if not SEEN[event]] == [], SEEN
+    assert SEEN["step"] >= STEPS, SEEN

@@ -1,0 +1,104 @@
+"""A protocol server over the canned backend, and the stock clients of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from planner.names import TableName
+from proxy.flightsql.access import Access, FixedUsers
+from proxy.flightsql.server import FlightSqlServer, start
+from proxy.flightsql.sqlinfo import Product
+from tests.fixtures.server import Served as RealServer
+from tests.fixtures.server import serving, settings_of, sqlite_catalog
+from tests.protocol.canned import CannedBackend
+
+PRODUCT = Product("Thermocline", "1.2.3", keywords=("QUALIFY",), string_functions=("upper",))
+USERS = {"ada": "pässword:1", "bob": "b"}
+
+
+@dataclass
+class Served:
+    server: FlightSqlServer
+    backend: CannedBackend
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def uri(self) -> str:
+        return f"grpc://127.0.0.1:{self.port}"
+
+
+def serve(backend: CannedBackend, access: Access, **settings: Any) -> FlightSqlServer:
+    return start(backend, host="127.0.0.1", port=0, access=access, product=PRODUCT, **settings)
+
+
+@pytest.fixture
+def backend() -> CannedBackend:
+    return CannedBackend()
+
+
+@pytest.fixture
+def served(backend: CannedBackend) -> Iterator[Served]:
+    """Anybody may call."""
+    server = serve(backend, Access(allow_anonymous=True))
+    yield Served(server, backend)
+    assert server.stop(10)
+
+
+@pytest.fixture
+def guarded(backend: CannedBackend) -> Iterator[Served]:
+    """Only ``USERS`` may call."""
+    server = serve(backend, Access(FixedUsers(USERS).verify))
+    yield Served(server, backend)
+    assert server.stop(10)
+
+
+@pytest.fixture
+def cursor(served: Served) -> Iterator[adbc.Cursor]:
+    with adbc.connect(served.uri, autocommit=True) as connection, connection.cursor() as cur:
+        yield cur
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(served.uri)) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """The real server over two plain Iceberg tables; no broker."""
+    catalogs = {"lake": sqlite_catalog(tmp_path_factory.mktemp("real"))}
+    with serving(settings_of(catalogs, {})) as running:
+        rows = pa.table(
+            {
+                "id": pa.array([1, 2, 3]),
+                "name": pa.array(["a", None, "ü"]),
+                "price": pa.array([Decimal("1.5000"), None, Decimal(-2)], pa.decimal128(18, 4)),
+                "at": pa.array(
+                    [dt.datetime(2024, 2, 29, tzinfo=dt.UTC)] * 3, pa.timestamp("us", "UTC")
+                ),
+            }
+        )
+        running.create_plain(rows, name=TableName("lake", ("net",), "flows"))
+        running.create_plain(rows.slice(0, 1), name=TableName("lake", ("net", "eu"), 'Odd "é"'))
+        with running.catalog() as catalog:
+            changing = catalog.load_table(("net", "flows"))
+            with changing.transaction() as transaction:
+                transaction.set_properties(comment="what went by")
+            with changing.update_schema() as update:
+                update.update_column("id", doc="the key")
+        running.refresh(TableName("lake", ("net",), "flows"))
+        yield running

@@ -1,0 +1,226 @@
+"""Users and static tokens of the credentials file, through a server, and while the file changes."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import adbc_driver_flightsql.dbapi as adbc
+import pytest
+from adbc_driver_manager import ProgrammingError
+from click.testing import CliRunner
+from pyarrow import flight
+
+from planner.errors import BadConfig
+from proxy.flightsql.access import Access
+from proxy.identity.credentials import Credentials, entry, make_token
+from proxy.identity.hashes import Passwords, make_hash
+from tests.fixtures.jdbc import Jdbc, query, values
+from tests.protocol.canned import CannedBackend
+from tests.protocol.conftest import Served, serve
+from tests.protocol.test_sessions import NoHandshake
+from tests.protocol.wire import bearer, bodies, fetched, prepare
+from thermocline.cli import app
+
+TOKEN, DIGEST = make_token()
+
+
+class Clock:
+    """Seconds, forward as told. Every look at the credentials is late enough to look at the file again."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 10
+        return self.now_s
+
+
+@pytest.fixture(scope="module")
+def hashed() -> str:
+    return make_hash("pässword:1")
+
+
+@pytest.fixture
+def file(tmp_path: Path, hashed: str) -> Path:
+    path = tmp_path / "credentials.toml"
+    path.write_text(
+        entry("users", "ada", "password", hashed, ["analysts", "eu"])
+        + entry("tokens", "dashboards", "sha256", DIGEST)
+    )
+    return path
+
+
+@pytest.fixture
+def filed(backend: CannedBackend, file: Path) -> Iterator[Served]:
+    credentials = Credentials(file, clock_s=Clock())
+    server = serve(backend, Access(verify=credentials.verify, tokens=(credentials.token,)))
+    yield Served(server, backend)
+    assert server.stop(10)
+
+
+def login(served: Served, user: str, password: str) -> adbc.Connection:
+    held = {"username": user, "password": password}
+    return adbc.connect(served.uri, db_kwargs=held, autocommit=True)
+
+
+def test_a_user_logs_in_and_statements_run_in_their_name(filed: Served) -> None:
+    with login(filed, "ada", "pässword:1") as connection, connection.cursor() as cur:
+        cur.execute("SELECT 1")
+        assert cur.fetchall() == [(1,)]
+    assert filed.backend.planned_in is not None
+    assert filed.backend.planned_in.user == "ada"
+    assert filed.backend.planned_in.groups == {"analysts", "eu"}
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [("ada", "wrong"), ("eve", "pässword:1"), ("dashboards", "")],
+)
+def test_others_are_told_nothing_of_who_exists(filed: Served, user: str, password: str) -> None:
+    with pytest.raises(ProgrammingError, match="Unknown user or wrong password") as caught:
+        login(filed, user, password).close()
+    assert "ada" not in str(caught.value)
+
+
+def test_a_static_token_needs_no_handshake_and_survives_the_end_of_its_sessions(
+    filed: Served,
+) -> None:
+    for _ in range(2):
+        held = {"adbc.flight.sql.authorization_header": f"Bearer {TOKEN}"}
+        # Closing the connection sends CloseSession.
+        with (
+            adbc.connect(filed.uri, db_kwargs=held, autocommit=True) as connection,
+            connection.cursor() as cur,
+        ):
+            cur.execute("SELECT 1")
+            assert cur.fetchall() == [(1,)]
+    assert filed.backend.planned_in is not None
+    assert filed.backend.planned_in.user == "dashboards"
+
+
+def test_two_connections_with_one_static_token_are_two_sessions(filed: Served) -> None:
+    with (
+        closing(flight.connect(filed.uri)) as one,
+        closing(flight.connect(filed.uri)) as two,
+    ):
+        prepare(one, "SELECT 1", bearer(TOKEN))
+        bodies(two, "CloseSession", b"", bearer(TOKEN))
+        assert fetched(one, "SELECT 1 AS a", bearer(TOKEN)) == [{"a": 1}]
+
+
+def test_jdbc_shakes_hands_with_a_static_token(filed: Served, jdbc: Jdbc) -> None:
+    _, outcome, closed = jdbc.run(
+        [query("SELECT 1")], port=filed.port, properties={"token": TOKEN}
+    )
+    assert values(outcome) == [["1"]]
+    assert "ok" in closed
+
+
+def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(filed: Served) -> None:
+    with closing(flight.connect(filed.uri)) as client:
+        client.authenticate(NoHandshake(), bearer(TOKEN))
+        with pytest.raises(flight.FlightUnauthenticatedError, match="unknown or over"):
+            fetched(client, "SELECT 1", bearer(TOKEN + "x"))
+
+
+def test_a_removed_user_s_session_ends_and_a_changed_password_s_too(
+    filed: Served, file: Path, hashed: str
+) -> None:
+    with closing(flight.connect(filed.uri)) as client:
+        _, given = client.authenticate_basic_token("ada", "pässword:1")
+        session = bearer(given.decode().removeprefix("Bearer "))
+        assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
+        file.write_text(entry("users", "bob", "password", hashed))
+        with pytest.raises(flight.FlightUnauthenticatedError, match="not valid any more"):
+            fetched(client, "SELECT 1", session)
+        with pytest.raises(flight.FlightUnauthenticatedError, match="unknown or over"):
+            fetched(client, "SELECT 1", bearer(TOKEN))
+        with pytest.raises(flight.FlightUnauthenticatedError, match="wrong password"):
+            client.authenticate_basic_token("ada", "pässword:1")
+        _, given = client.authenticate_basic_token("bob", "pässword:1")
+        session = bearer(given.decode().removeprefix("Bearer "))
+        assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
+        file.write_text(entry("users", "bob", "password", make_hash("another")))
+        with pytest.raises(flight.FlightUnauthenticatedError, match="not valid any more"):
+            fetched(client, "SELECT 1", session)
+
+
+@pytest.mark.parametrize("damage", ["[users", '[users.eve]\npassword = "plain"\n', None])
+def test_a_file_that_went_wrong_locks_nobody_out_and_is_told_once(
+    file: Path, damage: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    credentials = Credentials(file, clock_s=Clock())
+    good = file.read_text()
+    with caplog.at_level(logging.ERROR):
+        if damage is None:
+            file.unlink()
+        else:
+            file.write_text(damage)
+        for _ in range(3):
+            assert credentials.verify("ada", "pässword:1") is not None
+            assert credentials.token(TOKEN) is not None
+    assert len(caplog.records) == 1
+    file.write_text(good.replace("ada", "eva"))
+    assert credentials.verify("ada", "pässword:1") is None
+    assert credentials.verify("eva", "pässword:1") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[users", "not a file of"),
+        ("users = 3", "not a file of"),
+        ('[users.ada]\npassword = "secret"', "users.ada.password is not an argon2 hash"),
+        ('[users.ada]\npassword = "x"\nadmin = true', "admin"),
+        ('[tokens.t]\nsha256 = "abc"', "tokens.t.sha256 is not the SHA-256"),
+        (
+            "".join(entry("tokens", name, "sha256", DIGEST) for name in ("a", "b")),
+            "the same token",
+        ),
+    ],
+)
+def test_at_the_start_a_wrong_file_is_refused_without_showing_a_secret(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    path = tmp_path / "credentials.toml"
+    path.write_text(text)
+    with pytest.raises(BadConfig, match=told) as caught:
+        Credentials(path, clock_s=Clock())
+    assert "secret" not in str(caught.value)
+
+
+def test_a_password_that_was_right_is_not_computed_again(hashed: str) -> None:
+    clock = Clock()
+    checked = Passwords(clock)
+    assert checked.matches(hashed, "pässword:1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proxy.identity.hashes._verify", lambda *_: pytest.fail("computed again"))
+        assert checked.matches(hashed, "pässword:1")
+    clock.now_s += 1_000
+    assert checked.matches(hashed, "pässword:1")
+    assert not checked.matches(hashed, "pässword:2")
+    assert not checked.matches(None, "pässword:1")
+
+
+def test_the_commands_print_entries_that_work(tmp_path: Path) -> None:
+    run = CliRunner()
+    asked = ["password", 'o\'hara "x"', "--group", "eu", "--stdin"]
+    user = run.invoke(app, asked, input="hush\n", catch_exceptions=False)
+    token = run.invoke(app, ["token", "bot"], catch_exceptions=False)
+    path = tmp_path / "credentials.toml"
+    path.write_text(user.stdout + token.stdout)
+    credentials = Credentials(path, clock_s=Clock())
+    found = credentials.verify('o\'hara "x"', "hush")
+    assert found is not None
+    assert found.groups == {"eu"}
+    told = token.stderr.removeprefix("token: ").strip()
+    assert hashlib.sha256(told.encode()).hexdigest() in token.stdout
+    assert told not in token.stdout
+    bot = credentials.token(told)
+    assert bot is not None
+    assert bot.user == "bot"
+    assert run.invoke(app, ["password", "x", "--stdin"], input="\n").exit_code == 2

@@ -1,0 +1,259 @@
+"""What a client is told when something goes wrong, and what it is never told."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from planner import errors
+from proxy.flightsql import messages
+from proxy.flightsql.actions import ACTIONS
+from proxy.flightsql.faults import Unauthenticated, UnknownCommand, UnknownHandle
+from proxy.flightsql.record import Record
+from proxy.flightsql.status import MAX_MESSAGE_CHARS, TABLE, to_wire
+from tests.protocol.canned import SECRET
+from tests.protocol.conftest import Served
+from tests.protocol.wire import bodies, command, fetched, packed, select, ticket
+
+LEAKS = re.compile(r'Traceback|File "|/work|site-packages|\.py\b|line \d+, in')
+
+RECORD = Record("DO_GET")
+
+#: One row for each leaf and family: what raw Flight raises, what ADBC calls it.
+ROWS: list[tuple[type[errors.FederationError], type[Exception], str]] = [
+    (errors.RequestError, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.BadStatement, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.UnsupportedStatement, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.UnknownTable, KeyError, "NOT_FOUND"),
+    (errors.UnknownTopic, KeyError, "NOT_FOUND"),
+    (errors.NotAllowed, flight.FlightUnauthorizedError, "UNAUTHORIZED"),
+    (errors.BadParameter, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.BadTicket, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.UnsupportedType, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.Unavailable, flight.FlightUnavailableError, "IO"),
+    (errors.LogUnavailable, flight.FlightUnavailableError, "IO"),
+    (errors.CatalogUnavailable, flight.FlightUnavailableError, "IO"),
+    (errors.Overloaded, flight.FlightUnavailableError, "IO"),
+    (errors.DeadlineExceeded, flight.FlightTimedOutError, "TIMEOUT"),
+    (errors.Cancelled, flight.FlightCancelledError, "CANCELLED"),
+    (errors.StalePlan, flight.FlightUnavailableError, "IO"),
+    (errors.SnapshotExpired, flight.FlightUnavailableError, "IO"),
+    (errors.GrantsChanged, flight.FlightUnavailableError, "IO"),
+    (errors.TicketExpired, flight.FlightUnavailableError, "IO"),
+    (errors.LimitExceeded, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.TailTooLarge, pa.ArrowInvalid, "INVALID_ARGUMENT"),
+    (errors.Inconsistent, flight.FlightInternalError, "INTERNAL"),
+    (errors.TailGap, flight.FlightInternalError, "INTERNAL"),
+    (errors.WatermarkMissing, flight.FlightInternalError, "INTERNAL"),
+]
+
+
+def _said(kind: type[Exception]) -> str:
+    return f"lake.main.flows: this is what {kind.__name__} says (statement "
+
+
+@pytest.mark.parametrize(("ours", "raised", "adbc_status"), ROWS)
+def test_each_error_has_its_status_and_whole_message(
+    client: flight.FlightClient,
+    cursor: adbc.Cursor,
+    ours: type[Exception],
+    raised: type[Exception],
+    adbc_status: str,
+) -> None:
+    with pytest.raises(raised) as found:
+        client.get_flight_info(select(f"trick fail {ours.__name__}"))
+    assert str(found.value).strip("'").startswith(_said(ours))
+    assert not LEAKS.search(str(found.value))
+    with pytest.raises(adbc.Error) as told:
+        cursor.execute(f"trick fail {ours.__name__}")
+    assert str(told.value).startswith(f"{adbc_status}: [FlightSQL] {_said(ours)}")
+    assert not LEAKS.search(str(told.value))
+
+
+@pytest.mark.parametrize(("ours", "raised", "adbc_status"), ROWS)
+def test_an_error_halfway_through_the_rows_has_the_same_status(
+    client: flight.FlightClient,
+    ours: type[Exception],
+    raised: type[Exception],
+    adbc_status: str,
+) -> None:
+    info = client.get_flight_info(select(f"trick late_fail {ours.__name__}"))
+    reader = client.do_get(info.endpoints[0].ticket)
+    assert reader.read_chunk().data.num_rows == 1
+    with pytest.raises(raised) as found:
+        reader.read_chunk()
+    assert _said(ours) in str(found.value)
+    assert not LEAKS.search(str(found.value))
+
+
+def test_get_schema_tells_the_message_without_a_traceback(client: flight.FlightClient) -> None:
+    for ours, raised, _ in ROWS:
+        with pytest.raises(pa.ArrowException) as found:
+            client.get_schema(select(f"trick fail_prepare {ours.__name__}"))
+        assert _said(ours) in str(found.value)
+        assert not LEAKS.search(str(found.value))
+        if raised in (pa.ArrowInvalid, KeyError):
+            assert isinstance(found.value, raised)
+
+
+def test_the_table_covers_every_family_and_each_row_is_reachable() -> None:
+    families = set(errors.FederationError.__subclasses__()) - {
+        errors.InternalError,
+        Unauthenticated,
+    }
+    held = [kind for kind, _ in TABLE]
+    assert families <= set(held)
+    for position, kind in enumerate(held):
+        assert not any(issubclass(kind, earlier) for earlier in held[:position])
+    assert issubclass(type(to_wire(UnknownCommand("x"), RECORD)), NotImplementedError)
+    assert issubclass(type(to_wire(UnknownHandle("x"), RECORD)), KeyError)
+    assert isinstance(to_wire(Unauthenticated("x"), RECORD), flight.FlightUnauthenticatedError)
+
+
+class TestBugs:
+    """Exceptions nobody planned."""
+
+    @pytest.mark.parametrize("sql", ["trick bug", "trick late_bug"])
+    def test_the_client_gets_an_id_and_the_log_the_rest_once(
+        self, client: flight.FlightClient, caplog: pytest.LogCaptureFixture, sql: str
+    ) -> None:
+        with caplog.at_level(logging.ERROR), pytest.raises(flight.FlightInternalError) as found:
+            fetched(client, sql)
+        told = str(found.value)
+        assert not LEAKS.search(told)
+        assert SECRET not in told
+        error_id = re.search(
+            r"Internal error ([0-9a-f]{16})\. This is a fault of the server", told
+        )
+        assert error_id
+        [record] = [record for record in caplog.records if error_id[1] in record.getMessage()]
+        assert record.exc_info is not None
+        assert SECRET in str(record.exc_info[1])
+
+    def test_an_internal_error_of_ours_keeps_its_text_to_the_log(self) -> None:
+        assert "secret" not in str(to_wire(errors.InternalError("secret"), RECORD))
+
+
+def test_a_message_is_cut_before_it_fills_the_trailers() -> None:
+    assert len(str(to_wire(errors.BadStatement("é" * 100_000), RECORD))) == MAX_MESSAGE_CHARS
+
+
+def test_unknown_commands_are_unimplemented(client: flight.FlightClient) -> None:
+    url = b"type.googleapis.com/arrow.flight.protocol.sql.CommandOfTomorrow"
+    unknown = b"\x0a" + bytes([len(url)]) + url
+    with pytest.raises(NotImplementedError, match="CommandOfTomorrow"):
+        client.get_flight_info(flight.FlightDescriptor.for_command(unknown))
+    with pytest.raises(NotImplementedError):
+        client.do_get(flight.Ticket(unknown)).read_all()
+    with pytest.raises(
+        NotImplementedError, match="does not have the action 'BeginTransaction'"
+    ):
+        bodies(client, "BeginTransaction", packed("ActionBeginTransactionRequest"))
+
+
+def test_a_plain_text_ticket_is_not_taken_for_sql(
+    served: Served, client: flight.FlightClient
+) -> None:
+    for call in (
+        lambda: client.do_get(flight.Ticket(b"SELECT 1")).read_all(),
+        lambda: client.get_flight_info(flight.FlightDescriptor.for_command(b"SELECT 1")),
+    ):
+        with pytest.raises(pa.ArrowInvalid):
+            call()
+    assert served.backend.calls["plan"] == served.backend.calls["open"] == 0
+
+
+def test_a_path_is_not_a_command(client: flight.FlightClient) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="a path was given"):
+        client.get_flight_info(flight.FlightDescriptor.for_path("a"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.get_flight_info(command("TicketStatementQuery")),
+        lambda client: client.get_flight_info(command("CommandStatementUpdate", query="x")),
+        lambda client: client.get_schema(command("CommandStatementUpdate", query="x")),
+        lambda client: client.do_get(ticket("CommandStatementQuery", query="x")).read_all(),
+        lambda client: bodies(client, "CreatePreparedStatement", packed("CommandGetCatalogs")),
+    ],
+)
+def test_a_message_in_the_wrong_place_is_refused_by_name(
+    client: flight.FlightClient, call: Callable[[flight.FlightClient], Any]
+) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=r"is not a message for|This action takes"):
+        call(client)
+
+
+def _hostile() -> Iterator[bytes]:
+    """Random bytes, and real messages damaged in one place."""
+    chance = random.Random(1)
+    yield from (b"", b"\x00", b"\xff" * 64, b"\x0a\xff\xff\xff\xff\x0f")
+    for _ in range(60):
+        yield chance.randbytes(chance.randrange(1, 80))
+    for name in messages.WRAPPED:
+        whole = packed(name)
+        for _ in range(4):
+            at = chance.randrange(len(whole))
+            yield whole[:at] + chance.randbytes(3) + whole[at + 1 :]
+        # A right name over a wrong body.
+        yield messages.pack(messages.WRAPPED[name]()) + b"\x12\x05" + chance.randbytes(5)
+        yield messages._ANY(
+            type_url=f"type.googleapis.com/arrow.flight.protocol.sql.{name}",
+            value=b"\xff\xfe\xfd",
+        ).SerializeToString()
+
+
+def test_damaged_bytes_never_bring_out_a_traceback(
+    served: Served, client: flight.FlightClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = []
+
+    def attempt(call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:
+            told.append(str(error))
+
+    def upload(data: bytes) -> None:
+        writer, reader = client.do_put(
+            flight.FlightDescriptor.for_command(data), pa.schema([("a", pa.int64())])
+        )
+        with contextlib.suppress(pa.ArrowException):
+            writer.write_batch(pa.record_batch({"a": [1]}))
+        writer.done_writing()
+        reader.read()
+
+    for data in _hostile():
+        descriptor = flight.FlightDescriptor.for_command(data)
+        attempt(lambda d=descriptor: client.get_flight_info(d))
+        attempt(lambda d=descriptor: client.get_schema(d))
+        attempt(lambda d=data: client.do_get(flight.Ticket(d)).read_all())
+        attempt(lambda d=data: upload(d))
+    names = [name for name in ACTIONS if name != "CloseSession"]
+    for data in _hostile():
+        for name in names:
+            attempt(lambda n=name, d=data: bodies(client, n, d))
+    assert len(told) > 1_000
+    assert not [text for text in told if LEAKS.search(text)]
+    assert not [text for text in told if "Internal error" in text], caplog.text
+    # And the server is as well as before.
+    assert client.get_flight_info(select("SELECT 1")).schema.names == ["1"]
+
+
+def test_do_exchange_is_unimplemented(client: flight.FlightClient) -> None:
+    writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"x"))
+    with pytest.raises(NotImplementedError) as found:
+        reader.read_chunk()
+    assert not LEAKS.search(str(found.value))
+    with contextlib.suppress(NotImplementedError):
+        writer.close()

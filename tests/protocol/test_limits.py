@@ -1,0 +1,274 @@
+"""What one user may take, and that it costs no other user anything."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from planner.errors import Cancelled, Overloaded
+from proxy.flightsql.access import Access, FixedUsers
+from proxy.flightsql.calls import Call, Calls
+from proxy.flightsql.limits import Rate, Slots, UserLimits
+from proxy.flightsql.record import Record
+from tests.protocol.canned import CannedBackend
+from tests.protocol.conftest import USERS, Served, serve
+from tests.protocol.test_sessions import login
+from tests.protocol.wire import fetched, get_options, select
+
+SOON_S = 30
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def limited(backend: CannedBackend, **limits: float) -> Served:
+    """Each user has these limits, but for bob."""
+    held = UserLimits(**limits)  # type: ignore[arg-type]
+
+    def limits_of(user: str | None, groups: frozenset[str]) -> UserLimits:
+        return UserLimits() if user == "bob" else held
+
+    access = Access(FixedUsers(USERS).verify)
+    return Served(serve(backend, access, limits_of=limits_of, stream_wait_s=0.1), backend)
+
+
+def test_one_user_s_streams_leave_the_places_of_others(backend: CannedBackend) -> None:
+    served = limited(backend, max_streams=1)
+    with closing(flight.connect(served.uri)) as client:
+        ada, bob = login(client, "ada"), login(client, "bob")
+        info = client.get_flight_info(select("trick slow"), ada)
+        reader = client.do_get(info.endpoints[0].ticket, ada)
+        assert reader.read_chunk().data.num_rows == 1
+        another = login(client, "ada")
+        with pytest.raises(flight.FlightUnavailableError, match="max_streams_per_user"):
+            fetched(client, "SELECT 1", another)
+        assert fetched(client, "SELECT 1 AS a", bob) == [{"a": 1}]
+        reader.cancel()
+    assert served.server.stop(10)
+
+
+def test_a_user_s_oldest_idle_session_makes_room_for_their_next(backend: CannedBackend) -> None:
+    served = limited(backend, max_sessions=2)
+    with closing(flight.connect(served.uri)) as client:
+        bob = login(client, "bob")
+        tokens = [login(client, "ada") for _ in range(3)]
+        assert get_options(client, bob)
+        assert get_options(client, tokens[1])
+        assert get_options(client, tokens[2])
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            get_options(client, tokens[0])
+    assert served.server.stop(10)
+
+
+def test_sessions_at_work_are_not_ended_for_another(backend: CannedBackend) -> None:
+    served = limited(backend, max_sessions=1)
+    with closing(flight.connect(served.uri)) as client:
+        ada = login(client, "ada")
+        info = client.get_flight_info(select("trick slow"), ada)
+        reader = client.do_get(info.endpoints[0].ticket, ada)
+        assert reader.read_chunk().data.num_rows == 1
+        with pytest.raises(flight.FlightUnavailableError, match="max_sessions_per_user"):
+            login(client, "ada")
+        login(client, "bob")
+        reader.cancel()
+    assert served.server.stop(10)
+
+
+def _often(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
+    for _ in range(50):
+        get_options(client, options)
+
+
+def test_calls_of_one_user_are_counted_alone(backend: CannedBackend) -> None:
+    served = limited(backend, max_calls_per_s=2)
+    with closing(flight.connect(served.uri)) as client:
+        ada, bob = login(client, "ada"), login(client, "bob")
+        with pytest.raises(flight.FlightUnavailableError, match="max_calls_per_s_per_user"):
+            _often(client, ada)
+        assert get_options(client, bob)
+    assert served.server.stop(10)
+
+
+def test_a_rate_fills_up_again_and_holds_two_seconds_worth() -> None:
+    clock = Clock()
+    rate = Rate(clock)
+
+    def spent() -> int:
+        count = 0
+        try:
+            while count < 100:
+                rate.spend("ada", 2)
+                count += 1
+        except Overloaded:
+            pass
+        return count
+
+    assert spent() == 4
+    clock.now_s += 0.5
+    assert spent() == 1
+    clock.now_s += 3_600
+    assert spent() == 4
+
+
+def test_a_slow_rate_lets_one_call_through() -> None:
+    rate = Rate(Clock())
+    rate.spend("ada", 0.1)
+    with pytest.raises(Overloaded):
+        rate.spend("ada", 0.1)
+
+
+def test_users_seen_once_are_forgotten() -> None:
+    clock = Clock()
+    rate = Rate(clock)
+    for number in range(12_000):
+        rate.spend(f"user {number}", 1)
+        clock.now_s += 0.01
+    assert len(rate._buckets) < 10_001
+
+
+def test_calls_in_all_are_bounded() -> None:
+    calls = Calls(max_calls=2)
+    held = [calls.begin(Record("DO_GET")), calls.begin(Record("DO_GET"))]
+    with pytest.raises(Overloaded, match="too many calls"):
+        calls.begin(Record("DO_GET"))
+    calls.end(held[0])
+    calls.end(calls.begin(Record("DO_GET")))
+    calls.end(held[1])
+    assert calls.close(1) == 0
+
+
+def test_an_answer_of_too_many_rows_or_bytes_ends_as_an_error(backend: CannedBackend) -> None:
+    for what in ("rows", "bytes"):
+        served = limited(backend, **{f"max_{what}": 1_000})
+        with closing(flight.connect(served.uri)) as client:
+            ada, bob = login(client, "ada"), login(client, "bob")
+            fits, large = "SELECT * FROM range(10)", "SELECT * FROM range(1001)"
+            assert len(fetched(client, fits, ada)) == 10
+            with pytest.raises(
+                pa.ArrowInvalid, match=f"more than 1,000 {what}.*max_result_{what}"
+            ):
+                fetched(client, large, ada)
+            assert len(fetched(client, large, bob)) == 1_001
+        assert served.server.stop(10)
+
+
+def test_an_answer_nobody_reads_is_given_up_and_its_place_is_free(
+    backend: CannedBackend,
+) -> None:
+    served = limited(backend, max_streams=1, answer_timeout_s=0.2)
+    with closing(flight.connect(served.uri)) as client:
+        ada = login(client, "ada")
+        info = client.get_flight_info(select("trick slow"), ada)
+        reader = client.do_get(info.endpoints[0].ticket, ada)
+        assert reader.read_chunk().data.num_rows == 1
+        with pytest.raises(flight.FlightTimedOutError, match="answer_timeout_s"):
+            reader.read_all()
+    assert served.server.stop(10)
+
+
+class Queue:
+    """Statements that take places and hold them until they are told to leave."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.began: queue.Queue[str] = queue.Queue()
+        self.refused: queue.Queue[Exception] = queue.Queue()
+        self.calls: dict[str, Call] = {}
+        self.threads: list[threading.Thread] = []
+
+    def ask(self, name: str, user: str, most: int | None = None) -> None:
+        """Start a statement, and wait until it has its place, waits for one, or is refused."""
+        call = self.calls[name] = Call(Record("DO_GET"))
+        before = self.slots.waiting, self.began.qsize(), self.refused.qsize()
+
+        def run() -> None:
+            try:
+                self.slots.take(call, user, most)
+            except Exception as error:
+                self.refused.put(error)
+            else:
+                self.began.put(name)
+
+        self.threads.append(threading.Thread(target=run, daemon=True))
+        self.threads[-1].start()
+        until = time.monotonic() + SOON_S
+        while (self.slots.waiting, self.began.qsize(), self.refused.qsize()) == before:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+    def next(self) -> str:
+        return self.began.get(timeout=SOON_S)
+
+    def leave(self, name: str) -> None:
+        self.calls[name].end()
+
+
+def test_places_go_to_who_has_fewest_and_then_to_who_waits_longest() -> None:
+    asked = Queue(Slots(2, wait_s=SOON_S))
+    for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
+        asked.ask(name, name[0])
+    assert {asked.next(), asked.next()} == {"a1", "a2"}
+    order = []
+    for leaving in ("a1", "b1", "a2", "c1", "a3"):
+        asked.leave(leaving)
+        order.append(asked.next())
+    assert order == ["b1", "c1", "a3", "b2", "a4"]
+
+
+def test_a_user_at_his_limit_lets_others_pass() -> None:
+    asked = Queue(Slots(2, wait_s=SOON_S))
+    for name in ("a1", "a2", "b1"):
+        asked.ask(name, name[0], most=1)
+    assert [asked.next(), asked.next()] == ["a1", "b1"]
+    asked.leave("b1")
+    assert asked.slots.waiting == 1
+    asked.leave("a1")
+    assert asked.next() == "a2"
+
+
+def test_the_queue_is_bounded_and_who_finds_it_full_is_told_when_to_retry() -> None:
+    asked = Queue(Slots(1, wait_s=SOON_S, max_waiting=2))
+    for name in ("a1", "a2", "b1", "c1"):
+        asked.ask(name, name[0])
+    refused = asked.refused.get(timeout=SOON_S)
+    assert isinstance(refused, Overloaded)
+    assert re.search(r"2 statements wait .*max_queued.* Retry in about \d+ s\.", str(refused))
+    assert refused.facts["retry_after_s"] == 1
+    assert asked.slots.waiting == 2
+
+
+def test_who_leaves_the_queue_takes_no_place() -> None:
+    asked = Queue(Slots(1, wait_s=SOON_S))
+    for name in ("a1", "b1", "c1"):
+        asked.ask(name, name[0])
+    asked.calls["b1"].cancellation.request()
+    assert isinstance(asked.refused.get(timeout=SOON_S), Cancelled)
+    asked.leave("a1")
+    assert {asked.next(), asked.next()} == {"a1", "c1"}
+    # A call that is given up frees its place before it ends, and once.
+    asked.ask("d1", "d")
+    asked.calls["c1"].cancellation.request()
+    asked.leave("c1")
+    assert asked.next() == "d1"
+    asked.ask("e1", "e")
+    assert asked.slots.waiting == 1
+
+
+def test_a_wait_ends_with_an_error_that_names_the_limit() -> None:
+    slots = Slots(1, wait_s=0.05)
+    slots.take(Call(Record("DO_GET")), "ada", 1)
+    for user, told in (("ada", "max_streams_per_user"), ("bob", r"max_streams\)")):
+        with pytest.raises(Overloaded, match=told):
+            slots.take(Call(Record("DO_GET")), user, 1)
+    assert slots.waiting == 0

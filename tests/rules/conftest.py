@@ -1,0 +1,21 @@
+"""The lake that rules of statements are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.properties.lake import Lake
+from tests.rules.test_statements import tier, write
+
+
+@pytest.fixture
+def lake() -> Iterator[Lake]:
+    """Five records in partition 0 of flows and one in partition 1; three of them are cold."""
+    held = Lake()
+    write(held, 0, 5)
+    write(held, 1, 1)
+    tier(held, 3)
+    yield held
+    held.stop_server()

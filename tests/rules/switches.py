@@ -1,0 +1,531 @@
+"""Each switch removes one rule from a copy of the source; the tests it names must then fail (seam-traps.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RESOLVER = "tests/unit/test_resolver.py"
+CUT = "tests/unit/test_cut.py"
+PUBLISH = "tests/unit/test_publish.py"
+TIERING = "tests/contract/test_tiering_target.py"
+SCRIPTED = "tests/integration/test_scripted_log.py"
+STATEMENTS = "tests/rules/test_statements.py"
+READING = "tests/rules/test_reading.py"
+FRESHNESS = "tests/rules/test_freshness.py"
+LOOKBACK = "tests/unit/test_lookback.py"
+DECIDING = "tests/unit/test_ways_out.py"
+WAYS_OUT = "tests/contract/test_ways_out.py"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """``fragment`` occurs exactly once in ``file``; ``instead`` is the same code without the rule.
+
+    ``tests`` are node ids that must all fail.
+    """
+
+    rule: str
+    name: str
+    file: str
+    fragment: str
+    instead: str
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.name}"
+
+
+SWITCHES = (
+    Switch(
+        "T2",
+        "accept foreign rows that the tail has too",
+        "planner/ways_out.py",
+        "if following > mark.offset(partition):",
+        "if False:",
+        (
+            f"{DECIDING}::test_rows_that_the_tail_has_too_are_refused",
+            f"{WAYS_OUT}::test_foreign_rows_that_the_tail_has_too_are_not_accepted[memory]",
+        ),
+    ),
+    Switch(
+        "T2",
+        "accept all foreign snapshots by naming one",
+        "planner/ways_out.py",
+        "accepted=frozenset(accepted)).watermark",
+        "accepted=frozenset(refused)).watermark",
+        (
+            f"{DECIDING}::test_every_foreign_snapshot_must_be_named",
+            f"{WAYS_OUT}::TestOverIceberg::"
+            "test_a_second_foreign_append_in_between_is_not_accepted_with_the_first",
+        ),
+    ),
+    Switch(
+        "T10",
+        "give up another gap than the one shown",
+        "planner/ways_out.py",
+        "if lost != tuple(shown):",
+        "if False:",
+        (
+            f"{DECIDING}::test_a_gap_that_is_none_or_another_is_refused",
+            f"{WAYS_OUT}::test_a_gap_that_grew_while_it_was_shown_changes_nothing[memory]",
+        ),
+    ),
+    Switch(
+        "T14",
+        "skip a record without moving the shape",
+        "planner/ways_out.py",
+        "return replace(after, shape=replace(pin.binding, skips=after.skipped).shape)",
+        "return after",
+        (
+            f"{DECIDING}::test_a_skipped_record_moves_the_shape_and_not_the_watermark",
+            f"{WAYS_OUT}::TestWithATierer::test_tiering_goes_on_after_a_skip_and_carries_it_on",
+        ),
+    ),
+    Switch(
+        "T14",
+        "leave a skipped record to the decoder",
+        "connectors/pinning.py",
+        "binding=replace(binding, skips=mark.skipped)",
+        "binding=binding",
+        (
+            f"{WAYS_OUT}::test_a_poisoned_record_is_skipped_for_good[memory]",
+            f"{STATEMENTS}::test_a_skipped_record_is_in_no_answer_after_the_decision",
+        ),
+    ),
+    Switch(
+        "T19",
+        "publish over a person's decision",
+        "planner/publish.py",
+        "if found.same_position(plan.start) and found.same_decisions(plan.start):",
+        "if found.same_position(plan.start):",
+        (
+            f"{WAYS_OUT}::TestWithATierer::"
+            "test_a_decision_between_stage_and_publish_is_a_conflict[skip]",
+            f"{WAYS_OUT}::TestWithATierer::"
+            "test_a_decision_between_stage_and_publish_is_a_conflict[accept]",
+        ),
+    ),
+    Switch(
+        "T19",
+        "commit a decision on a head it was not made on",
+        "connectors/iceberg/amending.py",
+        'TableProperties.COMMIT_NUM_RETRIES: "0"',
+        'TableProperties.COMMIT_NUM_RETRIES: "4"',
+        (
+            f"{WAYS_OUT}::TestOverIceberg::test_a_compaction_in_between_is_decided_on_again",
+            f"{WAYS_OUT}::TestOverIceberg::test_a_tierer_in_between_wins",
+            f"{WAYS_OUT}::TestOverIceberg::test_a_foreign_append_in_between_is_not_laundered",
+        ),
+    ),
+    Switch(
+        "T2",
+        "believe a watermark that a compaction copied",
+        "planner/resolver.py",
+        'snapshot.operation != "replace" and snapshot.watermark_text is not None',
+        "snapshot.watermark_text is not None",
+        (f"{RESOLVER}::test_it_passes[replace with a copied watermark]",),
+    ),
+    Switch(
+        "T2",
+        "pass appends of unknown writers",
+        "planner/resolver.py",
+        'case "append" if _added_nothing(history, snapshot):',
+        'case "append":',
+        (
+            f"{RESOLVER}::test_it_is_refused_until_accepted[append]",
+            f"{RESOLVER}::test_a_refused_commit_hides_behind_compaction_in_vain",
+            f"{PUBLISH}::test_publishing_never_launders_a_foreign_commit",
+            f"{TIERING}::test_rows_of_another_writer_between_stage_and_publish_are_not_laundered[memory]",
+        ),
+    ),
+    Switch(
+        "T2",
+        "refuse compactions",
+        "planner/resolver.py",
+        'case "replace" | "delete":',
+        'case "delete":',
+        (
+            f"{RESOLVER}::test_it_passes[replace]",
+            f"{PUBLISH}::test_a_compaction_in_between_passes",
+            f"{TIERING}::test_a_compaction_between_stage_and_publish_passes[memory]",
+        ),
+    ),
+    Switch(
+        "T3",
+        "leave the tag behind when publishing",
+        "connectors/memory/cold.py",
+        "history = replace(history, tagged_id=snapshot.snapshot_id, mirror=text)",
+        "history = replace(history, mirror=text)",
+        (
+            "tests/contract/test_cold_store.py::"
+            "test_the_tag_carries_the_watermark_over_two_compactions_and_an_expiry[memory]",
+        ),
+    ),
+    Switch(
+        "T3",
+        "believe the tag without the mirror",
+        "planner/resolver.py",
+        "elif text != history.mirror:",
+        "elif False:",
+        (
+            "tests/contract/test_cold_store.py::"
+            "test_a_mirror_that_disagrees_with_the_tag_proves_nothing[memory]",
+        ),
+    ),
+    Switch(
+        "T3",
+        "believe the tag whatever expired",
+        "planner/resolver.py",
+        'elif tagged.count("total-records") is None or _rows_before(oldest) != tagged.count(\n'
+        '        "total-records"\n    ):',
+        "elif False:",
+        (f"{RESOLVER}::test_a_new_first_snapshot_is_not_taken_for_a_broken_chain",),
+    ),
+    Switch(
+        "T3",
+        "take a parent id that an expiry removed for the table's first snapshot",
+        "planner/resolver.py",
+        "if carrier_id is None and history.tagged_id is None:",
+        "if carrier_id is None:",
+        (f"{RESOLVER}::test_a_chain_is_mended_where_expiry_took_the_parent_id_away_too",),
+    ),
+    Switch(
+        "T4",
+        "measure the log before pinning the table",
+        "proxy/cuts.py",
+        "        return _cut({table: pins.get(table) for table in tables}, log, cold_only)\n"
+        "    except (Inconsistent, StalePlan):",
+        "        found = log.measure([table.name for table in tables])\n"
+        "        pinned = {table: pins.get(table) for table in tables}\n"
+        "        return {table: plan_cut(pinned[table], found[table.name]) for table in tables}\n"
+        "    except ZeroDivisionError:",
+        (
+            f"{STATEMENTS}::test_a_tier_commit_before_the_cut_is_made_neither_doubles_nor_drops[pin]",
+        ),
+    ),
+    Switch(
+        "T4",
+        "redeem a ticket with the newest pin",
+        "proxy/cuts.py",
+        "pins.pin_at(\n        held.table,\n        table_uuid=held.table_uuid,\n"
+        "        metadata_file=held.metadata_file,\n        snapshot_id=held.snapshot_id,\n"
+        "        schema_id=held.schema_id,\n    )",
+        "pins.get(held.table)",
+        (f"{STATEMENTS}::test_a_ticket_stands_on_the_snapshot_it_names",),
+    ),
+    Switch(
+        "T5",
+        "end at the high watermark",
+        "connectors/kafka/bounds.py",
+        "level = IsolationLevel.READ_COMMITTED if committed else",
+        "level = IsolationLevel.READ_UNCOMMITTED if committed else",
+        (
+            f"{SCRIPTED}::test_an_open_transaction_at_the_tail_ends_the_log_at_the_last_stable_offset",
+        ),
+    ),
+    Switch(
+        "T5",
+        "read what was not committed",
+        "connectors/kafka/settings.py",
+        '"isolation.level": "read_committed"',
+        '"isolation.level": "read_uncommitted"',
+        (f"{SCRIPTED}::test_aborted_records_are_dropped_and_the_marker_at_the_end_is_passed",),
+    ),
+    Switch(
+        "T6",
+        "wait for a last record that never comes",
+        "connectors/kafka/reading.py",
+        "reached[partition] = max(reached[partition], offset)",
+        "pass",
+        (
+            f"{SCRIPTED}::test_aborted_records_are_dropped_and_the_marker_at_the_end_is_passed",
+            f"{SCRIPTED}::test_an_empty_retained_batch_at_the_end_is_passed",
+        ),
+    ),
+    Switch(
+        "T6",
+        "wait for the end of the partition",
+        "connectors/kafka/reading.py",
+        "reached[stretch.partition] = stretch.last + 1",
+        "pass",
+        (f"{READING}::test_in_a_growing_log_the_records_alone_end_a_range",),
+    ),
+    Switch(
+        "T8",
+        "count records to know where a range ends",
+        "connectors/kafka/reading.py",
+        "reached[stretch.partition] = stretch.last + 1",
+        "reached[stretch.partition] += stretch.records.num_rows",
+        (f"{READING}::test_a_range_with_holes_ends_at_its_stop_not_after_as_many_records",),
+    ),
+    Switch(
+        "T8",
+        "count offsets to know how large a tail is",
+        "proxy/tail/fetching.py",
+        "self.make_room(rows, size,",
+        "self.make_room(sum(map(len, missing)), size,",
+        (f"{STATEMENTS}::test_a_compacted_tail_is_measured_by_its_rows_not_by_its_offsets",),
+    ),
+    Switch(
+        "T10",
+        "begin the tail where the log begins",
+        "planner/cut.py",
+        "if held.log_start > start:",
+        "start = max(start, held.log_start)\n    if False:",
+        (
+            f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[gap]",
+            f"{STATEMENTS}::test_records_removed_before_they_were_tiered_are_named",
+            "tests/unit/test_tiering_plan.py::test_a_gap_is_never_tiered_over",
+        ),
+    ),
+    Switch(
+        "T10",
+        "fetch over records that are gone",
+        "planner/ranges.py",
+        "if held.log_start > wanted.start:",
+        "if False:",
+        (
+            f"{STATEMENTS}::test_records_removed_between_plan_and_read_are_an_error",
+            f"{STATEMENTS}::test_records_removed_while_they_are_read_are_an_error",
+            f"{SCRIPTED}::test_an_expired_start_is_an_error_and_never_a_jump",
+        ),
+    ),
+    Switch(
+        "T10",
+        "jump to the end where a broker refuses an offset",
+        "connectors/kafka/settings.py",
+        '"auto.offset.reset": "error"',
+        '"auto.offset.reset": "latest"',
+        (
+            f"{SCRIPTED}::"
+            "test_a_broker_that_refuses_what_the_log_holds_is_an_error_and_never_a_jump",
+        ),
+    ),
+    Switch(
+        "T10",
+        "trust what was read without a look at the log afterwards",
+        "connectors/kafka/log.py",
+        "            raise\n        guard.check_again(patience.left_s)\n",
+        "            raise\n",
+        (f"{SCRIPTED}::test_later_offsets_than_asked_are_a_gap_when_the_log_start_has_moved",),
+    ),
+    Switch(
+        "T11",
+        "know a topic by its name",
+        "planner/cut.py",
+        "if bounds.topic != watermark.topic or bounds.topic_id != watermark.topic_id:",
+        "if bounds.topic != watermark.topic:",
+        (
+            f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[recreated]",
+            f"{STATEMENTS}::test_a_topic_created_again_is_refused_whatever_it_holds[fewer]",
+            f"{STATEMENTS}::test_a_topic_created_again_is_refused_whatever_it_holds[more]",
+        ),
+    ),
+    Switch(
+        "T11",
+        "take a truncated log for a short one",
+        "planner/cut.py",
+        "if start > held.log_end:",
+        "start = min(start, held.log_end)\n    if False:",
+        (
+            f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[truncated]",
+            f"{STATEMENTS}::test_a_log_that_lost_what_is_cold_is_refused",
+        ),
+    ),
+    Switch(
+        "T11",
+        "forget the cluster",
+        "planner/cut.py",
+        "if bounds.cluster_id != watermark.cluster_id:",
+        "if False:",
+        (f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[other cluster]",),
+    ),
+    Switch(
+        "T11",
+        "forget the leader epoch",
+        "planner/cut.py",
+        "held.leader_epoch < known:",
+        "held.leader_epoch < 0:",
+        (f"{CUT}::test_an_older_leader_epoch_is_a_replaced_log",),
+    ),
+    Switch(
+        "T12",
+        "read the partitions of the watermark only",
+        "planner/cut.py",
+        "return tuple(_untiered(table, watermark, held) for held in bounds.partitions)",
+        "return tuple(\n        _untiered(table, watermark, held) for held in bounds.partitions\n"
+        "        if held.partition in watermark.next.partitions\n    )",
+        (
+            f"{CUT}::test_a_partition_born_after_the_watermark_starts_at_zero",
+            f"{STATEMENTS}::test_a_partition_born_after_the_watermark_is_read_from_its_first_record",
+        ),
+    ),
+    Switch(
+        "T12",
+        "begin a new partition where its log begins",
+        "planner/cut.py",
+        "start = watermark.offset(held.partition)\n",
+        "start = watermark.next.as_dict().get(held.partition, held.log_start)\n",
+        (
+            f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[gap in a new partition]",
+            f"{STATEMENTS}::test_a_loss_in_a_new_partition_is_a_gap",
+        ),
+    ),
+    Switch(
+        "T14",
+        "fetch the tail otherwise than the tierer does",
+        "proxy/tail/tails.py",
+        "schema.has(KAFKA_KEY)",
+        "False",
+        (f"{STATEMENTS}::test_every_value_is_the_same_before_and_after_it_is_tiered[hosts]",),
+    ),
+    Switch(
+        "T14",
+        "tier with another shape than before",
+        "planner/tiering.py",
+        "if pin.watermark.shape != pin.binding.shape:",
+        "if False:",
+        ("tests/unit/test_tiering_plan.py::test_another_shape_is_refused",),
+    ),
+    Switch(
+        "T14",
+        "publish rows staged for another schema",
+        "connectors/memory/tiering.py",
+        "if held != (plan.pin.table_uuid, plan.pin.schema.schema_id, planned):",
+        "if False:",
+        (
+            f"{TIERING}::test_a_column_added_between_stage_and_publish_is_a_conflict[memory]",
+            f"{TIERING}::test_a_binding_changed_between_stage_and_publish_is_a_conflict[memory]",
+        ),
+    ),
+    Switch(
+        "T14",
+        "keep rows decoded with another policy",
+        "proxy/tail/entries.py",
+        "schema_id, binding.shape, hot.topic_id)",
+        "schema_id, hot.topic_id)",
+        (f"{STATEMENTS}::test_a_changed_error_policy_decodes_the_tail_again",),
+    ),
+    Switch(
+        "T19",
+        "publish without compare-and-set",
+        "planner/publish.py",
+        "if found.same_position(plan.start) and found.same_decisions(plan.start):",
+        "if found is not None:",
+        (
+            f"{TIERING}::test_the_second_of_two_tierers_is_refused_and_carries_on[memory-rows]",
+            f"{TIERING}::test_the_second_of_two_tierers_is_refused_and_carries_on[memory-no rows]",
+            f"{TIERING}::test_a_rollback_between_stage_and_publish_is_a_conflict[memory]",
+        ),
+    ),
+    Switch(
+        "T19",
+        "look for a lost commit in the newest snapshot only",
+        "connectors/memory/tiering.py",
+        "snapshot = snapshots.get(snapshot.parent_id or 0)",
+        "snapshot = None",
+        (f"{TIERING}::test_publishing_again_after_a_lost_answer_changes_nothing[memory]",),
+    ),
+    Switch(
+        "T20",
+        "take the newest watermark for every snapshot",
+        "planner/resolver.py",
+        "carrier = None if carrier_id is None else history.snapshots.get(carrier_id)",
+        "carrier = history.snapshots.get(history.tagged_id or carrier_id or 0)",
+        (
+            f"{RESOLVER}::test_an_old_pin_and_a_rollback_stand_on_their_own_line",
+            f"{STATEMENTS}::test_a_rollback_takes_the_watermark_back_and_the_log_gives_the_rows",
+        ),
+    ),
+    Switch(
+        "T21",
+        "read all that a newer snapshot holds",
+        "planner/cut.py",
+        "return stop if self.until is None else min(stop, self.until.get(partition) or 0)",
+        "return stop",
+        (
+            f"{LOOKBACK}::test_every_snapshot_whose_tail_the_log_holds_gives_the_same_past",
+            f"{FRESHNESS}::test_a_time_is_the_same_wherever_the_watermark_is",
+            f"{FRESHNESS}::test_a_cut_outlives_the_log_and_it_outlives_the_snapshot",
+        ),
+    ),
+    Switch(
+        "T21",
+        "begin the past where the log begins",
+        "planner/lookback.py",
+        "if found.log_start > item.start:",
+        "if False:",
+        (
+            f"{LOOKBACK}::test_a_past_that_nobody_holds_is_refused",
+            f"{FRESHNESS}::test_a_cut_is_gone_when_nobody_holds_its_records",
+        ),
+    ),
+    Switch(
+        "T21",
+        "end before what was tiered since the log was measured",
+        "planner/freshness.py",
+        "log_end=max(held.log_end, tiered)",
+        "log_end=held.log_end",
+        (
+            "tests/unit/test_freshness.py::test_an_old_measurement_gives_all_that_was_committed_then",
+        ),
+    ),
+    Switch(
+        "T21",
+        "count the age of a measurement from its answer",
+        "proxy/rounds.py",
+        "        asked_at = self._clock()\n        bounds = self._log.measure(topics)",
+        "        bounds = self._log.measure(topics)\n        asked_at = self._clock()",
+        ("tests/unit/test_rounds.py::test_the_age_counts_from_before_the_question",),
+    ),
+    Switch(
+        "T22",
+        "make the cut when the ticket is opened",
+        "proxy/statements.py",
+        "cuts = redeem_tables(self._pins, planned.tables)",
+        "cuts = self._cutter.cut(\n            read, Contract.of(session), _when(self._now_us(), None), patience\n        ).by_key",
+        (f"{STATEMENTS}::test_rows_written_after_the_plan_are_not_in_its_answer",),
+    ),
+    Switch(
+        "T22",
+        "read all of a shared tail",
+        "proxy/tail/reading.py",
+        " AND tail.{KAFKA_OFFSET} < cut.stop",
+        "",
+        (
+            f"{STATEMENTS}::test_rows_another_statement_fetched_meanwhile_are_not_in_the_answer",
+            "tests/unit/test_tail.py::test_random_cuts_of_a_growing_log_are_always_exact",
+        ),
+    ),
+    Switch(
+        "T23",
+        "measure topic by topic",
+        "proxy/cuts.py",
+        "return log.measure(topics) if topics else {}",
+        "return {topic: log.measure([topic])[topic] for topic in topics}",
+        (f"{STATEMENTS}::test_all_topics_of_a_statement_are_measured_in_one_round",),
+    ),
+    Switch(
+        "T26",
+        "return what arrived in time",
+        "connectors/kafka/reading.py",
+        "raise _unreached(topic, reached, stops)",
+        "break",
+        (
+            f"{READING}::test_a_partition_that_ends_short_fails_the_statement",
+            f"{SCRIPTED}::"
+            "test_no_bytes_before_the_end_fail_at_the_deadline_and_name_where_it_stopped",
+        ),
+    ),
+    Switch(
+        "T26",
+        "keep rows that were refused after they were written",
+        "proxy/engine/segments.py",
+        'cursor.execute("BEGIN TRANSACTION")\n            yield append\n            cursor.execute("COMMIT")',
+        "yield append",
+        (
+            "tests/unit/test_tail_generations.py::"
+            "test_rows_that_were_refused_after_they_were_written_are_never_seen",
+        ),
+    ),
+)

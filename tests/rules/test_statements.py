@@ -1,0 +1,383 @@
+"""The rules of seam-traps.md as a statement meets them: real statements over the doubles."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from connectors.amending import WaysOut
+from connectors.decoding import decoder_for
+from connectors.memory.amending import MemoryAmender
+from planner.errors import (
+    FederationError,
+    LogTruncated,
+    LogUnavailable,
+    OffsetsExpired,
+    TailGap,
+    TopicRecreated,
+    UndecodableRecord,
+)
+from planner.watermark import Skip
+from proxy.tail import TailLimits
+from tests.properties.lake import FLOWS, TABLES, Lake
+from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Place
+from tests.properties.serving import serve
+
+PLACES = "SELECT kafka_partition, kafka_offset FROM flows"
+
+
+def write(lake: Lake, partition: int, count: int, kind: str = GOOD) -> None:
+    for _ in range(count):
+        lake.produce(lake.topics["flows"], partition, kind)
+
+
+def tier(lake: Lake, max_rows: int = 1000) -> None:
+    target, plan = lake.plan_tiering(FLOWS, max_rows)
+    lake.publish(lake.stage(FLOWS, target, plan))
+
+
+def written(lake: Lake) -> Counter[Place]:
+    """Every committed row, once."""
+    topic = lake.topics["flows"]
+    return Counter(
+        (partition, offset)
+        for partition, slots in enumerate(topic.partitions)
+        for offset in range(topic.end(partition))
+        if slots[offset].state == "committed" and slots[offset].record
+    )
+
+
+def places(table: pa.Table) -> Counter[Place]:
+    columns = (table[name].to_pylist() for name in ("kafka_partition", "kafka_offset"))
+    return Counter(zip(*columns, strict=True))
+
+
+def once(step: str, action: Callable[[], object]) -> Callable[[str], None]:
+    """Act before the first ``step``, and leave alone what the action does itself."""
+    left = [action]
+
+    def before(reached: str) -> None:
+        if reached == step and left:
+            left.pop()()
+
+    return before
+
+
+# T4
+
+
+@pytest.mark.parametrize("step", ["pin", "measure"])
+def test_a_tier_commit_before_the_cut_is_made_neither_doubles_nor_drops(
+    lake: Lake, step: str
+) -> None:
+    def commit() -> None:
+        write(lake, 0, 2)
+        tier(lake)
+
+    lake.before = once(step, commit)
+    assert places(lake.ask(PLACES)) == written(lake)
+
+
+@pytest.mark.parametrize("step", ["batch", "scan"])
+def test_a_tier_commit_after_the_cut_was_made_changes_nothing_in_it(
+    lake: Lake, step: str
+) -> None:
+    expected = written(lake)
+
+    def commit() -> None:
+        write(lake, 0, 2)
+        tier(lake)
+        lake.board.refresh(FLOWS)
+
+    lake.before = once(step, commit)
+    assert places(lake.ask(PLACES)) == expected
+    assert places(lake.ask(PLACES)) == written(lake)
+
+
+def test_a_ticket_stands_on_the_snapshot_it_names(lake: Lake) -> None:
+    ticket, _ = lake.plan(PLACES)
+    expected = written(lake)
+    tier(lake)
+    lake.compact(FLOWS)
+    lake.board.refresh(FLOWS)
+    assert places(lake.open(ticket)) == expected
+
+
+# T8
+
+
+def test_a_tail_compacted_between_two_statements_neither_fails_nor_doubles(lake: Lake) -> None:
+    topic = lake.topics["flows"]
+    for number in range(12):  # numbers divisible by 4 share a key
+        write(lake, number % 2, 1)
+    assert places(lake.ask(PLACES)) == written(lake)
+    for partition in (0, 1):
+        lake.compact_log(topic, partition)
+    write(lake, 0, 2)
+    gone = {
+        (partition, offset)
+        for partition, slots in enumerate(topic.partitions)
+        for offset, slot in enumerate(slots)
+        if slot.compacted
+    }
+    assert gone
+    for _ in range(2):
+        answer = places(lake.ask(PLACES))
+        assert max(answer.values()) == 1
+        assert written(lake).keys() - gone <= answer.keys() <= written(lake).keys()
+        lake.stop_server()
+        lake.start_server()
+
+
+def test_a_compacted_tail_is_measured_by_its_rows_not_by_its_offsets(lake: Lake) -> None:
+    topic = lake.topics["flows"]
+    write(lake, 1, 40)
+    lake.compact_log(topic, 1)
+    left = sum(not slot.compacted for slot in topic.partitions[1])
+    limits = TailLimits(left + 5, 1 << 30, 5)
+    assert left + 5 < len(topic.partitions[1])
+    lake.stop_server()
+    lake.board, lake.tails, lake.statements = serve(lake.store, lake.log, limits)
+    assert sum(places(lake.ask(PLACES)).values()) == left + 5
+
+
+# T10 and T11
+
+
+def refused(lake: Lake, kind: type[FederationError], *words: str) -> None:
+    """Refused again and again, also by a server that knows nothing yet."""
+    for _ in range(2):
+        with pytest.raises(kind) as caught:
+            lake.ask(PLACES)
+        for word in ("lake.net.flows", *words):
+            assert word in caught.value.message
+        lake.stop_server()
+        lake.start_server()
+
+
+def test_records_removed_before_they_were_tiered_are_named(lake: Lake) -> None:
+    lake.retain(lake.topics["flows"], 0, 4)
+    refused(lake, TailGap, "flows/0", "1 offsets were removed")
+
+
+def test_an_old_pin_is_renewed_when_retention_went_past_it(lake: Lake) -> None:
+    lake.ask(PLACES)
+    tier(lake)
+    lake.retain(lake.topics["flows"], 0, 5)
+    assert places(lake.ask(PLACES)) == written(lake)
+
+
+def test_records_removed_between_plan_and_read_are_an_error(lake: Lake) -> None:
+    ticket, _ = lake.plan(PLACES)
+    lake.retain(lake.topics["flows"], 0, 4)
+    with pytest.raises(OffsetsExpired, match="the log starts at 4 now"):
+        lake.open(ticket)
+
+
+def test_records_removed_while_they_are_read_are_an_error(lake: Lake) -> None:
+    write(lake, 0, 9)
+    ticket, _ = lake.plan(PLACES)
+    batches = itertools.count(1)
+
+    def before(step: str) -> None:
+        if step == "batch" and next(batches) == 2:
+            lake.retain(lake.topics["flows"], 0, 12)
+
+    lake.before = before
+    with pytest.raises(OffsetsExpired):
+        lake.open(ticket)
+
+
+@pytest.mark.parametrize("again", [1, 5, 9], ids=["fewer", "as many", "more"])
+def test_a_topic_created_again_is_refused_whatever_it_holds(lake: Lake, again: int) -> None:
+    ticket, _ = lake.plan(PLACES)
+    lake.recreate_topic("flows", 2)
+    write(lake, 0, again)
+    write(lake, 1, again)
+    refused(lake, TopicRecreated, "deleted and created again")
+    with pytest.raises(TopicRecreated):
+        lake.open(ticket)
+
+
+def test_a_log_that_lost_what_is_cold_is_refused(lake: Lake) -> None:
+    tier(lake)
+    lake.truncate(lake.topics["flows"], 0, 3)
+    refused(lake, LogTruncated, "cold data ends at offset 5 but the log ends at 3")
+
+
+# T12
+
+
+def test_a_partition_born_after_the_watermark_is_read_from_its_first_record(
+    lake: Lake,
+) -> None:
+    for partition in (2, 3):
+        lake.add_partition(lake.topics["flows"])
+        write(lake, partition, 2)
+        assert places(lake.ask(PLACES)) == written(lake)
+    tier(lake)
+    lake.board.refresh(FLOWS)
+    assert places(lake.ask(PLACES)) == written(lake)
+
+
+def test_a_loss_in_a_new_partition_is_a_gap(lake: Lake) -> None:
+    lake.add_partition(lake.topics["flows"])
+    write(lake, 2, 3)
+    lake.retain(lake.topics["flows"], 2, 1)
+    refused(lake, TailGap, "flows/2", "cold data ends at offset 0")
+
+
+# T14
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_value_is_the_same_before_and_after_it_is_tiered(lake: Lake, table) -> None:
+    topic = lake.topics[TABLES[table][0].topic]
+    for number in range(90):
+        lake.produce(topic, number % 2, (GOOD, GOOD, BAD, GOOD, TOMBSTONE)[number % 5])
+    whole = f"SELECT * FROM {table.name} ORDER BY kafka_partition, kafka_offset"
+    hot = lake.ask(whole)
+    lake.publish(lake.stage(table, *lake.plan_tiering(table, 1000)))
+    lake.board.refresh(table)
+    cold = lake.ask(whole)
+    assert lake.ask(f'SELECT * FROM "{table.name}$tail"').num_rows == 0
+    assert cold.schema.equals(hot.schema)
+    assert list(map(repr, cold.to_pylist())) == list(map(repr, hot.to_pylist()))
+    assert cold.num_rows > 50
+
+
+def test_a_changed_error_policy_decodes_the_tail_again(lake: Lake) -> None:
+    write(lake, 0, 1, BAD)
+    assert places(lake.ask(PLACES)) == written(lake) - Counter([(0, 5)])
+    lake.store.set_properties(FLOWS, {"thermocline.on_error": "fail"})
+    lake.board.refresh(FLOWS)
+    with pytest.raises(UndecodableRecord, match="partition 0, offset 5"):
+        lake.ask(PLACES)
+
+
+def test_a_skipped_record_is_in_no_answer_after_the_decision(lake: Lake) -> None:
+    before, _ = lake.plan(PLACES)
+    assert places(lake.ask(PLACES)) == written(lake)  # the tail holds the record
+    ways_out = WaysOut(MemoryAmender(lake.store), lake.log)
+    ways_out.skip(FLOWS, [Skip(0, 4)], decoder_for, force=True)
+    lake.board.refresh(FLOWS)
+    left = written(lake) - Counter([(0, 4)])
+    assert places(lake.ask(PLACES)) == left
+    assert places(lake.open(before)) == written(lake)  # a ticket keeps its pin
+    target, plan = lake.plan_tiering(FLOWS, 1000)
+    target.publish(target.stage(plan))
+    lake.board.refresh(FLOWS)
+    assert places(lake.ask(PLACES)) == left
+    seam = lake.ask('SELECT kafka_partition, skipped_records FROM "flows$seam" ORDER BY 1')
+    assert seam["skipped_records"].to_pylist() == [1, 0]
+
+
+def test_a_column_added_shows_in_the_tail_and_stays_null_in_what_was_tiered_before(
+    lake: Lake,
+) -> None:
+    lake.ask(PLACES)
+    schema = lake.store.facts(FLOWS).schema
+    extra = type(schema.columns[0])(len(schema.columns) + 1, "extra", pa.int64())
+    lake.store.set_columns(FLOWS, lambda held: (*held, extra))
+    lake.board.refresh(FLOWS)
+    answer = lake.ask("SELECT kafka_partition, kafka_offset, extra FROM flows ORDER BY ALL")
+    assert answer["extra"].to_pylist() == [None, None, None, 1, 1, 1]
+
+
+# T20
+
+
+def test_a_rollback_takes_the_watermark_back_and_the_log_gives_the_rows(lake: Lake) -> None:
+    before = lake.store.facts(FLOWS).head
+    assert before is not None
+    tier(lake)
+    lake.board.refresh(FLOWS)
+    assert lake.ask('SELECT * FROM "flows$tail"').num_rows == 0
+    lake.store.rollback(FLOWS, before)
+    lake.board.refresh(FLOWS)
+    assert places(lake.ask(PLACES)) == written(lake)
+    assert lake.ask('SELECT * FROM "flows$tail"').num_rows == 3
+
+
+# T22
+
+TWICE = {
+    "self-join": "SELECT (SELECT count(*) FROM flows), count(*) FROM flows",
+    "CTE": "WITH c AS (SELECT * FROM flows) SELECT (SELECT count(*) FROM c), count(*) FROM c",
+    "both sides": 'SELECT (SELECT count(*) FROM flows), count(*) FROM (FROM "flows$cold" '
+    'UNION ALL FROM "flows$tail")',
+}
+
+
+@pytest.mark.parametrize("sql", TWICE.values(), ids=TWICE.keys())
+@pytest.mark.parametrize("step", ["measure", "batch", "scan"])
+def test_a_table_named_twice_is_seen_at_one_moment(lake: Lake, sql: str, step: str) -> None:
+    def before(reached: str) -> None:
+        if reached == step:
+            write(lake, 0, 1)
+
+    lake.before = before
+    for _ in range(3):
+        (row,) = lake.ask(sql).to_pylist()
+        first, second = row.values()
+        assert first == second >= 6
+
+
+def test_rows_written_after_the_plan_are_not_in_its_answer(lake: Lake) -> None:
+    ticket, _ = lake.plan(PLACES)
+    expected = written(lake)
+    write(lake, 0, 3)
+    assert places(lake.open(ticket)) == expected
+
+
+def test_rows_another_statement_fetched_meanwhile_are_not_in_the_answer(lake: Lake) -> None:
+    ticket, _ = lake.plan(PLACES)
+    expected = written(lake)
+    write(lake, 0, 3)
+    assert places(lake.ask(PLACES)) == written(lake)
+    assert places(lake.open(ticket)) == expected
+
+
+# T23
+
+
+def test_all_topics_of_a_statement_are_measured_in_one_round(lake: Lake) -> None:
+    """A transaction over two topics that commits while a statement plans is seen whole or not at all."""
+    lake.transactions.append((lake.log.begin(), []))
+    for name in ("flows", "hosts"):
+        lake.produce(lake.topics[name], 0, GOOD, 0)
+    rounds = itertools.count(1)
+
+    def before(step: str) -> None:
+        if step == "measure" and next(rounds) == 2:
+            lake.end_transaction(0, commit=True)
+
+    lake.before = before
+    both = "SELECT (SELECT count(*) FROM flows) AS flows, (SELECT count(*) FROM hosts) AS hosts"
+    assert lake.ask(both).to_pylist() == [{"flows": 6, "hosts": 0}]
+    assert lake.ask(both).to_pylist() == [{"flows": 7, "hosts": 1}]
+
+
+# T26
+
+
+def test_a_tail_that_cannot_be_read_to_its_end_fails_the_statement_and_leaves_nothing(
+    lake: Lake,
+) -> None:
+    assert places(lake.ask(PLACES)) == written(lake)
+    write(lake, 0, 9)
+    batches = itertools.count(1)
+
+    def before(step: str) -> None:
+        if step == "batch" and next(batches) == 3:
+            lake.log.stop()
+
+    lake.before = before
+    with pytest.raises(LogUnavailable):
+        lake.ask(PLACES)
+    lake.log.start()
+    assert places(lake.ask(PLACES)) == written(lake)

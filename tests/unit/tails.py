@@ -1,0 +1,141 @@
+"""A log of two partitions in memory, the tails over it, and what was asked of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from connectors.decoding import decoder_for
+from connectors.memory.log import MemoryLog, Record
+from planner.binding import Binding
+from planner.cut import Pin, TableCut, plan_cut
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.ports import Decoder
+from planner.schema import Column, TableSchema
+from planner.watermark import Watermark
+from proxy.engine.segments import Segments
+from proxy.tail import Following, Tail, TailLimits, Tails, TailSpace, TailState
+from tests.unit.builders import FLOWS, schema
+
+SCHEMA = schema(Column(4, "n", pa.int64()))
+LIMITS = TailLimits(max_rows=10_000, max_bytes=10_000_000, fetch_timeout_s=5)
+
+
+class Bench:
+    """A log of two partitions, the tails over it, and how many records were decoded."""
+
+    def __init__(
+        self,
+        *,
+        limits: TailLimits = LIMITS,
+        binding: Binding | None = None,
+        following: Following | None = None,
+        space: TailSpace | None = None,
+        scratch: Path | None = None,
+        on_decode: Callable[[pa.RecordBatch], None] = lambda batch: None,
+    ) -> None:
+        self.on_batch: Callable[[], None] = lambda: None
+        self.log = MemoryLog(batch_rows=7, on_batch=lambda: self.on_batch())
+        self.log.create_topic("flows", 2)
+        self.binding = binding or Binding(topic="flows")
+        self.decoded = 0
+        self.engine = duckdb.connect()
+        self.fetched = 0
+        self.now_s = 0.0
+        self.on_decode = on_decode
+        self.tails = Tails(
+            _Counted(self),
+            self.decoder,
+            Segments(self.engine, scratch),
+            limits,
+            following=following,
+            space=space,
+            clock=lambda: self.now_s,
+        )
+
+    def decoder(self, table: str, columns: TableSchema, binding: Binding) -> Decoder:
+        inner, bench = decoder_for(table, columns, binding), self
+
+        class Counting:
+            def decode(self, batch: pa.RecordBatch):
+                bench.on_decode(batch)
+                bench.decoded += batch.num_rows
+                return inner.decode(batch)
+
+        return Counting()
+
+    def write(self, partition: int, *values: int | bytes, topic: str = "flows") -> None:
+        for value in values:
+            text = value if isinstance(value, bytes) else json.dumps({"n": value}).encode()
+            self.log.append(topic, partition, Record(text))
+
+    def cut(
+        self,
+        *watermark: int,
+        columns: TableSchema = SCHEMA,
+        table: TableName = FLOWS,
+        topic: str = "flows",
+    ) -> TableCut:
+        return plan_cut(
+            self.pin(*watermark, columns=columns, table=table, topic=topic),
+            self.log.measure([topic])[topic],
+        )
+
+    def pin(
+        self,
+        *watermark: int,
+        columns: TableSchema = SCHEMA,
+        table: TableName = FLOWS,
+        topic: str = "flows",
+    ) -> Pin:
+        mark = Watermark(
+            cluster_id="memory",
+            topic=topic,
+            topic_id=self.log.measure([topic])[topic].topic_id,
+            next=OffsetVector(tuple(enumerate(watermark))),
+            shape=self.binding.shape,
+            run="run",
+        )
+        return Pin(table, "uuid", "m", 1, columns, self.binding, mark)
+
+    def state(self, table: TableName = FLOWS) -> TailState:
+        (found,) = [state for state in self.tails.states() if state.table == table]
+        return found
+
+    def rows(
+        self, tail: Tail, columns: str = "kafka_partition, kafka_offset, n"
+    ) -> list[tuple]:
+        parts = [f"SELECT {columns} FROM ({part.sql})" for part in tail.relations]
+        cursor = self.engine.cursor()
+        return sorted(cursor.execute(" UNION ALL ".join(parts)).fetchall()) if parts else []
+
+    def read(self, cut: TableCut) -> list[tuple]:
+        with self.tails.read(cut, lambda: None) as tail:
+            return self.rows(tail)
+
+    def segments(self) -> int:
+        query = (
+            "SELECT count(*) FROM duckdb_tables() "
+            "WHERE schema_name = 'tail_segments' OR database_name = 'tail_disk'"
+        )
+        return self.engine.cursor().execute(query).fetchone()[0]
+
+
+class _Counted:
+    """The bench's log, counting fetches."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def fetch(self, *given: Any, **named: Any) -> Any:
+        self._bench.fetched += 1
+        return self._bench.log.fetch(*given, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bench.log, name)

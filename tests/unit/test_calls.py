@@ -1,0 +1,36 @@
+"""Noticing clients that leave: everyone gets his turn, however many wait."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from functools import partial
+
+from planner.errors import Cancelled
+from proxy.flightsql.calls import Calls
+from proxy.flightsql.record import Record
+
+
+def test_one_that_leaves_is_noticed_among_many_and_all_are_asked_alike() -> None:
+    calls = Calls(poll_s=0.002)
+    asked: Counter[int] = Counter()
+    gone, seen = threading.Event(), threading.Event()
+
+    def left(number: int) -> bool:
+        asked[number] += 1
+        return number == 97 and gone.is_set()
+
+    live = [calls.begin(Record("DoGet")) for _ in range(100)]
+    for number, call in enumerate(live):
+        call.watch(partial(left, number))
+    with live[97].cancellation.interrupting(seen.set):
+        gone.set()
+        assert seen.wait(60)
+    # The one that left was asked again for as long as anybody: those before it in line had as many turns, or one less.
+    counts = {asked[number] for number in range(100)}
+    assert max(counts) - min(counts) <= 2
+    assert isinstance(live[97].cancellation.reason, Cancelled)
+    assert all(call.cancellation.reason is None for call in live if call is not live[97])
+    for call in live:
+        calls.end(call)
+    assert calls.close(10) == 0

@@ -1,0 +1,374 @@
+"""Settings: where each came from, what is refused and with which hint, and that no secret is ever shown."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tomllib
+import traceback
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from planner.errors import BadConfig
+from thermocline.commands.config import command
+from thermocline.config import Server, Settings, load, own_sections
+from thermocline.masking import MASK, Options, is_secret, shown
+from thermocline.sources import SECTIONS, key_lines, read
+
+EXAMPLE = Path(__file__).parents[2] / "thermocline.example.toml"
+WELL = """
+[catalogs.lake]
+type = "rest"
+uri = "https://catalog.example"
+warehouse = "s3://lake"
+[kafka]
+"bootstrap.servers" = "b:9092"
+"""
+#: One credential for each option that can hold one; the option must not be printed with it.
+CREDENTIALS = {
+    "catalogs.lake": (
+        "token",
+        "credential",
+        "s3.secret-access-key",
+        "s3.session-token",
+        "s3.sse.key-secret",
+        "adls.account-key",
+        "adls.sas-token",
+        "adls.connection-string",
+        "adls.client-secret",
+        "gcs.oauth2.token",
+        "glue.secret-access-key",
+        "client.session-token",
+        "header.Authorization",
+        "header.X-Iceberg-Whatever",
+        "hf.token",
+    ),
+    "kafka": (
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+    ),
+    "tier.conf": (
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.authenticate.secret",
+        "spark.ssl.keyPassword",
+        "spark.sql.catalog.lake.jdbc.password",
+    ),
+    "server.users": ("alice", "bob"),
+}
+SHOWN = (
+    *("s3.access-key-id", "s3.endpoint", "oauth2-server-uri", "token-refresh-enabled"),
+    *("sasl.username", "sasl.mechanism", "ssl.ca.location", "ssl.key.location", "type"),
+    *("sasl.oauthbearer.token.endpoint.url", "bootstrap.servers", "client.region"),
+)
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "thermocline.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def run(*arguments: str, config: str) -> Result:
+    return CliRunner().invoke(command, arguments, obj=config)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("THERMOCLINE_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_example_is_the_defaults_and_has_every_key() -> None:
+    settings, text = load(str(EXAMPLE)), EXAMPLE.read_text()
+    for section, model in own_sections().items():
+        assert getattr(settings, section) == model(), section
+        body = text.split(f"\n[{section}]")[1].split("\n[")[0]
+        for key in model.model_fields:
+            assert f"{key} = " in body or f"[{section}.{key}]" in text, (section, key)
+
+
+def test_every_section_is_known_to_variables_and_shown() -> None:
+    assert set(Settings.model_fields) <= SECTIONS
+    document = json.loads(run("show", "--json", config=str(EXAMPLE)).stdout)
+    assert {key.split(".")[0] for key in document} == set(Settings.model_fields)
+
+
+def test_the_commented_lines_of_the_example_are_settings_too(tmp_path: Path) -> None:
+    lines = [
+        line.removeprefix("# ") if line.startswith(("# ", '# "')) and " = " in line else line
+        for line in EXAMPLE.read_text().splitlines()
+        if not line.startswith("# A variable")
+    ]
+    settings = load(written(tmp_path, "\n".join(lines)))
+    assert settings.server.users.keys() == {"alice"}
+    assert settings.server.threads == 4
+
+
+def test_a_variable_wins_over_the_file_and_the_file_over_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = written(tmp_path, f"{WELL}[server]\nport = 5\nmax_streams = 7\n")
+    monkeypatch.setenv("THERMOCLINE_SERVER__PORT", "6")
+    server = load(config).server
+    assert (server.port, server.max_streams, server.max_tail_rows) == (6, 7, 5_000_000)
+    document = json.loads(run("show", "--json", config=config).stdout)
+    assert document["server.port"] == {"value": 6, "from": "$THERMOCLINE_SERVER__PORT"}
+    assert document["server.max_streams"] == {"value": 7, "from": f"{config}:10"}
+    assert document["server.host"] == {"value": "127.0.0.1", "from": "default"}
+    assert document["catalogs.lake.uri"]["from"] == f"{config}:4"
+    plain = run("show", config=config).stdout
+    assert "$THERMOCLINE_SERVER__PORT" in plain
+    assert "line 10" in plain
+
+
+def test_variables_alone_make_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "CATALOGS__LAKE__TYPE": "sql",
+        "CATALOGS__LAKE__URI": "sqlite:////lake/catalog.db",
+        "CATALOGS__LAKE__S3__SECRET_ACCESS_KEY": "hush",
+        "CATALOGS__LAKE__oauth2-server-uri": "https://a.example",
+        "KAFKA__BOOTSTRAP_SERVERS": "b:9092",
+        "KAFKA__SASL__PASSWORD": "hush",
+        "SERVER__STORAGE_ROOTS": '["s3://a", "s3://b"]',
+        "SERVER__USERS__ALICE": "hush",
+        "TIER__CONF__SPARK_DRIVER_MEMORY": "4g",
+    }.items():
+        monkeypatch.setenv(f"THERMOCLINE_{name}", value)
+    settings = load()
+    assert settings.catalogs["lake"] == {
+        "type": "sql",
+        "uri": "sqlite:////lake/catalog.db",
+        "s3.secret-access-key": "hush",
+        "oauth2-server-uri": "https://a.example",
+    }
+    assert settings.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "hush"}
+    assert settings.server.storage_roots == ("s3://a", "s3://b")
+    assert settings.server.users["alice"].get_secret_value() == "hush"
+    assert settings.tier.conf == {"spark.driver.memory": "4g"}
+
+
+def test_vendor_names_may_be_written_without_quotes(tmp_path: Path) -> None:
+    config = written(tmp_path, "[kafka]\nbootstrap.servers = ['a:1', 'b:2']\nssl.x = true\n")
+    assert load(config).kafka == {"bootstrap.servers": "a:1,b:2", "ssl.x": "true"}
+
+
+def test_lines_are_counted_through_strings_arrays_and_comments() -> None:
+    text = (
+        'a = 1  # [x]\n\n[s]\n# b = 0\nb = """\n[no]\nc = 3\n"""\n'
+        'd = [\n  "]",\n  [1],\n]\n[s."t.u"]\ne.f = { g = 1 }\n'
+    )
+    assert key_lines(text) == {
+        "a": 1,
+        "s": 3,
+        "s.b": 5,
+        "s.d": 9,
+        "s.t.u": 13,
+        "s.t.u.e.f.g": 14,
+    }
+    assert tomllib.loads(text)["s"]["d"] == ["]", [1]]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("[server]\nprot = 1", "{}:9: server.prot: unknown key; did you mean port?"),
+        ("[servr]\nport = 1", "{}:9: servr: unknown key; did you mean server?"),
+        (
+            "[tier]\nstorage_roots = 1",
+            "{}:9: tier.storage_roots: unknown key; did you mean server.storage_roots?",
+        ),
+        ("[tier]\nport = 1", "{}:9: tier.port: unknown key; did you mean http_port?"),
+        (
+            "[server]\nzzz = 1",
+            f"{{}}:9: server.zzz: unknown key; known keys are {', '.join(Server.model_fields)}.",
+        ),
+        (
+            "[server]\nport = 70000",
+            "{}:9: server.port: input should be less than or equal to 65535; correct the value, "
+            "or leave the key out.",
+        ),
+        (
+            "[catalogs.other]\ntype = 'sqll'",
+            "{}:9: catalogs.other.type: there is no catalog type 'sqll'; types are rest, sql, hive, "
+            "glue, dynamodb, bigquery.",
+        ),
+        (
+            "[catalogs.other]\nwarehouse = 's3://x'",
+            "{}:9: catalogs.other: it names no type of catalog; set type to one of rest, sql, hive, "
+            "glue, dynamodb, bigquery.",
+        ),
+        (
+            "[catalogs.other]\ntype = 'hive'",
+            "{}:9: catalogs.other.uri: a hive catalog needs an address; set uri.",
+        ),
+        (
+            "[catalogs.other]\ntype = 'sql'\nuri = 'sqlite://'",
+            "{}:10: catalogs.other.uri: a catalog in memory is another one in every process; use "
+            'type = "sql" with a file, as in uri = "sqlite:////var/lib/thermocline/catalog.db".',
+        ),
+        (
+            "[catalogs.other]\ntype = 'glue'",
+            "{}:9: catalogs.other.type: the client for glue catalogs is not installed; pip install "
+            "'pyiceberg[glue]'.",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_its_remedy(
+    line: str, sentence: str, tmp_path: Path
+) -> None:
+    config = written(tmp_path, f"{WELL}{line}\n")
+    wanted = sentence.format(config)
+    with pytest.raises(BadConfig) as caught:
+        load(config)
+    got = caught.value.message
+    # The line of a missing key is that of its section or of the first key in it.
+    assert got.split(": ", 1)[1] == wanted.split(": ", 1)[1]
+    assert abs(int(got.split(":")[1]) - int(wanted.split(":")[1])) <= 1
+    checked = run("check", config=config)
+    assert checked.exit_code == 2
+    assert got in checked.stdout
+
+
+def test_a_variable_that_names_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERMOCLINE_SERVER__PROT", "1")
+    with pytest.raises(BadConfig) as caught:
+        load()
+    assert caught.value.message == (
+        "$THERMOCLINE_SERVER__PROT: server.prot: unknown key; did you mean port?"
+    )
+
+
+def test_one_underscore_too_few_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERMOCLINE_SERVER_PORT", "1")
+    with pytest.raises(BadConfig, match=r"did you mean THERMOCLINE_SERVER__PORT\?$"):
+        load()
+
+
+def test_every_problem_is_listed_and_loading_says_how_many_more_there_are(
+    tmp_path: Path,
+) -> None:
+    config = written(tmp_path, f"{WELL}[server]\nprot = 1\nthreads = 0\n[tier]\nmastre = 'x'\n")
+    document = json.loads(run("check", "--json", config=config).stdout)
+    assert document["ok"] is False
+    assert {p["key"] for p in document["problems"]} == {
+        "server.prot",
+        "server.threads",
+        "tier.mastre",
+    }
+    assert all(p["what"] and p["fix"] and p["from"] for p in document["problems"])
+    with pytest.raises(BadConfig, match=r"2 more: `thermocline config check` lists all"):
+        load(config)
+
+
+def test_what_only_a_command_would_find_is_checked_too(tmp_path: Path) -> None:
+    config = written(
+        tmp_path,
+        '[catalogs.a]\ntype = "rest"\nuri = "https://c.example"\n'
+        '[kafka]\n"bootstrap.servers" = "b:1"\n"isolation.level" = "x"\n'
+        '[server]\nhost = "0.0.0.0"\n',
+    )
+    document = json.loads(run("check", "--json", config=config).stdout)
+    found = {(p["severity"], p["key"]): p for p in document["problems"]}
+    assert found.keys() == {
+        ("warning", "catalogs.a"),  # no warehouse
+        ("error", "kafka.isolation.level"),
+        ("error", "access"),
+    }
+    assert found["error", "kafka.isolation.level"]["from"] == f"{config}:6"
+    assert found["error", "kafka.isolation.level"]["fix"] == "remove it"
+
+
+def test_good_settings_pass(tmp_path: Path) -> None:
+    result = run("check", config=written(tmp_path, WELL))
+    assert (result.exit_code, "fine" in result.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["absent.toml", "broken.toml", "latin.toml"])
+def test_a_file_that_cannot_be_read_is_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text('[kafka]\n"sasl.password" = hush-hush\n')
+    (tmp_path / "latin.toml").write_bytes(b'a = "\xfcber"\n')
+    file = str(tmp_path / name)
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    assert caught.value.message.startswith(file)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    assert run("check", config=file).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [(s, k) for s, keys in CREDENTIALS.items() for k in keys]
+)
+def test_a_credential_is_never_printed(section: str, key: str, tmp_path: Path) -> None:
+    text = f'{WELL}[server]\n[tier]\n[{section}]\n"{key}" = "hush-hush"\n'
+    if section in ("catalogs.lake", "kafka"):
+        text = WELL.replace(f"[{section}]", f'[{section}]\n"{key}" = "hush-hush"')
+    config = written(tmp_path, text)
+    settings = load(config)
+    held = Options(settings.catalogs["lake"]), settings.kafka, settings.tier.conf
+    outputs = [
+        *(
+            repr(settings),
+            str(settings),
+            str(settings.model_dump()),
+            settings.model_dump_json(),
+        ),
+        *(repr(item) for item in held),
+        *(f"{item}" for item in held),
+        run("show", config=config).stdout,
+        run("show", "--json", config=config).stdout,
+        run("check", config=config).output,
+    ]
+    assert not [text for text in outputs if "hush" in text]
+    assert MASK in outputs[-2]
+    # And none in an error about something else in the same file.
+    Path(config).write_text(f"{text}\n[nonsense]\nx = 1\n")
+    with pytest.raises(BadConfig) as caught:
+        load(config)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_credential_in_the_wrong_place_is_not_printed_either(tmp_path: Path) -> None:
+    for text in ('[server]\nport = "hush"', '[server]\npassword = "hush"', 'kafka = "hush"'):
+        config = written(tmp_path, text)
+        with pytest.raises(BadConfig) as caught:
+            load(config)
+        assert "hush" not in "".join(traceback.format_exception(caught.value))
+        assert "hush" not in run("check", config=config).output
+
+
+@pytest.mark.parametrize("key", SHOWN)
+def test_what_is_no_credential_is_shown(key: str) -> None:
+    assert not is_secret(key)
+
+
+@pytest.mark.parametrize(
+    ("value", "masked"),
+    [
+        ("postgresql+psycopg2://u:p@db:5432/x", f"postgresql+psycopg2://{MASK}@db:5432/x"),
+        ("postgresql://u:p%40q@db/x?password=z&a=b", f"postgresql://{MASK}@db/x?password={MASK}&a=b"),
+        ("https://catalog.example/a@b", "https://catalog.example/a@b"),
+        ("sqlite:////lake/catalog.db", "sqlite:////lake/catalog.db"),
+    ],
+)  # fmt: skip
+def test_credentials_in_an_address_are_masked(value: str, masked: str) -> None:
+    assert shown("uri", value) == masked
+
+
+def test_options_travel_as_the_dict_they_are() -> None:
+    options = Options({"sasl.password": "x"})
+    assert type(pickle.loads(pickle.dumps(options))) is dict
+    assert pickle.loads(pickle.dumps(options)) == {"sasl.password": "x"}
+
+
+def test_settings_made_in_code_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERMOCLINE_SERVER__PORT", "1")
+    assert Settings().server.port == 31337
+    assert read(None).origin("server.port") is not None

@@ -1,0 +1,357 @@
+"""One record at a time: outcomes, policies, metadata, poison."""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.decoding import decoder_for
+from connectors.decoding.fast import FastPath
+from connectors.decoding.fields import payload_fields
+from connectors.decoding.json import MAX_NAMED_ERRORS, JsonDecoder
+from planner.binding import Binding
+from planner.errors import BadBinding, UndecodableRecord, UnsupportedType
+from planner.names import METADATA_COLUMNS
+from planner.ports import RecordError
+from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
+from planner.watermark import Outcomes
+from tests.oracle import Bad, oracle_decode, oracle_rows, same
+from tests.poison import POISON
+
+WRITTEN = datetime(2024, 5, 1, 12, tzinfo=UTC)
+POISONED = (
+    Column(10, "a", pa.int64()),
+    Column(11, "i", pa.int32()),
+    Column(12, "d", pa.float64()),
+    Column(13, "m", pa.decimal128(38, 10)),
+    Column(14, "e", TIMESTAMPTZ, epoch_unit="ms"),
+    Column(15, "s", pa.string()),
+)
+
+
+def schema(*payload: Column, metadata: Sequence[str] = METADATA_COLUMNS) -> TableSchema:
+    held = (
+        Column(index, name, METADATA_TYPES[name])
+        for index, name in enumerate(metadata, start=1)
+    )
+    return TableSchema(0, (*held, *payload))
+
+
+def column(kind: pa.DataType, name: str = "a", **facts: Any) -> Column:
+    return Column(10, name, kind, **facts)
+
+
+def raw(*values: bytes | str | None) -> pa.RecordBatch:
+    records = [
+        {
+            "kafka_partition": 3,
+            "kafka_offset": 100 + 2 * index,
+            "kafka_timestamp": WRITTEN,
+            "kafka_key": b"k%d" % index,
+            "kafka_headers": [{"key": "h", "value": b"v"}, {"key": "h", "value": None}],
+            "kafka_value": value.encode() if isinstance(value, str) else value,
+        }
+        for index, value in enumerate(values)
+    ]
+    return pa.RecordBatch.from_pylist(records, RAW_SCHEMA)
+
+
+def binding(on_error: Any = "null", **facts: Any) -> Binding:
+    return Binding("t", on_error=on_error, **facts)
+
+
+@pytest.fixture(params=[False, True], ids=["fast", "exact"])
+def exact_only(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_rows_have_the_schema_and_order_of_the_table(exact_only: bool) -> None:
+    held = schema(column(pa.int64()), Column(11, "b", pa.string()))
+    values = ['{"a": 1}', '{"a": NaN}', None, '{"b": "x"}', '{"a": "x"}', '{"a": 2}']
+    decoded = JsonDecoder("t", held, binding(), exact_only).decode(raw(*values))
+    assert decoded.rows.schema.equals(held.arrow, check_metadata=True)
+    decoded.rows.validate(full=True)
+    assert decoded.rows.column("kafka_offset").to_pylist() == [100, 102, 106, 108, 110]
+    assert decoded.rows.column("a").to_pylist() == [1, None, None, None, 2]
+    assert decoded.rows.column("b").to_pylist() == [None, None, "x", None, None]
+    expected = oracle_rows(held, binding(), raw(*values).to_pylist())
+    assert all(map(same, expected, decoded.rows.to_pylist()))
+
+
+def test_metadata_comes_from_the_log() -> None:
+    row = decoder_for("t", schema(), binding()).decode(raw("{}")).rows.to_pylist()[0]
+    assert row == {
+        "kafka_partition": 3,
+        "kafka_offset": 100,
+        "kafka_timestamp": WRITTEN,
+        "kafka_key": b"k0",
+        "kafka_headers": [{"key": "h", "value": b"v"}, {"key": "h", "value": None}],
+        "kafka_value": None,
+        "kafka_error": None,
+    }
+
+
+def test_field_ids_inside_metadata_columns_are_kept() -> None:
+    names = pa.field("key", pa.string(), metadata={"PARQUET:field_id": "7"})
+    kind = pa.list_(pa.struct([names, pa.field("value", pa.binary())]))
+    held = TableSchema(0, (*schema().columns[:3], Column(6, "kafka_headers", kind)))
+    rows = decoder_for("t", held, binding("fail")).decode(raw("{}")).rows
+    assert rows.schema.field("kafka_headers").type.equals(kind, check_metadata=True)
+
+
+def test_policy_fail_names_the_first_bad_record_but_not_what_it_holds(exact_only: bool) -> None:
+    decoder = JsonDecoder(
+        "lake.net.flows", schema(column(pa.int32())), binding("fail"), exact_only
+    )
+    with pytest.raises(UndecodableRecord) as caught:
+        decoder.decode(raw("{}", '{"a": "secret"}', "not json"))
+    assert str(caught.value) == (
+        "lake.net.flows: the record at partition 3, offset 102 does not decode: field a: expected a whole "
+        "number for int, found a string; correct its producer, then run `thermocline skip lake.net.flows "
+        "--partition 3 --offset 102`, or choose error policy null or skip for the table."
+    )
+    assert caught.value.facts == {
+        "table": "lake.net.flows",
+        "partition": 3,
+        "offset": 102,
+        "field": "a",
+        "reason": "field a: expected a whole number for int, found a string",
+    }
+
+
+def test_policy_null_makes_a_row_of_a_bad_record(exact_only: bool) -> None:
+    decoder = JsonDecoder("t", schema(column(pa.int32())), binding("null"), exact_only)
+    decoded = decoder.decode(raw('{"a": 1}', b"\xff", None))
+    assert decoded.outcomes == Outcomes(rows=2, tombstones=1)
+    assert decoded.rows.select(["a", "kafka_value", "kafka_error"]).to_pylist() == [
+        {"a": 1, "kafka_value": None, "kafka_error": None},
+        {"a": None, "kafka_value": b"\xff", "kafka_error": "the value is not UTF-8 (byte 0)"},
+    ]
+    assert decoded.errors == (RecordError(3, 102, "the value is not UTF-8 (byte 0)"),)
+
+
+def test_policy_skip_counts_bad_records(exact_only: bool) -> None:
+    decoder = JsonDecoder("t", schema(column(pa.int32())), binding("skip"), exact_only)
+    decoded = decoder.decode(raw("[]", None, '{"a": 1}', "x"))
+    assert decoded.outcomes == Outcomes(rows=1, skipped=2, tombstones=1)
+    assert decoded.rows.column("kafka_offset").to_pylist() == [104]
+    assert [error.offset for error in decoded.errors] == [100, 106]
+
+
+def test_only_the_first_errors_are_named_but_all_are_counted() -> None:
+    decoded = decoder_for("t", schema(), binding("skip")).decode(raw(*["x"] * 50))
+    assert decoded.outcomes == Outcomes(skipped=50)
+    assert [error.offset for error in decoded.errors] == [
+        100 + 2 * index for index in range(MAX_NAMED_ERRORS)
+    ]
+
+
+@pytest.mark.parametrize("values", [(), (None, None)], ids=["no records", "tombstones only"])
+def test_a_batch_without_values_is_no_rows(values: tuple[None, ...], exact_only: bool) -> None:
+    kind = pa.struct([pa.field("x", pa.list_(pa.uuid()))])
+    held = schema(column(kind), Column(11, "b", pa.decimal128(5, 2)))
+    decoded = JsonDecoder("t", held, binding(), exact_only).decode(raw(*values))
+    assert decoded.rows.num_rows == 0
+    assert decoded.rows.schema == held.arrow
+    assert decoded.outcomes == Outcomes(tombstones=len(values))
+
+
+def test_a_slice_of_a_batch_decodes_as_itself(exact_only: bool) -> None:
+    decoder = JsonDecoder("t", schema(column(pa.string())), binding(), exact_only)
+    whole = raw(*[f'{{"a": "{index}"}}' for index in range(10)], "x", None, '{"a": "é"}')
+    sliced = decoder.decode(whole.slice(5, 8))
+    assert sliced.rows.column("a").to_pylist() == ["5", "6", "7", "8", "9", None, "é"]
+    assert sliced.rows.column("kafka_offset").to_pylist() == [110, 112, 114, 116, 118, 120, 124]
+
+
+def test_a_record_is_read_under_every_name_its_column_had(exact_only: bool) -> None:
+    renamed = column(pa.int64(), "now", keys=("now", "before", "once"))
+    decoder = JsonDecoder("t", schema(renamed), binding(), exact_only)
+    values = (
+        '{"now": 1, "before": "x"}',
+        '{"before": 2}',
+        '{"once": 3, "before": 4}',
+        '{"now": null, "before": 5}',
+        "{}",
+        '{"Now": 6}',
+    )
+    rows = decoder.decode(raw(*values)).rows
+    assert rows.column("now").to_pylist() == [1, 2, 4, None, None, None]
+    assert rows.column("kafka_error").null_count == len(values)
+
+
+def test_a_required_column_is_required_under_all_its_names(exact_only: bool) -> None:
+    held = schema(column(pa.int64(), required=True, keys=("a", "b")))
+    decoded = JsonDecoder("t", held, binding("skip"), exact_only).decode(
+        raw('{"a": 1}', '{"b": 2}', '{"a": null, "b": 3}', "{}")
+    )
+    assert decoded.rows.column("a").to_pylist() == [1, 2]
+    assert decoded.outcomes == Outcomes(rows=2, skipped=2)
+
+
+def test_a_name_of_now_belongs_to_the_column_of_that_name(exact_only: bool) -> None:
+    held = schema(
+        column(pa.int64(), "b", keys=("b", "a")), Column(11, "a", pa.int64(), keys=("a",))
+    )
+    rows = JsonDecoder("t", held, binding(), exact_only).decode(raw('{"a": 1}')).rows
+    assert rows.select(["a", "b"]).to_pylist() == [{"a": 1, "b": None}]
+
+
+def test_two_columns_cannot_share_a_former_name() -> None:
+    held = schema(
+        column(pa.int64(), "b", keys=("b", "a")), Column(11, "c", pa.int64(), keys=("c", "a"))
+    )
+    with pytest.raises(BadBinding, match="columns b and c both list 'a' as a former name"):
+        decoder_for("t", held, binding())
+
+
+def test_epoch_units_of_the_binding_reach_nested_fields(exact_only: bool) -> None:
+    when = pa.field("at", pa.timestamp("us"), metadata={"PARQUET:field_id": "12"})
+    held = schema(column(pa.list_(pa.field("element", pa.struct([when])))))
+    bound = binding(epoch_units=((12, "s"),))
+    rows = JsonDecoder("t", held, bound, exact_only).decode(raw('{"a": [{"at": 86400}]}')).rows
+    assert rows.column("a").to_pylist() == [[{"at": datetime(1970, 1, 2)}]]
+
+
+def test_a_column_name_no_parser_generator_likes_is_read(exact_only: bool) -> None:
+    name = 'a "quoted"\n\\name'
+    decoder = JsonDecoder("t", schema(column(pa.int64(), name)), binding(), exact_only)
+    rows = decoder.decode(raw('{"a \\"quoted\\"\\n\\\\name": 1}', "{}")).rows
+    assert rows.column(name).to_pylist() == [1, None]
+
+
+@pytest.mark.parametrize("name", ["__init__", "class", "f0", "", "é", "a.b", "self", "🦆"])
+def test_any_key_can_be_a_column(name: str, exact_only: bool) -> None:
+    held = schema(column(pa.int64(), name), Column(11, "other", pa.string()))
+    rows = JsonDecoder("t", held, binding(), exact_only).decode(raw(f'{{"{name}": 1}}')).rows
+    assert rows.column(name).to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("held", "bound", "message"),
+    [
+        (
+            schema(metadata=METADATA_COLUMNS[:3]),
+            binding("null"),
+            "t: error policy null needs the column kafka_value (binary); add it, or choose policy fail or "
+            "skip.",
+        ),
+        (
+            schema(column(pa.int64(), required=True)),
+            binding("null"),
+            "t: error policy null writes NULL for a record that does not decode, but column a is required; "
+            "make it optional, or choose policy fail or skip.",
+        ),
+        (
+            schema(column(pa.string())),
+            binding(epoch_units=((10, "ms"),)),
+            "t: an epoch unit is declared for a, which is string; only date, timestamp and timestamptz can "
+            "have one.",
+        ),
+        (
+            TableSchema(0, (Column(1, "kafka_key", pa.binary(), required=True),)),
+            binding("fail"),
+            "t: metadata column kafka_key is required, but not every record has it; make it optional.",
+        ),
+    ],
+    ids=["no kafka_value", "required", "epoch unit", "required metadata"],
+)
+def test_a_schema_that_cannot_hold_the_outcome_is_refused(
+    held: TableSchema, bound: Binding, message: str
+) -> None:
+    with pytest.raises(BadBinding) as caught:
+        decoder_for("t", held, bound)
+    assert str(caught.value) == message
+
+
+def test_a_type_without_json_form_is_refused() -> None:
+    held = schema(column(pa.struct([pa.field("x", pa.time64("us"))])))
+    with pytest.raises(UnsupportedType, match=r"column a\.x is time64\[us\]"):
+        decoder_for("t", held, binding())
+
+
+def test_a_decoder_pickles() -> None:
+    decoder = decoder_for("t", schema(column(pa.int64())), binding())
+    rows = pickle.loads(pickle.dumps(decoder)).decode(raw('{"a": 7}', "x")).rows
+    assert rows.equals(decoder.decode(raw('{"a": 7}', "x")).rows)
+
+
+def test_one_doubtful_record_does_not_slow_its_neighbours() -> None:
+    held = schema(
+        column(TIMESTAMPTZ),
+        Column(11, "l", pa.list_(pa.struct([pa.field("u", pa.uuid())]))),
+        Column(12, "m", pa.decimal128(5, 2)),
+    )
+    good = '{"a": "2024-02-29T00:00:00Z", "l": [{}, {"u": "00112233-4455-6677-8899-aabbccddeeff"}], "m": 1.5}'
+    values = [
+        good,
+        good.replace("2024", "2023"),
+        good.replace("0011", "00x1"),
+        good,
+        good.replace("1.5", "1e1"),
+        good.replace("1.5", "1.555"),
+        good.replace("2024-02-29T00:00:00Z", "0001-01-01T00:00:00+01:00"),
+        good.replace("1.5", '"1.5"'),
+    ]
+    batch = raw(*values)
+    path = FastPath(payload_fields("t", held, binding()))
+    certain, _, doubtful = path.read(batch.column("kafka_value"), [v.encode() for v in values])
+    assert certain == [0, 3, 7]
+    assert doubtful == [1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize("name", POISON)
+def test_poison_decodes_as_the_oracle_says(name: str, exact_only: bool) -> None:
+    held = schema(*POISONED)
+    batch = raw('{"a": 1}', POISON[name], '{"a": 2}')
+    decoded = JsonDecoder("t", held, binding("null"), exact_only).decode(batch)
+    expected = oracle_rows(held, binding("null"), batch.to_pylist())
+    assert all(map(same, expected, decoded.rows.to_pylist()))
+    assert decoded.outcomes == Outcomes(rows=3)
+
+
+def test_poison_in_one_batch_is_sorted_from_good_records() -> None:
+    held = schema(*POISONED)
+    batch = raw(*POISON.values(), None)
+    decoded = decoder_for("t", held, binding("skip")).decode(batch)
+    results = [oracle_decode(held, binding("skip"), record) for record in batch.to_pylist()]
+    good = [row for row in results if isinstance(row, dict)]
+    bad = sum(isinstance(row, Bad) for row in results)
+    assert decoded.outcomes == Outcomes(rows=len(good), skipped=bad, tombstones=1)
+    assert all(map(same, good, decoded.rows.to_pylist()))
+
+
+def test_poison_neither_ends_the_process_nor_eats_its_memory() -> None:
+    """In a process of its own: a crash or a runaway allocation must not pass for a failed assertion."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.unit.test_decoding_json"],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert int(run.stdout) < 1_000
+
+
+def decode_all_poison() -> None:
+    for mode in ("strict", "lenient"):
+        for exact in (False, True):
+            decoder = JsonDecoder("t", schema(*POISONED), binding(json_mode=mode), exact)
+            for value in POISON.values():
+                assert decoder.decode(raw(value)).outcomes == Outcomes(rows=1)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)  # MiB
+
+
+if __name__ == "__main__":
+    decode_all_poison()

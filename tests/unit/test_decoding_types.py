@@ -1,0 +1,133 @@
+"""docs/json-types.md is true: every row of its table, through both paths, in both modes."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.decoding.json import JsonDecoder
+from planner.binding import Binding
+from planner.errors import UndecodableRecord
+from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
+from tests.oracle import Bad, oracle_decode, same
+
+DOC = Path(__file__).parents[2] / "docs" / "json-types.md"
+ROW = re.compile(
+    r"\| (?P<type>[^|`]+) \| `(?P<json>[^`]+)` \| (?P<strict>[^|]+) \| (?P<lenient>[^|]+) \|"
+)
+
+INT = pa.field("element", pa.int32())
+TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal(5, 2)": pa.decimal128(5, 2),
+    "decimal(38, 0)": pa.decimal128(38, 0),
+    "decimal(38, 38)": pa.decimal128(38, 38),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": TIMESTAMPTZ,
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "fixed(2)": pa.binary(2),
+    "uuid": pa.uuid(),
+    "list of int": pa.list_(INT),
+    "list of required int": pa.list_(INT.with_nullable(False)),
+    "map of string to int": pa.map_(pa.string(), pa.int32()),
+    "map of int to string": pa.map_(pa.int32(), pa.string()),
+    "map of double to int": pa.map_(pa.float64(), pa.int32()),
+    "struct of x int, y required int": pa.struct(
+        [pa.field("x", pa.int32()), pa.field("y", pa.int32(), nullable=False)]
+    ),
+}
+ROWS = [
+    match.groupdict() for match in map(ROW.fullmatch, DOC.read_text().splitlines()) if match
+]
+
+
+def shown(value: Any) -> str:
+    """How the page writes a value."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return value.hex()
+        case str():
+            return value.replace("\0", r"\x00")
+        case datetime() | date():
+            return value.isoformat()
+        case [(_, _), *_]:
+            return "{" + ", ".join(f"{shown(key)}: {shown(item)}" for key, item in value) + "}"
+        case dict():
+            return shown(list(value.items()))
+        case list():
+            return "[" + ", ".join(map(shown, value)) + "]"
+    return str(value)
+
+
+def columns(name: str) -> TableSchema:
+    kind, _, unit = name.partition(" in ")
+    lead = (
+        Column(index, column, METADATA_TYPES[column])
+        for index, column in enumerate(RAW_SCHEMA.names[:3], start=1)
+    )
+    return TableSchema(0, (*lead, Column(10, "a", TYPES[kind], epoch_unit=unit or None)))  # type: ignore[arg-type]
+
+
+def raw(text: str) -> pa.RecordBatch:
+    record = {
+        "kafka_partition": 0,
+        "kafka_offset": 0,
+        "kafka_value": f'{{"a": {text}}}'.encode(),
+    }
+    return pa.RecordBatch.from_pylist([record], RAW_SCHEMA)
+
+
+def test_the_table_of_the_page_is_read_whole() -> None:
+    table = DOC.read_text().split("## Value by value")[1].split("\n## ")[0]
+    assert len(ROWS) == table.count("\n| ") - 1 > 100
+    assert {row["type"].partition(" in ")[0] for row in ROWS} == set(TYPES)
+
+
+@pytest.mark.parametrize("exact_only", [False, True], ids=["fast", "exact"])
+@pytest.mark.parametrize("mode", ["strict", "lenient"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['type']} {row['json']}")
+def test_a_value_becomes_what_the_page_says(
+    row: dict[str, str], mode: Any, exact_only: bool
+) -> None:
+    decoder = JsonDecoder("t", columns(row["type"]), Binding("t", json_mode=mode), exact_only)
+    if row[mode] == "refused":
+        with pytest.raises(UndecodableRecord):
+            decoder.decode(raw(row["json"]))
+        return
+    rows = decoder.decode(raw(row["json"])).rows
+    rows.validate(full=True)
+    assert shown(rows.column("a")[0].as_py()) == row[mode]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['type']} {row['json']}")
+def test_the_oracle_agrees_with_the_page(row: dict[str, str]) -> None:
+    held = columns(row["type"])
+    record = raw(row["json"]).to_pylist()[0]
+    result = oracle_decode(held, Binding("t"), record)
+    if row["strict"] == "refused":
+        assert result == Bad("a")
+    else:
+        assert isinstance(result, dict)
+        assert shown(result["a"]) == row["strict"]
+        rows = JsonDecoder("t", held, Binding("t")).decode(raw(row["json"])).rows.to_pylist()
+        assert same(result, rows[0])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['type']} {row['json']}")
+def test_lenient_keeps_what_strict_accepts(row: dict[str, str]) -> None:
+    assert row["strict"] in ("refused", row["lenient"])

@@ -1,0 +1,78 @@
+"""SQL names of Arrow types."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from planner.errors import LimitExceeded
+from proxy.flightsql.batches import MAX_BATCH_BYTES, sendable
+from proxy.flightsql.sqltypes import described, sql_type
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "precision", "scale"),
+    [
+        (pa.bool_(), "BOOLEAN", 1, None),
+        (pa.int32(), "INTEGER", 10, 0),
+        (pa.int64(), "BIGINT", 19, 0),
+        (pa.uint64(), "UBIGINT", 20, 0),
+        (pa.float32(), "FLOAT", 7, None),
+        (pa.float64(), "DOUBLE", 15, None),
+        (pa.decimal128(38, 0), "DECIMAL(38,0)", 38, 0),
+        (pa.date32(), "DATE", 10, None),
+        (pa.time64("us"), "TIME", 15, 6),
+        (pa.timestamp("us"), "TIMESTAMP", 26, 6),
+        (pa.timestamp("s"), "TIMESTAMP", 19, 0),
+        (pa.timestamp("us", "UTC"), "TIMESTAMP WITH TIME ZONE", 26, 6),
+        (pa.utf8(), "VARCHAR", None, None),
+        (pa.string_view(), "VARCHAR", None, None),
+        (pa.binary(), "BLOB", None, None),
+        (pa.binary(16), "BLOB", 16, None),
+        (pa.list_(pa.list_(pa.int32())), "INTEGER[][]", None, None),
+        (pa.map_(pa.utf8(), pa.int64()), "MAP(VARCHAR, BIGINT)", None, None),
+        (
+            pa.struct([("a b", pa.int64()), ('"', pa.utf8())]),
+            'STRUCT("a b" BIGINT, """" VARCHAR)',
+            None,
+            None,
+        ),
+        (pa.dictionary(pa.int8(), pa.utf8()), "VARCHAR", None, None),
+        (pa.null(), "NULL", None, None),
+    ],
+)
+def test_a_type_has_its_sql_name_and_size(
+    kind: pa.DataType, name: str, precision: int | None, scale: int | None
+) -> None:
+    found = sql_type(kind)
+    assert (found.name, found.precision, found.scale) == (name, precision, scale)
+
+
+def test_a_described_column_keeps_nothing_of_the_engine_s_metadata() -> None:
+    schema = pa.schema(
+        [pa.field("a", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "4"})]
+    )
+    [field] = described(schema, catalog="c", db_schema="s", table="t")
+    assert not field.nullable
+    assert all(key.startswith(b"ARROW:FLIGHT:SQL:") for key in field.metadata)
+
+
+class TestSendable:
+    def test_rows_stay_whole_and_in_order_below_the_ceiling(self) -> None:
+        texts = [str(n) * 3_000 for n in range(2_000)]
+        batch = pa.record_batch({"t": texts})
+        parts = list(sendable([batch, batch.slice(5, 1)]))
+        assert len(parts) > 3
+        assert all(part.nbytes <= MAX_BATCH_BYTES for part in parts)
+        assert pa.Table.from_batches(parts)["t"].to_pylist() == [*texts, texts[5]]
+
+    def test_a_row_above_the_ceiling_goes_out_alone_where_a_message_may_hold_it(self) -> None:
+        batch = pa.record_batch({"t": ["x" * (2 * MAX_BATCH_BYTES), "y"]})
+        assert [part.num_rows for part in sendable([batch], 16 << 20)] == [1, 1]
+
+    def test_a_row_above_what_a_message_may_hold_is_refused(self) -> None:
+        batch = pa.record_batch({"t": ["y", "x" * (2 * MAX_BATCH_BYTES)]})
+        parts = sendable([batch])
+        assert next(parts).num_rows == 1
+        with pytest.raises(LimitExceeded, match="One row of the answer has 7,000,"):
+            next(parts)

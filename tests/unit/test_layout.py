@@ -1,0 +1,75 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.layout import MAX_OPEN_FILES, Layout, plan_layout
+from planner.triggers import ColdSurvey, Distribution, TierOptions
+
+MIB = 1024**2
+
+
+def layout(
+    offsets: int,
+    *,
+    values: int | None = None,  # 0: partitioned, and nobody knows
+    parallelism: int = 2,
+    distribution: Distribution = "auto",
+) -> Layout:
+    """A table of 50 bytes a row and a target of 200 MB."""
+    survey = ColdSurvey(
+        TierOptions(distribution=distribution, target_file_bytes=200_000_000),
+        rows=1_000_000,
+        file_bytes=50_000_000,
+        partitioned=values is not None,
+        partition_values=1 if values is None else values or None,
+    )
+    return plan_layout(
+        offsets,
+        survey,
+        bytes_per_offset=200.0,
+        parallelism=parallelism,
+        max_task_offsets=4_000_000,
+    )
+
+
+def test_a_small_publish_is_one_file() -> None:
+    assert layout(1) == Layout(1, "none", fanout=True)
+    assert layout(1_900_000, parallelism=64) == Layout(1, "none", fanout=True)
+
+
+def test_as_many_cores_work_as_leave_good_files() -> None:
+    assert layout(2_000_000, parallelism=64).tasks == 2
+    assert layout(4_000_000, parallelism=64).tasks == 4
+    assert layout(4_000_000, parallelism=2).tasks == 2
+
+
+def test_a_task_is_bounded() -> None:
+    assert layout(40_000_000, parallelism=2).tasks == 10
+
+
+def test_few_partitions_are_written_where_the_rows_are_read() -> None:
+    assert layout(6_000_000, values=3) == Layout(2, "none", fanout=True)
+    assert layout(6_000_000, values=3, parallelism=64) == Layout(2, "none", fanout=True)
+
+
+def test_many_partitions_are_shuffled_once() -> None:
+    many = layout(6_000_000, values=MAX_OPEN_FILES + 1, parallelism=8)
+    assert many == Layout(8, "hash", fanout=False)
+
+
+def test_partitions_nobody_has_counted_are_not_all_held_open() -> None:
+    assert layout(6_000_000, values=0) == Layout(2, "none", fanout=False)
+    assert layout(6_000_000, values=0, distribution="hash") == Layout(2, "hash", fanout=False)
+
+
+def test_what_the_table_asks_for_is_kept() -> None:
+    assert layout(9, values=2, distribution="hash") == Layout(2, "hash", fanout=True)
+    assert layout(9, values=99, distribution="none") == Layout(1, "none", fanout=False)
+    # Without partitions there is nothing to distribute by.
+    assert layout(9, distribution="hash").distribution == "none"
+
+
+@given(st.integers(1, 10**9), st.integers(1, 500), st.integers(1, 1000))
+def test_every_layout_reads_in_bounded_tasks(offsets: int, values: int, cores: int) -> None:
+    found = layout(offsets, values=values, parallelism=cores)
+    assert found.tasks >= 1
+    assert offsets / found.tasks <= 4_000_000

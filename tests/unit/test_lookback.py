@@ -1,0 +1,233 @@
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.cut import TableCut, cold_cut, plan_cut
+from planner.errors import BadParameter, CutExpired
+from planner.lookback import (
+    AtCut,
+    AtVersion,
+    HeldCut,
+    cut_until,
+    ended,
+    format_cut,
+    names_cut,
+    needs_log,
+    parse_cut,
+    parse_version,
+    same_snapshot,
+)
+from planner.names import TableName
+from planner.offsets import OffsetRange, OffsetVector
+from planner.packing import pack
+from planner.snapshots import Retained
+from planner.statement.references import AtClause
+from tests.unit.builders import FLOWS, bounds, pin, vector
+
+HOSTS = TableName("lake", ("net",), "hosts")
+NOW = plan_cut(pin(10, 20), bounds((0, 15), (5, 20)))
+PLAIN = replace(cold_cut(pin(binding=None)), table=HOSTS)
+EARLIER = AtClause("VERSION", '{"value":{"value":1}}')
+EARLIEST = AtClause("VERSION", '{"value":{"value":0}}')
+
+
+def test_the_text_of_a_cut_reads_back() -> None:
+    text = format_cut({(HOSTS, None): PLAIN, (FLOWS, None): NOW})
+    file = "00001-a.metadata.json"
+    assert parse_cut(text) == AtCut(
+        (
+            HeldCut(FLOWS, "table-1", file, 1, 0, "topic-1", vector(15, 20)),
+            HeldCut(HOSTS, "table-1", file, 1, 0),
+        )
+    )
+    # The same cut, the same text: whoever compares two texts compares two cuts.
+    assert format_cut({(FLOWS, None): NOW, (HOSTS, None): PLAIN}) == text
+    assert parse_version(text) == parse_cut(text)
+
+
+def test_a_table_without_a_snapshot_has_a_cut_too() -> None:
+    empty = replace(PLAIN, cold=replace(PLAIN.cold, snapshot_id=None))
+    (held,) = parse_cut(format_cut({(HOSTS, None): empty})).tables
+    assert held.snapshot_id is None
+
+
+def test_a_statement_without_tables_has_no_cut() -> None:
+    assert format_cut({}) == ""
+
+
+def test_a_table_read_at_several_times_counts_as_it_is() -> None:
+    then = cold_cut(pin(3))
+    both = parse_cut(format_cut({(FLOWS, EARLIER): then, (FLOWS, None): NOW}))
+    assert both.of(FLOWS).end == vector(15, 20)
+    alone = parse_cut(format_cut({(FLOWS, EARLIER): then}))
+    assert alone.of(FLOWS).end == vector(3)
+    unclear = {(FLOWS, EARLIER): then, (FLOWS, EARLIEST): NOW}
+    assert format_cut(unclear) == ""
+    assert [
+        held.table for held in parse_cut(format_cut(unclear | {(HOSTS, None): PLAIN})).tables
+    ] == [HOSTS]
+
+
+def test_a_cut_says_nothing_of_other_tables() -> None:
+    with pytest.raises(BadParameter, match="of a statement that did not read this table"):
+        parse_cut(format_cut({(FLOWS, None): NOW})).of(HOSTS)
+
+
+def entry(**changes: object) -> dict[str, object]:
+    held = {
+        "table": ["lake", ["net"], "flows"],
+        "uuid": "u",
+        "file": "f",
+        "snapshot": 1,
+        "schema": 0,
+        "topic": "t",
+        "end": [[0, 1]],
+    }
+    return held | changes
+
+
+def packed(*tables: object, version: object = 1) -> str:
+    return pack("c:", {"v": version, "tables": list(tables)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "c:",
+        "c:!!!!",
+        "p:" + packed(entry())[2:],
+        packed(entry(), version=2),
+        packed("x"),
+        packed(entry(table=["lake", "flows"])),
+        packed(entry(uuid=None)),
+        packed(entry(file=3)),
+        packed(entry(snapshot="1")),
+        packed(entry(snapshot=True)),
+        packed(entry(schema=None)),
+        packed(entry(topic=1)),
+        packed(entry(topic=None)),
+        packed(entry(end=None)),
+        packed(entry(end=[[0, -1]])),
+        packed(entry(end=[[0, 2**63]])),
+        packed(entry(end=[[0, 1], [0, 2]])),
+    ],
+)
+def test_what_is_no_cut_is_refused(text: str) -> None:
+    with pytest.raises(BadParameter, match="not one a server gave out"):
+        parse_cut(text)
+
+
+def test_a_version_is_a_snapshot_or_a_cut() -> None:
+    assert parse_version(3) == parse_version("3") == AtVersion(3)
+    for wrong in ("main", "-3", "9" * 20, True, 1.5, None):
+        with pytest.raises(
+            BadParameter, match="takes the id of a snapshot, or the text of a cut"
+        ):
+            parse_version(wrong)
+
+
+def test_what_names_a_cut_is_known_before_it_is_read() -> None:
+    for value, expected in (("c:x", True), ("3", False), (3, False), (None, False)):
+        text = json.dumps({"value": {"value": value}})
+        assert names_cut(AtClause("VERSION", text)) is expected
+    assert not names_cut(AtClause("TIMESTAMP", '{"function_name":"now"}'))
+
+
+def rows(cut: TableCut) -> set[tuple[int, int]]:
+    return {
+        (held.partition, offset)
+        for held in (*cut.new_cold, *cut.new_hot)
+        for offset in range(held.start, held.stop)
+    }
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, max_size=4),
+    st.lists(st.integers(0, 12), min_size=1, max_size=4),
+)
+def test_every_snapshot_whose_tail_the_log_holds_gives_the_same_past(
+    facts: list[tuple[int, int, int]], until: list[int]
+) -> None:
+    """Wherever the watermark is, before the end or behind it."""
+    log = [(min(a, b), max(a, b)) for a, b, _ in facts]
+    marks = [min(c, end) for (_, end), (_, _, c) in zip(log, facts, strict=True)]
+    end = vector(*(min(want, stop) for want, (_, stop) in zip(until, log, strict=False)))
+    held = pin(*marks)
+    gap = any(stop > marks[at] and log[at][0] > marks[at] for at, stop in end)
+    if gap:
+        with pytest.raises(CutExpired, match="the log of flows/"):
+            cut_until(held, end, bounds(*log))
+        return
+    cut = cut_until(held, end, bounds(*log))
+    assert rows(cut) == {(at, offset) for at, stop in end for offset in range(stop)}
+    assert set(cut.new_cold).isdisjoint(cut.new_hot)
+    assert needs_log(held, end) == bool(cut.new_hot)
+    assert cut.end.as_dict() == {at: end.get(at) or 0 for at in range(len(marks))}
+
+
+def test_a_past_below_the_watermark_needs_no_log() -> None:
+    assert not needs_log(pin(10, 20), vector(10, 3))
+    assert needs_log(pin(10), vector(10, 3))
+    assert not needs_log(pin(binding=None), vector(1))
+    assert rows(cut_until(pin(2, 2), vector(2, 1), None)) == {(0, 0), (0, 1), (1, 0)}
+
+
+def test_a_past_that_nobody_holds_is_refused() -> None:
+    def why(*log: tuple[int, int], **changes: object) -> str:
+        with pytest.raises(CutExpired) as refused:
+            cut_until(pin(10), vector(15), bounds(*log, **changes))
+        return str(refused.value)
+
+    assert why((12, 20)) == (
+        "lake.net.flows: the cut cannot be read any more: the log of flows/0 begins at offset 12, and Iceberg "
+        "holds the records below 10 only. Take a new one with thermocline_cut()."
+    )
+    assert "the log of flows/0 ends before offset 15" in why((0, 14))
+    assert "the log of flows/0 ends before offset 15" in why()
+    assert "topic flows was created again" in why((0, 20), topic_id="another")
+    assert "topic flows was created again" in why((0, 20), cluster_id="another")
+
+
+def test_a_past_of_what_has_no_log_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="has no topic"):
+        cut_until(pin(binding=None), vector(1), None)
+    with pytest.raises(ValueError, match="was not measured"):
+        cut_until(pin(1), vector(2), None)
+    with pytest.raises(ValueError, match="has no topic"):
+        ended(PLAIN, vector(1))
+
+
+def test_a_cut_is_shortened_where_an_end_is_given() -> None:
+    whole = plan_cut(pin(10, 10, 10), bounds((0, 15), (0, 15), (0, 15)))
+    cut = ended(whole, OffsetVector(((0, 4), (1, 12), (7, 3))))
+    assert cut.end == vector(4, 12, 15)
+    assert cut.new_cold == (
+        OffsetRange(0, 0, 4),
+        OffsetRange(1, 0, 10),
+        OffsetRange(2, 0, 10),
+    )
+    assert cut.new_hot == (OffsetRange(1, 10, 12), OffsetRange(2, 10, 15))
+    assert ended(whole, vector(99)).end == whole.end
+
+
+def test_a_table_without_a_topic_is_its_snapshot() -> None:
+    held = HeldCut(FLOWS, "table-1", "f", 1, 0)
+    assert same_snapshot(held, pin(binding=None)) == cold_cut(pin(binding=None))
+    with pytest.raises(CutExpired, match="it was bound to a topic since"):
+        same_snapshot(held, pin(3))
+
+
+def test_the_snapshot_of_a_time_is_the_one_that_was_current() -> None:
+    retained = Retained(frozenset({1, 2}), ((10, 1), (20, 2), (30, 1)))
+    assert [retained.current_at(time) for time in (9, 10, 19, 20, 30, 99)] == [
+        None,
+        1,
+        1,
+        2,
+        1,
+        1,
+    ]

@@ -1,0 +1,92 @@
+"""Tables people read: aligned, cut to the terminal, safe to print."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from thermocline.output.table import cell_width, show
+
+
+def shown(rows: dict[str, list[object]], width: int | None = None, max_rows: int = 0) -> str:
+    table = pa.table(rows)
+    return show(
+        table.schema,
+        table.to_batches(max_chunksize=2),
+        max_rows=max_rows,
+        width=width,
+        colour=False,
+    ).text
+
+
+def test_numbers_stand_right_and_texts_left() -> None:
+    assert shown({"n": [1, 200, None], "name": ["a", "漢字", None]}).splitlines() == [
+        "   n  name",
+        "────  ────",
+        "   1  a",
+        " 200  漢字",
+        "NULL  NULL",
+    ]
+
+
+def test_wide_columns_are_cut_until_the_terminal_holds_them() -> None:
+    text = shown({"a": ["x" * 50], "b": ["y" * 20]}, width=40)
+    assert max(map(cell_width, text.splitlines())) == 40
+    assert "…" in text
+
+
+def test_too_many_columns_become_records() -> None:
+    text = shown({f"column_{n}": ["value"] for n in range(9)}, width=60)
+    assert text.splitlines()[:2] == ["─ row 1 ───", "column_0 │ value"]
+
+
+def test_rows_beyond_the_limit_are_not_read() -> None:
+    asked = []
+
+    def batches() -> object:
+        for number in range(5):
+            asked.append(number)
+            yield pa.record_batch({"n": [number, number]})
+
+    found = show(
+        pa.schema([("n", pa.int64())]), batches(), max_rows=3, width=None, colour=False
+    )
+    assert (found.rows, found.has_more, asked) == (3, True, [0, 1])
+
+
+def test_a_limit_that_is_met_exactly_says_nothing_of_more() -> None:
+    batch = pa.record_batch({"n": [1, 2, 3]})
+    found = show(batch.schema, [batch], max_rows=3, width=None, colour=False)
+    assert (found.rows, found.has_more) == (3, False)
+
+
+def test_a_value_cannot_move_the_cursor() -> None:
+    text = shown({"a": ["\033[2Jgone\n\u202e", "x"]})
+    assert "\\u001b[2Jgone\\n\\u202e" in text
+    assert "\033" not in text
+
+
+def test_colours_mark_headings_and_nulls() -> None:
+    batch = pa.record_batch({"n": [None, "NULL"]})
+    lines = show(batch.schema, [batch], max_rows=0, width=None, colour=True).text.splitlines()
+    assert lines[0].startswith("\033[1m")
+    assert lines[2].startswith("\033[2m")
+    assert lines[3] == "NULL"
+
+
+def test_a_result_without_rows_shows_its_columns() -> None:
+    assert shown({"a": []}) == "a\n─"
+
+
+def test_numbers_and_times_are_never_cut_and_names_first() -> None:
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    text = shown(
+        {"a_very_long_name": [12345], "when_it_was": [at], "note": ["n" * 60]}, width=50
+    )
+    assert text.splitlines() == [
+        "a_very_…  when_it_was           note",
+        "────────  ────────────────────  ──────────────────",
+        "   12345  2026-01-02 03:04:05Z  nnnnnnnnnnnnnnnnn…",
+    ]
+    assert shown({"n": [10**18]}, width=10).startswith("─ row 1")

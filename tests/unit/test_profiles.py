@@ -1,0 +1,159 @@
+"""Answers in the types a session chose."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from planner.errors import BadParameter, UnsupportedType
+from proxy.flightsql.backend import Session
+from proxy.flightsql.profiles import shaping
+from proxy.flightsql.settings import settings_of, with_settings
+
+AT = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)
+
+
+def shaped(column: pa.Array, **options: Any) -> pa.Array:
+    """The one column of an answer, in a session with these options."""
+    field = pa.field("c", column.type, nullable=False, metadata={b"k": b"v"})
+    schema = pa.schema([field], {b"of": b"schema"})
+    batch = pa.RecordBatch.from_arrays([column], schema=schema)
+    wanted, shape = shaping(Session("s", options=options), schema)
+    [told] = shape(iter([batch]))
+    assert told.schema.equals(wanted, check_metadata=True)
+    assert wanted.metadata == schema.metadata
+    assert wanted.field("c").metadata == field.metadata
+    assert not wanted.field("c").nullable
+    return told.column(0)
+
+
+@pytest.mark.parametrize(
+    ("column", "plain"),
+    [
+        (pa.array(["a", None, "a"]).dictionary_encode(), pa.string()),
+        (pa.array(["a"], pa.string_view()), pa.string()),
+        (pa.array([b"a"], pa.binary_view()), pa.binary()),
+        (pa.array(["a"], pa.large_string()), pa.string()),
+        (pa.array([Decimal(2**70), None], pa.decimal128(38, 0)), pa.float64()),
+        (pa.array([[Decimal(7)]], pa.list_(pa.decimal128(38, 0))), pa.list_(pa.float64())),
+        (
+            pa.array([[("k", Decimal(7))]], pa.map_(pa.string(), pa.decimal128(38, 0))),
+            pa.map_(pa.string(), pa.float64()),
+        ),
+        (
+            pa.array(
+                [{"a": {"b": Decimal(7)}}],
+                pa.struct([pa.field("a", pa.struct([pa.field("b", pa.decimal128(38, 0))]))]),
+            ),
+            pa.struct([pa.field("a", pa.struct([pa.field("b", pa.float64())]))]),
+        ),
+    ],
+)
+def test_bi_tools_get_types_they_read(column: pa.Array, plain: pa.DataType) -> None:
+    told = shaped(column, profile="bi")
+    assert told.type == plain
+    assert str(told.to_pylist()) == str(column.to_pylist()).replace(
+        "Decimal('7')", "7.0"
+    ).replace(f"Decimal('{2**70}')", str(float(2**70)))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([Decimal("1.50")], pa.decimal128(38, 2)),
+        pa.array([Decimal(7)], pa.decimal128(18, 0)),
+        pa.array([AT], pa.timestamp("us", "UTC")),
+        pa.array([2**62]),
+    ],
+)
+def test_bi_leaves_other_types_alone(column: pa.Array) -> None:
+    assert shaped(column, profile="bi").equals(column)
+
+
+def test_without_a_choice_nothing_is_touched() -> None:
+    schema = pa.schema([("c", pa.decimal128(38, 0))])
+    batches = iter([pa.RecordBatch.from_pylist([], schema)])
+    wanted, shape = shaping(Session("s"), schema)
+    assert wanted is schema
+    assert shape(batches) is batches
+
+
+def test_each_choice_works_by_itself_and_beside_the_profile() -> None:
+    hugeint = pa.array([Decimal(7)], pa.decimal128(38, 0))
+    assert shaped(hugeint, hugeint="double").to_pylist() == [7.0]
+    assert shaped(hugeint, profile="bi", hugeint="decimal").type == hugeint.type
+    view = pa.array(["a"], pa.string_view())
+    assert shaped(view, hugeint="double").type == pa.string_view()
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("s", AT.replace(microsecond=0)),
+        ("ms", AT.replace(microsecond=123000)),
+        ("us", AT),
+        ("ns", AT),
+    ],
+)
+@pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+def test_timestamps_come_in_the_unit_asked_for(
+    unit: str, expected: dt.datetime, zone: str | None
+) -> None:
+    told = shaped(pa.array([AT, None], pa.timestamp("us", zone)), timestamp_unit=unit)
+    assert told.type == pa.timestamp(unit, zone)
+    assert told.cast(pa.timestamp("us", zone)).cast(pa.timestamp("us")).to_pylist() == [
+        expected,
+        None,
+    ]
+
+
+def test_a_time_its_unit_cannot_tell_is_an_error_and_no_other_time() -> None:
+    early = pa.array([dt.datetime(1, 1, 1)], pa.timestamp("us"))
+    with pytest.raises(UnsupportedType, match="column c holds a value"):
+        shaped(early, timestamp_unit="ns")
+
+
+def test_settings_are_kept_told_and_set_back() -> None:
+    session = with_settings(
+        Session("s", catalog="a", schema="x"),
+        [
+            ("max_message_bytes", "8388608"),
+            ("profile", "BI"),
+            ("schema", "y"),
+            ("catalog", "b"),
+        ],
+    )
+    assert settings_of(session) == {
+        "catalog": "b",
+        "schema": "y",
+        "profile": "bi",
+        "max_message_bytes": 8_388_608,
+    }
+    assert settings_of(with_settings(session, [("profile", None), ("catalog", "c")])) == {
+        "catalog": "c",
+        "max_message_bytes": 8_388_608,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("catalog", 7),
+        ("profile", "excel"),
+        ("profile", True),
+        ("hugeint", "text"),
+        ("timestamp_unit", "minutes"),
+        ("max_message_bytes", "many"),
+        ("max_message_bytes", 100),
+        ("max_message_bytes", 2**31),
+        ("max_message_bytes", True),
+        ("max_message_bytes", 1e7),
+    ],
+)
+def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(BadParameter, match=name):
+        with_settings(Session("s"), [(name, value)])

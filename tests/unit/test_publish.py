@@ -1,0 +1,72 @@
+import dataclasses
+
+import pytest
+
+from planner.errors import ForeignCommit, TieringConflict
+from planner.offsets import OffsetRange
+from planner.publish import advance, check_publish
+from planner.snapshots import History, Snapshot
+from planner.tiering import TieringBudget, TieringPlan, plan_tiering
+from planner.watermark import Outcomes
+from tests.unit.builders import bounds, pin, snapshot, watermark
+
+
+def plan(*offsets: int) -> TieringPlan:
+    return plan_tiering(
+        pin(*offsets), bounds(*((0, offset + 5) for offset in offsets)), TieringBudget()
+    )
+
+
+def history(*snapshots: Snapshot) -> History:
+    return History({held.snapshot_id: held for held in snapshots})
+
+
+def test_the_watermark_the_plan_started_from_may_be_advanced() -> None:
+    check_publish(plan(10), history(snapshot(1, None, mark=watermark(10))), 1)
+
+
+def test_a_compaction_in_between_passes() -> None:
+    held = history(snapshot(1, None, mark=watermark(10)), snapshot(2, 1, "replace"))
+    check_publish(plan(10), held, 2)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        watermark(15),
+        watermark(9),
+        watermark(10, shape="moved"),
+        watermark(10, topic_id="other"),
+    ],
+)
+def test_any_other_watermark_is_a_conflict(mark: object) -> None:
+    with pytest.raises(TieringConflict, match="plan again"):
+        check_publish(plan(10), history(snapshot(1, None, mark=mark)), 1)  # type: ignore[arg-type]
+
+
+def test_a_table_without_a_snapshot_is_a_conflict() -> None:
+    with pytest.raises(TieringConflict):
+        check_publish(plan(10), history(), None)
+
+
+def test_publishing_never_launders_a_foreign_commit() -> None:
+    held = history(
+        snapshot(1, None, mark=watermark(10)), snapshot(2, 1, "append", added_records=1)
+    )
+    with pytest.raises(ForeignCommit):
+        check_publish(plan(10), held, 2)
+    check_publish(plan(10), held, 2, accepted={2})
+
+
+def test_the_new_watermark_keeps_what_people_accepted() -> None:
+    start = watermark(10, gaps=(OffsetRange(0, 3, 5),), accepted=(7,))
+    held = advance(
+        dataclasses.replace(plan(10), start=start),
+        Outcomes(rows=4, skipped=1),
+        run="r2",
+        head=9,
+    )
+    assert held.next.as_dict() == {0: 15}
+    assert (held.prev_snapshot_id, held.run) == (9, "r2")
+    assert (held.gaps, held.accepted) == (start.gaps, start.accepted)
+    assert held.outcomes.records == 5

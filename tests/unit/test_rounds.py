@@ -1,0 +1,76 @@
+"""What is remembered of measurements, and for how long."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.cut import LogBounds
+from proxy import rounds
+from proxy.rounds import Rounds
+
+
+class Clock:
+    """Time passes while the log answers."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CountingLog:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
+        self._clock.now += 2
+        return {topic: LogBounds("c", topic, f"{self._clock.now:g}", ()) for topic in topics}
+
+
+def made() -> tuple[Rounds, Clock]:
+    clock = Clock()
+    log: Any = CountingLog(clock)
+    return Rounds(log, clock=clock), clock
+
+
+def test_the_age_counts_from_before_the_question() -> None:
+    held, clock = made()
+    held.measure(["a"])
+    assert held.remembered(["a"], 1.9) is None
+    found = held.remembered(["a"], 2)
+    assert found is not None
+    assert held.age_s(found) == 2
+    clock.now += 1
+    assert held.remembered(["a"], 2) is None
+
+
+def test_only_topics_of_one_round_go_together() -> None:
+    held, _ = made()
+    held.measure(["a"])
+    held.measure(["b"])
+    assert held.remembered(["a", "b"], 60) is None
+    held.measure(["a", "b", "c"])
+    found = held.remembered(["b", "a", "a"], 60)
+    assert found is not None
+    assert found.bounds["a"].topic_id == found.bounds["b"].topic_id == "106"
+    # A round of more topics is as good as one of fewer, and the newest is taken.
+    alone = held.remembered(["a"], 60)
+    assert alone is found
+    held.measure(["a"])
+    newest = held.remembered(["a"], 60)
+    assert newest is not None
+    assert newest.bounds["a"].topic_id == "108"
+
+
+def test_what_turned_out_to_be_gone_is_forgotten() -> None:
+    held, _ = made()
+    held.measure(["a"])
+    held.forget()
+    assert held.remembered(["a"], 60) is None
+
+
+def test_old_rounds_make_room() -> None:
+    held, _ = made()
+    for number in range(rounds.MAX_ROUNDS + 1):
+        held.measure([f"t{number}"])
+    assert held.remembered(["t0"], 1e9) is None
+    assert held.remembered(["t1"], 1e9) is not None

@@ -1,0 +1,46 @@
+import pyarrow as pa
+
+from planner.cut import plan_cut
+from planner.lookback import cut_until
+from planner.offsets import OffsetRange
+from planner.seam import SEAM_SCHEMA, PinFacts, seam_rows
+from planner.watermark import Skip
+from tests.unit.builders import bounds, pin, vector, watermark
+
+
+def test_the_seam_shows_every_partition_of_the_cut() -> None:
+    held = pin(10, 20)
+    decided = {"gaps": (OffsetRange(1, 5, 9),), "skips": (Skip(0, 11),), "accepted": (3, 4)}
+    object.__setattr__(held, "watermark", watermark(10, 20, **decided))
+    rows = seam_rows(plan_cut(held, bounds((0, 15), (5, 20), (0, 2))))
+    table = pa.Table.from_pylist(rows, schema=SEAM_SCHEMA)
+    assert table.column_names == SEAM_SCHEMA.names
+    shown = [
+        (row["kafka_partition"], row["watermark"], row["log_end"], row["tail_offsets"])
+        for row in table.to_pylist()
+    ]
+    assert shown == [(0, 10, 15, 5), (1, 20, 20, 0), (2, 0, 2, 2)]
+    assert table["accepted_gap_offsets"].to_pylist() == [0, 4, 0]
+    assert table["skipped_records"].to_pylist() == [1, 0, 0]
+    assert table["accepted_snapshots"].to_pylist() == [2, 2, 2]
+    assert table["pin_age_s"].null_count == 3
+    assert table["tiered_shape"].to_pylist() == table["binding_shape"].to_pylist()
+
+
+def test_a_cut_that_ends_below_the_watermark_has_no_tail() -> None:
+    rows = seam_rows(cut_until(pin(10, 20), vector(4, 23), bounds((0, 15), (5, 25))))
+    assert [(row["watermark"], row["log_end"], row["tail_offsets"]) for row in rows] == [
+        (10, 4, 0),
+        (20, 23, 3),
+    ]
+
+
+def test_the_seam_tells_how_long_the_catalog_has_been_silent() -> None:
+    held = PinFacts(age_s=3600.0, failing_s=3590.0, error="CatalogUnavailable")
+    (row,) = seam_rows(plan_cut(pin(10), bounds((0, 15))), held)
+    assert (row["pin_age_s"], row["catalog_failing_s"]) == (3600.0, 3590.0)
+    assert row["catalog_error"] == "CatalogUnavailable"
+
+
+def test_an_unbound_table_has_no_seam() -> None:
+    assert seam_rows(plan_cut(pin(binding=None), None)) == []

@@ -1,0 +1,158 @@
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from connectors.spark.catalogs import catalog_conf
+from connectors.spark.session import SparkSettings, _escaped, session_conf
+from connectors.spark.shipping import write_archive
+from planner.errors import BadConfig
+
+
+def conf(**properties: str) -> dict[str, str]:
+    """The properties of catalog ``lake`` in Spark, without their prefix."""
+    held = catalog_conf("lake", {key.replace("__", "."): v for key, v in properties.items()})
+    assert held.pop("spark.sql.catalog.lake") == "org.apache.iceberg.spark.SparkCatalog"
+    return {key.removeprefix("spark.sql.catalog.lake."): value for key, value in held.items()}
+
+
+@pytest.mark.parametrize(
+    ("uri", "jdbc"),
+    [
+        ("sqlite:////data/my%20lake.db", "jdbc:sqlite:/data/my lake.db"),
+        ("sqlite:///lake.db", "jdbc:sqlite:lake.db"),
+        ("sqlite+pysqlite:////data/lake.db", "jdbc:sqlite:/data/lake.db"),
+    ],
+)
+def test_a_sqlite_file_is_shared_with_pyiceberg(uri: str, jdbc: str) -> None:
+    held = conf(type="sql", uri=uri, warehouse="file:///data", pool_pre_ping="true")
+    assert held == {
+        "type": "jdbc",
+        "uri": jdbc,
+        "jdbc.schema-version": "V1",
+        "jdbc.busy_timeout": "10000",
+        "warehouse": "file:///data",
+        "cache-enabled": "false",
+    }
+
+
+def test_postgres_credentials_leave_the_address() -> None:
+    held = conf(type="sql", uri="postgresql+psycopg2://me:p%40ss@db:5433/lake?sslmode=require")
+    assert held["uri"] == "jdbc:postgresql://db:5433/lake?sslmode=require"
+    assert (held["jdbc.user"], held["jdbc.password"]) == ("me", "p@ss")
+
+
+def test_rest_properties_pass_through() -> None:
+    held = conf(type="rest", uri="https://catalog/", credential="id:secret", scope="ALL")
+    assert held == {
+        "type": "rest",
+        "uri": "https://catalog/",
+        "credential": "id:secret",
+        "scope": "ALL",
+        "cache-enabled": "false",
+    }
+
+
+def test_object_store_settings_get_their_java_names() -> None:
+    held = conf(
+        type="glue",
+        warehouse="s3://bucket/lake",
+        s3__endpoint="http://minio:9000",
+        s3__region="eu-north-1",
+        **{"s3__force-virtual-addressing": "False", "py-io-impl": "pyiceberg.io.x"},
+    )
+    assert held["client.region"] == "eu-north-1"
+    assert held["s3.endpoint"] == "http://minio:9000"
+    assert held["s3.path-style-access"] == "true"
+    assert held["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert "py-io-impl" not in held
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [("thrift://meta:9083", "hive"), ("http://c", "rest"), ("sqlite:////l.db", "jdbc")],
+)
+def test_the_type_is_known_by_the_address_as_in_pyiceberg(uri: str, kind: str) -> None:
+    assert conf(uri=uri)["type"] == kind
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"type": "sql", "uri": "sqlite:///:memory:"},
+        {"type": "sql", "uri": "sqlite://"},
+        {"type": "sql", "uri": "mysql://db/lake"},
+        {"type": "in-memory"},
+        {},
+    ],
+)
+def test_a_catalog_java_cannot_share_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(BadConfig, match=r"^catalog lake: "):
+        catalog_conf("lake", properties)
+
+
+def test_what_the_user_sets_wins_over_what_is_decided() -> None:
+    settings = SparkSettings(
+        master="spark://host:7077", conf={"spark.sql.session.timeZone": "Asia/Tokyo"}
+    )
+    held = session_conf(settings, {}, [Path("/jars/a.jar"), Path("/jars/b.jar")])
+    assert held["spark.sql.session.timeZone"] == "Asia/Tokyo"
+    assert held["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+    # A cluster's executors must reach the driver.
+    assert "spark.driver.host" not in held
+    assert session_conf(SparkSettings(), {}, [])["spark.driver.host"] == "127.0.0.1"
+
+
+def test_credentials_are_under_keys_that_spark_hides() -> None:
+    catalogs = {
+        "lake": {
+            "type": "rest",
+            "uri": "https://catalog/",
+            "credential": "hidden-1",
+            "token": "hidden-2",
+            "s3.secret-access-key": "hidden-3",
+            "s3.access-key-id": "hidden-4",
+            "adls.account-key": "hidden-5",
+            "adls.sas-token": "hidden-6",
+            "header.X-Api": "hidden-7",
+        },
+        "warm": {"type": "sql", "uri": "postgresql://hidden-8:hidden-9@db/lake"},
+    }
+    held = session_conf(SparkSettings(), catalogs, ())
+    for key in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
+        shown = {name for name in held if not re.search(held[key], name)}
+        assert not [name for name in shown if "hidden" in held[name]]
+        assert {"spark.master", "spark.app.name", "spark.sql.catalog.lake.uri"} <= shown
+
+
+@pytest.mark.parametrize("text", ["plain", "a = b: c # !", " lead\\ \n\r\t", "grüße 🌊", ""])
+def test_properties_are_written_as_java_reads_them(text: str) -> None:
+    written = _escaped(text)
+    assert written.isascii()
+    assert not set(written) & set(" =:#!\n\t")
+    units = b"".join(bytes.fromhex(unit) for unit in written.split("\\u")[1:])
+    assert units.decode("utf-16-be") == text
+
+
+def test_a_packed_environment_joins_other_archives() -> None:
+    settings = SparkSettings(
+        master="spark://m:7077",
+        environment=Path("/env.tar.gz"),
+        conf={"spark.archives": "/data.zip"},
+    )
+    held = session_conf(settings, {}, ())
+    assert held["spark.archives"] == "/data.zip,/env.tar.gz#environment"
+
+
+def test_the_executors_archive_holds_our_sources_and_no_others(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.zip", tmp_path / "b.zip"
+    write_archive(first)
+    write_archive(second)
+    assert first.read_bytes() == second.read_bytes()
+    names = zipfile.ZipFile(first).namelist()
+    assert {"planner/cut.py", "connectors/decoding/json.py", "connectors/kafka/log.py"} <= set(
+        names
+    )
+    assert {name.partition("/")[0] for name in names} == {"planner", "connectors"}
+    assert all(name.endswith(".py") for name in names)

@@ -1,0 +1,6 @@
+from planner.sqltext import identifier, literal
+
+
+def test_quotes_inside_names_and_texts_are_doubled() -> None:
+    assert identifier('a"b') == '"a""b"'
+    assert literal("it's") == "'it''s'"

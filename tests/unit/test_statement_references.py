@@ -1,0 +1,231 @@
+import pytest
+
+from planner.errors import BadStatement, UnknownTable, UnsupportedStatement
+from planner.names import TableName
+from planner.statement.references import (
+    ResolvedTable,
+    TableReference,
+    quoted,
+    references,
+    resolve,
+)
+from tests.unit.sql import parse
+
+
+def named(sql: str) -> list[str]:
+    return [str(found) for found in references(parse(sql))]
+
+
+SCOPES = {
+    "SELECT 1": [],
+    "SELECT * FROM a, s.b, c.s.d": ["a", "s.b", "c.s.d"],
+    "SELECT * FROM a JOIN b USING (x) NATURAL JOIN c POSITIONAL JOIN d ASOF JOIN e ON d.x > e.x": [
+        *"abcde"
+    ],
+    "SELECT * FROM a, a AS b, A": ["a", '"A"'],
+    "SELECT (SELECT 1 FROM b) FROM a WHERE x IN (SELECT 1 FROM c) ORDER BY (SELECT 1 FROM d)": [
+        *"bacd"
+    ],
+    "SELECT * FROM a, LATERAL (SELECT * FROM b WHERE b.x = a.x)": ["a", "b"],
+    "SELECT * FROM (SELECT * FROM a UNION SELECT * FROM b) EXCEPT SELECT * FROM c": [*"abc"],
+    "DESCRIBE a": ["a"],
+    "SUMMARIZE SELECT * FROM a": ["a"],
+    "SELECT * FROM a PIVOT (sum(x) FOR y IN (1))": ["a"],
+    "UNPIVOT a ON x INTO NAME n VALUE v": ["a"],
+    "SELECT sum(x) FILTER (WHERE EXISTS (FROM b)) OVER (PARTITION BY (SELECT 1 FROM c)) FROM a": [
+        *"cba"
+    ],
+    "SELECT 1 LIMIT (SELECT count(*) FROM a)": ["a"],
+    # WITH clauses
+    "WITH a AS (SELECT 1) SELECT * FROM a": [],
+    "WITH a AS (SELECT * FROM a) SELECT * FROM a": ["a"],
+    "WITH A AS (SELECT 1) SELECT * FROM a": [],
+    "WITH a AS (SELECT 1) SELECT * FROM s.a, c.s.a": ["s.a", "c.s.a"],
+    "WITH a AS (SELECT * FROM b), b AS (SELECT * FROM a) SELECT * FROM a, b": ["b"],
+    "WITH a AS (WITH b AS (SELECT 1) SELECT * FROM b) SELECT * FROM a, b": ["b"],
+    "WITH a AS (SELECT 1) SELECT * FROM (WITH a AS (SELECT * FROM a) SELECT * FROM a)": [],
+    "WITH a AS (SELECT 1) SELECT 1 WHERE EXISTS (SELECT 1 FROM a, b)": ["b"],
+    "WITH a AS (SELECT 1) (SELECT * FROM a) UNION (SELECT * FROM a, b)": ["b"],
+    "SELECT * FROM (WITH a AS (SELECT 1) SELECT * FROM a), a": ["a"],
+    "WITH RECURSIVE a AS (SELECT * FROM a) SELECT * FROM a": ["a"],
+    "WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT * FROM a) SELECT * FROM a": [],
+    "WITH RECURSIVE a AS (SELECT 1 FROM a UNION ALL SELECT 1 FROM a) SELECT * FROM a": ["a"],
+    "WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT 1 FROM s.a) SELECT * FROM a": ["s.a"],
+    "WITH RECURSIVE a(k) USING KEY (k) AS (SELECT 1 UNION SELECT 1 FROM recurring.a) FROM a": [],
+    "WITH RECURSIVE a AS (SELECT 1 UNION SELECT 1 FROM recurring.b) SELECT * FROM a": [
+        "recurring.b"
+    ],
+    "WITH a AS (SELECT 1) SELECT * FROM recurring.a": ["recurring.a"],
+    "WITH RECURSIVE a AS (SELECT 1 UNION SELECT 1 FROM (WITH a AS (SELECT 2) FROM recurring.a)) "
+    "FROM a": ["recurring.a"],
+}
+
+
+@pytest.mark.parametrize(("sql", "expected"), SCOPES.items())
+def test_tables_are_named_and_with_clauses_are_not(sql: str, expected: list[str]) -> None:
+    assert named(sql) == expected
+
+
+def test_names_keep_their_parts_and_spelling() -> None:
+    assert references(parse('SELECT * FROM "Lake"."a b"."t""x"')) == (
+        TableReference("Lake", "a b", 't"x'),
+    )
+    assert named('SELECT * FROM "Lake"."a b"."t""x"') == ['"Lake"."a b"."t""x"']
+
+
+@pytest.mark.parametrize(
+    ("clause", "told"),
+    [
+        ("VERSION => 3", "AT (VERSION => 3)"),
+        ("VERSION => -3", "AT (VERSION => -3)"),
+        ("VERSION => 'main'", "AT (VERSION => main)"),
+        ("TIMESTAMP => '2026-01-01'", "AT (TIMESTAMP => 2026-01-01)"),
+        ("TIMESTAMP => TIMESTAMP '2026-01-01'", "AT (TIMESTAMP => ...)"),
+        ("TIMESTAMP => now() - INTERVAL 1 DAY", "AT (TIMESTAMP => ...)"),
+    ],
+)
+def test_the_at_clause_is_read(clause: str, told: str) -> None:
+    (found,) = references(parse(f"SELECT * FROM t AT ({clause})"))
+    assert found.at is not None
+    assert str(found.at) == told
+    assert found.at.unit == clause.split()[0]
+    # The same wherever it is written, and another where it says another thing.
+    (again,) = references(parse(f"SELECT 1,\n 2 FROM t x AT ({clause}), t AT ({clause})"))
+    assert again == found
+    (other,) = references(parse("SELECT * FROM t AT (VERSION => 4)"))
+    assert other != found
+
+
+def test_a_table_is_found_as_it_was() -> None:
+    (reference,) = references(parse('SELECT * FROM "flows$cold" AT (VERSION => 3)'))
+    (plain,) = references(parse("SELECT * FROM flows AT (VERSION => 3)"))
+    found = resolve(reference, "lake", "net", TABLES)
+    assert (found.table, found.virtual, found.at) == (table("flows"), "cold", reference.at)
+    assert found.key == resolve(plain, "lake", "net", TABLES).key == (table("flows"), plain.at)
+
+
+def test_a_with_clause_has_no_versions() -> None:
+    with pytest.raises(UnsupportedStatement, match="c is a WITH clause and has no versions"):
+        references(parse("WITH c AS (SELECT 1) SELECT * FROM c AT (VERSION => 3)"))
+
+
+def table(name: str, schema: str = "net", catalog: str = "lake") -> TableName:
+    return TableName(catalog, tuple(schema.split(".")), name)
+
+
+TABLES = {
+    table("flows"),
+    table("Flows", "shop"),
+    table("orders", "shop"),
+    table("ORDERS", "shop"),
+    table("kept$cold"),
+    table("kept"),
+    table("deep", "a.b"),
+    table("flows", "net", "other"),
+    table("only", "net", "other"),
+    table("both", "net", "x"),
+    table("both", "x", "lake"),
+    table("weird", "dots.inside"),
+}
+TABLES.remove(table("weird", "dots.inside"))
+TABLES.add(TableName("lake", ("dots.inside",), "weird"))
+
+
+def resolved(sql_name: str) -> ResolvedTable:
+    (reference,) = references(parse(f"SELECT * FROM {sql_name}"))
+    return resolve(reference, "lake", "net", TABLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("flows", table("flows")),
+        ("FLOWS", table("flows")),
+        ("net.flows", table("flows")),
+        ("Net.Flows", table("flows")),
+        ("lake.net.flows", table("flows")),
+        ("LAKE.NET.FLOWS", table("flows")),
+        ("shop.flows", table("Flows", "shop")),
+        ("shop.orders", table("orders", "shop")),
+        ('shop."ORDERS"', table("ORDERS", "shop")),
+        ("other.net.flows", table("flows", "net", "other")),
+        ("other.only", table("only", "net", "other")),
+        ('"a.b".deep', table("deep", "a.b")),
+        ('lake."A.B".deep', table("deep", "a.b")),
+        ('"dots.inside".weird', TableName("lake", ("dots.inside",), "weird")),
+    ],
+)
+def test_names_resolve_without_case_an_exact_match_first(
+    name: str, expected: TableName
+) -> None:
+    assert resolved(name) == ResolvedTable(expected)
+
+
+@pytest.mark.parametrize("suffix", ["cold", "tail", "seam"])
+def test_a_suffix_names_a_side_of_the_table(suffix: str) -> None:
+    assert resolved(f'"flows${suffix}"') == ResolvedTable(table("flows"), suffix)  # type: ignore[arg-type]
+    assert resolved(f'net."FLOWS${suffix.upper()}"') == ResolvedTable(table("flows"), suffix)  # type: ignore[arg-type]
+
+
+def test_a_table_really_named_with_the_suffix_comes_first() -> None:
+    assert resolved('"kept$cold"') == ResolvedTable(table("kept$cold"))
+    assert resolved('"kept$tail"') == ResolvedTable(table("kept"), "tail")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("flowz", "there is no table flowz; did you mean lake.net.flows?"),
+        ("zzz", "there is no table zzz."),
+        ('"zzz$cold"', 'there is no table "zzz$cold".'),
+        ("nowhere.flows", "there is no table nowhere.flows; did you mean lake.net.flows?"),
+        ("shop.ordrs", 'there is no table shop.ordrs; did you mean lake.shop."ORDERS"?'),
+        (
+            "lake.nowhere.flows",
+            "there is no table lake.nowhere.flows; did you mean lake.net.flows?",
+        ),
+    ],
+)
+def test_an_unknown_table_is_named_with_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(UnknownTable) as unknown:
+        resolved(name)
+    assert str(unknown.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "shop.Orders",
+            'table name shop."Orders" is ambiguous: it may mean lake.shop."ORDERS" or '
+            "lake.shop.orders; write the full name.",
+        ),
+        (
+            "x.both",
+            "table name x.both is ambiguous: it may mean lake.x.both or x.net.both; write the full "
+            "name.",
+        ),
+    ],
+)
+def test_an_ambiguous_name_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(BadStatement) as ambiguous:
+        resolved(name)
+    assert str(ambiguous.value) == message
+
+
+def test_case_folds_ascii_only_as_in_duckdb() -> None:
+    tables = {table("É")}
+    assert resolve(TableReference(None, None, "É"), "lake", "net", tables).table == table("É")
+    with pytest.raises(UnknownTable):
+        resolve(TableReference(None, None, "é"), "lake", "net", tables)
+
+
+def test_identifiers_are_quoted_where_needed() -> None:
+    assert [quoted(name) for name in ("flows", "Flows", "a b", 'a"b', "é", "1a")] == [
+        "flows",
+        '"Flows"',
+        '"a b"',
+        '"a""b"',
+        '"é"',
+        '"1a"',
+    ]

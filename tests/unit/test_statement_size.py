@@ -1,0 +1,39 @@
+"""The gate bounds what costs time before a statement runs, where nothing interrupts it."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.errors import UnsupportedStatement
+from planner.statement.gate import (
+    MAX_CLAUSES,
+    MAX_COMMENTS,
+    MAX_EXPRESSIONS,
+    MAX_TABLES,
+    check,
+    check_text,
+)
+from tests.unit.sql import parse
+
+
+def test_comments_are_counted_before_the_text_is_parsed() -> None:
+    check_text("/*" * MAX_COMMENTS)
+    with pytest.raises(UnsupportedStatement, match=f"more than {MAX_COMMENTS} comments"):
+        check_text("/*" * (MAX_COMMENTS + 1))
+
+
+def test_literals_are_many_and_what_is_made_of_them_is_less() -> None:
+    check(parse("SELECT 1 IN (" + ",".join(["1"] * (MAX_EXPRESSIONS + 1)) + ")"))
+    with pytest.raises(UnsupportedStatement, match=f"more than {MAX_EXPRESSIONS} parts"):
+        check(parse("SELECT 1 WHERE " + " OR ".join(["1 = 1"] * MAX_EXPRESSIONS)))
+
+
+def test_tables_and_clauses_are_counted() -> None:
+    tables = ["(SELECT 1 FROM t)"] * (MAX_TABLES + 1)
+    check(parse(f"SELECT {','.join(tables[1:])}"))
+    with pytest.raises(UnsupportedStatement, match=f"more than {MAX_TABLES} tables"):
+        check(parse(f"SELECT {','.join(tables)}"))
+    clauses = [f"c{number} AS (SELECT 1)" for number in range(MAX_CLAUSES + 1)]
+    check(parse(f"WITH {','.join(clauses[1:])} SELECT 1"))
+    with pytest.raises(UnsupportedStatement, match=f"more than {MAX_CLAUSES} WITH clauses"):
+        check(parse(f"WITH {','.join(clauses)} SELECT 1"))

@@ -1,0 +1,330 @@
+"""Followers on threads of their own, and the keeper that starts and stops them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from planner.binding import Binding
+from planner.cut import TableCut
+from planner.errors import (
+    CatalogUnavailable,
+    FederationError,
+    LogUnavailable,
+    TailTooLarge,
+    UndecodableRecord,
+)
+from planner.names import TableName
+from planner.offsets import OffsetRange
+from proxy.tail import Following, Keeper, TailLimits
+from proxy.tail.generations import Generation
+from proxy.tail.segment import Tail
+from tests.unit.builders import FLOWS
+from tests.unit.tails import LIMITS
+from tests.unit.test_tail_following import OTHER, STEPPED, benched, offsets, places, started
+
+THREADED = Following(keep_s=0)
+
+
+def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
+    with benched(following=THREADED) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        for stop in range(2, 60):
+            bench.write(0, stop)
+            assert places(bench, bench.cut(0, 0)) == offsets((0, stop))
+        assert bench.fetched == 1
+
+
+def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    misses: list[None] = []
+    lease = Generation.lease
+
+    def missed_once(self: Generation, wanted: Mapping[int, OffsetRange]) -> Tail | None:
+        return misses.pop() if misses else lease(self, wanted)
+
+    with benched(following=THREADED) as bench:
+        bench.write(0, 0, 1, 2)
+        cut = bench.cut(0, 0)
+        assert places(bench, cut) == offsets((0, 3))
+        monkeypatch.setattr(Generation, "lease", missed_once)
+        misses.append(None)
+
+        def late() -> None:
+            raise AssertionError("it waits for what is there")
+
+        with bench.tails.read(cut, late) as tail:
+            assert tail.relations
+        assert not misses
+
+
+def test_a_follower_that_stands_still_fails_statements_by_their_deadline() -> None:
+    """Here the decoder hangs; a broker that is silent looks the same."""
+    going_on = threading.Event()
+    going_on.set()
+    with benched(following=THREADED, on_decode=lambda batch: going_on.wait(30)) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        going_on.clear()
+        bench.write(0, 1)
+        cut = bench.cut(0, 0)
+
+        def late() -> None:
+            bench.now_s += 1
+
+        try:
+            with pytest.raises(
+                LogUnavailable, match=r"flows/0: target unreachable: .* offset 2 "
+            ):
+                bench.tails.read(cut, late)
+        finally:
+            going_on.set()
+        assert places(bench, cut) == offsets((0, 2))
+
+
+def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The follower lingers longer than this test may take, but for a statement that waits."""
+    monkeypatch.setattr("proxy.tail.follower._LINGER_S", 3600.0)
+    monkeypatch.setattr("proxy.tail.follower._WISH_S", 3600.0)
+    steps, decoding, wished = [], threading.Event(), threading.Event()
+
+    def decode(batch: pa.RecordBatch) -> None:
+        steps.append(batch.num_rows)
+        decoding.set()
+        assert wished.wait(30)
+
+    with benched(following=THREADED) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        bench.on_decode = decode
+        bench.write(0, 1)
+        assert decoding.wait(30)
+        with ThreadPoolExecutor(1) as reader:
+            cut = bench.cut(0, 0)
+            bench.tails.expect(cut)
+            found = reader.submit(places, bench, cut)
+            wished.set()
+            assert found.result(30) == offsets((0, 2))
+        # Nobody waits for this one; what the follower adds next, for the one behind it, has both.
+        bench.write(0, 2)
+        bench.write(0, 3)
+        assert places(bench, bench.cut(0, 0)) == offsets((0, 4))
+        assert steps == [1, 2]
+
+
+def test_a_statement_that_waits_can_be_cancelled() -> None:
+    going_on = threading.Event()
+    going_on.set()
+    with benched(following=THREADED, on_decode=lambda batch: going_on.wait(30)) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        going_on.clear()
+        bench.write(0, 1)
+
+        def cancelled() -> None:
+            raise CatalogUnavailable("stands for a cancellation")
+
+        try:
+            with pytest.raises(CatalogUnavailable):
+                bench.tails.read(bench.cut(0, 0), cancelled)
+        finally:
+            going_on.set()
+
+
+@pytest.mark.parametrize("how", ["hangs", "poisoned", "huge"])
+def test_a_table_in_trouble_delays_no_other(how: str) -> None:
+    troubled, hanging = threading.Event(), threading.Event()
+
+    def decode(batch: pa.RecordBatch) -> None:
+        if how == "hangs" and b"trouble" in batch.column("kafka_value").to_pylist():
+            troubled.set()
+            hanging.wait(60)
+
+    limits = replace(LIMITS, max_rows=50)
+    with benched(following=THREADED, on_decode=decode, limits=limits) as bench:
+        bench.log.create_topic("other", 1)
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        bench.write(0, 0, topic="other")
+        bench.read(bench.cut(0, table=OTHER, topic="other"))
+        bench.write(0, *(range(500) if how == "huge" else (b"trouble",)))
+        if how == "hangs":
+            assert troubled.wait(30)
+        else:
+            with pytest.raises((UndecodableRecord, TailTooLarge)):
+                bench.read(bench.cut(0, 0))
+        try:
+            for value in range(1, 20):
+                bench.write(0, value, topic="other")
+                cut = bench.cut(0, table=OTHER, topic="other")
+                assert len(bench.read(cut)) == value + 1
+        finally:
+            hanging.set()
+
+
+def test_an_outage_is_said_once_and_following_goes_on_after_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.tail.follower._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("proxy.tail.follower._LONGEST_PAUSE_S", 0.001)
+    failures = threading.Semaphore(0)
+    with benched(following=THREADED) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        follow = bench.log.follow
+
+        def counted(*given: object, **named: object) -> object:
+            failures.release()
+            return follow(*given, **named)
+
+        bench.log.follow = counted
+        with caplog.at_level(logging.WARNING):
+            bench.log.stop()
+            for _ in range(20):
+                assert failures.acquire(timeout=30)
+            bench.log.start()
+            bench.write(0, 1)
+            assert places(bench, bench.cut(0, 0)) == offsets((0, 2))
+        assert len([held for held in caplog.records if "is not followed" in held.message]) == 1
+
+
+def test_a_backlog_is_read_ahead_while_it_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.tail.follower._BACKLOG_ROWS", 5)
+    before = threading.enumerate()
+    threads = set()
+    decoded_on = lambda batch: threads.add(threading.current_thread().name)  # noqa: E731
+    with benched(following=THREADED, on_decode=decoded_on) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        for partition in (0, 1):
+            bench.write(partition, *range(300))
+        assert places(bench, bench.cut(0, 0)) == offsets((0, 301), (1, 300))
+        assert bench.fetched == 1
+    assert any("ahead" in name for name in threads)
+    assert started("tail ", before) == []
+
+
+def test_what_stops_a_backlog_stops_it_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.tail.follower._BACKLOG_ROWS", 5)
+    with benched(following=THREADED) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        for partition in (0, 1):
+            bench.write(partition, *range(100))
+        below = bench.cut(0, 0)
+        bench.write(0, b"poison", *range(50))
+        for _ in range(2):
+            with pytest.raises(UndecodableRecord, match="partition 0, offset 101"):
+                bench.read(bench.cut(0, 0))
+            assert places(bench, below) == offsets((0, 101), (1, 100))
+
+
+@pytest.mark.parametrize("backlog_rows", [4_096, 1], ids=["small steps", "read ahead"])
+def test_many_readers_over_a_growing_log_are_always_exact(
+    monkeypatch: pytest.MonkeyPatch, backlog_rows: int
+) -> None:
+    """T28: and none of them ever sees less than before."""
+    monkeypatch.setattr("proxy.tail.follower._BACKLOG_ROWS", backlog_rows)
+    monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 40)
+    monkeypatch.setattr("proxy.tail.follower._LINGER_S", 0.001)
+    rounds, marks, lock = 60, [0, 0], threading.Lock()
+    with benched(following=replace(THREADED, keep_s=5)) as bench:
+        ready = threading.Barrier(5)
+
+        def produce() -> None:
+            rng = random.Random(1)
+            ready.wait()
+            for step in range(400):
+                bench.write(rng.randrange(2), *range(rng.randrange(6)))
+                if step % 10 == 0:
+                    bounds = bench.log.measure(["flows"])["flows"].partitions
+                    with lock:
+                        for at, held in enumerate(bounds):
+                            marks[at] = rng.randint(marks[at], held.log_end)
+
+        def read(seed: int) -> None:
+            rng, seen, tickets = random.Random(seed), [0, 0], []
+            ready.wait()
+            for _ in range(rounds):
+                with lock:
+                    mark = tuple(marks)
+                tickets.append(bench.cut(*mark))
+                cut = rng.choice(tickets[-3:])
+                expected = [
+                    (item.partition, offset)
+                    for item in cut.hot.ranges
+                    for offset in range(item.start, item.stop)
+                ]
+                assert places(bench, cut) == expected
+                ends = tickets[-1].end
+                now = [ends.get(0) or 0, ends.get(1) or 0]
+                assert all(later >= before for later, before in zip(now, seen, strict=True))
+                seen = now
+
+        works: list[Callable[[], None]] = [produce]
+        works += [lambda seed=seed: read(seed) for seed in range(4)]
+        with ThreadPoolExecutor(5) as pool:
+            for done in [pool.submit(work) for work in works]:
+                done.result(120)
+
+
+# --- the keeper ---
+
+
+def test_configured_tables_are_followed_without_a_statement_and_retried() -> None:
+    with benched(following=replace(STEPPED, tables=(FLOWS,))) as bench:
+        bench.write(0, 0)
+        answers: list[FederationError | None] = [CatalogUnavailable("no answer"), None]
+
+        def cut(table: TableName) -> TableCut:
+            error = answers.pop(0) if answers else None
+            if error is not None:
+                raise error
+            return bench.cut(0, 0, table=table)
+
+        keeper = Keeper(bench.tails, tables=[FLOWS], pins=lambda: [bench.pin(1, 0)], cut=cut)
+        keeper.follow()
+        assert bench.tails.states() == ()
+        keeper.follow()
+        assert bench.state().is_followed
+        assert bench.state().rows == 1
+        keeper.tend()
+        assert bench.state().rows == 0
+        fetched = bench.fetched
+        keeper.follow()
+        assert bench.fetched == fetched
+
+
+def test_the_keeper_runs_by_itself_and_stops() -> None:
+    before = threading.enumerate()
+    with benched(following=replace(THREADED, tables=(FLOWS,))) as bench:
+        bench.write(0, 0)
+        asked = threading.Event()
+
+        def cut(table: TableName) -> TableCut:
+            asked.set()
+            return bench.cut(0, 0, table=table)
+
+        keeper = Keeper(bench.tails, tables=[FLOWS], pins=list, cut=cut)
+        keeper.start()
+        assert asked.wait(30)
+        keeper.stop()
+        assert started("tails keep", before) == []
+
+
+def test_limits_of_a_table_only_lower_the_servers() -> None:
+    limits = TailLimits(max_rows=10, max_bytes=100, fetch_timeout_s=1)
+    assert limits.of(Binding(topic="t", max_tail_rows=20, max_tail_bytes=50)) == TailLimits(
+        10, 50, 1
+    )

@@ -1,0 +1,171 @@
+import dataclasses
+import hashlib
+import hmac
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cut import News, cold_cut, plan_cut
+from planner.errors import BadTicket, TicketExpired
+from planner.lookback import cut_until
+from planner.names import TableName
+from planner.offsets import OffsetRange, OffsetVector
+from planner.statement.references import AtClause
+from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, seal, unseal
+from tests.unit.builders import bounds, pin, vector
+
+SECRET = b"s" * 32
+names = st.builds(TableName, st.text(), st.lists(st.text(), max_size=3).map(tuple), st.text())
+offsets = st.integers(0, 2**63 - 1)
+ranges = st.tuples(st.integers(0, 9), offsets, offsets).map(
+    lambda item: OffsetRange(item[0], min(item[1:]), max(item[1:]))
+)
+tables = st.builds(
+    TicketTable,
+    table=names,
+    table_uuid=st.text(),
+    metadata_file=st.text(),
+    snapshot_id=st.none() | offsets,
+    schema_id=st.integers(0, 99),
+    topic=st.none() | st.text(),
+    topic_id=st.none() | st.text(),
+    ranges=st.lists(ranges, max_size=3).map(tuple),
+    news=st.none()
+    | st.builds(
+        News,
+        after=st.dictionaries(st.integers(0, 99), offsets, max_size=3).map(
+            lambda held: OffsetVector.of(held.items())
+        ),
+        since_us=st.none() | offsets,
+    ),
+)
+tickets = st.builds(
+    Ticket,
+    sql=st.text(),
+    tables=st.lists(tables, max_size=3).map(tuple),
+    user=st.text(),
+    time_zone=st.text(),
+    search_path=st.tuples(st.none() | st.text(), st.none() | st.text()),
+    statement_time_us=offsets,
+    expires_at_us=st.integers(1, 2**62),
+    parameters=st.none() | st.binary(),
+    answer=st.none() | st.binary(),
+    cut=st.text(),
+)
+
+
+def ticket(**changes: object) -> Ticket:
+    cut = plan_cut(pin(10, 20), bounds((0, 15), (5, 20)))
+    held = Ticket(
+        sql="SELECT 1",
+        tables=(TicketTable.of(cut), TicketTable.of(plan_cut(pin(binding=None), None))),
+        user="ada",
+        time_zone="UTC",
+        search_path=("lake", "net"),
+        statement_time_us=5,
+        expires_at_us=100,
+    )
+    return dataclasses.replace(held, **changes)  # type: ignore[arg-type]
+
+
+@settings(max_examples=30)
+@given(tickets)
+def test_a_ticket_reads_back_equal(held: Ticket) -> None:
+    assert unseal(seal(held, SECRET), [SECRET], user=held.user, now_us=0) == held
+
+
+def test_a_ticket_holds_the_cut_and_no_path() -> None:
+    sealed = seal(ticket(), SECRET)
+    bound, unbound = unseal(sealed, [SECRET], user="ada", now_us=0).tables
+    assert bound.ranges == (OffsetRange(0, 10, 15),)
+    assert bound.metadata_file == "00001-a.metadata.json"
+    assert (unbound.topic, unbound.ranges) == (None, ())
+    assert b"warehouse" not in sealed
+
+
+def test_any_replica_that_shares_a_secret_redeems_it() -> None:
+    sealed = seal(ticket(), SECRET)
+    assert unseal(sealed, [b"new", SECRET], user="ada", now_us=0) == ticket()
+    with pytest.raises(BadTicket, match="signature is not this server's"):
+        unseal(sealed, [b"new"], user="ada", now_us=0)
+
+
+@pytest.mark.parametrize("position", range(0, 400, 7))
+def test_an_altered_ticket_is_refused(position: int) -> None:
+    sealed = bytearray(seal(ticket(), SECRET))
+    sealed[position % len(sealed)] ^= 1
+    with pytest.raises(BadTicket):
+        unseal(bytes(sealed), [SECRET], user="ada", now_us=0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"tc", b"tc\x03", b"SELECT 1", b"x" * 100, b"tc\x03" + b"x" * MAX_TICKET_BYTES],
+)
+def test_bytes_that_are_no_ticket_are_refused(data: bytes) -> None:
+    with pytest.raises(BadTicket):
+        unseal(data, [SECRET], user="ada", now_us=0)
+
+
+def test_another_version_is_named() -> None:
+    sealed = seal(ticket(), SECRET)
+    with pytest.raises(BadTicket, match="has version 4 and this server reads version 3"):
+        unseal(b"tc\x04" + sealed[3:], [SECRET], user="ada", now_us=0)
+
+
+def test_another_user_cannot_redeem_it() -> None:
+    with pytest.raises(BadTicket, match="belongs to another user"):
+        unseal(seal(ticket(), SECRET), [SECRET], user="eve", now_us=0)
+
+
+def test_it_expires_at_its_time_not_after() -> None:
+    sealed = seal(ticket(), SECRET)
+    assert unseal(sealed, [SECRET], user="ada", now_us=99)
+    with pytest.raises(TicketExpired, match="plan the statement again"):
+        unseal(sealed, [SECRET], user="ada", now_us=100)
+
+
+def test_the_tag_covers_version_and_body() -> None:
+    sealed = seal(ticket(), SECRET)
+    assert sealed[3:35] == hmac.new(SECRET, sealed[:3] + sealed[35:], hashlib.sha256).digest()
+
+
+def test_a_ticket_builds_its_cut_again_from_its_pin_and_no_other() -> None:
+    bound, unbound = pin(10, 20), pin(binding=None)
+    cut, plain = plan_cut(bound, bounds((0, 15), (5, 20))), plan_cut(unbound, None)
+    assert TicketTable.of(cut).cut(bound) == cut
+    assert TicketTable.of(plain).cut(unbound) == plain
+    followed = dataclasses.replace(cut, news=News(OffsetVector.of([(0, 12)]), 7))
+    assert TicketTable.of(followed).cut(bound) == followed
+    for other in (
+        dataclasses.replace(bound, table_uuid="other"),
+        dataclasses.replace(bound, snapshot_id=2),
+        dataclasses.replace(bound, schema=dataclasses.replace(bound.schema, schema_id=9)),
+        pin(11, 20),
+        unbound,
+        dataclasses.replace(
+            bound, watermark=dataclasses.replace(bound.watermark, topic_id="other")
+        ),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            TicketTable.of(cut).cut(other)
+
+
+def test_a_ticket_for_cold_rows_alone_needs_no_log() -> None:
+    bound = pin(10, 20)
+    assert TicketTable.of(cold_cut(bound)).cut(bound) == cold_cut(bound)
+
+
+def test_a_cut_of_the_past_comes_back_with_its_end_and_its_place() -> None:
+    bound = pin(10, 20)
+    past = cut_until(bound, vector(5, 25), bounds((0, 15), (5, 30)))
+    at = AtClause("TIMESTAMP", '{"class":"CONSTANT"}')
+    held = TicketTable.of(past, at)
+    assert held.cut(bound) == past
+    assert held.key == (bound.table, at)
+    sealed = seal(replace(ticket(), tables=(held,), side="tail"), SECRET)
+    again = unseal(sealed, [SECRET], user="ada", now_us=0)
+    assert again.tables == (held,)
+    assert again.side == "tail"

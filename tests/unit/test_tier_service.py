@@ -1,0 +1,430 @@
+"""The tiering service over logs and tables in memory: who is tiered when, and who suffers from what."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pytest
+
+from connectors.memory.cold import MemoryColdStore
+from connectors.memory.log import MemoryLog, Record
+from connectors.memory.tiering import MemoryTieringTarget
+from connectors.tierer.service import ServiceLimits, TieringService
+from connectors.tiering import RoundResult
+from planner.binding import Binding
+from planner.cut import ColdSlice, Pin
+from planner.errors import CatalogUnavailable, FederationError, StalePlan
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.ports import Staged
+from planner.schedule import Backfill
+from planner.tiering import TieringPlan
+from planner.triggers import ColdSurvey, Lag, Retention, Trigger
+from planner.watermark import Watermark
+from tests.fixtures.generated_log import open_decoder
+from tests.fixtures.spark import PAYLOAD
+
+TIMEOUT_S = 10.0
+
+
+@dataclass
+class Heard:
+    """Everything the service told, in order."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    lags: dict[str, Lag] = field(default_factory=dict)
+    backfills: list[Backfill | None] = field(default_factory=list)
+    triggers: list[str] = field(default_factory=list)
+
+    def measured(self, table: TableName, lag: Lag, binding: Binding) -> None:
+        self.lags[table.name] = lag
+
+    def published(
+        self, table: TableName, done: RoundResult, trigger: Trigger, backfill: Backfill | None
+    ) -> None:
+        self.triggers.append(trigger.kind)
+        self.backfills.append(backfill)
+        self.lines.append((table.name, "published"))
+
+    def refused(self, table: TableName, error: StalePlan) -> None:
+        self.lines.append((table.name, "refused"))
+
+    def failed(self, table: TableName | None, error: FederationError, retry_s: float) -> None:
+        self.lines.append((table.name if table else "list", type(error).__name__))
+
+    def recovered(self, table: TableName) -> None:
+        self.lines.append((table.name, "recovered"))
+
+    def removed(self, table: TableName) -> None:
+        self.lines.append((table.name, "removed"))
+
+    def of(self, name: str) -> list[str]:
+        return [what for table, what in list(self.lines) if table == name]
+
+
+@dataclass
+class Lake:
+    """Tables ``t0``, ``t1`` … bound to topics of the same name, two partitions each."""
+
+    log: MemoryLog = field(default_factory=MemoryLog)
+    store: MemoryColdStore = field(default_factory=MemoryColdStore)
+    heard: Heard = field(default_factory=Heard)
+    targets: dict[TableName, MemoryTieringTarget] = field(default_factory=dict)
+    make: Callable[..., MemoryTieringTarget] = MemoryTieringTarget
+
+    def create(self, topic: str, **options: object) -> TableName:
+        name = TableName("lake", ("net",), topic)
+        self.log.create_topic(topic, 2)
+        bounds = self.log.measure([topic])[topic]
+        binding = replace(Binding(topic), **options)  # type: ignore[arg-type]
+        first = Watermark(
+            cluster_id=bounds.cluster_id,
+            topic=topic,
+            topic_id=bounds.topic_id,
+            next=OffsetVector.of(
+                (held.partition, held.log_start) for held in bounds.partitions
+            ),
+            shape=binding.shape,
+            run="created",
+        )
+        self.store.create(name, PAYLOAD, binding, first)
+        return name
+
+    def send(self, topic: str, count: int, *, bad: bool = False) -> None:
+        for number in range(count):
+            value = b"not json" if bad else json.dumps({"host": "a", "bytes": number}).encode()
+            self.log.append(topic, number % 2, Record(value))
+
+    def rows(self, name: TableName) -> int:
+        facts = self.store.facts(name)
+        held = ColdSlice(facts.metadata_location, facts.head, facts.schema)
+        return self.store.scan(held).table.num_rows
+
+    def open(self, name: TableName) -> MemoryTieringTarget:
+        self.targets[name] = self.make(self.store, name, self.log, open_decoder)
+        return self.targets[name]
+
+    def service(self, **changes: object) -> TieringService:
+        limits = {
+            "poll_s": 0.01,
+            "refresh_s": 0.05,
+            "stop_s": 2.0,
+        } | {k: v for k, v in changes.items() if k in ServiceLimits.__slots__}
+        given = {k: v for k, v in changes.items() if k not in ServiceLimits.__slots__}
+        return TieringService(
+            **(
+                {
+                    "log": self.log,
+                    "discover": self.store.tables,
+                    "open_target": self.open,
+                    "events": self.heard,
+                    "limits": ServiceLimits(**limits),  # type: ignore[arg-type]
+                    "adjust": hasty,
+                    "random_share": lambda: 0.0,
+                }
+                | given
+            )  # type: ignore[arg-type]
+        )
+
+
+def hasty(survey: ColdSurvey) -> ColdSurvey:
+    """Publish whatever is there at once."""
+    return replace(survey, options=replace(survey.options, max_age_s=1e-9))
+
+
+@contextlib.contextmanager
+def running(service: TieringService) -> Iterator[TieringService]:
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.stop()
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not get there"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def lake() -> Lake:
+    return Lake()
+
+
+def test_tables_are_tiered_as_they_fill_and_new_ones_are_found(lake: Lake) -> None:
+    first = lake.create("t0")
+    lake.send("t0", 10)
+    with running(lake.service()):
+        until(lambda: lake.rows(first) == 10)
+        second = lake.create("t1")
+        lake.send("t1", 6)
+        lake.send("t0", 4)
+        until(lambda: (lake.rows(first), lake.rows(second)) == (14, 6))
+        lake.store.drop(second)
+        until(lambda: "removed" in lake.heard.of("t1"))
+    assert lake.heard.of("t0") == ["published", "published"]
+    assert set(lake.heard.triggers) == {"age"}
+
+
+def test_rows_wait_until_their_files_would_be_full(lake: Lake) -> None:
+    name = lake.create("t0")
+    lake.send("t0", 10)
+    with running(lake.service(adjust=lambda survey: survey)):
+        until(lambda: lake.heard.lags.get("t0", Lag()).rows == 10)
+        assert lake.heard.lags["t0"].log_bytes > 100
+        time.sleep(0.1)
+        assert lake.rows(name) == 0
+        lake.store.set_properties(name, {"write.target-file-size-bytes": "20"})
+        until(lambda: lake.rows(name) == 10)
+    assert lake.heard.triggers == ["bytes"]
+
+
+def test_the_tables_tail_budget_presses(lake: Lake) -> None:
+    name = lake.create("t0", max_tail_rows=20)
+    lake.send("t0", 9)
+    with running(lake.service(adjust=lambda survey: survey)):
+        until(lambda: lake.heard.lags.get("t0", Lag()).rows == 9)
+        lake.send("t0", 1)
+        until(lambda: lake.rows(name) == 10)
+    assert lake.heard.triggers == ["pressure"]
+
+
+def test_the_brokers_retention_presses(lake: Lake) -> None:
+    name = lake.create("t0")
+    lake.send("t0", 3)
+
+    def retentions(topics: Sequence[str]) -> Mapping[str, Retention]:
+        return {topic: Retention(seconds=0.2) for topic in topics}
+
+    with running(lake.service(adjust=lambda survey: survey, retentions=retentions)):
+        until(lambda: lake.rows(name) == 3)
+    assert lake.heard.triggers == ["pressure"]
+
+
+def test_one_tables_failure_is_told_once_and_stops_no_other(lake: Lake) -> None:
+    poison, gap, recreated, well = (lake.create(f"t{number}") for number in range(4))
+    lake.send("t0", 2, bad=True)
+    lake.send("t1", 9)
+    lake.log.delete_records("t1", 0, 3)
+    lake.log.delete_topic("t2")
+    lake.log.create_topic("t2", 2)
+    unbound = TableName("lake", ("net",), "plain")
+    lake.store.create(unbound, PAYLOAD)
+    with running(lake.service(at_once=1)):
+        for count in range(5, 31, 5):
+            lake.send("t3", 5)
+            until(lambda count=count: lake.rows(well) == count)  # type: ignore[misc]
+        until(lambda: len({name for name, _ in lake.heard.lines}) == 5)
+    assert lake.rows(poison) == lake.rows(gap) == lake.rows(recreated) == 0
+    # json.loads of the decoder double raises what no decoder may; the service survives that too.
+    assert lake.heard.of("t0") == ["InternalError"]
+    assert lake.heard.of("plain") == ["BadBinding"]
+    assert lake.heard.of("t1") == ["TailGap"]
+    assert lake.heard.of("t2") == ["TopicRecreated"]
+    assert set(lake.heard.of("t3")) == {"published"}
+
+
+def test_a_topic_that_is_gone_fails_its_own_table_only(lake: Lake) -> None:
+    lake.create("t0")
+    well = lake.create("t1")
+    lake.log.delete_topic("t0")
+    lake.send("t1", 4)
+    with running(lake.service()):
+        until(lambda: lake.rows(well) == 4)
+    assert lake.heard.of("t0") == ["UnknownTopic"]
+
+
+def test_a_foreign_append_stops_the_table_until_it_is_gone(lake: Lake) -> None:
+    name = lake.create("t0")
+    head = lake.store.facts(name).head
+    assert head is not None
+    schema = lake.store.facts(name).schema
+    lake.send("t0", 4)
+    rows = [{"kafka_partition": 0, "kafka_offset": 99, "host": "x", "bytes": 1}]
+    lake.store.append(name, pa.Table.from_pylist(rows, schema.arrow))
+    with running(lake.service()):
+        until(lambda: "ForeignCommit" in lake.heard.of("t0"))
+        assert lake.rows(name) == 1
+        lake.store.rollback(name, head)
+        until(lambda: lake.rows(name) == 4)
+    assert lake.heard.of("t0") == ["ForeignCommit", "recovered", "published"]
+
+
+def test_an_outage_of_the_catalog_is_told_once_and_known_tables_go_on(lake: Lake) -> None:
+    name = lake.create("t0")
+    down: list[bool] = []
+
+    def discover() -> tuple[TableName, ...]:
+        if down:
+            raise CatalogUnavailable("lake: no answer.")
+        return lake.store.tables()
+
+    with running(lake.service(discover=discover)):
+        lake.send("t0", 2)
+        until(lambda: lake.rows(name) == 2)
+        down.append(True)
+        until(lambda: "CatalogUnavailable" in lake.heard.of("list"))
+        lake.send("t0", 2)
+        until(lambda: lake.rows(name) == 4)
+    assert lake.heard.of("list") == ["CatalogUnavailable"]
+
+
+def test_a_silent_catalog_is_asked_for_one_table_a_look(lake: Lake) -> None:
+    asked: list[TableName] = []
+
+    class Silent(MemoryTieringTarget):
+        def pin(self) -> Pin:
+            if self._table.catalog == "lake":
+                asked.append(self._table)
+                raise CatalogUnavailable("lake: no answer.")
+            return super().pin()
+
+    lake.make = Silent
+    for number in range(5):
+        lake.create(f"t{number}")
+    with running(lake.service(random_share=lambda: 1.0)):
+        until(lambda: len(asked) >= 5)
+    # Each waits for itself after it has been asked.
+    assert sorted(set(asked[:5])) == sorted(lake.store.tables())
+
+
+class Rivalled(MemoryTieringTarget):
+    """Another tierer publishes between stage and publish, as often as ``rivals`` says."""
+
+    rivals = 1
+
+    def publish(self, staged: Staged) -> Watermark:
+        if self.rivals:
+            self.rivals -= 1
+            rival = MemoryTieringTarget(self._store, self._table, self._log, open_decoder)
+            rival.publish(rival.stage(staged.plan))
+        return super().publish(staged)
+
+
+def test_a_refused_publish_is_counted_and_planned_again(lake: Lake) -> None:
+    lake.make = Rivalled
+    name = lake.create("t0")
+    lake.send("t0", 8)
+    with running(lake.service()):
+        until(lambda: "refused" in lake.heard.of("t0"))
+        lake.send("t0", 2)
+        until(lambda: lake.rows(name) == 10)
+    assert lake.heard.of("t0") == ["refused", "published"]
+
+
+class Slow(MemoryTieringTarget):
+    """Stages until it is cancelled."""
+
+    staging = threading.Event()
+    cancelled = threading.Event()
+
+    def stage(self, plan: TieringPlan) -> Staged:
+        self.staging.set()
+        assert self.cancelled.wait(TIMEOUT_S)
+        raise CatalogUnavailable("cancelled")
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+def test_a_stop_waits_for_a_round_and_cancels_it_in_the_end(lake: Lake) -> None:
+    lake.make = Slow
+    Slow.staging.clear()
+    Slow.cancelled.clear()
+    name = lake.create("t0")
+    lake.send("t0", 8)
+    with running(lake.service(stop_s=0.3)) as service:
+        until(Slow.staging.is_set)
+        service.stop()
+        time.sleep(0.1)
+        assert not Slow.cancelled.is_set()
+        until(Slow.cancelled.is_set)
+    assert lake.rows(name) == 0
+    # What a stop breaks off is no failure.
+    assert lake.heard.lines == []
+
+
+def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(lake: Lake) -> None:
+    name = lake.create("t0")
+    lake.send("t0", 100)
+    with running(lake.service(max_rows=30)):
+        until(lambda: lake.rows(name) == 100)
+    assert [(held.done, held.left) for held in lake.heard.backfills if held] == [
+        (30, 70),
+        (60, 40),
+        (90, 10),
+        (100, 0),
+    ]
+    assert all(held.eta_s is not None for held in lake.heard.backfills if held)
+
+
+def test_a_table_may_ask_for_smaller_publishes(lake: Lake) -> None:
+    name = lake.create("t0")
+    lake.store.set_properties(name, {"thermocline.tier.max_rows": "50"})
+    lake.send("t0", 100)
+    lake.service(max_rows=80).drain()
+    assert lake.heard.of("t0") == ["published", "published"]
+    assert lake.rows(name) == 100
+
+
+def test_a_wrong_option_stops_the_table_by_name(lake: Lake) -> None:
+    name = lake.create("t0")
+    lake.store.set_properties(name, {"thermocline.tier.max_rowz": "50"})
+    with running(lake.service()):
+        until(lambda: lake.heard.of("t0") == ["BadBinding"])
+        lake.store.set_properties(name, {"thermocline.tier.max_rowz": None})
+        lake.send("t0", 1)
+        until(lambda: lake.rows(name) == 1)
+    assert lake.heard.of("t0") == ["BadBinding", "recovered", "published"]
+
+
+def test_a_drain_ends_at_the_logs_end_and_tells_the_first_failure_last(lake: Lake) -> None:
+    gap, well = lake.create("t0"), lake.create("t1")
+    lake.send("t0", 9)
+    lake.send("t1", 9)
+    lake.log.delete_records("t0", 0, 3)
+    with pytest.raises(FederationError, match="cold data ends at offset 0"):
+        lake.service(at_once=1).drain()
+    assert (lake.rows(gap), lake.rows(well)) == (0, 9)
+    assert lake.service(discover=lambda: [well]).drain() == 1
+
+
+def test_what_all_tables_need_ends_the_service_when_it_is_gone(lake: Lake) -> None:
+    lake.create("t0")
+
+    def gone() -> None:
+        raise CatalogUnavailable("Spark has ended.")
+
+    with pytest.raises(CatalogUnavailable, match="Spark has ended"):
+        lake.service(check=gone).run()
+
+
+def test_a_drain_can_be_stopped(lake: Lake) -> None:
+    lake.make = Slow
+    Slow.staging.clear()
+    Slow.cancelled.clear()
+    lake.create("t0")
+    lake.send("t0", 8)
+    service = lake.service(stop_s=0.1)
+    ended = threading.Thread(target=_until_stopped, args=(service,))
+    ended.start()
+    until(Slow.staging.is_set)
+    service.stop()
+    ended.join(TIMEOUT_S)
+    assert not ended.is_alive()
+
+
+def _until_stopped(service: TieringService) -> None:
+    with contextlib.suppress(FederationError):
+        service.drain()

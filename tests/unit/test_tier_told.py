@@ -1,0 +1,129 @@
+"""What a tierer tells: its lines, its metrics, and both at once."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import generate_latest
+
+from connectors.tiering import RoundResult
+from planner.binding import Binding
+from planner.errors import CatalogUnavailable, TailGap, TieringConflict
+from planner.schedule import Backfill
+from planner.tiering import TieringBudget, plan_tiering
+from planner.triggers import Lag, Trigger
+from planner.watermark import Outcomes
+from tests.unit.builders import FLOWS, bounds, pin, watermark
+from thermocline.tiering.lines import Lines, progress
+from thermocline.tiering.metrics import Metrics
+from thermocline.tiering.told import ToldToAll
+
+DONE = RoundResult(
+    plan=plan_tiering(pin(0), bounds((0, 2000)), TieringBudget()),
+    watermark=watermark(2000),
+    published=True,
+    outcomes=Outcomes(rows=1990, skipped=7, tombstones=3),
+    lag=5,
+    stage_s=2.0,
+    publish_s=0.12,
+)
+BUDGET = Binding("flows", max_tail_rows=100)
+
+
+def test_a_publish_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Lines(bars=False) as lines:
+        lines.published(FLOWS, DONE, Trigger("bytes", 1.0), None)
+        lines.published(FLOWS, DONE, Trigger("pressure", 2.0), Backfill(2000, 5, 1.0))
+    told = capsys.readouterr()
+    first, second = (line.partition(" ")[2] for line in told.out.splitlines())
+    assert first == (
+        "lake.net.flows: published 1,990 rows, 7 skipped, 3 tombstones; 1,000 records/s, publish 120 ms, lag 5; "
+        "by bytes"
+    )
+    assert second.endswith("; by pressure; backfill 100 %, 0 s left")
+    assert told.err == ""
+
+
+@pytest.mark.parametrize(
+    ("backfill", "text"),
+    [
+        (Backfill(0, 10, 1.0), "0 %, time unknown"),
+        (Backfill(10, 10, 60.0), "50 %, 60 s left"),
+        (Backfill(10, 10, 600.0), "50 %, 10 min left"),
+        (Backfill(1, 9, 3600.0), "10 %, 9.0 h left"),
+        (Backfill(9, 0, 3600.0), "100 %, done"),
+    ],
+)
+def test_a_backfill_says_how_far_it_is(backfill: Backfill, text: str) -> None:
+    assert progress(backfill) == text
+
+
+def test_a_tail_above_its_budget_is_told_when_it_begins_and_when_it_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Lines(bars=False) as lines:
+        for rows in (99, 101, 102, 100, 50):
+            lines.measured(FLOWS, Lag(rows=rows), BUDGET)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("lake.net.flows: 101 rows wait, more than the table's tail budget")
+    assert second == "lake.net.flows: its tail is within the budget again"
+
+
+def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixture[str]) -> None:
+    with Lines(bars=False) as lines:
+        lines.failed(FLOWS, TailGap("lake.net.flows: a gap."), 4.0)
+        lines.failed(FLOWS, CatalogUnavailable("no answer."), 8.0)
+        lines.failed(None, CatalogUnavailable("lake: no answer."), 8.0)
+        lines.refused(FLOWS, TieringConflict("lake.net.flows: plan again."))
+        lines.recovered(FLOWS)
+        lines.removed(FLOWS)
+    assert capsys.readouterr().err.splitlines() == [
+        "TailGap: lake.net.flows: a gap. (next try in 4 s)",
+        "CatalogUnavailable: lake.net.flows: no answer. (next try in 8 s)",
+        "CatalogUnavailable: lake: no answer. (next try in 8 s)",
+        "lake.net.flows: plan again.",
+        "lake.net.flows: works again",
+        "lake.net.flows: is not there any more",
+    ]
+
+
+def test_a_terminal_gets_a_bar_until_the_table_is_level() -> None:
+    with Lines(bars=True) as lines:
+        lines.published(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(25, 75, 1.0))
+        [bar] = lines._progress.tasks
+        assert (bar.completed, bar.total, bar.fields["left"]) == (25, 100, "3 s left")
+        lines.published(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(100, 0, 1.0))
+        assert lines._progress.tasks == []
+
+
+def test_metrics_hold_all_that_was_told() -> None:
+    metrics = Metrics()
+    told = ToldToAll(metrics)
+    told.measured(FLOWS, Lag(rows=9, log_bytes=900.0, age_s=3.0, headroom_rows=4), BUDGET)
+    told.published(FLOWS, DONE, Trigger("age", 1.0), None)
+    told.refused(FLOWS, TieringConflict("x"))
+    told.failed(FLOWS, TailGap("x"), 1.0)
+    told.failed(None, CatalogUnavailable("x"), 1.0)
+    held = generate_latest(metrics.registry).decode()
+    for line in (
+        'thermocline_tier_lag_rows{table="lake.net.flows"} 5.0',
+        'thermocline_tier_lag_bytes{table="lake.net.flows"} 900.0',
+        'thermocline_tier_lag_seconds{table="lake.net.flows"} 3.0',
+        'thermocline_tier_retention_headroom_seconds{table="lake.net.flows"} +Inf',
+        'thermocline_tier_retention_headroom_rows{table="lake.net.flows"} 4.0',
+        'thermocline_tier_publish_seconds_count{table="lake.net.flows"} 1.0',
+        'thermocline_tier_publishes_total{table="lake.net.flows",trigger="age"} 1.0',
+        'thermocline_tier_records_total{outcome="rows",table="lake.net.flows"} 1990.0',
+        'thermocline_tier_records_total{outcome="skipped",table="lake.net.flows"} 7.0',
+        'thermocline_tier_refused_publishes_total{error="TieringConflict",table="lake.net.flows"} 1.0',
+        'thermocline_tier_failures_total{error="TailGap",table="lake.net.flows"} 1.0',
+        'thermocline_tier_failures_total{error="CatalogUnavailable",table=""} 1.0',
+        'thermocline_tier_failing{table="lake.net.flows"} 1.0',
+    ):
+        assert line in held.splitlines()
+    told.recovered(FLOWS)
+    assert (
+        'thermocline_tier_failing{table="lake.net.flows"} 0.0'
+        in generate_latest(metrics.registry).decode()
+    )
+    told.removed(FLOWS)
+    assert "thermocline_tier_lag_rows{" not in generate_latest(metrics.registry).decode()

@@ -1,0 +1,79 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.binding import Binding
+from planner.cut import PartitionBounds
+from planner.errors import ShapeMismatch, TailGap
+from planner.offsets import OffsetRange
+from planner.tiering import TieringBudget, plan_tiering
+from tests.unit.builders import bounds, pin, vector
+
+lags = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8)
+
+
+@given(lags, st.integers(1, 2000), st.integers(1, 300))
+def test_a_plan_is_whole_bounded_and_fair(
+    facts: list[tuple[int, int]], max_rows: int, split_rows: int
+) -> None:
+    marks = [min(pair) for pair in facts]
+    log = bounds(*((0, max(pair)) for pair in facts))
+    plan = plan_tiering(
+        pin(*marks), log, TieringBudget(max_rows=max_rows, split_rows=split_rows)
+    )
+    lag = sum(max(pair) - min(pair) for pair in facts)
+    assert plan.offsets == min(lag, max_rows)
+    assert plan.advances == (lag > 0)
+    for partition, (low, high) in enumerate((min(p), max(p)) for p in facts):
+        mine = [split for split in plan.splits if split.partition == partition]
+        assert all(0 < len(split) <= split_rows for split in mine)
+        stops = [low, *(split.stop for split in mine)]
+        assert [split.start for split in mine] == stops[:-1]
+        assert plan.next.get(partition) == stops[-1] <= high
+        share = (high - low) * min(1.0, max_rows / max(lag, 1))
+        assert abs(stops[-1] - low - share) <= 1 or lag <= max_rows
+
+
+def test_a_new_partition_enters_the_watermark_even_when_empty() -> None:
+    plan = plan_tiering(pin(5), bounds((0, 5), (0, 0)), TieringBudget())
+    assert plan.splits == ()
+    assert plan.next == vector(5, 0)
+    assert plan.advances
+
+
+def test_bytes_bound_a_plan_too() -> None:
+    budget = TieringBudget(max_bytes=1000)
+    plan = plan_tiering(pin(0), bounds((0, 500)), budget, bytes_per_offset=100.0)
+    assert plan.splits == (OffsetRange(0, 0, 10),)
+    tiny = plan_tiering(pin(0), bounds((0, 500)), budget, bytes_per_offset=1e9)
+    assert tiny.offsets == 1
+
+
+def test_epochs_travel_where_known() -> None:
+    log = bounds(
+        partitions=(PartitionBounds(0, 0, 5, leader_epoch=3), PartitionBounds(1, 0, 5))
+    )
+    plan = plan_tiering(pin(0, 0), log, TieringBudget())
+    assert plan.epochs.as_dict() == {0: 3}
+
+
+def test_another_shape_is_refused() -> None:
+    held = dataclasses.replace(pin(0), binding=Binding(topic="flows", on_error="skip"))
+    with pytest.raises(
+        ShapeMismatch, match=r"lake\.net\.flows: rows below the watermark were decoded"
+    ):
+        plan_tiering(held, bounds((0, 5)), TieringBudget())
+
+
+def test_a_gap_is_never_tiered_over() -> None:
+    with pytest.raises(TailGap):
+        plan_tiering(pin(3), bounds((4, 5)), TieringBudget())
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ValueError, match="not bound"):
+        plan_tiering(pin(binding=None), bounds((0, 5)), TieringBudget())
+    with pytest.raises(ValueError, match="at least 1"):
+        TieringBudget(max_rows=0)

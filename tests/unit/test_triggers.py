@@ -1,0 +1,213 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.binding import Binding, parse_binding
+from planner.errors import BadBinding, TailGap
+from planner.triggers import (
+    DEFAULT_TAIL_BYTES,
+    DEFAULT_TAIL_ROWS,
+    ColdSurvey,
+    Lag,
+    Retention,
+    TierOptions,
+    Trigger,
+    decide,
+    exceeds_tail_budget,
+    measure_lag,
+    parse_options,
+)
+from tests.unit.builders import BINDING, FLOWS, bounds, pin
+
+MIB = 1024**2
+FOREVER = Retention()
+
+
+def lag_of(*pairs: tuple[int, int], marks: tuple[int, ...], **facts: object) -> Lag:
+    given = {
+        "bytes_per_offset": 100.0,
+        "age_s": 5.0,
+        "retention": FOREVER,
+        "survey": ColdSurvey(),
+    } | facts
+    return measure_lag(pin(*marks), bounds(*pairs), **given)  # type: ignore[arg-type]
+
+
+def test_lag_counts_offsets_bytes_and_files() -> None:
+    lag = lag_of((0, 300), (10, 120), marks=(100, 20))
+    assert (lag.rows, lag.log_bytes, lag.file_bytes) == (300, 30_000.0, 7_500.0)
+    assert (lag.headroom_rows, lag.headroom_s, lag.longest_bytes) == (10, None, 20_000.0)
+    assert lag.age_s == 5.0
+
+
+def test_without_untiered_offsets_there_is_no_lag() -> None:
+    assert lag_of((90, 100), marks=(100,)) == Lag()
+
+
+def test_a_partition_without_lag_has_no_headroom_to_lose() -> None:
+    assert lag_of((20, 20), (0, 30), marks=(20, 25)).headroom_rows == 25
+
+
+def test_the_tables_own_files_say_what_a_row_takes() -> None:
+    seen = ColdSurvey(rows=10_000, file_bytes=400_000)
+    assert lag_of((0, 100), marks=(0,), survey=seen).file_bytes == 4_000.0
+    few = ColdSurvey(rows=9_999, file_bytes=400_000)
+    assert lag_of((0, 100), marks=(0,), survey=few).file_bytes == 2_500.0
+    assert ColdSurvey(rows=10_000).bytes_per_row(100.0) == 25.0
+
+
+def test_headroom_is_what_retention_leaves_at_its_pace_or_by_its_setting() -> None:
+    moved = lag_of((60, 300), marks=(100,), earlier=bounds((50, 200)), elapsed_s=2.0)
+    assert moved.headroom_s == 8.0
+    still = lag_of((60, 300), marks=(100,), earlier=bounds((60, 200)), elapsed_s=2.0)
+    assert still.headroom_s is None
+    timed = lag_of(
+        *((60, 300),),
+        marks=(100,),
+        earlier=bounds((50, 200)),
+        elapsed_s=2.0,
+        retention=Retention(seconds=10.0),
+    )
+    assert timed.headroom_s == 5.0
+    assert lag_of((0, 9), marks=(1,), retention=Retention(1.0), age_s=9.0).headroom_s == 0.0
+
+
+def test_a_lost_range_is_an_error_not_a_lag() -> None:
+    with pytest.raises(TailGap):
+        lag_of((4, 5), marks=(3,))
+    with pytest.raises(ValueError, match="not bound"):
+        measure_lag(
+            pin(binding=None),
+            bounds((0, 5)),
+            ColdSurvey(),
+            bytes_per_offset=1,
+            age_s=0,
+            retention=FOREVER,
+        )
+
+
+def kind(lag: Lag, **facts: object) -> str | None:
+    given = {"survey": ColdSurvey(), "binding": BINDING, "retention": FOREVER} | facts
+    found = decide(lag, **given)  # type: ignore[arg-type]
+    return None if found is None else found.kind
+
+
+@pytest.mark.parametrize(
+    ("lag", "expected"),
+    [
+        (Lag(), None),
+        (Lag(age_s=1e9), None),
+        (Lag(rows=1, age_s=1799.9), None),
+        (Lag(rows=1, age_s=1800), "age"),
+        (Lag(rows=1, file_bytes=512 * MIB - 1), None),
+        (Lag(rows=1, file_bytes=512 * MIB, age_s=1800), "bytes"),
+        (Lag(rows=DEFAULT_TAIL_ROWS // 2 - 1), None),
+        (Lag(rows=DEFAULT_TAIL_ROWS // 2, file_bytes=512 * MIB), "pressure"),
+        (Lag(rows=1, log_bytes=DEFAULT_TAIL_BYTES / 2), "pressure"),
+        (Lag(rows=1, headroom_s=601), None),
+        (Lag(rows=1, headroom_s=600), "pressure"),
+    ],
+)
+def test_what_publishes_by_default(lag: Lag, expected: str | None) -> None:
+    assert kind(lag) == expected
+
+
+@pytest.mark.parametrize(
+    ("lag", "retention", "expected"),
+    [
+        (Lag(rows=1, age_s=49), Retention(seconds=100), None),
+        (Lag(rows=1, age_s=50), Retention(seconds=100), "pressure"),
+        (Lag(rows=1, longest_bytes=499), Retention(partition_bytes=1000), None),
+        (Lag(rows=1, longest_bytes=500), Retention(partition_bytes=1000), "pressure"),
+        # A short retention is not under pressure the moment a row arrives.
+        (Lag(rows=1, headroom_s=99), Retention(seconds=100), None),
+        (Lag(rows=1, headroom_s=50), Retention(seconds=100), "pressure"),
+    ],
+)
+def test_retention_presses(lag: Lag, retention: Retention, expected: str | None) -> None:
+    assert kind(lag, retention=retention) == expected
+
+
+def test_a_tables_own_limits_win() -> None:
+    assert kind(Lag(rows=50), binding=Binding("flows", max_tail_rows=100)) == "pressure"
+    assert kind(Lag(rows=1, log_bytes=50), binding=Binding("flows", max_tail_bytes=100))
+    hasty = ColdSurvey(TierOptions(max_age_s=5, target_file_bytes=10))
+    assert kind(Lag(rows=1, age_s=5), survey=hasty) == "age"
+    assert kind(Lag(rows=1, file_bytes=10), survey=hasty) == "bytes"
+
+
+def test_every_partition_that_is_written_to_wants_a_full_file() -> None:
+    unknown = ColdSurvey(partitioned=True, partition_values=None)
+    assert kind(Lag(rows=1, file_bytes=512 * MIB), survey=unknown) == "bytes"
+    spread = ColdSurvey(partitioned=True, partition_values=3)
+    assert kind(Lag(rows=1, file_bytes=3 * 512 * MIB - 1), survey=spread) is None
+    assert kind(Lag(rows=1, file_bytes=3 * 512 * MIB), survey=spread) == "bytes"
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**7), st.floats(0, 1e6))
+def test_no_tail_grows_past_its_budget_unnoticed(rows: int, budget: int, age_s: float) -> None:
+    binding = Binding("flows", max_tail_rows=budget)
+    lag = Lag(rows=rows, age_s=age_s)
+    if exceeds_tail_budget(lag, binding):
+        assert kind(lag, binding=binding) == "pressure"
+
+
+def test_the_tail_budget_is_exceeded_above_it_not_at_it() -> None:
+    binding = Binding("flows", max_tail_rows=10, max_tail_bytes=100)
+    assert not exceeds_tail_budget(Lag(rows=10, log_bytes=100), binding)
+    assert exceeds_tail_budget(Lag(rows=11), binding)
+    assert exceeds_tail_budget(Lag(rows=1, log_bytes=101), binding)
+
+
+def test_urgency_puts_danger_first() -> None:
+    triggers = [Trigger("age", 9.0), Trigger("pressure", 1.0), Trigger("bytes", 5.0)]
+    ordered = sorted(triggers, key=lambda held: held.urgency, reverse=True)
+    assert [held.kind for held in ordered] == ["pressure", "bytes", "age"]
+
+
+def test_options_come_from_the_tables_properties() -> None:
+    assert parse_options(FLOWS, {}) == TierOptions()
+    held = parse_options(
+        FLOWS,
+        {
+            "thermocline.tier.max_age_s": "60",
+            "thermocline.tier.max_rows": "1000",
+            "thermocline.tier.distribution": "none",
+            "write.target-file-size-bytes": "1048576",
+            "write.distribution-mode": "hash",
+        },
+    )
+    assert held == TierOptions(60.0, 1000, "none", MIB)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("hash", "hash"), ("range", "auto"), ("none", "auto")]
+)
+def test_icebergs_distribution_mode_counts_where_it_can_be_kept(
+    mode: str, expected: str
+) -> None:
+    assert parse_options(FLOWS, {"write.distribution-mode": mode}).distribution == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("thermocline.tier.max_age_s", "0"),
+        ("thermocline.tier.max_rows", "many"),
+        ("thermocline.tier.distribution", "range"),
+        ("thermocline.tier.max_age", "60"),
+        ("write.target-file-size-bytes", "-1"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name_and_stops_no_reader(key: str, value: str) -> None:
+    with pytest.raises(BadBinding, match=key) as caught:
+        parse_options(FLOWS, {key: value})
+    assert caught.value.facts["property"] == key
+    properties = BINDING.properties() | {key: value}
+    assert parse_binding(FLOWS, properties) == BINDING
+
+
+def test_a_lag_is_a_value() -> None:
+    assert dataclasses.replace(Lag(), rows=3).rows == 3

@@ -1,0 +1,49 @@
+import pyarrow as pa
+import pytest
+
+from planner.errors import BadConfig
+from planner.typetext import parse_type
+
+GOOD = {
+    "long": pa.int64(),
+    " Timestamptz ": pa.timestamp("us", "UTC"),
+    "decimal(38, 5)": pa.decimal128(38, 5),
+    "fixed[16]": pa.binary(16),
+    "list<map<string,double>>": pa.list_(pa.map_(pa.string(), pa.float64())),
+    "struct<a: int, b: list<date>>": pa.struct(
+        [pa.field("a", pa.int32()), pa.field("b", pa.list_(pa.date32()))]
+    ),
+    "uuid": pa.uuid(),
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_type_reads_as_iceberg_spells_it(text: str) -> None:
+    assert parse_type(text).equals(GOOD[text])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", "a type name"),
+        ("int8", "one of boolean, int"),
+        ("long long", "the end"),
+        ("decimal", r"'\('"),
+        ("decimal(39,1)", "precision up to 38"),
+        ("decimal(0,0)", "precision up to 38"),
+        ("decimal(5,6)", "scale up to precision"),
+        ("decimal(x,1)", "a number"),
+        ("fixed(16)", r"'\['"),
+        ("list<int", "'>'"),
+        ("list<int)", "'>'"),
+        ("map<int>", "','"),
+        ("struct<a int>", "':'"),
+        ("struct<a: int", "',' or '>'"),
+        ("struct<a: int;", "',' or '>'"),
+        ("struct<a: int)", "','"),
+        ("list<" * 40 + "int", "fewer nested types"),
+    ],
+)
+def test_what_is_wrong_with_a_type_is_said(text: str, wanted: str) -> None:
+    with pytest.raises(BadConfig, match=f"is not a column type: expected .*{wanted}"):
+        parse_type(text)

@@ -1,0 +1,176 @@
+from dataclasses import replace
+
+import pytest
+
+from planner.offsets import OffsetRange, OffsetVector
+from planner.snapshots import History, Snapshot
+from planner.verification.chain import (
+    ancestry,
+    carriers,
+    check_chain,
+    decisions,
+    foreign_changes,
+    start_since,
+)
+from planner.verification.findings import Kind
+from planner.watermark import SUMMARY_KEY, Outcomes, Skip, Watermark, format_watermark
+from tests.unit.builders import snapshot, watermark
+
+
+def mark(offset: int, prev: int | None, **changes: object) -> Watermark:
+    return watermark(offset, run=f"run-{offset}", prev_snapshot_id=prev, **changes)
+
+
+FIRST = mark(0, None)
+SECOND = mark(10, 1, outcomes=Outcomes(rows=8, tombstones=1))
+THIRD = mark(15, 2, outcomes=Outcomes(rows=5))
+
+
+def history(*snapshots: Snapshot, **changes: object) -> History:
+    newest = next((s for s in reversed(snapshots) if s.watermark_text), None)
+    facts = {
+        "snapshots": {held.snapshot_id: held for held in snapshots},
+        "tagged_id": None if newest is None else newest.snapshot_id,
+        "mirror": None if newest is None else newest.watermark_text,
+    }
+    return History(**(facts | changes))  # type: ignore[arg-type]
+
+
+def chain(
+    first: Watermark = FIRST, second: Watermark = SECOND, third: Watermark = THIRD
+) -> History:
+    return history(
+        snapshot(1, None, mark=first),
+        snapshot(2, 1, mark=second, added_records=second.outcomes.rows),
+        snapshot(3, 2, mark=third, added_records=third.outcomes.rows),
+    )
+
+
+def messages(held: History, head: int = 3) -> list[str]:
+    return [finding.message for finding in check_chain(held, head)]
+
+
+def test_a_sound_chain_has_no_findings() -> None:
+    assert check_chain(chain(), 3) == ()
+
+
+def test_a_table_without_watermarks_has_none_either() -> None:
+    assert check_chain(history(snapshot(1, None)), 1) == ()
+
+
+def test_compactions_between_are_passed_and_their_copied_texts_ignored() -> None:
+    copied = Snapshot(
+        4, 3, 4, "replace", {SUMMARY_KEY: format_watermark(THIRD), "added-records": "13"}
+    )
+    held = chain()
+    held = replace(held, snapshots={**held.snapshots, 4: copied})
+    assert check_chain(held, 4) == ()
+    assert [carrier.snapshot.snapshot_id for carrier in carriers(held, 4)] == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("third", "expected"),
+    [
+        (
+            replace(THIRD, topic_id="other"),
+            "the watermark of snapshot 3 names another log than that of 2 before it",
+        ),
+        (
+            replace(THIRD, run="run-10"),
+            "the watermark of snapshot 3 was copied: snapshot 2 before it has the same run",
+        ),
+        (
+            replace(THIRD, prev_snapshot_id=1),
+            "the watermark of snapshot 3 was written on snapshot 1, but lies on 2",
+        ),
+        (
+            replace(THIRD, next=OffsetVector.of([(0, 9), (1, 7)])),
+            "the watermark of snapshot 3 goes back in partition 0, from 10 to 9",
+        ),
+        (
+            replace(THIRD, outcomes=Outcomes(rows=5, skipped=1)),
+            "the watermark of snapshot 3 counts 6 records in 5 offsets more than snapshot 2",
+        ),
+    ],
+)
+def test_a_broken_link_is_named(third: Watermark, expected: str) -> None:
+    assert messages(chain(third=third)) == [expected]
+
+
+def test_a_decision_that_a_later_text_forgets_is_named() -> None:
+    gap = OffsetRange(0, 3, 5)
+    forgets = [
+        "the watermark of snapshot 3 forgets a gap, a skip or a foreign snapshot that was accepted before"
+    ]
+    assert messages(chain(second=replace(SECOND, gaps=(gap,)))) == forgets
+    assert messages(chain(second=replace(SECOND, accepted=(7,)))) == forgets
+    skips = (Skip(0, 12, "no JSON"), Skip(1, 3))
+    assert messages(chain(second=replace(SECOND, skips=skips))) == forgets
+    kept = {"gaps": (gap,), "accepted": (7,), "skips": skips}
+    assert messages(chain(second=replace(SECOND, **kept), third=replace(THIRD, **kept))) == []
+    assert decisions(replace(THIRD, **kept)) == (
+        "gap accepted: partition 0, offsets 3 to 4 were lost",
+        "foreign snapshot 7 accepted",
+        "record skipped: partition 0, offset 12: no JSON",
+        "record skipped: partition 1, offset 3",
+    )
+
+
+def test_a_count_that_the_snapshot_denies_is_named() -> None:
+    held = chain()
+    third = replace(
+        held.snapshots[3], summary={**held.snapshots[3].summary, "added-records": "7"}
+    )
+    held = replace(held, snapshots={**held.snapshots, 3: third})
+    (finding,) = check_chain(held, 3)
+    assert finding.kind is Kind.COUNT
+    assert finding.rows == 2
+    assert finding.message == "snapshot 3 added 7 rows, its watermark text counts 5"
+
+
+def test_an_unreadable_text_is_named() -> None:
+    damaged = Snapshot(4, 3, 4, "append", {SUMMARY_KEY: "{"})
+    held = chain()
+    held = replace(held, snapshots={**held.snapshots, 4: damaged})
+    assert messages(held, 4) == ["the watermark text of snapshot 4 cannot be read"]
+
+
+def test_tag_and_mirror_must_say_what_the_newest_text_says() -> None:
+    held = chain()
+    hint = "after a rollback the next publish sets it right"
+    assert messages(replace(held, tagged_id=2)) == [
+        f"the newest watermark is in snapshot 3, the tag is on 2; {hint}"
+    ]
+    assert messages(replace(held, tagged_id=None)) == [
+        f"the newest watermark is in snapshot 3, the tag is missing; {hint}"
+    ]
+    assert messages(replace(held, mirror=None)) == [
+        f"the mirror property is missing, snapshot 3 has the watermark; {hint}"
+    ]
+    assert messages(replace(held, mirror="{")) == [
+        f"the mirror property is not the watermark of snapshot 3; {hint}"
+    ]
+    assert messages(replace(held, mirror=format_watermark(SECOND))) == [
+        f"the mirror property is not the watermark of snapshot 3 (partition 0: 10 instead of 15); {hint}"
+    ]
+    assert messages(replace(held, mirror=format_watermark(replace(THIRD, run="other")))) == [
+        f"the mirror property is not the watermark of snapshot 3; {hint}"
+    ]
+
+
+def test_since_starts_where_the_watermark_stood_then() -> None:
+    written = {1: 100, 2: 200, 3: 300}
+    assert start_since(chain(), 3, written, 250) == SECOND.next
+    assert start_since(chain(), 3, written, 300) == THIRD.next
+    assert start_since(chain(), 3, written, 99) is None
+
+
+def test_changes_of_others_are_found_newest_first() -> None:
+    held = history(
+        snapshot(1, None, mark=FIRST),
+        snapshot(2, 1, "overwrite"),
+        snapshot(3, 2, "replace"),
+        snapshot(4, 3, "delete"),
+    )
+    assert [s.snapshot_id for s in foreign_changes(held, 4)] == [4, 2]
+    assert [s.snapshot_id for s in ancestry(held, 3)] == [3, 2, 1]

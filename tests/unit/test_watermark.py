@@ -1,0 +1,174 @@
+import base64
+import json
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import WatermarkUnreadable
+from planner.offsets import OffsetRange, OffsetVector
+from planner.watermark import (
+    COMPRESS_ABOVE_BYTES,
+    Outcomes,
+    Skip,
+    Watermark,
+    format_watermark,
+    parse_watermark,
+)
+from tests.unit.builders import watermark
+
+offsets = st.integers(0, 2**63 - 1)
+vectors = st.dictionaries(st.integers(0, 60), offsets, max_size=20).map(
+    lambda held: OffsetVector.of(held.items())
+)
+ranges = st.tuples(st.integers(0, 9), offsets, offsets).map(
+    lambda item: OffsetRange(item[0], min(item[1:]), max(item[1:]))
+)
+watermarks = st.builds(
+    Watermark,
+    cluster_id=st.text(),
+    topic=st.text(),
+    topic_id=st.text(),
+    next=vectors,
+    shape=st.text(),
+    run=st.text(),
+    epochs=vectors,
+    prev_snapshot_id=st.none() | offsets,
+    gaps=st.lists(ranges, max_size=3).map(tuple),
+    accepted=st.lists(offsets, max_size=3).map(tuple),
+    skips=st.lists(st.builds(Skip, st.integers(0, 9), offsets, st.text()), max_size=3).map(
+        tuple
+    ),
+    outcomes=st.builds(Outcomes, offsets, offsets, offsets, offsets),
+)
+
+
+@given(watermarks)
+def test_the_text_form_reads_back_equal(held: Watermark) -> None:
+    assert parse_watermark(format_watermark(held)) == held
+
+
+def test_the_text_form_is_this_one() -> None:
+    """Stored in tables: a change here orphans every table ever tiered."""
+    held = watermark(
+        1204,
+        99,
+        epochs=OffsetVector.of([(0, 7), (1, 7)]),
+        prev_snapshot_id=41,
+        gaps=(OffsetRange(1, 5, 9),),
+        accepted=(40,),
+        outcomes=Outcomes(3, 1, 2, 4),
+        shape="abc",
+    )
+    assert format_watermark(held) == (
+        '{"accepted":["40"],"cluster":"cluster-1","dead":1,"gaps":[[1,5,9]],"prev":"41","rows":3,'
+        '"run":"run-1","shape":"abc","skipped":2,"tombstones":4,"topics":{"flows":{"epoch":[7,7],'
+        '"id":"topic-1","next":[1204,99]}},"v":1}'
+    )
+
+
+def test_a_partition_absent_from_the_text_starts_at_zero() -> None:
+    held = watermark(5)
+    assert held.offset(0) == 5
+    assert held.offset(9) == 0
+    assert held.covers(0, 4)
+    assert not held.covers(0, 5)
+    assert not held.covers(9, 0)
+
+
+def test_ten_thousand_partitions_stay_small_and_read_back() -> None:
+    held = watermark(*range(10_000_000, 10_010_000))
+    text = format_watermark(held)
+    assert text.startswith("z:")
+    assert len(text) < 40_000
+    assert parse_watermark(text) == held
+    assert len(format_watermark(watermark(1))) < COMPRESS_ABOVE_BYTES
+
+
+def test_a_newer_version_is_refused_not_guessed() -> None:
+    for version in (3, True, "1", None):
+        newer = json.loads(format_watermark(watermark(1))) | {"v": version}
+        with pytest.raises(
+            WatermarkUnreadable, match=rf"has version {version!r} .* versions 1 and 2"
+        ):
+            parse_watermark(json.dumps(newer))
+
+
+def test_skips_make_version_2_which_older_readers_refuse() -> None:
+    held = watermark(1, skips=(Skip(0, 7, "no JSON"), Skip(2, 1)))
+    document = json.loads(format_watermark(held))
+    assert document["v"] == 2
+    assert document["skips"] == [[0, 7, "no JSON"], [2, 1, ""]]
+    assert held.skipped == ((0, 7), (2, 1))
+    assert json.loads(format_watermark(watermark(1)))["v"] == 1
+
+
+def test_a_skip_names_a_record() -> None:
+    for place in ((-1, 0), (0, -1)):
+        with pytest.raises(ValueError, match="not a record"):
+            Skip(*place)
+
+
+def test_decisions_of_people_are_compared_with_the_shape() -> None:
+    held = watermark(1)
+    assert held.same_decisions(watermark(9, run="other"))
+    for change in (
+        {"shape": "other"},
+        {"gaps": (OffsetRange(0, 1, 2),)},
+        {"accepted": (4,)},
+        {"skips": (Skip(0, 1),)},
+    ):
+        assert not held.same_decisions(watermark(1, **change))
+
+
+good = json.loads(format_watermark(watermark(1)))
+bomb = "z:" + base64.b64encode(zlib.compress(b" " * 80_000_000)).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "nonsense",
+        "z:!!!",
+        "z:" + base64.b64encode(b"not zlib").decode(),
+        bomb,
+        "[" * 100_000,
+        *(
+            json.dumps({key: value for key, value in good.items() if key != gone})
+            for gone in good
+            if gone != "v"
+        ),
+        json.dumps(good | {"topics": {}}),
+        json.dumps(good | {"topics": [1]}),
+        json.dumps(good | {"cluster": 1}),
+        json.dumps(good | {"rows": "7"}),
+        json.dumps(good | {"rows": True}),
+        json.dumps(good | {"prev": 7}),
+        json.dumps(good | {"prev": "x"}),
+        json.dumps(good | {"gaps": [[0, 5, 1]]}),
+        json.dumps(good | {"v": 2}),
+        json.dumps(good | {"v": 2, "skips": [[0, 5]]}),
+        json.dumps(good | {"v": 2, "skips": [[0, -5, ""]]}),
+        json.dumps(good | {"topics": {"flows": {"id": "i", "next": [-1], "epoch": []}}}),
+    ],
+)
+def test_a_damaged_text_is_a_named_error(text: str) -> None:
+    with pytest.raises(WatermarkUnreadable, match="watermark text"):
+        parse_watermark(text)
+
+
+def test_the_compare_and_set_compares_the_log_and_its_offsets_only() -> None:
+    held = watermark(5, 6)
+    assert held.same_position(watermark(5, 6, run="other", shape="other"))
+    assert not held.same_position(watermark(5, 7))
+    assert not held.same_position(watermark(5, 6, topic_id="other"))
+    assert not held.same_position(watermark(5, 6, cluster_id="other"))
+
+
+def test_outcomes_add_up() -> None:
+    total = Outcomes(1, 2, 3, 4) + Outcomes(10, 20, 30, 40)
+    assert total == Outcomes(11, 22, 33, 44)
+    assert total.records == 110

@@ -1,0 +1,157 @@
+from dataclasses import replace
+
+import pytest
+
+from planner.binding import Binding
+from planner.cut import check_log
+from planner.errors import (
+    BadParameter,
+    ForeignCommit,
+    LogTruncated,
+    TailGap,
+    TieringConflict,
+    TopicRecreated,
+    WatermarkMissing,
+)
+from planner.offsets import OffsetRange, OffsetVector
+from planner.snapshots import History, Snapshot
+from planner.watermark import Outcomes, Skip
+from planner.ways_out import (
+    MAX_SKIPS,
+    AddedRows,
+    accept_foreign,
+    accept_gap,
+    lost_ranges,
+    skip_record,
+)
+from tests.unit.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
+
+GONE = bounds((5, 20), (30, 40), (7, 9))
+LOST = (OffsetRange(1, 20, 30), OffsetRange(2, 0, 7))
+
+
+def test_a_gap_is_given_up_per_partition_also_of_partitions_born_later() -> None:
+    held = pin(10, 20)
+    assert held.watermark is not None
+    assert lost_ranges(held.watermark, GONE) == LOST
+    after = accept_gap(held, GONE, LOST, run="gap")
+    assert after.next == vector(10, 30, 7)
+    assert after.gaps == LOST
+    assert (after.run, after.prev_snapshot_id, after.outcomes) == ("gap", 1, Outcomes())
+    assert (after.shape, after.topic_id) == (held.watermark.shape, held.watermark.topic_id)
+    check_log(FLOWS, after, GONE)
+    again = accept_gap(
+        replace(held, watermark=after), bounds((11, 20), (30, 40), (7, 9)),
+        (OffsetRange(0, 10, 11),), run="again",
+    )  # fmt: skip
+    assert again.gaps == (*LOST, OffsetRange(0, 10, 11))
+
+
+def test_leader_epochs_are_taken_over_with_a_gap() -> None:
+    measured = bounds((12, 20))
+    measured = replace(measured, partitions=(replace(measured.partitions[0], leader_epoch=4),))
+    after = accept_gap(pin(10), measured, (OffsetRange(0, 10, 12),), run="gap")
+    assert after.epochs == OffsetVector.of([(0, 4)])
+
+
+def test_a_gap_that_is_none_or_another_is_refused() -> None:
+    with pytest.raises(BadParameter, match="there is no gap"):
+        accept_gap(pin(10), bounds((10, 20)), (), run="gap")
+    with pytest.raises(TieringConflict, match="not the one that was shown"):
+        accept_gap(pin(10), bounds((15, 20)), (OffsetRange(0, 10, 14),), run="gap")
+    with pytest.raises(BadParameter, match="not bound"):
+        accept_gap(pin(10, binding=None), GONE, LOST, run="gap")
+
+
+def test_another_log_is_no_gap() -> None:
+    with pytest.raises(TopicRecreated):
+        accept_gap(pin(10), bounds((15, 20), topic_id="other"), LOST, run="gap")
+    with pytest.raises(LogTruncated):
+        accept_gap(pin(10, 20), bounds((15, 20), (0, 5)), LOST, run="gap")
+
+
+def test_a_skipped_record_moves_the_shape_and_not_the_watermark() -> None:
+    held = pin(10, 20)
+    after = skip_record(
+        held, bounds((0, 15), (0, 25)), [Skip(1, 21, "bad"), Skip(0, 14)], run="skip"
+    )
+    assert after.next == vector(10, 20)
+    assert after.skips == (Skip(0, 14), Skip(1, 21, "bad"))
+    assert after.shape == replace(BINDING, skips=((0, 14), (1, 21))).shape != BINDING.shape
+    assert (after.run, after.prev_snapshot_id) == ("skip", 1)
+
+
+@pytest.mark.parametrize(
+    ("skip", "why"),
+    [
+        (Skip(0, 9), "is below the watermark 10, it was tiered"),
+        (Skip(0, 15), "is not in the log"),
+        (Skip(3, 0), "is not in the log"),
+        (Skip(0, 12), "is skipped already"),
+    ],
+)
+def test_only_an_untiered_record_of_the_log_is_skipped_once(skip: Skip, why: str) -> None:
+    held = pin(10)
+    mark = skip_record(held, bounds((0, 15)), [Skip(0, 12)], run="skip")
+    held = replace(held, watermark=mark, binding=replace(BINDING, skips=mark.skipped))
+    with pytest.raises(BadParameter, match=why):
+        skip_record(held, bounds((0, 15)), [skip], run="again")
+
+
+def test_skipping_needs_a_log_that_fits_and_a_shape_that_is_the_bindings() -> None:
+    with pytest.raises(TailGap, match=r"thermocline gap accept lake\.net\.flows"):
+        skip_record(pin(10), bounds((12, 15)), [Skip(0, 13)], run="skip")
+    with pytest.raises(BadParameter, match="another shape"):
+        skip_record(
+            pin(10, binding=Binding("flows", on_error="null")),
+            bounds((0, 15)), [Skip(0, 13)], run="skip",
+        )  # fmt: skip
+
+
+def test_more_skips_than_a_text_should_hold_are_refused() -> None:
+    many = [Skip(0, 10 + index) for index in range(MAX_SKIPS + 1)]
+    with pytest.raises(BadParameter, match="1001 skipped records are more than 1000"):
+        skip_record(pin(10), bounds((0, 5000)), many, run="skip")
+
+
+BASE = snapshot(1, None, mark=watermark(10, 20), total_records=30)
+APPENDED = snapshot(2, 1, added_records=3, total_records=33)
+
+
+def history(*snapshots: Snapshot) -> History:
+    return History({held.snapshot_id: held for held in snapshots})
+
+
+def rows(*offsets: int, without: int = 0) -> AddedRows:
+    return AddedRows(3, vector(*offsets), without)
+
+
+def test_an_accepted_snapshot_is_written_into_the_next_text() -> None:
+    after = accept_foreign(FLOWS, history(BASE, APPENDED), 2, [2], {2: rows(10, 20)}, run="yes")
+    assert after.next == vector(10, 20)
+    assert (after.accepted, after.run, after.prev_snapshot_id) == ((2,), "yes", 2)
+
+
+def test_rows_that_the_tail_has_too_are_refused() -> None:
+    with pytest.raises(ForeignCommit, match="partition 1, offset 20, and the watermark is 20"):
+        accept_foreign(FLOWS, history(BASE, APPENDED), 2, [2], {2: rows(3, 21)}, run="yes")
+    with pytest.raises(ForeignCommit, match="cannot be read"):
+        accept_foreign(FLOWS, history(BASE, APPENDED), 2, [2], {2: None}, run="yes")
+
+
+def test_every_foreign_snapshot_must_be_named() -> None:
+    held = history(BASE, APPENDED, snapshot(3, 2, added_records=1, total_records=34))
+    with pytest.raises(ForeignCommit, match="--snapshot 3"):
+        accept_foreign(FLOWS, held, 3, [2], {2: rows()}, run="yes")
+    both = accept_foreign(FLOWS, held, 3, [3, 2], {2: rows(), 3: rows()}, run="yes")
+    assert both.accepted == (2, 3)
+
+
+def test_what_needs_no_acceptance_is_refused() -> None:
+    held = history(BASE, APPENDED, snapshot(3, 2, "replace"))
+    with pytest.raises(BadParameter, match="snapshot 3 needs no acceptance; refused are 2"):
+        accept_foreign(FLOWS, held, 3, [3], {3: rows()}, run="yes")
+    with pytest.raises(BadParameter, match="refused are none"):
+        accept_foreign(FLOWS, history(BASE), 1, [1], {1: rows()}, run="yes")
+    with pytest.raises(WatermarkMissing):
+        accept_foreign(FLOWS, history(snapshot(1, None)), 1, [1], {1: rows()}, run="yes")

@@ -1,0 +1,190 @@
+"""Work that is waited for no longer than its time, and a backend that answers by it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from planner.errors import Cancelled, DeadlineExceeded, Overloaded
+from proxy.flightsql.backend import Cancellation, Session
+from proxy.punctual import Punctual
+from proxy.workers import LeftBehind, Workers
+
+#: No test waits so long unless it fails.
+SOON_S = 60.0
+SESSION = Session("a session")
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    found = Workers(max_late=1)
+    yield found
+    found.close()
+
+
+def run(workers: Workers, work: Callable[[], Any], **given: Any) -> Any:
+    settings = {
+        "cancellation": Cancellation(),
+        "left_s": SOON_S,
+        "grace_s": 0.0,
+        "afterwards": lambda _result: None,
+    } | given
+    return workers.run(work, **settings)
+
+
+def test_what_work_returns_or_raises_is_passed_on(workers: Workers) -> None:
+    assert run(workers, lambda: 7) == 7
+    with pytest.raises(KeyError, match="nosuch"):
+        run(workers, lambda: {}["nosuch"])
+
+
+def test_one_thread_does_one_callers_work_and_ends_with_the_workers(workers: Workers) -> None:
+    seen = set()
+    for _ in range(50):
+        seen.add(run(workers, threading.current_thread))
+        time.sleep(0.001)
+    assert threading.current_thread() not in seen
+    assert len(seen) < 10
+    workers.close()
+    for thread in seen:
+        thread.join(SOON_S)
+        assert not thread.is_alive()
+
+
+def test_work_out_of_time_is_left_behind_and_cleaned_up_after(workers: Workers) -> None:
+    gate, cleaned = threading.Event(), threading.Event()
+    results: list[object] = []
+
+    def clean(result: object) -> None:
+        results.append(result)
+        cleaned.set()
+
+    with pytest.raises(LeftBehind):
+        run(workers, lambda: gate.wait(SOON_S) and 7, left_s=0.01, afterwards=clean)
+    with pytest.raises(Overloaded, match="cannot be interrupted"):
+        run(workers, lambda: 7)
+    gate.set()
+    assert cleaned.wait(SOON_S)
+    assert results == [7]
+    until = time.monotonic() + SOON_S
+    while True:
+        try:
+            assert run(workers, lambda: 7) == 7
+            break
+        except Overloaded:
+            assert time.monotonic() < until
+
+
+def test_work_that_is_given_up_has_its_grace_and_then_its_reason(workers: Workers) -> None:
+    cancellation, gate = Cancellation(), threading.Event()
+    threading.Timer(0.01, cancellation.request).start()
+    with pytest.raises(Cancelled):
+        run(workers, lambda: gate.wait(SOON_S), cancellation=cancellation, grace_s=0.01)
+    gate.set()
+    heeding = Cancellation()
+
+    def heed() -> str:
+        while heeding.reason is None:
+            time.sleep(0.001)
+        return "heeded"
+
+    threading.Timer(0.01, heeding.request).start()
+    until = time.monotonic() + SOON_S
+    while True:
+        try:
+            assert run(workers, heed, cancellation=heeding, grace_s=SOON_S) == "heeded"
+            break
+        except Overloaded:
+            assert time.monotonic() < until
+
+
+class Stubborn:
+    """A backend whose calls wait for ``gate``, and a stream of it."""
+
+    def __init__(self, *, open_at_once: bool = False) -> None:
+        self.gate = threading.Event()
+        self.closed = threading.Event()
+        self.closed_while_busy = False
+        self.busy = False
+        self.open_at_once = open_at_once
+        self.schema = None
+
+    def prepare(self, *_: object) -> str:
+        self.gate.wait(SOON_S)
+        return "prepared"
+
+    plan = prepare
+
+    def open(self, *_: object) -> Stubborn:
+        if not self.open_at_once:
+            self.gate.wait(SOON_S)
+        return self
+
+    def __iter__(self) -> Iterator[int]:
+        yield 1
+        self.busy = True
+        self.gate.wait(SOON_S)
+        self.busy = False
+        yield 2
+
+    def close(self) -> None:
+        self.closed_while_busy |= self.busy
+        self.closed.set()
+
+
+@contextmanager
+def punctual(inner: Stubborn, limit_s: float) -> Iterator[Punctual]:
+    found = Punctual(inner, lambda _session: limit_s)  # type: ignore[arg-type]
+    yield found
+    inner.gate.set()
+    found.close()
+
+
+def test_calls_are_answered_by_their_limit() -> None:
+    with punctual(Stubborn(), 0.01) as backend:
+        for ask in (
+            lambda: backend.prepare(SESSION, "", Cancellation()),
+            lambda: backend.plan(SESSION, "", None, Cancellation()),
+        ):
+            with pytest.raises(DeadlineExceeded, match=r"longer than 0\.01 s, in a part that"):
+                ask()
+
+
+def test_a_stream_that_opens_too_late_is_closed() -> None:
+    inner = Stubborn()
+    with punctual(inner, 0.01) as backend:
+        with pytest.raises(DeadlineExceeded):
+            backend.open(SESSION, b"", Cancellation())
+        assert not inner.closed.is_set()
+        inner.gate.set()
+        assert inner.closed.wait(SOON_S)
+
+
+def test_a_stream_that_is_left_in_the_middle_is_closed_once_it_rests() -> None:
+    inner = Stubborn(open_at_once=True)
+    with punctual(inner, 0.5) as backend:
+        stream = backend.open(SESSION, b"", Cancellation())
+        batches = iter(stream)
+        assert next(batches) == 1  # type: ignore[comparison-overlap]
+        with pytest.raises(DeadlineExceeded):
+            next(batches)
+        stream.close()
+        assert not inner.closed.is_set()
+        inner.gate.set()
+        assert inner.closed.wait(SOON_S)
+        assert not inner.closed_while_busy
+
+
+def test_a_stream_that_is_read_to_its_end_is_closed_at_once() -> None:
+    inner = Stubborn(open_at_once=True)
+    inner.gate.set()
+    with punctual(inner, SOON_S) as backend:
+        stream = backend.open(SESSION, b"", Cancellation())
+        assert list(stream) == [1, 2]  # type: ignore[comparison-overlap]
+        stream.close()
+        assert inner.closed.is_set()

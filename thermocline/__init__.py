@@ -1,0 +1,1 @@
+"""Thermocline's face: the command line and what puts the parts together."""

@@ -1,0 +1,5 @@
+"""``python -m thermocline``."""
+
+from thermocline.entry import main
+
+main()

@@ -1,0 +1,324 @@
+"""A client of a Thermocline server, over the stock ADBC driver: results as batches, errors as ours.
+
+The driver's calls block where no signal reaches them, so rows are read on a thread of their own and Ctrl-C
+ends a statement at once, also on the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeVar
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import pyarrow as pa
+
+from planner.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    FederationError,
+    Inconsistent,
+    InternalError,
+    LimitExceeded,
+    RequestError,
+    Unavailable,
+    UnknownTable,
+    UnsupportedStatement,
+)
+from proxy.flightsql import messages
+
+T = TypeVar("T")
+
+#: The header that says what a follower has seen (``proxy.flightsql.entry``).
+AFTER = "thermocline-after"
+#: Batches read ahead of whoever writes them out.
+_READ_AHEAD_BATCHES = 4
+_SIGNAL_S = 0.1
+#: A cancelled call ends at once; one that does not is left behind, the program is about to end.
+_CANCEL_S = 2.0
+_HEADER = "adbc.flight.sql.rpc.call_header."
+#: ``INVALID_ARGUMENT: [FlightSQL] <sentence>. Detail: Python exception: <class> (InvalidArgument; Prepare)``;
+#: amid the rows without the first word. The word in brackets is gRPC's.
+_TOLD = re.compile(
+    r"^(?:[A-Z_]+: )?\[FlightSQL\] (?P<text>.*?)"
+    r"(?:\. Detail: (?:Python exception: )?(?P<detail>\w+))?"
+    r" \((?P<code>\w+); .*\)(?:\. Vendor code: \d+)?$",
+    re.DOTALL,
+)
+
+
+class NotLetIn(RequestError):
+    """The server does not take user, password or token; also a token of before it was started again."""
+
+
+class NoServer(Unavailable):
+    """Nobody answers at the address, or the connection broke."""
+
+
+_FAMILIES: dict[str, type[FederationError]] = {
+    "InvalidArgument": RequestError,
+    "NotFound": UnknownTable,
+    "Unimplemented": UnsupportedStatement,
+    "Unauthenticated": NotLetIn,
+    "PermissionDenied": RequestError,
+    "Unavailable": Unavailable,
+    "Canceled": Cancelled,
+    "DeadlineExceeded": DeadlineExceeded,
+    "Internal": Inconsistent,
+}
+#: What gRPC says when nobody answered: no sentence of a server's.
+_NOBODY = re.compile(
+    r"connection error|transport:|dial tcp|error reading from server|name resolver", re.I
+)
+
+
+class Answer:
+    """The rows of one statement, read once."""
+
+    def __init__(self, cursor: flight_sql.Cursor) -> None:
+        self._cursor = cursor
+        self._reader = cursor.fetch_record_batch()
+        self.schema: pa.Schema = self._reader.schema
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Yield every batch; closing the iterator early cancels the statement.
+
+        Raises:
+            FederationError: what ended the answer early; what was yielded is not the whole of it.
+        """
+        arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(
+            _READ_AHEAD_BATCHES
+        )
+        given_up = threading.Event()
+        reading = threading.Thread(
+            target=_read, args=(self._reader, arrived, given_up), name="answer", daemon=True
+        )
+        reading.start()
+        whole = False
+        try:
+            while (item := _next(arrived)) is not None:
+                if isinstance(item, BaseException):
+                    raise to_ours(item) from item
+                yield item
+            whole = True
+        finally:
+            if not whole:
+                given_up.set()
+                with contextlib.suppress(flight_sql.Error):
+                    self._cursor.adbc_cancel()
+            reading.join()
+
+
+def _next(
+    arrived: queue.Queue[pa.RecordBatch | BaseException | None],
+) -> pa.RecordBatch | BaseException | None:
+    """Wait in short steps: a signal another thread took is seen between two of them [ran: the driver's do]."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return arrived.get(timeout=_SIGNAL_S)
+
+
+def _read(
+    reader: pa.RecordBatchReader,
+    arrived: queue.Queue[pa.RecordBatch | BaseException | None],
+    given_up: threading.Event,
+) -> None:
+    last: BaseException | None = None
+    try:
+        for batch in reader:
+            if not _put(arrived, batch, given_up):
+                return
+    except BaseException as error:  # noqa: BLE001 - raised again by the reading thread
+        last = error
+    _put(arrived, last, given_up)
+
+
+def _put(
+    arrived: queue.Queue[pa.RecordBatch | BaseException | None],
+    item: pa.RecordBatch | BaseException | None,
+    given_up: threading.Event,
+) -> bool:
+    while not given_up.is_set():
+        try:
+            arrived.put(item, timeout=0.1)
+        except queue.Full:
+            continue
+        return True
+    return False
+
+
+class Round:
+    """One round of a followed statement. ``position`` is where the next one starts, once this one is read."""
+
+    def __init__(
+        self, connection: flight_sql.Connection, partition: bytes, position: str
+    ) -> None:
+        self._connection = connection
+        self._partition = partition
+        self.position = position
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Answer]:
+        """Open the round's rows.
+
+        Raises:
+            FederationError: as ``Client.ask``.
+        """
+        with self._connection.cursor() as cursor:
+            _apart(lambda: cursor.adbc_read_partition(self._partition), cursor.adbc_cancel)
+            yield Answer(cursor)
+
+
+class Client:
+    """One connection. Not thread-safe; one answer at a time."""
+
+    def __init__(self, connection: flight_sql.Connection) -> None:
+        self._connection = connection
+
+    @contextlib.contextmanager
+    def ask(self, sql: str) -> Iterator[Answer]:
+        """Run one statement.
+
+        Raises:
+            FederationError: the server's sentence, in the family its status stands for.
+        """
+        with self._connection.cursor() as cursor:
+            _apart(lambda: cursor.execute(sql), cursor.adbc_cancel)
+            yield Answer(cursor)
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the session.
+
+        Raises:
+            FederationError: as ``ask``.
+        """
+        literal = "'" + value.replace("'", "''") + "'"
+        with self.ask(f"SET {name} = {literal}") as answer:
+            for _ in answer.batches():
+                pass
+
+    def follow(self, sql: str, after: str) -> Round:
+        """Plan a statement over what is new after a position (``planner.following``); nothing is read yet.
+
+        Raises:
+            FederationError: as ``ask``.
+        """
+        with self._connection.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{f"{_HEADER}{AFTER}": after})
+            partitions, _ = _apart(
+                lambda: cursor.adbc_execute_partitions(sql), cursor.adbc_cancel
+            )
+        # This server answers with one endpoint; ADBC hands it over as a FlightInfo of its own.
+        [held] = partitions
+        told = messages.parse(messages.FlightInfo, held)
+        return Round(self._connection, held, told.app_metadata.decode())
+
+    def tables(self) -> list[tuple[str, str, str]]:
+        """List (catalog, schema, table) of everything the server shows, sorted."""
+        found = _apart(
+            lambda: self._connection.adbc_get_objects(depth="tables").read_all().to_pylist(),
+            self._connection.adbc_cancel,
+        )
+        return sorted(
+            (catalog["catalog_name"], schema["db_schema_name"], table["table_name"])
+            for catalog in found
+            for schema in catalog["catalog_db_schemas"] or ()
+            for table in schema["db_schema_tables"] or ()
+        )
+
+
+@contextlib.contextmanager
+def connected(
+    uri: str, *, user: str | None = None, password: str | None = None, token: str | None = None
+) -> Iterator[Client]:
+    """Connect to a server.
+
+    Raises:
+        RequestError: user, password or token are refused.
+        Unavailable: nobody answers.
+    """
+    options: dict[str, str] = {}
+    if user is not None:
+        options |= {"username": user, "password": password or ""}
+    if token is not None:
+        options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
+    connection = _apart(lambda: flight_sql.connect(uri, db_kwargs=options, autocommit=True))
+    with connection:
+        try:
+            yield Client(connection)
+        except NoServer as error:
+            raise NoServer(
+                f"no server answers at {uri}; start one with `thermocline serve`, or name another with --server.",
+                uri=uri,
+            ) from error
+
+
+@contextlib.contextmanager
+def open_cursor(uri: str) -> Iterator[flight_sql.Cursor]:
+    """Give the driver's own cursor, with a connection of its own; a server that has gone need not be taken leave of.
+
+    Raises:
+        adbc_driver_flightsql.dbapi.Error: nobody answers.
+    """
+    connection = flight_sql.connect(uri, autocommit=True)
+    cursor = connection.cursor()
+    try:
+        yield cursor
+    finally:
+        for held in (cursor, connection):
+            try:
+                held.close()
+            except flight_sql.Error:
+                held._closed = True  # else its finaliser tries again, and prints the traceback
+
+
+def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
+    """Run a call of the driver's on a thread of its own, and raise its errors as ours.
+
+    On the main thread the driver would take SIGINT for itself, cancel what runs, and tell nobody [ran, 1.13].
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="driver", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_SIGNAL_S)
+    except BaseException:
+        if cancel is not None:
+            with contextlib.suppress(flight_sql.Error):
+                cancel()
+            thread.join(_CANCEL_S)
+        raise
+    if errors:
+        raise to_ours(errors[0]) from errors[0]
+    return results[0]
+
+
+def to_ours(error: BaseException) -> BaseException:
+    """Return our error for one of the driver's, or of its reader's; anything else as it is."""
+    if not isinstance(error, (flight_sql.Error, pa.ArrowException, OSError)):
+        return error
+    told = _TOLD.match(str(error))
+    if told is None:
+        return error
+    text = told["text"]
+    if told["code"] == "Unavailable" and _NOBODY.search(text):
+        return NoServer("no Thermocline server answers at that address.")
+    if not text.endswith((".", "?", "^", "…")):
+        text = f"{text}."
+    if told["code"] == "Internal" and text.startswith("Internal error "):
+        return InternalError(text.replace("..", "."))
+    if told["detail"] == LimitExceeded.__name__:
+        return LimitExceeded(text)
+    return _FAMILIES.get(told["code"], InternalError)(text)

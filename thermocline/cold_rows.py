@@ -1,0 +1,122 @@
+"""Reads cold for ``verify`` with the engine that serves it, so that what is verified is what readers see."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from connectors.iceberg.audit import Audit
+from connectors.verification.cold import ColdCount
+from planner.cut import ColdSlice
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetRange
+from planner.ports import ColdStore
+from planner.schema import TableSchema
+from proxy.engine.engine import Engine
+from proxy.engine.relations import Relation, identifier
+
+_NAME = "cold"
+#: ``now()`` is in no statement of ours.
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+class EngineColdRows:
+    """``connectors.verification.cold.ColdRows`` over DuckDB, row deletes of every kind applied."""
+
+    def __init__(self, engine: Engine, store: ColdStore, audit: Audit) -> None:
+        facts = audit.facts
+        self._engine = engine
+        self._audit = audit
+        self._schema = facts.schema
+        self._cold = ColdSlice(facts.metadata_location, facts.head, facts.schema)
+        self._store = store
+
+    def counts(self) -> tuple[ColdCount, ...]:
+        sql = (
+            f"SELECT {KAFKA_PARTITION}, count(*), count(*) - count({KAFKA_OFFSET}), "  # noqa: S608 - our names
+            f"min({KAFKA_OFFSET}), max({KAFKA_OFFSET}) FROM {_NAME} GROUP BY 1 ORDER BY 1"
+        )
+        rows = self._run(sql, self._now())
+        return tuple(ColdCount(*row.values()) for row in rows.to_pylist())
+
+    def read(
+        self,
+        ranges: Sequence[OffsetRange],
+        columns: Sequence[str],
+        *,
+        snapshot_id: int | None = None,
+    ) -> pa.Table:
+        relation = self._now() if snapshot_id is None else self._before(snapshot_id)
+        held = [name for name in columns if name in relation.arrow.names]
+        where = " OR ".join(
+            f"({KAFKA_PARTITION} = {item.partition} AND {KAFKA_OFFSET} >= {item.start} "
+            f"AND {KAFKA_OFFSET} < {item.stop})"
+            for item in ranges
+        )
+        kinds = self._schema.arrow
+        listed = ", ".join(
+            f"{_in_bytes(identifier(name), kinds.field(name).type)} AS {identifier(name)}"
+            for name in held
+        )
+        sql = f"SELECT {listed} FROM {_NAME} WHERE {_bounds(ranges)} AND ({where or 'false'})"  # noqa: S608
+        rows = self._run(sql, relation)
+        return rows.cast(pa.schema([pa.field(name, kinds.field(name).type) for name in held]))
+
+    def _now(self) -> Relation:
+        return Relation(_NAME, self._schema, (self._store.scan(self._cold),))
+
+    def _before(self, snapshot_id: int) -> Relation:
+        """Name an older snapshot's rows under the columns' names of today, those it had."""
+        schema, rows = self._audit.rows_at(snapshot_id)
+        held = {column.field_id: column.name for column in schema.columns}
+        kept = [column for column in self._schema.columns if column.field_id in held]
+        listed = ", ".join(
+            f"{identifier(held[column.field_id])} AS {identifier(column.name)}"
+            for column in kept
+        )
+        renamed = type(rows)(f"SELECT {listed} FROM ({rows.sql})")  # noqa: S608 - names are quoted
+        return Relation(_NAME, TableSchema(schema.schema_id, tuple(kept)), (renamed,))
+
+    def _run(self, sql: str, relation: Relation) -> pa.Table:
+        document = self._engine.parse(sql)
+        with self._engine.run(document, [relation], statement_time=_EPOCH) as result:
+            return pa.Table.from_batches(list(result), result.schema)
+
+
+def _bounds(ranges: Sequence[OffsetRange]) -> str:
+    """Return SQL that holds in all ranges: the engine skips files and row groups by it, not by alternatives."""
+    if not ranges:
+        return "true"
+    return (
+        f"{KAFKA_PARTITION} >= {min(item.partition for item in ranges)} "
+        f"AND {KAFKA_PARTITION} <= {max(item.partition for item in ranges)} "
+        f"AND {KAFKA_OFFSET} >= {min(item.start for item in ranges)} "
+        f"AND {KAFKA_OFFSET} < {max(item.stop for item in ranges)}"
+    )
+
+
+def _in_bytes(value: str, kind: pa.DataType) -> str:
+    """Return SQL for a value whose UUIDs arrive as their 16 bytes: the engine hands them out as text."""
+    if not _holds_uuid(kind):
+        return value
+    if kind.equals(pa.uuid()):
+        return f"unhex(replace(CAST({value} AS VARCHAR), '-', ''))"
+    if pa.types.is_list(kind):
+        return f"list_transform({value}, lambda e: {_in_bytes('e', kind.value_type)})"
+    if pa.types.is_map(kind):
+        keys = _in_bytes(f"map_keys({value})", pa.list_(kind.key_type))
+        values = _in_bytes(f"map_values({value})", pa.list_(kind.item_type))
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE map({keys}, {values}) END"
+    parts = ", ".join(
+        f"{identifier(field.name)} := {_in_bytes(f'{value}.{identifier(field.name)}', field.type)}"
+        for field in kind
+    )
+    return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({parts}) END"
+
+
+def _holds_uuid(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_uuid(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(kind.equals(pa.uuid()))

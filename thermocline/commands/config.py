@@ -1,0 +1,211 @@
+"""``thermocline config``: what is in force and where it came from; what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from connectors.kafka.log import KafkaLog
+from connectors.spark.catalogs import catalog_conf
+from planner.errors import BadConfig, RequestError
+from thermocline.config import Problem, Settings, load, own_sections, validate
+from thermocline.masking import MASK, shown
+from thermocline.sources import Origin, Written, read
+
+_DEFAULT = Origin("default")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Show or check the settings in force."""
+
+
+@command.command(epilog="Example: thermocline config show --json")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_obj
+def show(config: str | None, as_json: bool) -> None:
+    """Show every setting in force, and where it came from: default, file and line, or variable.
+
+    Secrets are masked.
+    """
+    settings, written = load(config), read(config)
+    held = list(effective(settings, written))
+    if as_json:
+        document = {key: {"value": value, "from": str(origin)} for key, value, origin in held}
+        click.echo(json.dumps(document, indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(
+        f"file: {written.file or 'none; variables and defaults alone'}", soft_wrap=True
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("setting", "value", "from"):
+        table.add_column(title, overflow="fold")
+    for key, value, origin in held:
+        dim = "dim" if origin.kind == "default" else ""
+        told = "(none)" if value in (None, []) else _text(value)
+        where = f"line {origin.line}" if origin.line else str(origin)
+        table.add_row(Text(key, dim), Text(told, dim), Text(where, dim))
+    console.print(table)
+
+
+@command.command(epilog="Example: thermocline config check --json")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_obj
+def check(config: str | None, as_json: bool) -> None:
+    """Check the settings without asking any system: what is wrong, where, and how to fix it.
+
+    Exit code 2 when something is wrong; warnings alone are 0.
+    """
+    problems = all_problems(config)
+    failed = any(held.severity == "error" for held in problems)
+    if as_json:
+        click.echo(
+            json.dumps({"ok": not failed, "problems": [_facts(p) for p in problems]}, indent=2)
+        )
+    else:
+        console = Console(highlight=False)
+        for held in problems:
+            mark = (
+                ("error  ", "bold red") if held.severity == "error" else ("warning", "yellow")
+            )
+            console.print(Text.assemble(mark, "  ", held.sentence), soft_wrap=True)
+        if not problems:
+            console.print("the settings are fine; `thermocline doctor` tries them out")
+    if failed:
+        raise SystemExit(2)
+
+
+def effective(settings: Settings, written: Written) -> Iterator[tuple[str, object, Origin]]:
+    """Every setting as (dotted key, value fit to print, origin): sections in the file's order."""
+    for name, options in settings.catalogs.items():
+        for key in options:
+            yield _vendor(f"catalogs.{name}", key, options[key], written)
+    for key, value in settings.kafka.items():
+        yield _vendor("kafka", key, value, written)
+    for section in own_sections():
+        held = getattr(settings, section)
+        for key in type(held).model_fields:
+            value = getattr(held, key)
+            full = f"{section}.{key}"
+            if isinstance(value, dict) and value:
+                for name, item in value.items():
+                    told = MASK if key == "users" else shown(name, str(item))
+                    yield f"{full}.{name}", told, _origin(written, f"{full}.{name}")
+                continue
+            yield full, _plain(value), _origin(written, full)
+    for name, limits in settings.limits.items():
+        for key in type(limits).model_fields:
+            full = f"limits.{name}.{key}"
+            yield full, _plain(getattr(limits, key)), _origin(written, full)
+    for name, granted in (settings.permissions or {}).items():
+        for key in type(granted).model_fields:
+            full = f"permissions.{name}.{key}"
+            if key != "masks":
+                yield full, _plain(getattr(granted, key)), _origin(written, full)
+        for column, mask in granted.masks.items():
+            full = f"permissions.{name}.masks.{column}"
+            yield full, mask, _origin(written, full)
+
+
+def all_problems(config: str | None) -> tuple[Problem, ...]:
+    """What loading refuses, and what a command would find out only later."""
+    try:
+        written = read(config)
+    except BadConfig as error:
+        file = str(error.facts.get("file", ""))
+        return (Problem("error", file, error.message.removeprefix(f"{file}: ").rstrip("."),
+                        "correct the file"),)  # fmt: skip
+    settings, problems = validate(written)
+    if settings is None:
+        return problems
+    known = {held.key.split(".")[1] for held in problems}
+    return (*problems, *_later(settings, written, known))
+
+
+def _later(settings: Settings, written: Written, known: set[str]) -> Iterator[Problem]:
+    """``known``: catalogs that something was said about already."""
+    from thermocline.access import access, tls
+    from thermocline.permissions import mistakes
+
+    if not settings.catalogs:
+        yield Problem("error", "catalogs", "no catalog is configured", "add [catalogs.<name>]")
+    for name, options in settings.catalogs.items():
+        if name in known:
+            continue
+        key = f"catalogs.{name}"
+        try:
+            catalog_conf(name, options)
+        except BadConfig as error:
+            what = error.message.partition(": ")[2].rstrip(".").replace("; ", ", ")
+            yield Problem("warning", key, what, "it is served, but `tier` will refuse it",
+                          written.origin(key))  # fmt: skip
+        warehouse = options.get("warehouse", "")
+        if not settings.server.storage_roots and "/" not in warehouse:
+            yield Problem(
+                "warning",
+                key,
+                "its warehouse says no place where data files are",
+                "list the places in server.storage_roots, or no data file can be read",
+                written.origin(key),
+            )
+    if settings.kafka:
+        yield from _refused("kafka", written, lambda: KafkaLog(settings.kafka).close())
+    else:
+        yield Problem("warning", "kafka", "no broker is configured",
+                      "set bootstrap.servers in [kafka]; without it only cold tables answer")  # fmt: skip
+    yield from _refused("access", written, lambda: access(settings))
+    yield from _refused("access", written, lambda: tls(settings))
+    for mistake in mistakes(settings):
+        yield _told("permissions", written, mistake)
+
+
+def _refused(key: str, written: Written, attempt: Any) -> Iterator[Problem]:
+    try:
+        attempt()
+    except RequestError as error:
+        yield _told(key, written, error)
+
+
+def _told(key: str, written: Written, error: RequestError) -> Problem:
+    full = f"{key}.{error.facts['key']}" if "key" in error.facts else key
+    what, _, fix = error.message.rstrip(".").rpartition("; ")
+    return Problem("error", full, what.removeprefix(f"{full}: "), fix, written.origin(full))
+
+
+def _vendor(section: str, key: str, value: str, written: Written) -> tuple[str, object, Origin]:
+    full = f"{section}.{key}"
+    return full, shown(key, value), _origin(written, full)
+
+
+def _origin(written: Written, key: str) -> Origin:
+    """Where exactly this key was given; a section's line alone gives no value."""
+    return written.origins.get(key, _DEFAULT)
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    return MASK if value else None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _facts(problem: Problem) -> dict[str, object]:
+    return {
+        "severity": problem.severity,
+        "key": problem.key,
+        "what": problem.what,
+        "fix": problem.fix,
+        "from": None if problem.origin is None else str(problem.origin),
+    }

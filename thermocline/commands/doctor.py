@@ -1,0 +1,99 @@
+"""``thermocline doctor``: tries the set-up out, part by part, and says how to fix what is broken."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from planner.names import TableName
+from thermocline.commands.config import all_problems
+from thermocline.config import load
+from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
+from thermocline.doctor.machine import machine
+from thermocline.doctor.systems import brokers, catalogs, stores
+from thermocline.doctor.tables import tables
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+@click.command(epilog="Example: thermocline doctor --json")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_obj
+def command(config: str | None, as_json: bool) -> None:
+    """Check the set-up: machine, settings, brokers, catalogs, stores, clocks, rights, bound tables.
+
+    Writes and removes one small file in each warehouse; changes nothing else. Exit code 1 when a check fails,
+    0 when there are warnings only.
+    """
+    findings = []
+    with Console(stderr=True).status("") as status:
+        for finding in examined(config):
+            findings.append(finding)
+            status.update(f"{finding.check} …")
+    failed = any(held.state == "fail" for held in findings)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {"ok": not failed, "findings": [asdict(held) for held in findings]}, indent=2
+            )
+        )
+    else:
+        _show(findings)
+    if failed:
+        raise SystemExit(1)
+
+
+def examined(config: str | None) -> Iterator[Finding]:
+    """Everything, from what is nearest to what is furthest; settings that do not load end it."""
+    problems = all_problems(config)
+    yield from _settings(config)
+    if any(held.severity == "error" for held in problems):
+        return
+    settings = load(config)
+    yield from machine(settings)
+    yield from brokers(settings)
+    found: dict[str, list[TableName]] = {}
+    yield from catalogs(settings, found)
+    yield from stores(settings)
+    yield from tables(settings, [name for held in found.values() for name in held])
+
+
+def _settings(config: str | None) -> Findings:
+    problems = all_problems(config)
+    for held in problems:
+        where = f"{held.origin}: " if held.origin is not None else ""
+        state = fail if held.severity == "error" else warn
+        yield state("settings", f"{where}{held.key}: {held.what}", held.fix)
+    if not problems:
+        yield ok("settings", "valid")
+
+
+def _show(findings: list[Finding]) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        for held in findings:
+            fix = f"; {held.fix}" if held.fix else ""
+            click.echo(f"{held.state:<4}  {held.check}: {held.what}{fix}")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("", "check", "found", "what to do"):
+        table.add_column(title, overflow="fold")
+    for held in findings:
+        table.add_row(
+            Text(held.state, _STYLES[held.state]),
+            Text(held.check),
+            Text(held.what, "dim" if held.state == "ok" else ""),
+            Text(held.fix),
+        )
+    console.print(table)
+    counts = {state: sum(held.state == state for held in findings) for state in _STYLES}
+    sys.stdout.write(
+        f"{counts['ok']} well, {counts['warn']} doubtful, {counts['fail']} broken\n"
+    )

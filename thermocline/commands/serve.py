@@ -1,0 +1,162 @@
+"""``thermocline serve``: the Flight SQL server under its supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.errors import FederationError, RequestError
+from proxy.supervisor import EXIT_CONFIG, Supervisor, exit_with_parent
+from thermocline.config import Settings, load
+from thermocline.confinement import confined
+
+if TYPE_CHECKING:
+    from thermocline.assembly import Running
+
+#: What a child may take to stop, beyond draining: its own deadline, and what surrounds it.
+_STOP_GRACE_S = 20.0
+_SAME_SIGNAL_S = 1.0
+_LOOK_S = 0.1
+
+
+@click.command(epilog="Example: thermocline serve --port 31337")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on, 0 for any.  [default: 31337]",
+)
+@click.option(
+    "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
+)
+@click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
+@click.pass_obj
+def command(
+    config: str | None,
+    host: str | None,
+    port: int | None,
+    supervised: bool,
+    no_supervisor: bool,
+) -> None:
+    """Serve all tables over Arrow Flight SQL, until SIGTERM or Ctrl-C.
+
+    A process that dies is started again within seconds. Running statements may end when it is told to stop; a
+    second signal ends them. SIGHUP has the settings read again.
+    """
+    try:
+
+        def read() -> Settings:
+            return _with_flags(load(config), host, port)
+
+        settings = read()
+        settings.require_catalogs()
+    except RequestError as error:
+        click.echo(f"thermocline: {error.message}", err=True)
+        sys.exit(EXIT_CONFIG)
+    if supervised or no_supervisor:
+        sys.exit(_serve(settings, read, config, supervised=supervised))
+    arguments = [sys.executable, "-m", "thermocline", *(["--config", config] if config else [])]
+    flags = [
+        "serve",
+        "--supervised",
+        "--host",
+        settings.server.host,
+        "--port",
+        str(settings.server.port),
+    ]
+    sys.exit(
+        Supervisor(
+            [*arguments, *flags],
+            report=lambda text: click.echo(f"thermocline: {text}", err=True),
+            stop_grace_s=settings.server.drain_s + _STOP_GRACE_S,
+        ).run()
+    )
+
+
+def _with_flags(settings: Settings, host: str | None, port: int | None) -> Settings:
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    return settings.model_copy(update={"server": settings.server.model_copy(update=given)})
+
+
+def _serve(
+    settings: Settings, read: Callable[[], Settings], config: str | None, *, supervised: bool
+) -> int:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # A handler may interrupt anything, so it only notes what came.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    heeded = [signal.SIGTERM, signal.SIGINT]
+    if not sys.stdin.isatty():  # else SIGHUP means that the terminal is gone
+        heeded.append(signal.SIGHUP)
+    for number in heeded:
+        signal.signal(number, lambda number, _: signals.put(number))
+    try:
+        with (
+            # Before anything starts a thread, as libraries do that ``running_server`` loads.
+            confined(settings, config) as lock,
+            _started(settings, read, lock, supervised=supervised) as running,
+        ):
+            host = settings.server.host
+            scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
+            click.echo(f"thermocline: {lock}", err=True)
+            click.echo(
+                f"thermocline: serving Flight SQL on {scheme}://{host}:{running.port}", err=True
+            )
+            while _next(signals) == signal.SIGHUP:
+                running.reload()
+            _drain(running.drain, signals)
+        if running.is_stuck():
+            logging.shutdown()
+            os._exit(0)
+    except RequestError as error:
+        click.echo(f"thermocline: {error.message}", err=True)
+        return EXIT_CONFIG
+    except FederationError as error:
+        click.echo(f"thermocline: {error.message}", err=True)
+        return 1
+    return 0
+
+
+def _started(
+    settings: Settings, read: Callable[[], Settings], lock: str, *, supervised: bool
+) -> contextlib.AbstractContextManager[Running]:
+    if supervised:
+        exit_with_parent(settings.server.drain_s + _STOP_GRACE_S)
+    from thermocline.assembly import running_server
+
+    return running_server(settings, read=read, lock=lock)
+
+
+def _next(signals: queue.SimpleQueue[int]) -> int:
+    """Wait for a signal.
+
+    Handlers run on this thread only, and a signal that the kernel gives to another one does not wake it: a wait
+    without end missed a SIGTERM under load [ran]. So it looks now and then.
+    """
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return signals.get(timeout=_LOOK_S)
+
+
+def _drain(drain: Callable[[], None], signals: queue.SimpleQueue[int]) -> None:
+    """Let running statements end, unless somebody asks again."""
+    draining = threading.Thread(target=drain, name="drain", daemon=True)
+    draining.start()
+    # The first one may come twice at once: from a terminal or a control group, and from the supervisor.
+    impatient_after = time.monotonic() + _SAME_SIGNAL_S
+    while draining.is_alive():
+        draining.join(_LOOK_S)
+        with contextlib.suppress(queue.Empty):
+            if signals.get_nowait() != signal.SIGHUP and time.monotonic() > impatient_after:
+                return

@@ -1,0 +1,125 @@
+"""``thermocline sql``: statements and their results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from planner.errors import BadConfig
+from thermocline.contracts import agree, contract_options
+from thermocline.reaching import reached, server_options
+from thermocline.statements import split
+
+FORMATS = ("table", "csv", "json", "jsonl", "arrow", "parquet")
+_BINARY = frozenset({"arrow", "parquet"})
+
+EXAMPLES = """\b
+Examples:
+  thermocline sql "SELECT count(*) FROM lake.net.flows"
+  thermocline sql "FROM lake.net.flows LIMIT 5" --format jsonl
+  thermocline sql "FROM lake.net.flows" -o flows.parquet
+  thermocline sql -f report.sql --format csv > report.csv
+  thermocline sql "SELECT count(*) FROM lake.net.flows" --freshness cold
+  thermocline sql                          a prompt: \\d lists tables
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("statement", required=False)
+@click.option(
+    "-f",
+    "--file",
+    "file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Run the statements of a file, '-' for standard input; they end with ';'.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="How rows are written; else by the name of -o, else a table.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to a file, which appears when the result is whole.",
+)
+@click.option(
+    "--max-rows",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="Rows a table shows; 0 for all.",
+)
+@contract_options
+@server_options
+@click.pass_obj
+def command(
+    config: str | None,
+    statement: str | None,
+    file: str | None,
+    form: str | None,
+    output: str | None,
+    max_rows: int,
+    freshness: str | None,
+    cut: str | None,
+    wait_for: str | None,
+    uri: str | None,
+    local: bool,
+    user: str | None,
+    token: str | None,
+) -> None:
+    """Run STATEMENT, the statements of a file, or a prompt.
+
+    Each answer holds every record committed before it was asked, each once; --freshness says otherwise. Formats but table are streamed: a
+    result may be larger than memory.
+    """
+    from thermocline.output.answers import deliver
+    from thermocline.output.formats import CONCATENATED, format_of, opened
+
+    if statement is not None and file is not None:
+        raise click.UsageError("give a STATEMENT or a file with -f, not both.")
+    form = form or (format_of(output) if output else None) or "table"
+    asks = statement is None and file is None
+    if asks and not sys.stdin.isatty():
+        file, asks = "-", False
+    statements = [] if asks else _statements(statement, file)
+    if len(statements) > 1 and form not in CONCATENATED and form != "table":
+        raise click.UsageError(
+            f"{len(statements)} results do not make one {form} file; use --format jsonl, or run them one by one."
+        )
+    if form in _BINARY and output is None and sys.stdout.isatty():
+        raise click.UsageError(f"{form} is not for a terminal; name a file with -o.")
+    with reached(config, uri=uri, local=local, user=user, token=token) as client:
+        agree(client, freshness=freshness, cut=cut, wait_for=wait_for)
+        if asks:
+            from thermocline.prompt import run
+
+            run(client, form=form, max_rows=max_rows)
+        else:
+            with opened(output) as sink:
+                for text in statements:
+                    deliver(client, text, sink, form=form, max_rows=max_rows)
+
+
+def _statements(statement: str | None, file: str | None) -> Sequence[str]:
+    if statement is None:
+        text = sys.stdin.read() if file == "-" else _text_of(Path(str(file)))
+    else:
+        text = statement
+    found = split(text)
+    if not found:
+        raise click.UsageError("there is no statement to run.")
+    return found
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path}: the file cannot be read as UTF-8 text.") from error

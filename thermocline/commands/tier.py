@@ -1,0 +1,220 @@
+"""``thermocline tier``: move log rows into Iceberg on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import click
+from pyspark.sql import SparkSession
+
+from connectors import jars
+from connectors.decoding import decoder_for
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.log import KafkaLog
+from connectors.kafka.retention import TopicRetention
+from connectors.spark.session import SparkSettings, check_alive, start_session
+from connectors.spark.target import TASK_BUFFER_BYTES, TASK_OFFSETS, SparkTieringTarget
+from connectors.tierer.service import ServiceLimits, TieringService
+from planner.errors import BadConfig, FederationError, Inconsistent, RequestError
+from planner.names import TableName
+from planner.ports import ColdStore
+from planner.triggers import ColdSurvey
+from proxy.ops.http import OpsServer
+from thermocline.config import Settings, Tier, load
+from thermocline.tiering.lines import Lines
+from thermocline.tiering.metrics import Metrics
+from thermocline.tiering.told import ToldToAll
+
+#: No round lasts a day: an older stage branch belongs to a tierer that died.
+STALE_STAGE_S = 86_400.0
+
+
+@click.command(epilog="Example: thermocline tier --once lake.net.flows")
+@click.argument("arguments", nargs=-1, metavar="[loop] [CATALOG.NAMESPACE.TABLE]...")
+@click.option("--once", is_flag=True, help="Tier up to the log's end, then stop.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1),
+    help="Publish rows this many seconds old; default: as configured, half an hour.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics and /healthz there; default: tier.http_port.",
+)
+@click.pass_obj
+def command(
+    config: str | None,
+    arguments: tuple[str, ...],
+    once: bool,
+    interval_s: float | None,
+    metrics_port: int | None,
+) -> None:
+    """Move log rows into Iceberg and advance the watermark, until stopped or with --once up to the log's end.
+
+    Without names, all bound tables; new ones are found. A table is published when its files would be full, its
+    oldest row is old, or its tail or the log's retention presses. A line per publish. One table's failure stops
+    no other: it is told once and tried again, ever more slowly; with --once it is the exit code.
+    """
+    loop = arguments[:1] == ("loop",)
+    if once and loop:
+        raise click.UsageError("say either --once or loop.")
+    names = [TableName.parse(text) for text in arguments[loop:]]
+    settings = load(config)
+    settings.require_catalogs()
+    with running_service(settings, names, interval_s, metrics_port) as service:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: service.stop())
+        if not once:
+            service.run()
+        elif not service.drain():
+            raise click.UsageError(
+                "there is no bound table; make one with `thermocline create`."
+            )
+
+
+@contextlib.contextmanager
+def running_service(
+    settings: Settings,
+    names: list[TableName],
+    interval_s: float | None = None,
+    metrics_port: int | None = None,
+) -> Iterator[TieringService]:
+    """Start Spark and everything a tierer needs; stop it in the opposite order. No names: all bound tables.
+
+    Raises:
+        BadConfig: a setting does not fit.
+    """
+    tier = settings.tier
+    with contextlib.ExitStack() as stack:
+        store = IcebergStore(settings.catalogs)
+        stack.callback(store.close)
+        # The log and Java first: what cannot work is told before Spark has taken seconds to start.
+        log = stack.enter_context(KafkaLog(settings.kafka))
+        jars.java()
+        if tier.environment is not None and not tier.environment.is_file():
+            raise BadConfig(
+                "tier.environment is not a file; pack a virtual environment with venv-pack or conda-pack.",
+                key="tier.environment",
+            )
+        spark = start_session(
+            SparkSettings(
+                master=tier.master,
+                driver_memory=tier.driver_memory,
+                environment=tier.environment,
+                conf=tier.conf,
+            ),
+            settings.catalogs,
+            jars.resolve("iceberg"),
+        )
+        stack.callback(spark.stop)
+        click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
+        metrics = Metrics()
+        lines = stack.enter_context(Lines(bars=sys.stderr.isatty()))
+        port = tier.http_port if metrics_port is None else metrics_port
+        if port is not None:
+            ops = OpsServer(
+                host=tier.http_host,
+                port=port,
+                registry=metrics.registry,
+                healthy=lambda: True,
+                state=dict,
+            )
+            stack.callback(ops.stop)
+            ops.accept()
+            click.echo(f"metrics on port {ops.port}", err=True)
+        bound = BoundTables(store)
+        yield TieringService(
+            log,
+            discover=(lambda: names) if names else bound,
+            open_target=functools.partial(_target, spark, store, settings),
+            events=ToldToAll(metrics, lines),
+            limits=_limits(tier, interval_s, spark.sparkContext.defaultParallelism),
+            retentions=TopicRetention(settings.kafka),
+            adjust=_adjustment(interval_s or tier.max_age_s),
+            check=functools.partial(check_alive, spark),
+        )
+
+
+def _limits(tier: Tier, interval_s: float | None, parallelism: int) -> ServiceLimits:
+    return ServiceLimits(
+        # Full files from every core; what is read at one time is bounded by each task's own buffers.
+        max_rows=tier.max_rows or parallelism * TASK_OFFSETS,
+        split_rows=tier.split_rows,
+        at_once=tier.at_once,
+        poll_s=min(tier.poll_s, interval_s or tier.poll_s),
+        stop_s=tier.stop_s,
+    )
+
+
+def _adjustment(max_age_s: float | None) -> Callable[[ColdSurvey], ColdSurvey]:
+    """Let an age that was asked for shorten every table's own, and never lengthen it."""
+
+    def adjusted(survey: ColdSurvey) -> ColdSurvey:
+        if max_age_s is None:
+            return survey
+        age_s = min(max_age_s, survey.options.max_age_s)
+        return replace(survey, options=replace(survey.options, max_age_s=age_s))
+
+    return adjusted
+
+
+def _target(
+    spark: SparkSession, store: ColdStore, settings: Settings, name: TableName
+) -> SparkTieringTarget:
+    target = SparkTieringTarget(
+        spark,
+        store,
+        name,
+        open_log=functools.partial(
+            KafkaLog, dict(settings.kafka), buffer_bytes=TASK_BUFFER_BYTES
+        ),
+        open_decoder=functools.partial(decoder_for, str(name)),
+    )
+    try:
+        for branch in target.drop_stale(older_than_s=STALE_STAGE_S):
+            click.echo(f"{name}: removed {branch}, left by a tierer that died", err=True)
+    except FederationError as error:
+        click.echo(f"{name}: stale stage branches stay: {error.message}", err=True)
+    return target
+
+
+class BoundTables:
+    """Lists the tables that name a topic. One whose binding is refused is told of once and left out."""
+
+    def __init__(self, store: ColdStore) -> None:
+        self._store = store
+        self._bound: set[TableName] = set()
+        self._told: dict[TableName, str] = {}
+
+    def __call__(self) -> list[TableName]:
+        """List them.
+
+        Raises:
+            CatalogUnavailable: no answer.
+        """
+        listed = self._store.tables()
+        self._bound &= set(listed)
+        # Of a table that is bound, its rounds learn when it is not any more.
+        for name in set(listed) - self._bound:
+            if self._is_bound(name):
+                self._bound.add(name)
+        return sorted(self._bound)
+
+    def _is_bound(self, name: TableName) -> bool:
+        try:
+            return self._store.pin(name).binding is not None
+        except Inconsistent:
+            # Its rounds say what is wrong, and when it is well again.
+            return True
+        except RequestError as error:
+            if self._told.get(name) != error.message:
+                self._told[name] = error.message
+                click.echo(f"{name}: left out: {error.message}", err=True)
+            return False

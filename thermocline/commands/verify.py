@@ -1,0 +1,216 @@
+"""``thermocline verify``: a proof that cold holds what the log held, as far as it can be had."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from connectors.decoding import decoder_for
+from connectors.iceberg.audit import Auditor
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.log import KafkaLog
+from connectors.kafka.topics import is_compacted
+from connectors.verification.run import Extent, Verification
+from connectors.verification.run import Progress as Steps
+from planner.cut import Pin
+from planner.errors import BadParameter
+from planner.names import TableName
+from planner.verification.findings import Report
+from proxy.engine.engine import Engine
+from thermocline.cold_rows import EngineColdRows
+from thermocline.config import Settings, load
+from thermocline.verdict import document, say
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+#: Without a terminal, a line this often.
+_PLAIN_EVERY_S = 10.0
+
+
+EXAMPLES = """\b
+Examples:
+  thermocline verify lake.net.flows
+  thermocline verify --since 24h --json
+  thermocline verify --offsets-only
+\b
+Exit codes: 0 as promised; 1 a finding; 3 a system did not answer, nothing is said then.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("tables", nargs=-1, metavar="[CATALOG.NAMESPACE.TABLE]...")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Only what was tiered since: a duration (90m, 24h, 7d) or a time (2026-11-20T08:00Z).",
+)
+@click.option(
+    "--offsets-only",
+    is_flag=True,
+    help="Compare which offsets have a row, and decode nothing.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.pass_obj
+def command(
+    config: str | None,
+    tables: tuple[str, ...],
+    since: str | None,
+    offsets_only: bool,
+    as_json: bool,
+) -> None:
+    """Read again what Kafka retains and compare it with cold.
+
+    Every offset below the watermark must have one outcome and every row the values of its record; no data file
+    may be referenced twice; watermarks, tag and mirror must agree. Says what could not be checked.
+    """
+    settings = load(config)
+    settings.require_catalogs()
+    since_ms = None if since is None else parse_since(since, time.time())
+    verified = verify_tables(
+        settings,
+        [TableName.parse(text) for text in tables],
+        with_values=not offsets_only,
+        since_ms=since_ms,
+    )
+    reports = list(verified if as_json else _said(verified))
+    if as_json:
+        click.echo(json.dumps([document(report) for report in reports], indent=2))
+    elif not reports:
+        click.echo("no bound tables; make one with `thermocline create`")
+    if not all(report.is_clean for report in reports):
+        raise SystemExit(1)
+
+
+def _said(reports: Iterator[Report]) -> Iterator[Report]:
+    console = Console(highlight=False)
+    for report in reports:
+        say(console, report)
+        yield report
+
+
+def parse_since(text: str, now_s: float) -> int:
+    """Return milliseconds since 1970 of a time, or of a duration before ``now_s``.
+
+    Raises:
+        BadParameter: it is neither, or lies in the future.
+    """
+    duration = _DURATION.fullmatch(text.strip())
+    if duration is not None:
+        return int((now_s - float(duration[1]) * _SECONDS[duration[2]]) * 1000)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadParameter(
+            f"--since {text!r} is neither a duration (90m, 24h, 7d) nor a time (2026-11-20T08:00Z)."
+        ) from error
+    # A time without a zone is this machine's, as on its clock.
+    at_s = moment.timestamp()
+    if at_s > now_s:
+        raise BadParameter(f"--since {text!r} is in the future.")
+    return int(at_s * 1000)
+
+
+def verify_tables(
+    settings: Settings, names: list[TableName], *, with_values: bool, since_ms: int | None
+) -> Iterator[Report]:
+    """Verify the named tables, or all bound ones."""
+    with contextlib.ExitStack() as stack:
+        store = IcebergStore(settings.catalogs)
+        stack.callback(store.close)
+        auditor = Auditor(settings.catalogs)
+        stack.callback(auditor.close)
+        log = stack.enter_context(KafkaLog(settings.kafka))
+        spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="thermocline-verify-"))
+        engine = Engine(
+            storage_roots=settings.storage_roots,
+            memory_limit_bytes=settings.server.memory_limit_bytes,
+            threads=settings.server.threads,
+            spill_dir=Path(spill),
+        )
+        stack.callback(engine.close)
+        for name in names or store.tables():
+            audit = auditor.audit(name)
+            pin = audit.pin
+            if not names and isinstance(pin, Pin) and pin.binding is None:
+                continue
+            compacted = (
+                isinstance(pin, Pin)
+                and pin.binding is not None
+                and is_compacted(settings.kafka, pin.binding.topic)
+            )
+            with shown_progress(str(name)) as steps:
+                yield Verification(
+                    audit,
+                    log,
+                    EngineColdRows(engine, store, audit),
+                    decoder_for,
+                    Extent(with_values=with_values, since_ms=since_ms, compacted=compacted),
+                    steps,
+                ).run()
+
+
+class _Bar:
+    """A bar on standard error."""
+
+    def __init__(self, bar: Progress, title: str) -> None:
+        self._bar = bar
+        self._task = bar.add_task(title, total=None)
+
+    def start(self, total: int) -> None:
+        self._bar.update(self._task, total=total)
+
+    def advance(self, offsets: int) -> None:
+        self._bar.advance(self._task, offsets)
+
+
+class _Lines:
+    """A line now and then on standard error, where it is no terminal."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._total = self._done = 0
+        self._said_at = time.monotonic()
+
+    def start(self, total: int) -> None:
+        self._total = total
+
+    def advance(self, offsets: int) -> None:
+        self._done += offsets
+        now = time.monotonic()
+        if now - self._said_at >= _PLAIN_EVERY_S:
+            self._said_at = now
+            click.echo(f"{self._title}: {self._done:,} of {self._total:,} offsets", err=True)
+
+
+@contextlib.contextmanager
+def shown_progress(title: str) -> Iterator[Steps]:
+    """Show how far a verification is: a bar on a terminal, plain lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Lines(title)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("offsets"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Bar(bar, title)

@@ -1,0 +1,38 @@
+"""What a check found: well, doubtful or broken, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. ``fix`` is empty exactly where the state is ok."""
+
+    check: str
+    state: State
+    what: str
+    fix: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.state == "ok") == bool(self.fix):
+            raise ValueError("a finding has a fix exactly when it is not ok")
+
+
+Findings = Iterator[Finding]
+
+
+def ok(check: str, what: str) -> Finding:
+    return Finding(check, "ok", what)
+
+
+def warn(check: str, what: str, fix: str) -> Finding:
+    return Finding(check, "warn", what, fix)
+
+
+def fail(check: str, what: str, fix: str) -> Finding:
+    return Finding(check, "fail", what, fix)

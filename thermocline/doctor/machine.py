@@ -1,0 +1,182 @@
+"""This machine: Python, packages, Java, jars, memory, disk, the server's port. Asks nothing over a network."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from connectors import jars
+from planner.errors import FederationError
+from proxy.landlock import NoLandlock
+from proxy.landlock import version as landlock_version
+from thermocline.config import Settings
+from thermocline.demo.preflight import free_memory
+from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
+
+#: Below these a busy server or a tierer runs into walls; demos and tests need less.
+LOW_MEMORY_BYTES = 2_000_000_000
+LOW_DISK_BYTES = 5_000_000_000
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)(.*)")
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
+
+
+def machine(
+    settings: Settings,
+    *,
+    memory_bytes: int = LOW_MEMORY_BYTES,
+    disk_bytes: int = LOW_DISK_BYTES,
+) -> Findings:
+    """Check everything; the two limits are what is thought of as low."""
+    yield python(sys.version_info[:2])
+    yield from packages()
+    yield _java()
+    yield from _jars()
+    yield _memory(settings, memory_bytes)
+    yield _disk("disk for spilling", Path(tempfile.gettempdir()), disk_bytes)
+    yield _port(settings)
+    yield _landlock(settings)
+
+
+def python(found: tuple[int, ...]) -> Finding:
+    text = ".".join(map(str, found[:2]))
+    tried = f"{'.'.join(map(str, OLDEST_PYTHON))} to {'.'.join(map(str, NEWEST_PYTHON))}"
+    if found < OLDEST_PYTHON:
+        return fail("Python", f"{text}; Thermocline runs on {tried}", "install a newer Python")
+    if found > NEWEST_PYTHON:
+        return warn("Python", f"{text} is not tried", f"use one of {tried}")
+    return ok("Python", f"{text} (runs on {tried})")
+
+
+def packages() -> Findings:
+    """Each library Thermocline asks for, against the versions it asks for."""
+    wrong = 0
+    needed = [held for text in requires("thermocline") or () if (held := _needed(text))]
+    for name, bounds in needed:
+        fix = f"pip install '{name}{bounds}'"
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            wrong += 1
+            yield fail("packages", f"{name} is not installed", fix)
+            continue
+        if not fits(found, bounds):
+            wrong += 1
+            yield fail("packages", f"{name} is {found}, supported is {bounds}", fix)
+    if not wrong:
+        mine = version("thermocline")
+        yield ok(
+            "packages", f"thermocline {mine}, {len(needed)} libraries of supported versions"
+        )
+
+
+def _needed(requirement: str) -> tuple[str, str] | None:
+    """Name and version bounds; None for what only an extra asks for."""
+    found = _REQUIREMENT.match(requirement)
+    if found is None or "extra" in found[3]:
+        return None
+    return found[1], found[2].replace(" ", "")
+
+
+def fits(found: str, bounds: str) -> bool:
+    """Whether a version lies within bounds as we write them: ``>=``, ``<`` and ``==``, comma between."""
+    have = _numbers(found)
+    for bound in filter(None, bounds.split(",")):
+        operator, wanted = bound.rstrip("0123456789."), _numbers(bound.lstrip("><=!~"))
+        fitting = {">=": have >= wanted, "<": have < wanted, "==": have == wanted}
+        if not fitting.get(operator, True):
+            return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = [int(part) for part in re.findall(r"\d+", text.split("+")[0])]
+    return tuple([*numbers, 0, 0, 0, 0][:4])
+
+
+def _java() -> Finding:
+    try:
+        jars.java()
+    except FederationError as error:
+        return fail(
+            "Java",
+            error.message.rstrip("."),
+            f"install Java {jars.MIN_JAVA}; only `tier` and `demo` need it",
+        )
+    return ok("Java", f"runs, {jars.MIN_JAVA} or newer")
+
+
+def _jars() -> Findings:
+    if jars.is_resolved("iceberg"):
+        yield ok("jars", "Iceberg's are in the cache")
+        return
+    yield warn(
+        "jars",
+        "Iceberg's are not in the cache; the first `tier` downloads 60 MB",
+        "run `python -m connectors.jars` where there is a network",
+    )
+
+
+def _memory(settings: Settings, low_bytes: int) -> Finding:
+    free = free_memory()
+    if free is None:
+        return warn("memory", "this machine does not say how much is free", "look for yourself")
+    wanted = settings.server.memory_limit_bytes or low_bytes
+    if free < wanted:
+        return warn(
+            "memory",
+            f"{_gb(free)} free, below {_gb(wanted)}",
+            "give it more, or set server.memory_limit_bytes and max_tail_bytes lower",
+        )
+    return ok("memory", f"{_gb(free)} free")
+
+
+def _disk(check: str, folder: Path, low_bytes: int) -> Finding:
+    free = shutil.disk_usage(folder).free
+    if free < low_bytes:
+        return warn(check, f"{_gb(free)} free", "make room, or set TMPDIR to a larger disk")
+    return ok(check, f"{_gb(free)} free")
+
+
+def _port(settings: Settings) -> Finding:
+    server = settings.server
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((server.host, server.port))
+        except OSError as error:
+            reason = re.sub(
+                r"^\[Errno \d+\] ", "", error.strerror or "it cannot be used"
+            ).lower()
+            return warn(
+                "server port",
+                f"{server.host}:{server.port}: {reason}",
+                "if a server of yours runs there, all is well; else end who does, or set server.port",
+            )
+    return ok("server port", f"{server.host}:{server.port} is free")
+
+
+def _landlock(settings: Settings) -> Finding:
+    check, wanted = "file system lock", settings.server.landlock
+    if wanted == "off":
+        return ok(check, "server.landlock is off: a server may reach all its user's files")
+    try:
+        return ok(
+            check, f"a server gives up what it does not need: Landlock ABI {landlock_version()}"
+        )
+    except NoLandlock as error:
+        tell = fail if wanted == "required" else warn
+        return tell(
+            check,
+            f"a server may reach all its user's files: {error}",
+            "run it where Landlock is, or in a container that holds nothing else",
+        )
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

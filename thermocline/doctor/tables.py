@@ -1,0 +1,191 @@
+"""Bound tables: topic, rights, cut, retention against the watermark, and where their files are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.examine import TopicFacts, topic_facts
+from connectors.kafka.log import KafkaLog
+from connectors.kafka.retention import TopicRetention
+from planner.cut import LogBounds, Pin, plan_cut
+from planner.errors import FederationError, Unavailable
+from planner.names import TableName
+from planner.offsets import OffsetRange
+from planner.ports import Log
+from thermocline.config import Settings
+from thermocline.doctor.findings import Findings, fail, ok, warn
+from thermocline.doctor.permissions import permissions
+from thermocline.doctor.systems import MAX_SKEW_S
+
+#: Less than this share of the retention left for the oldest row that is only in the log: tier more often.
+LOW_HEADROOM = 0.25
+_FETCH_TIMEOUT_S = 10.0
+
+
+def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
+    """Check every bound table among ``names``; what is wrong with one hides nothing about the next."""
+    store = IcebergStore(settings.catalogs)
+    try:
+        pins = []
+        granted = []
+        for name in names:
+            try:
+                pin = store.pin(name)
+            except FederationError as error:
+                yield fail(
+                    f"table {name}",
+                    error.message.rstrip("."),
+                    "see docs/errors.md: " + type(error).__name__,
+                )
+                continue
+            yield from _place(settings, pin)
+            granted.append((pin.table, pin.schema))
+            if pin.binding is not None:
+                pins.append(pin)
+        yield from permissions(settings, granted)
+        if pins and settings.kafka:
+            yield from _bound(settings, pins)
+        elif pins:
+            yield fail(
+                "Kafka",
+                f"{len(pins)} tables are bound to topics",
+                "set bootstrap.servers in [kafka]",
+            )
+    finally:
+        store.close()
+
+
+def _place(settings: Settings, pin: Pin) -> Findings:
+    roots = settings.storage_roots
+    location = pin.metadata_location.rpartition("/metadata/")[0]
+    if not any(_path(location).startswith(_path(root)) for root in roots):
+        yield fail(
+            f"files of {pin.table}",
+            "they are outside the storage roots, so the server does not read them",
+            f"add {location} to server.storage_roots",
+        )
+
+
+def _bound(settings: Settings, pins: Sequence[Pin]) -> Findings:
+    topics = sorted({pin.binding.topic for pin in pins if pin.binding is not None})
+    facts = topic_facts(settings.kafka, topics)
+    with KafkaLog(settings.kafka) as log:
+        for pin in pins:
+            if pin.binding is None:
+                continue
+            yield from _topic(pin.table, pin.binding.topic, facts.get(pin.binding.topic))
+            if facts.get(pin.binding.topic, TopicFacts(False)).exists:
+                yield from _cut(settings, log, pin, facts[pin.binding.topic])
+
+
+def _topic(table: TableName, topic: str, facts: TopicFacts | None) -> Findings:
+    check = f"topic {topic}"
+    if facts is None:
+        yield fail(check, "the brokers do not answer", "see the brokers above")
+    elif not facts.exists:
+        yield fail(check, f"{table} is bound to it and it does not exist", "create it again only if its records are "
+                   "not missed: another topic of that name is refused")  # fmt: skip
+    elif not facts.may_describe:
+        yield fail(
+            check, "this login may not describe it", "allow DESCRIBE and READ on the topic"
+        )
+    elif facts.may_read is False:
+        yield fail(check, "this login may not read it", "allow READ on the topic")
+    elif facts.has_id is False:
+        yield warn(
+            check,
+            "the brokers are older than Kafka 2.8 and tell no topic id",
+            "upgrade them: a topic that was created again cannot be told from the old one",
+        )
+    elif facts.cleanup_policy is not None and "compact" in facts.cleanup_policy:
+        yield warn(
+            check,
+            "it is compacted: records removed before they are tiered are gone",
+            "set min.compaction.lag.ms above the tiering interval",
+        )
+    else:
+        yield ok(check, "exists, may be described and read, has an id")
+
+
+def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
+    check = f"table {pin.table}"
+    if pin.binding is None or pin.watermark is None:
+        return
+    try:
+        bounds = log.measure([pin.binding.topic])[pin.binding.topic]
+        plan_cut(pin, bounds)
+        oldest_s, newest_s = _record_times(log, pin, bounds)
+    except Unavailable as error:
+        yield fail(check, error.message.rstrip("."), "see the brokers above")
+        return
+    except FederationError as error:
+        what, _, fix = error.message.rstrip(".").rpartition(". ")
+        yield fail(
+            check, what or fix, fix if what else f"see docs/errors.md: {type(error).__name__}"
+        )
+        return
+    lag = sum(held.log_end - pin.watermark.offset(held.partition) for held in bounds.partitions)
+    kept = TopicRetention(settings.kafka)([pin.binding.topic]).get(pin.binding.topic)
+    retention_s = kept.seconds if kept is not None else None
+    now = time.time()
+    if oldest_s is None or retention_s is None:
+        why = (
+            "nothing waits to be tiered"
+            if oldest_s is None
+            else "the log keeps everything, or does not say"
+        )
+        yield ok(check, f"answers, {lag:,} offsets behind; {why}")
+    else:
+        left = 1 - (now - oldest_s) / retention_s
+        told = f"{lag:,} offsets behind; the oldest untiered record has {max(left, 0):.0%} of its retention left"
+        if left < LOW_HEADROOM:
+            yield warn(
+                check,
+                told,
+                "tier now (`thermocline tier --once`), or raise the topic's retention.ms",
+            )
+        else:
+            yield ok(check, told)
+    if newest_s is not None and newest_s - now > MAX_SKEW_S:
+        whose = "the brokers'" if facts.log_append_time else "a producer's"
+        yield warn(
+            f"clock of {pin.binding.topic}",
+            f"its newest record is {newest_s - now:.0f} s in the future: {whose} clock is ahead of this machine's",
+            "run a time service on both; ages and retention are told wrongly",
+        )
+
+
+def _record_times(log: Log, pin: Pin, bounds: LogBounds) -> tuple[float | None, float | None]:
+    """Times of the oldest untiered and of the newest record, in seconds since 1970; None: there is none."""
+    mark = pin.watermark
+    if mark is None:
+        return None, None
+    waiting = [held for held in bounds.partitions if held.log_end > mark.offset(held.partition)]
+    first = [
+        OffsetRange(p.partition, mark.offset(p.partition), mark.offset(p.partition) + 1)
+        for p in waiting
+    ]
+    last = [
+        OffsetRange(p.partition, max(p.log_end - 2, p.log_start), p.log_end)
+        for p in bounds.partitions
+    ]
+    oldest, newest = _times(log, bounds, first), _times(log, bounds, last)
+    return min(oldest, default=None), max(newest, default=None)
+
+
+def _times(log: Log, bounds: LogBounds, ranges: Sequence[OffsetRange]) -> list[float]:
+    batches = log.fetch(
+        bounds.topic, ranges, timeout_s=_FETCH_TIMEOUT_S, topic_id=bounds.topic_id
+    )
+    return [
+        stamp.timestamp()
+        for batch in batches
+        for stamp in batch["kafka_timestamp"].to_pylist()
+        if stamp is not None
+    ]
+
+
+def _path(location: str) -> str:
+    return location.removeprefix("file://").removeprefix("file:").rstrip("/") + "/"

@@ -1,0 +1,61 @@
+"""One statement's answer, written in the format asked for."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import BinaryIO
+
+from thermocline.client import Client
+from thermocline.output.colours import coloured
+from thermocline.output.formats import WRITERS
+from thermocline.output.progress import progress
+from thermocline.output.table import Shown, show
+
+
+def deliver(
+    client: Client,
+    statement: str,
+    sink: BinaryIO,
+    *,
+    form: str,
+    max_rows: int,
+    records: bool = False,
+) -> None:
+    """Run a statement and write its rows to ``sink``, whole or with an error behind what was written.
+
+    Raises:
+        FederationError: the server's sentence.
+    """
+    on_terminal = sink.isatty()
+    shown = None
+    with (
+        progress(enabled=form == "table" or not on_terminal) as counted,
+        client.ask(statement) as answer,
+    ):
+        rows = answer.batches()
+        batches = counted.counting(rows)
+        if form == "table":
+            shown = show(
+                answer.schema,
+                batches,
+                max_rows=max_rows,
+                width=shutil.get_terminal_size().columns if on_terminal else None,
+                colour=on_terminal and coloured(),
+                records=records,
+            )
+            rows.close()
+        else:
+            WRITERS[form](sink, answer.schema, batches)
+    if shown is not None:
+        took = f", {counted.seconds:.2f} s" if on_terminal else ""
+        sink.write(f"{shown.text}\n({_counted(shown)}{took})\n".encode())
+    elif not on_terminal and sys.stderr.isatty():
+        sys.stderr.write(f"{counted.rows:,} rows, {counted.seconds:.2f} s\n")
+
+
+def _counted(shown: Shown) -> str:
+    rows = f"{shown.rows:,} row{'' if shown.rows == 1 else 's'}"
+    if shown.has_more:
+        return f"the first {rows}; there are more: --max-rows 0 shows all"
+    return rows

@@ -1,0 +1,32 @@
+"""Times and sizes as people read them."""
+
+from __future__ import annotations
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def span_text(seconds: float | None) -> str:
+    """Return the two largest units of a span of time; ``?`` where it is not known."""
+    if seconds is None:
+        return "?"
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    left = int(seconds)
+    parts: list[str] = []
+    for name, size in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count}{name}")
+    return " ".join(parts[:2])
+
+
+def size_text(count: float) -> str:
+    """Return bytes in a unit that leaves at most four digits."""
+    for unit in _SIZES[:-1]:
+        if count < 1024:
+            return (
+                f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+            )
+        count /= 1024
+    return f"{count:.1f} {_SIZES[-1]}"

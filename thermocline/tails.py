@@ -1,0 +1,43 @@
+"""The tails of a server, from settings: followed, bounded, kept in step with its pins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from connectors.decoding import decoder_for
+from connectors.iceberg.pins import PinBoard
+from planner.names import TableName
+from planner.ports import Log
+from proxy.cuts import cut_tables
+from proxy.engine.segments import Segments
+from proxy.tail import Following, Keeper, TailLimits, Tails, TailSpace
+from thermocline.config import Settings
+
+
+@contextlib.contextmanager
+def running_tails(
+    settings: Settings, log: Log, pins: PinBoard, segments: Segments
+) -> Iterator[Tails]:
+    """Follow what is in use; stop following at the end.
+
+    Raises:
+        BadConfig: a configured table's name is none.
+    """
+    server, tail = settings.server, settings.tail
+    tables = tuple(TableName.parse(name) for name in tail.follow)
+    limits = TailLimits(server.max_tail_rows, server.max_tail_bytes, server.fetch_timeout_s)
+    following = Following(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
+    with contextlib.ExitStack() as stack:
+        space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
+        tails = Tails(log, decoder_for, segments, limits, following=following, space=space)
+        stack.callback(tails.close)
+        keeper = Keeper(
+            tails,
+            tables=tables,
+            pins=lambda: [held.pin for held in pins.status() if held.pin is not None],
+            cut=lambda table: cut_tables(pins, log, [table])[table],
+        )
+        keeper.start()
+        stack.callback(keeper.stop)
+        yield tails
