@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.fixtures.cold",
     "tests.fixtures.duck",
     "tests.fixtures.engine",
+    "tests.fixtures.exact",
     "tests.fixtures.fake_broker",
     "tests.fixtures.jdbc",
     "tests.fixtures.kafka",

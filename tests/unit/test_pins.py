@@ -440,9 +440,12 @@ def test_a_pin_that_is_held_serves_on_while_its_catalog_hangs() -> None:
         two.answering.clear()
         assert board.refresh(SECOND) == pin, "a statement that met a gap waits, and goes on"
         board.refresh_due("second")
-        began = time.monotonic()
-        assert board.get(SECOND) == pin
-        assert time.monotonic() - began < 0.1
+        took = []
+        for _ in range(5):  # the quickest: a busy machine may stop us once
+            began = time.monotonic()
+            assert board.get(SECOND) == pin
+            took.append(time.monotonic() - began)
+        assert min(took) < 0.1, "it waited"
         (status,) = board.status()
         assert isinstance(status.error, CatalogUnavailable)
         two.answering.set()
