@@ -97,8 +97,9 @@ class Reader:
         document, named = self._once.get(("tree", sql), lambda: self._checked(sql))
         if not named:
             # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
-            rewritten = self._once.get(("bounded", sql), lambda: rewrite(document, {}))
-            return Read(rewritten, (), document, {})
+            return self._once.get(
+                ("bounded", sql), lambda: Read(rewrite(document, {}), (), document, {})
+            )
         tables = self._grants.visible(session, self._pins.tables())
         try:
             return self._resolved(sql, document, named, path, tables, side)

@@ -43,6 +43,8 @@ class Watch:
         self._changed = threading.Condition()
         self._calls: set[Running] = set()
         self._closed = False
+        #: It waits for a call, however long. Else it looks again soon by itself, and waking it is for nothing.
+        self._asleep = False
         self._thread = threading.Thread(target=self._loop, name="engine-watch", daemon=True)
         self._thread.start()
 
@@ -51,7 +53,8 @@ class Watch:
             if self._closed:
                 raise Cancelled("the server is shutting down.")
             self._calls.add(running)
-            if len(self._calls) == 1:
+            if self._asleep:
+                self._asleep = False
                 self._changed.notify()
 
     def leave(self, running: Running) -> None:
@@ -81,7 +84,8 @@ class Watch:
                 for running in self._calls:
                     if self._closed or running.stopped() is not None:
                         running.interrupt()
-                self._changed.wait(_TICK_S if self._calls else None)
+                self._asleep = not self._calls
+                self._changed.wait(None if self._asleep else _TICK_S)
 
 
 class Running:

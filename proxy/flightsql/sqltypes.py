@@ -82,30 +82,46 @@ def described(schema: pa.Schema, *, catalog: str, db_schema: str, table: str) ->
 
     For GetTables only: JDBC shows REMARKS of a result's field as the column's label.
     """
-    return pa.schema([_described(field, catalog, db_schema, table) for field in schema])
+    place = _encoded(
+        {"CATALOG_NAME": catalog, "DB_SCHEMA_NAME": db_schema, "TABLE_NAME": table}
+    )
+    # Making Arrow's metadata is most of the work, and columns of one type have the same.
+    made: dict[tuple[pa.DataType, bytes | None, bytes | None], pa.KeyValueMetadata] = {}
+    fields = []
+    for field in schema:
+        given = field.metadata or {}
+        key = (field.type, given.get(TYPE_NAME), given.get(COMMENT))
+        metadata = made.get(key)
+        if metadata is None:
+            metadata = made[key] = pa.KeyValueMetadata(place | _of_column(*key))
+        fields.append(field.with_metadata(metadata))
+    return pa.schema(fields)
 
 
-def _described(field: pa.Field, catalog: str, db_schema: str, table: str) -> pa.Field:
-    given = field.metadata or {}
-    kind = sql_type(field.type)
-    name = given[TYPE_NAME].decode() if TYPE_NAME in given else kind.name
+@functools.lru_cache(maxsize=4096)
+def _of_column(
+    kind: pa.DataType, type_name: bytes | None, comment: bytes | None
+) -> dict[bytes, bytes]:
+    known = sql_type(kind)
+    name = known.name if type_name is None else type_name.decode()
     metadata = {
-        "CATALOG_NAME": catalog,
-        "DB_SCHEMA_NAME": db_schema,
-        "TABLE_NAME": table,
         "TYPE_NAME": name,
         "IS_AUTO_INCREMENT": "0",
         "IS_CASE_SENSITIVE": "1" if name == "VARCHAR" else "0",
         "IS_READ_ONLY": "1",
         "IS_SEARCHABLE": "1",
     }
-    if kind.precision is not None:
-        metadata["PRECISION"] = str(kind.precision)
-    if kind.scale is not None:
-        metadata["SCALE"] = str(kind.scale)
-    if COMMENT in given:
-        metadata["REMARKS"] = given[COMMENT].decode()
-    return field.with_metadata({_PREFIX + key: value for key, value in metadata.items()})
+    if known.precision is not None:
+        metadata["PRECISION"] = str(known.precision)
+    if known.scale is not None:
+        metadata["SCALE"] = str(known.scale)
+    if comment is not None:
+        metadata["REMARKS"] = comment.decode()
+    return _encoded(metadata)
+
+
+def _encoded(metadata: dict[str, str]) -> dict[bytes, bytes]:
+    return {f"{_PREFIX}{key}".encode(): value.encode() for key, value in metadata.items()}
 
 
 def _quoted(name: str) -> str:

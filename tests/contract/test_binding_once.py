@@ -1,0 +1,40 @@
+"""What a statement costs the second time: it is read and bound once, with tables or without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.memory.cold import MemoryColdStore
+from connectors.memory.log import MemoryLog
+from proxy.engine.engine import Engine
+from proxy.flightsql.backend import Cancellation
+from tests.properties.serving import SESSION, forget, serve
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT 1", "SELECT 'a' LIKE '%a%'", "SELECT * FROM information_schema.tables"]
+)
+def test_what_was_prepared_is_not_bound_again(
+    sql: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = 0
+    describe = Engine.describe
+
+    def counted(*given: Any) -> Any:
+        nonlocal bound
+        bound += 1
+        return describe(*given)
+
+    monkeypatch.setattr(Engine, "describe", counted)
+    board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
+    try:
+        session, cancellation = statements.browsing.configure(SESSION), Cancellation()
+        prepared = statements.prepare(session, sql, cancellation)
+        for _ in range(2):
+            planned = statements.plan(session, sql, None, cancellation)
+            assert planned.schema == prepared.dataset_schema
+    finally:
+        forget(board, tails)
+    assert bound == 1
