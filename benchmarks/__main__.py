@@ -21,6 +21,7 @@ from benchmarks import (
     freshness,
     planning,
     plots,
+    protocol,
     publishes,
     report,
     statements,
@@ -33,6 +34,7 @@ from benchmarks import (
 NAMES = {
     "planning": planning.command,
     "cut": cut.command,
+    "protocol": protocol.command,
     "face": face.command,
     "fetch": fetch.command,
     "freshness": freshness.command,

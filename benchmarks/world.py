@@ -187,33 +187,38 @@ class World:
         self, *, tail: Mapping[str, object] | None = None, **settings: float
     ) -> Iterator[Serving]:
         """Run the server in a process of its own; ``settings`` are those of section ``[server]``."""
-        config = self.config(tail=tail, **settings)
-        log = self.folder / "server.log"
-        log.write_text("")
-        command = [sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
-        # It ends with this process, however that ends.
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                tether.__file__,
-                str(log),
-                *command,
-                "--no-supervisor",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        with process:
-            try:
-                told = process.stdout.readline() if process.stdout else b""
-                yield Serving(_listening(process, log), int(told))
-            finally:
-                if process.stdin is not None:
-                    process.stdin.close()
-                process.wait(_STOP_TIMEOUT_S)
+        with serving(self.config(tail=tail, **settings), self.folder / "server.log") as running:
+            yield running
+
+
+@contextlib.contextmanager
+def serving(config: Path, log: Path) -> Iterator[Serving]:
+    """Run ``thermocline serve`` in a process of its own; ``log`` gets what it writes."""
+    log.write_text("")
+    command = [sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
+    # It ends with this process, however that ends.
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            tether.__file__,
+            str(log),
+            *command,
+            "--no-supervisor",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            told = process.stdout.readline() if process.stdout else b""
+            yield Serving(_listening(process, log), int(told))
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait(_STOP_TIMEOUT_S)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,221 @@
+"""Two servers to hold each other against, each a process of its own, with the same rows in memory.
+
+One is our protocol layer over a backend without an engine: a statement's answer is such rows. The other is a
+raw pyarrow Flight server with nothing of ours in it, which streams them without Python (``RecordBatchStream``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import flight
+
+from benchmarks.world import Serving
+from planner.errors import UnknownTable, UnsupportedStatement
+from proxy.flightsql.access import Access
+from proxy.flightsql.backend import (
+    About,
+    Browsing,
+    Cancellation,
+    Planned,
+    Prepared,
+    Renewed,
+    Session,
+    Table,
+)
+from proxy.flightsql.server import start
+from proxy.flightsql.sqlinfo import Product
+
+COLUMNS = 8
+#: 2 MiB, which is what the seam asks of a backend (``proxy.flightsql.backend.Stream``).
+BATCH_ROWS = 32_768
+#: That many batches are different: 64 MiB, more than caches hold. A stream repeats them.
+_DISTINCT = 32
+_SEED = 1
+#: What the servers are asked for: many rows, or a single one. Ours takes them for statements.
+MANY, ONE = "SELECT * FROM longs", "SELECT 1"
+_HOST = "127.0.0.1"
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 30.0
+
+_Answers = Mapping[str, tuple[pa.Schema, Sequence[pa.RecordBatch]]]
+
+SCHEMA = pa.schema([(f"c{number}", pa.int64()) for number in range(COLUMNS)])
+#: Columns of a listed table, as a bound one has them.
+_LISTED = pa.schema(
+    [
+        pa.field("kafka_partition", pa.int32(), nullable=False),
+        pa.field("kafka_offset", pa.int64(), nullable=False),
+        pa.field("kafka_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("src", pa.utf8()),
+        pa.field("dst", pa.utf8()),
+        pa.field("src_port", pa.int32()),
+        pa.field("bytes", pa.int64()),
+        pa.field("price", pa.decimal128(18, 4)),
+        pa.field("blocked", pa.bool_()),
+    ]
+)
+
+
+def batches(rows: int) -> list[pa.RecordBatch]:
+    """At least ``rows`` rows of eight random longs, in whole batches."""
+    chance, count = np.random.default_rng(_SEED), -(-rows // BATCH_ROWS)
+    made = [
+        pa.record_batch(
+            [pa.array(chance.integers(-(2**62), 2**62, BATCH_ROWS)) for _ in SCHEMA],
+            schema=SCHEMA,
+        )
+        for _ in range(min(count, _DISTINCT))
+    ]
+    return [made[number % _DISTINCT] for number in range(count)]
+
+
+def _answers(rows: int) -> _Answers:
+    """What both servers hold, by the text that asks for it."""
+    one = pa.record_batch({"1": pa.array([1], pa.int32())})
+    return {MANY: (SCHEMA, batches(rows)), ONE: (one.schema, [one])}
+
+
+class MemoryBackend:
+    """Answers two texts, and lists ``tables`` tables of 11 columns."""
+
+    def __init__(self, answers: _Answers, tables: int) -> None:
+        self._answers = answers
+        self._tables = [Table("lake", f"s{n % 100:02}", f"t{n:05}") for n in range(tables)]
+        # As the pins of a real server: a schema for each table, made once.
+        self._schemas = {
+            table.name: _LISTED.append(pa.field(f"of_{table.name}", pa.int64()))
+            for table in self._tables
+        }
+
+    @property
+    def browsing(self) -> Browsing:
+        return self
+
+    def configure(self, session: Session) -> Session:
+        return session
+
+    def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
+        return Prepared(self._answers[sql][0], pa.schema([]))
+
+    def plan(
+        self,
+        session: Session,
+        sql: str,
+        parameters: pa.RecordBatch | None,
+        cancellation: Cancellation,
+    ) -> Planned:
+        return Planned(sql.encode(), self._answers[sql][0])
+
+    def update(
+        self,
+        session: Session,
+        sql: str,
+        rows: Iterable[pa.RecordBatch],
+        cancellation: Cancellation,
+    ) -> int:
+        raise UnsupportedStatement("This server is read-only.")
+
+    def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> MemoryStream:
+        return MemoryStream(*self._answers[ticket.decode()])
+
+    def renew(self, session: Session, ticket: bytes) -> Renewed:
+        raise UnsupportedStatement("Tickets of this server do not expire.")
+
+    def about(self, session: Session, ticket: bytes) -> About:
+        return About(ticket.decode(), {})
+
+    def catalogs(self, session: Session) -> Sequence[str]:
+        return sorted({table.catalog for table in self._tables})
+
+    def schemas(self, session: Session) -> Sequence[tuple[str, str]]:
+        return sorted({(table.catalog, table.schema) for table in self._tables})
+
+    def tables(self, session: Session) -> Sequence[Table]:
+        return self._tables
+
+    def table_schema(self, session: Session, table: Table) -> pa.Schema:
+        try:
+            return self._schemas[table.name]
+        except KeyError as error:
+            raise UnknownTable(f"There is no table {table.name}.") from error
+
+
+class MemoryStream:
+    def __init__(self, schema: pa.Schema, held: Sequence[pa.RecordBatch]) -> None:
+        self.schema = schema
+        self._held = held
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return iter(self._held)
+
+    def close(self) -> None:
+        pass
+
+
+class _RawServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(self, answers: _Answers) -> None:
+        self._answers = answers
+        super().__init__(flight.Location.for_grpc_tcp(_HOST, 0))
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        schema, _ = self._answers[descriptor.command.decode()]
+        endpoint = flight.FlightEndpoint(descriptor.command, [])
+        return flight.FlightInfo(schema, descriptor, [endpoint], -1, -1)
+
+    def do_get(
+        self, context: flight.ServerCallContext, ticket: flight.Ticket
+    ) -> flight.RecordBatchStream:
+        schema, held = self._answers[ticket.ticket.decode()]
+        return flight.RecordBatchStream(pa.Table.from_batches(held, schema))
+
+
+def serve_ours(told: Connection, rows: int, tables: int) -> None:
+    """Serve our protocol layer until the other end of ``told`` is closed."""
+    server = start(
+        MemoryBackend(_answers(rows), tables),
+        host=_HOST,
+        port=0,
+        access=Access(allow_anonymous=True),
+        product=Product("Thermocline", "benchmark", keywords=(), string_functions=()),
+    )
+    _until_closed(told, server.port)
+    server.stop(_STOP_TIMEOUT_S)
+
+
+def serve_raw(told: Connection, rows: int) -> None:
+    """Serve raw pyarrow Flight until the other end of ``told`` is closed."""
+    server = _RawServer(_answers(rows))
+    _until_closed(told, server.port)
+    server.shutdown()
+
+
+def _until_closed(told: Connection, port: int) -> None:
+    told.send(port)
+    with contextlib.suppress(EOFError):
+        told.recv()
+
+
+@contextlib.contextmanager
+def served(target: Callable[..., None], *arguments: int) -> Iterator[Serving]:
+    """Run ``target`` in a process of its own."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=target, args=(there, *arguments), daemon=True)
+    process.start()
+    there.close()
+    try:
+        if not here.poll(_START_TIMEOUT_S):
+            raise RuntimeError("a server did not start")
+        yield Serving(f"grpc://{_HOST}:{here.recv()}", process.pid or 0)
+    finally:
+        here.close()
+        process.join(_STOP_TIMEOUT_S)
