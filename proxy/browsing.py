@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from zoneinfo import available_timezones
 
@@ -16,6 +16,9 @@ from proxy.flightsql.backend import Session, Table
 from proxy.grants import Grants
 from proxy.shown import shown_schema
 
+#: Lists of tables, of users who see different ones, whose names are held.
+_MAX_LISTS = 16
+
 
 class Browser:
     """``proxy.flightsql.backend.Browsing`` over the tables there are pins of. Thread-safe.
@@ -28,6 +31,9 @@ class Browser:
         self._pins = pins
         self._grants = grants
         self._default_path = default_path
+        self._names: dict[
+            int, tuple[Collection[TableName], Mapping[tuple[str, str, str], TableName]]
+        ] = {}
 
     def configure(self, session: Session) -> Session:
         """Fill in default catalog, schema and time zone; names compare without case."""
@@ -73,21 +79,27 @@ class Browser:
         ]
 
     def table_schema(self, session: Session, table: Table) -> pa.Schema:
-        name = next(
-            (
-                held
-                for held in self._visible(session)
-                if (held.catalog, held.schema, held.name)
-                == (table.catalog, table.schema, table.name)
-            ),
-            None,
-        )
+        name = self._named(session).get((table.catalog, table.schema, table.name))
         if name is None:
             raise UnknownTable(
                 f"there is no table {table.catalog}.{table.schema}.{table.name}."
             )
         schema = self._pins.get(name).schema
         return shown_schema(self._grants.seen(session, ResolvedTable(name), schema).schema)
+
+    def _named(self, session: Session) -> Mapping[tuple[str, str, str], TableName]:
+        """What the session sees, by what tables are listed as. Made once for each list: tools ask for every table."""
+        visible = self._visible(session)
+        held = self._names.get(id(visible))
+        if held is None or held[0] is not visible:
+            names: dict[tuple[str, str, str], TableName] = {}
+            for table in visible:
+                names.setdefault((table.catalog, table.schema, table.name), table)
+            if len(self._names) >= _MAX_LISTS:
+                self._names = {}
+            # With the list itself: while it is held, no other has its id.
+            held = self._names[id(visible)] = visible, names
+        return held[1]
 
     def _visible(self, session: Session) -> Collection[TableName]:
         return self._grants.visible(session, self._pins.tables())
