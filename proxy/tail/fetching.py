@@ -11,15 +11,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from planner.offsets import OffsetRange
-from planner.ports import Log
+from planner.ports import Decoded, Log
 from proxy.tail import generations
 from proxy.tail.decoding import Decoding
 from proxy.tail.follower import MakeRoom, Source
 from proxy.tail.generations import Generation
 
 Batches = Generator[pa.RecordBatch, None, None]
+Pieces = Generator[Decoded, None, None]
 
-#: Batches a fetch may run ahead of the decoder.
+#: Batches that may be fetched and decoded ahead of the engine.
 _READ_AHEAD_BATCHES = 4
 #: A few records are the common case: for them a second thread costs more than it brings.
 _READ_AHEAD_ABOVE_OFFSETS = 20_000
@@ -44,27 +45,19 @@ class Fetch:
         """
         is_much = sum(map(len, missing)) > generations.SEGMENT_ROWS
         add = generation.add_much if is_much else generation.add
-        with contextlib.closing(self._decoded(missing)) as batches:
+        with contextlib.closing(self._counted(missing)) as batches:
             add(missing, batches)
 
-    def _decoded(self, missing: tuple[OffsetRange, ...]) -> Batches:
-        """Fetch and decode, on two threads where it pays: decoding runs outside the interpreter lock."""
-        batches = self.log.fetch(
-            self.source.topic,
-            missing,
-            topic_id=self.source.topic_id,
-            timeout_s=self.timeout_s,
-            with_key=self.source.with_key,
-            with_headers=self.source.with_headers,
-        )
-        rows = size = 0
+    def _counted(self, missing: tuple[OffsetRange, ...]) -> Batches:
+        """Yield the rows of ``missing`` for which there is room; count what they came to once all are held."""
+        pieces = self._decoded(missing)
         if sum(map(len, missing)) > _READ_AHEAD_ABOVE_OFFSETS:
-            batches = _read_ahead(batches)
+            pieces = _read_ahead(pieces)
+        rows = size = 0
         decoded = []
-        with contextlib.closing(batches):
-            for batch in batches:
+        with contextlib.closing(pieces):
+            for piece in pieces:
                 self.check()
-                piece = self.decoding.decode(batch)
                 rows += piece.rows.num_rows
                 size += piece.rows.nbytes
                 self.make_room(rows, size, piece.rows.nbytes)
@@ -73,13 +66,30 @@ class Fetch:
         for outcomes, errors in decoded:
             self.decoding.count(outcomes, errors)
 
+    def _decoded(self, missing: tuple[OffsetRange, ...]) -> Pieces:
+        batches = self.log.fetch(
+            self.source.topic,
+            missing,
+            topic_id=self.source.topic_id,
+            timeout_s=self.timeout_s,
+            with_key=self.source.with_key,
+            with_headers=self.source.with_headers,
+        )
+        with contextlib.closing(batches):
+            for batch in batches:
+                yield self.decoding.decode(batch)
 
-def _read_ahead(batches: Batches) -> Batches:
-    """Run an iterator on a thread of its own, a few items ahead; closing this closes it."""
-    items: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_READ_AHEAD_BATCHES)
+
+def _read_ahead(pieces: Pieces) -> Pieces:
+    """Run an iterator on a thread of its own, a few items ahead; closing this closes it.
+
+    The engine takes about as long to hold rows as fetching and decoding them do together, each mostly outside the
+    interpreter lock.
+    """
+    items: queue.Queue[Decoded | BaseException | None] = queue.Queue(_READ_AHEAD_BATCHES)
     closed = threading.Event()
 
-    def put(item: pa.RecordBatch | BaseException | None) -> bool:
+    def put(item: Decoded | BaseException | None) -> bool:
         while not closed.is_set():
             try:
                 items.put(item, timeout=0.1)
@@ -90,14 +100,14 @@ def _read_ahead(batches: Batches) -> Batches:
 
     def run() -> None:
         try:
-            for batch in batches:
-                if not put(batch):
+            for piece in pieces:
+                if not put(piece):
                     break
             put(None)
         except BaseException as error:  # noqa: BLE001 - raised again by the reading thread
             put(error)
         finally:
-            batches.close()
+            pieces.close()
 
     thread = threading.Thread(target=run, name="tail-fetch", daemon=True)
     thread.start()
