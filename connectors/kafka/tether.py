@@ -12,7 +12,9 @@ Linux only, and setting it needs code between fork and exec, which is unsafe in 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -25,12 +27,17 @@ GRACE_S = 15
 def main(log: str, command: list[str]) -> None:
     # Its own signal to the group must not end the tether. A handler, unlike SIG_IGN, is not passed on to the command.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    with Path(log).open("ab") as output:
+    try:
+        output = Path(log).open("ab")  # noqa: SIM115 - closed below
+    except OSError as error:
+        # Who asked may be gone, and have taken its folder along: there is nobody to tell.
+        sys.exit(None if _is_closed(sys.stdin.fileno()) else f"{log}: {error.strerror}")
+    with output:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
-    sys.stdout.write(f"{child.pid}\n")
-    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):  # gone already: the standard input will say so
+        os.write(sys.stdout.fileno(), f"{child.pid}\n".encode())
     threading.Thread(target=_follow, args=(child,), daemon=True).start()
     while sys.stdin.buffer.read(4096):
         pass
@@ -41,6 +48,12 @@ def main(log: str, command: list[str]) -> None:
         child.kill()
         child.wait()
     _end_group()
+
+
+def _is_closed(pipe: int) -> bool:
+    """Whether the asking process holds the other end no more."""
+    readable, _, _ = select.select([pipe], [], [], 0)
+    return bool(readable) and not os.read(pipe, 1)
 
 
 def _follow(child: subprocess.Popen[bytes]) -> None:

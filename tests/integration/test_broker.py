@@ -91,6 +91,49 @@ def test_what_a_tethered_command_left_behind_ends_too(tmp_path: Path, ends: str)
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("gone", ["before it read", "with its folder"])
+def test_who_asked_and_is_gone_is_told_nothing(tmp_path: Path, gone: str) -> None:
+    """As when a demo is stopped in the moment it starts a part."""
+    folder = tmp_path / "asked"
+    folder.mkdir()
+    if gone == "with its folder":
+        folder.rmdir()
+    command = [sys.executable, "-I", "-S", tether.__file__, str(folder / "log"), "sleep", "601"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        running.stdin.close()
+        assert running.stderr.read() == b""
+        running.wait(60)
+    assert not [
+        held
+        for held in psutil.process_iter(["cmdline"])
+        if held.info["cmdline"] == ["sleep", "601"] and held.pid > running.pid
+    ]
+
+
+def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", tether.__file__, str(tmp_path / "no" / "log"), "true"],
+        stdin=(held := os.pipe())[0],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    for end in held:
+        os.close(end)
+    assert told.returncode == 1
+    assert told.stderr == f"{tmp_path / 'no' / 'log'}: No such file or directory\n"
+
+
 def test_no_cluster_id_reads_like_an_option() -> None:
     # One random id in 64 would.
     assert not [made for made in (_cluster_id() for _ in range(2_000)) if made.startswith("-")]
