@@ -126,6 +126,8 @@ class Publisher:
             if check.refusal is None:
                 raise
             raise check.refusal from error
+        finally:
+            check.let_go()
         return mark
 
     def _begin(self) -> Any:
@@ -202,10 +204,14 @@ class _BuiltOnOldHead(Exception):
 
 
 class _AncestryCheck:
-    """``org.apache.iceberg.SnapshotAncestryValidator`` (Iceberg 1.12) as a Python object."""
+    """``org.apache.iceberg.SnapshotAncestryValidator`` (Iceberg 1.12) as a Python object.
+
+    Java's transaction holds it, and what decides holds the transaction: a ring through two processes' memory, which
+    neither can see. Whoever has asked lets it go, or every publish leaves its table's whole metadata in the driver.
+    """
 
     def __init__(self, decide: Callable[[int | None], None]) -> None:
-        self._decide = decide
+        self._decide: Callable[[int | None], None] | None = decide
         self.refusal: Exception | None = None
 
     def validate(self, ancestors: Any) -> bool:
@@ -213,6 +219,8 @@ class _AncestryCheck:
         head = next((snapshot.snapshotId() for snapshot in each(ancestors)), None)
         self.refusal = None
         try:
+            if self._decide is None:
+                raise InternalError("A commit was checked after its end.")  # noqa: TRY301
             self._decide(head)
         except Exception as error:  # noqa: BLE001 - Java cannot carry it; ``publish`` raises it again
             self.refusal = error
@@ -220,6 +228,10 @@ class _AncestryCheck:
 
     def errorMessage(self) -> str:
         return str(self.refusal)
+
+    def let_go(self) -> None:
+        """Hold nothing of Java's any more, a refusal's frames included."""
+        self._decide = self.refusal = None
 
     class Java:
         implements = ("org.apache.iceberg.SnapshotAncestryValidator",)

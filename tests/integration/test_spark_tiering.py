@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.spark.metadata import identifier
+from connectors.spark.publish import _AncestryCheck
 from connectors.tiering import tier_once
 from planner.binding import MIRROR
 from planner.errors import (
@@ -121,6 +123,30 @@ def test_the_second_of_two_tierers_from_one_watermark_is_refused(
     assert flows.branches() == []
     flows.tier(200, 150)
     assert flows.rows() == expected_rows(200, 150)
+
+
+def test_nothing_of_a_publish_stays_in_the_driver(flows: BoundTable) -> None:
+    """Java's transaction held its check and the check the transaction: every publish left a table's metadata."""
+    gateway = flows.session.sparkContext._gateway
+    assert gateway is not None
+
+    def checks() -> list[object]:
+        held = list(gateway.gateway_property.pool.dict.values())
+        return [found for found in held if isinstance(found, _AncestryCheck)]
+
+    flows.tier(100, 100)
+    target, late = flows.stage(GeneratedLog((200, 200)))
+    flows.tier(150, 150)
+    with pytest.raises(TieringConflict):
+        target.publish(late)
+    until = time.monotonic() + 60
+    while checks():
+        assert time.monotonic() < until, (
+            "Java still holds the check of a transaction that ended"
+        )
+        gc.collect()
+        gateway.jvm.java.lang.System.gc()
+        time.sleep(0.05)
 
 
 def test_publishing_twice_is_one_commit(flows: BoundTable) -> None:
