@@ -99,6 +99,7 @@ def _small(report: Report, product: Serving, ours: Serving, raw: Serving, repeat
     """``SELECT 1`` on connections that stay open; a cursor or statement of its own for each."""
     with (
         flight_sql.connect(product.uri, autocommit=True) as connection,
+        flight_sql.connect(ours.uri, autocommit=True) as bare,
         contextlib.closing(flight.connect(product.uri)) as to_product,
         contextlib.closing(flight.connect(ours.uri)) as to_ours,
         contextlib.closing(flight.connect(raw.uri)) as to_raw,
@@ -107,6 +108,7 @@ def _small(report: Report, product: Serving, ours: Serving, raw: Serving, repeat
         ways: dict[str, tuple[Callable[[], object], Serving, float | None]] = {
             _DB_API: (lambda: _by_db_api(connection), product, 8),
             _LOW: (lambda: _by_low_level(connection), product, 4),
+            f"{_LOW}, {_OURS} without engine": (lambda: _by_low_level(bare), ours, None),
             _RAW_CLIENT: (lambda: _by_flight(to_product, statement), product, None),
             f"{_RAW_CLIENT}, {_OURS} without engine": (
                 lambda: _by_flight(to_ours, statement),
@@ -196,6 +198,8 @@ def _metadata(report: Report, tables: int) -> None:
     """GetTables with schemas, of servers that just started and of the same again."""
     command = messages.pack(messages.WRAPPED["CommandGetTables"](include_schema=True))
     first, again, used = [], [], []
+    ours: list[float] = []
+    bare: list[float] = []
 
     def ask(client: flight.FlightClient) -> None:
         info = client.get_flight_info(flight.FlightDescriptor.for_command(command))
@@ -212,15 +216,27 @@ def _metadata(report: Report, tables: int) -> None:
             first.append(_timed(lambda client=client: ask(client)))
             used.append(_used_s(server) - before_s)
             again += [_timed(lambda client=client: ask(client)) for _ in range(_AGAIN)]
+            with flight_sql.connect(server.uri, autocommit=True) as connection:
+                for _ in range(_AGAIN * 2):
+                    began = time.perf_counter()
+                    pd.read_sql_query(ONE, connection)
+                    between = time.perf_counter()
+                    pd.read_sql(ONE, connection)
+                    bare.append((between - began) * 1000)
+                    ours.append((time.perf_counter() - between) * 1000)
     what = f"GetTables with schemas, {tables:,} tables"
     report.figure(f"{what}, first time, median", median(first), "s", at_most=1)
     report.figure(f"{what}, again, median", median(again), "s", at_most=1)
     report.figure(f"{what}, first time, CPU of the server", median(used), "s")
+    _report_pandas(report, f"pandas.read_sql, {tables:,} tables", ours, bare)
     report.details["get_tables_s"] = {"first": first, "again": again}
 
 
 def _pandas(report: Report, product: Serving, paths: list[str], repeats: int) -> None:
-    """``read_sql`` less plain DuckDB into a data frame right before it, over the same files; all is cached."""
+    """``read_sql``, which lists what there is before each statement, less ``read_sql_query``, which does not.
+
+    And less plain DuckDB into a data frame right before it, over the same files; all is cached.
+    """
     statements = {
         f"{_GROUPS} groups of 100,000 rows": (
             "SELECT c1, count(*) AS n, sum(c2) AS total FROM {table} WHERE c0 < 100000 "
@@ -236,36 +252,34 @@ def _pandas(report: Report, product: Serving, paths: list[str], repeats: int) ->
         duck.execute("SET parquet_metadata_cache = true")
         duck.execute(f"CREATE VIEW longs AS SELECT * FROM read_parquet([{files}])")
         for name, sql in statements.items():
-            ours, plain = [], []
-            # Of client and server, which together do what DuckDB does in this process.
-            ours_cpu_s = plain_cpu_s = 0.0
+            ours, bare, plain = [], [], []
             for turn in range(-5, repeats):
-                if turn == 0:
-                    ours_cpu_s, plain_cpu_s = -_used_s(product), 0.0
-                began, began_cpu_s = time.perf_counter(), time.process_time()
+                began = time.perf_counter()
                 expected = duck.execute(sql.format(table="longs")).df()
-                between, between_cpu_s = time.perf_counter(), time.process_time()
-                frame = pd.read_sql(sql.format(table=_TABLE), connection)
-                ended, ended_cpu_s = time.perf_counter(), time.process_time()
-                _check(frame.astype("int64").equals(expected.astype("int64")))
-                plain_cpu_s += between_cpu_s - began_cpu_s
-                ours_cpu_s += ended_cpu_s - between_cpu_s
+                first = time.perf_counter()
+                frame = pd.read_sql_query(sql.format(table=_TABLE), connection)
+                second = time.perf_counter()
+                again = pd.read_sql(sql.format(table=_TABLE), connection)
+                ended = time.perf_counter()
+                for found in (frame, again):
+                    _check(found.astype("int64").equals(expected.astype("int64")))
                 if turn >= 0:
-                    plain.append((between - began) * 1000)
-                    ours.append((ended - between) * 1000)
-            ours_cpu_s += _used_s(product)
-            over = [mine - other for mine, other in zip(ours, plain, strict=True)]
+                    plain.append((first - began) * 1000)
+                    bare.append((second - first) * 1000)
+                    ours.append((ended - second) * 1000)
             what = f"pandas.read_sql, {name}"
-            report.figure(f"{what}, less plain DuckDB, median", median(over), "ms", at_most=20)
-            report.figure(f"{what}, less plain DuckDB, p99", quantile(over, 0.99), "ms")
-            report.figure(f"{what}, median", median(ours), "ms")
+            _report_pandas(report, what, ours, bare)
+            over = [mine - other for mine, other in zip(ours, plain, strict=True)]
+            report.figure(f"{what}, less plain DuckDB, median", median(over), "ms")
             report.figure(f"{what}, plain DuckDB, median", median(plain), "ms")
-            report.figure(
-                f"{what}, CPU of client and server, less plain DuckDB's",
-                (ours_cpu_s - plain_cpu_s) / repeats * 1000,
-                "ms",
-            )
-            report.details[what] = {"ms": summary(ours), "plain_ms": summary(plain)}
+            report.details[what]["plain_ms"] = summary(plain)
+
+
+def _report_pandas(report: Report, what: str, ours: list[float], bare: list[float]) -> None:
+    listing = [mine - other for mine, other in zip(ours, bare, strict=True)]
+    report.figure(f"{what}, less read_sql_query, median", median(listing), "ms", at_most=20)
+    report.figure(f"{what}, median", median(ours), "ms")
+    report.details[what] = {"ms": summary(ours), "read_sql_query_ms": summary(bare)}
 
 
 def _query(sql: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 #: An interrupt that is heeded works in milliseconds, where the machine has time for it.
 GRACE_S = 0.5
 MAX_LATE = 8
+_SMALL_BYTES = 64 * 1024
 
 
 class Punctual:
@@ -79,9 +81,17 @@ class Punctual:
 
     def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> Stream:
         timed = self._timed(session, cancellation)
-        return _PunctualStream(
-            timed.call(lambda: self._inner.open(session, ticket, cancellation), _close), timed
-        )
+
+        def opened() -> _PunctualStream:
+            stream = _PunctualStream(self._inner.open(session, ticket, cancellation), timed)
+            try:
+                stream.read()
+            except BaseException:
+                stream.close()
+                raise
+            return stream
+
+        return timed.call(opened, _close)
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         return self._inner.renew(session, ticket)
@@ -135,24 +145,41 @@ class _PunctualStream:
         self._inner = inner
         self._timed = timed
         self._lock = threading.Lock()
-        self._is_busy = self._is_closed = False
+        self._is_busy = self._is_closed = self._has_ended = False
+        self._batches = iter(inner)
+        self._read: deque[pa.RecordBatch] = deque()
 
     @property
     def schema(self) -> pa.Schema:
         return self._inner.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        batches = iter(self._inner)
-        while (batch := self._timed.call(lambda: self._next(batches))) is not None:
-            yield batch
+        while True:
+            while self._read:
+                yield self._read.popleft()
+            if self._has_ended:
+                return
+            self._timed.call(self.read)
 
-    def _next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    def read(self) -> None:
+        """Read the next batch; and one more behind a small one, which is most likely the end.
+
+        The way to another thread and back takes as long as a small statement: opened, read and ended it goes once.
+        """
         with self._lock:
             if self._is_closed:
-                return None
+                self._has_ended = True
+                return
             self._is_busy = True
         try:
-            return next(batches, None)
+            for _ in range(2):
+                batch = next(self._batches, None)
+                if batch is None:
+                    self._has_ended = True
+                    return
+                self._read.append(batch)
+                if batch.nbytes > _SMALL_BYTES:
+                    return
         finally:
             self._rest()
 

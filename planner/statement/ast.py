@@ -114,6 +114,18 @@ _CLAUSE = _shape(
 )
 
 
+#: What else a SELECT may hold.
+_CLAUSES = (
+    "modifiers",
+    "where_clause",
+    "group_expressions",
+    "group_sets",
+    "having",
+    "qualify",
+    "sample",
+)
+
+
 def kind_of(node: Node) -> str:
     """Name the kind: an expression's class, else the type; empty for a clause."""
     return node.get("class") or node.get("type") or ""
@@ -219,3 +231,15 @@ def parameters(document: Node) -> tuple[str, ...]:
     """Return the names of the parameters in binding order; those of ``?`` and ``$1`` are "1", "2", ..."""
     held = {entry["key"]: entry["value"] for entry in statement(document)["named_param_map"]}
     return tuple(sorted(held, key=held.__getitem__))
+
+
+def is_constant(document: Node) -> bool:
+    """Whether a statement selects literals and nothing else: its answer depends on nothing."""
+    node = statement(document)["node"]
+    return (
+        node["type"] == "SELECT_NODE"
+        and node["from_table"]["type"] == "EMPTY"
+        and all(kind_of(item) == "CONSTANT" for item in node["select_list"])
+        and not node["cte_map"]["map"]
+        and not any(node.get(clause) for clause in _CLAUSES)
+    )

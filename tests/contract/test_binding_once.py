@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -38,3 +39,35 @@ def test_what_was_prepared_is_not_bound_again(
     finally:
         forget(board, tails)
     assert bound == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "runs"),
+    [("SELECT 1", 1), ("SELECT 'a' AS b, NULL", 1), ("SELECT 1 + 1", 2), ("SELECT now()", 2)],
+)
+def test_literals_are_selected_once(
+    sql: str, runs: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = 0
+    run = Engine.run
+
+    def counted(*given: Any, **settings: Any) -> Any:
+        nonlocal ran
+        ran += 1
+        return run(*given, **settings)
+
+    monkeypatch.setattr(Engine, "run", counted)
+    board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
+    try:
+        session, cancellation = statements.browsing.configure(SESSION), Cancellation()
+        answers = []
+        for _ in range(2):
+            planned = statements.plan(session, sql, None, cancellation)
+            with closing(statements.open(session, planned.ticket, cancellation)) as stream:
+                assert stream.schema == planned.schema
+                answers.append([batch.to_pylist() for batch in stream])
+    finally:
+        forget(board, tails)
+    assert ran == runs
+    if runs == 1:
+        assert answers[0] == answers[1]

@@ -2,6 +2,7 @@ import pytest
 
 from planner.errors import BadStatement, UnknownTable, UnsupportedStatement
 from planner.names import TableName
+from planner.statement.ast import is_constant
 from planner.statement.references import (
     ResolvedTable,
     TableReference,
@@ -229,3 +230,27 @@ def test_identifiers_are_quoted_where_needed() -> None:
         '"é"',
         '"1a"',
     ]
+
+
+@pytest.mark.parametrize("sql", ["select 1", "SELECT 1;", "select 'a' as b, null, 1.5"])
+def test_literals_alone_are_constant(sql: str) -> None:
+    assert is_constant(parse(sql))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select 1 + 1",
+        "select now()",
+        "select ?",
+        "select 1 from t",
+        "select 1 where random() < 0.5",
+        "select 1 limit 0",
+        "select 1 having true",
+        "select 1 union select 2",
+        "with x as (select * from t) select 1",
+        "select (select 1)",
+    ],
+)
+def test_whatever_else_a_statement_holds_it_is_not_constant(sql: str) -> None:
+    assert not is_constant(parse(sql))

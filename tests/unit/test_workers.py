@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -106,6 +107,14 @@ def test_work_that_is_given_up_has_its_grace_and_then_its_reason() -> None:
     workers.close()
 
 
+@dataclass(frozen=True)
+class Batch:
+    """As much of one as ``Punctual`` looks at."""
+
+    number: int
+    nbytes: int = 1 << 20
+
+
 class Stubborn:
     """A backend whose calls wait for ``gate``, and a stream of it."""
 
@@ -128,12 +137,12 @@ class Stubborn:
             self.gate.wait(SOON_S)
         return self
 
-    def __iter__(self) -> Iterator[int]:
-        yield 1
+    def __iter__(self) -> Iterator[Batch]:
+        yield Batch(1)
         self.busy = True
         self.gate.wait(SOON_S)
         self.busy = False
-        yield 2
+        yield Batch(2)
 
     def close(self) -> None:
         self.closed_while_busy |= self.busy
@@ -144,7 +153,8 @@ class Stubborn:
 def punctual(inner: Stubborn, limit_s: float) -> Iterator[Punctual]:
     found = Punctual(inner, lambda _session: limit_s)  # type: ignore[arg-type]
     yield found
-    inner.gate.set()
+    if isinstance(inner, Stubborn):
+        inner.gate.set()
     found.close()
 
 
@@ -173,7 +183,7 @@ def test_a_stream_that_is_left_in_the_middle_is_closed_once_it_rests() -> None:
     with punctual(inner, 0.5) as backend:
         stream = backend.open(SESSION, b"", Cancellation())
         batches = iter(stream)
-        assert next(batches) == 1  # type: ignore[comparison-overlap]
+        assert next(batches) == Batch(1)  # type: ignore[comparison-overlap]
         with pytest.raises(DeadlineExceeded):
             next(batches)
         stream.close()
@@ -188,6 +198,58 @@ def test_a_stream_that_is_read_to_its_end_is_closed_at_once() -> None:
     inner.gate.set()
     with punctual(inner, SOON_S) as backend:
         stream = backend.open(SESSION, b"", Cancellation())
-        assert list(stream) == [1, 2]  # type: ignore[comparison-overlap]
+        assert list(stream) == [Batch(1), Batch(2)]  # type: ignore[comparison-overlap]
         stream.close()
         assert inner.closed.is_set()
+
+
+class Short:
+    """An answer of small batches, and the threads it was asked on."""
+
+    schema = None
+
+    def __init__(self, *batches: Batch) -> None:
+        self.batches = batches
+        self.asked: list[threading.Thread] = []
+
+    def open(self, *_: object) -> Short:
+        return self
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            self.asked.append(threading.current_thread())
+            yield batch
+        self.asked.append(threading.current_thread())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_every_batch_comes_once_and_in_order_small_or_not(count: int) -> None:
+    for nbytes in (10, 1 << 20):
+        expected = [Batch(number, nbytes) for number in range(count)]
+        with punctual(Short(*expected), SOON_S) as backend:  # type: ignore[arg-type]
+            stream = backend.open(SESSION, b"", Cancellation())
+            assert list(stream) == expected  # type: ignore[comparison-overlap]
+            stream.close()
+
+
+def test_a_small_answer_is_whole_once_it_is_opened() -> None:
+    inner = Short(Batch(1, 10))
+    with punctual(inner, SOON_S) as backend:  # type: ignore[arg-type]
+        stream = backend.open(SESSION, b"", Cancellation())
+        assert len(inner.asked) == 2
+        stream.close()
+
+
+def test_a_batch_that_cannot_be_made_closes_what_was_opened() -> None:
+    class Failing(Stubborn):
+        def __iter__(self) -> Iterator[Batch]:
+            raise Overloaded("no")
+            yield
+
+    inner = Failing(open_at_once=True)
+    with punctual(inner, SOON_S) as backend, pytest.raises(Overloaded):
+        backend.open(SESSION, b"", Cancellation())
+    assert inner.closed.is_set()
