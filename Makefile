@@ -11,7 +11,8 @@ COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-
 # What failed is asked once more, in a new process with the same seeds; what it said at first stays in the output.
 # A wrong answer is not (tests/fixtures/exact.py).
 define asked
-$(1) || { test $$? -eq 1 && echo "asking what failed once more" && \
+@echo '$(1)'
+@$(1) || { test $$? -eq 1 && echo "make: asking what failed once more" && \
 	$(1) --last-failed --last-failed-no-failures none --randomly-seed last; }
 endef
 
