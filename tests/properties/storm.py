@@ -125,6 +125,9 @@ class Storm:
                 self.over.set()
             for done in world:
                 done.result()
+        # Nobody may have asked since the schema was last changed.
+        board.refresh(TABLE)
+        _answer(statements, statements.plan(SESSION, SQL, None, Cancellation()).ticket)
         (newest,) = [state for state in tails.states() if state.schema_id == self.schemas]
         assert newest.is_followed
         assert newest.error is None
