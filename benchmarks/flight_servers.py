@@ -30,6 +30,7 @@ from proxy.flightsql.backend import (
 )
 from proxy.flightsql.server import start
 from proxy.flightsql.sqlinfo import Product
+from proxy.told import Told
 
 COLUMNS = 8
 #: 2 MiB, which is what the seam asks of a backend (``proxy.flightsql.backend.Stream``).
@@ -122,8 +123,9 @@ class MemoryBackend:
     ) -> int:
         raise UnsupportedStatement("This server is read-only.")
 
-    def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> MemoryStream:
-        return MemoryStream(*self._answers[ticket.decode()])
+    def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> Told:
+        schema, held = self._answers[ticket.decode()]
+        return Told(schema, tuple(held))
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         raise UnsupportedStatement("Tickets of this server do not expire.")
@@ -145,18 +147,6 @@ class MemoryBackend:
             return self._schemas[table.name]
         except KeyError as error:
             raise UnknownTable(f"There is no table {table.name}.") from error
-
-
-class MemoryStream:
-    def __init__(self, schema: pa.Schema, held: Sequence[pa.RecordBatch]) -> None:
-        self.schema = schema
-        self._held = held
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._held)
-
-    def close(self) -> None:
-        pass
 
 
 class _RawServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types

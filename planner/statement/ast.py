@@ -114,8 +114,8 @@ _CLAUSE = _shape(
 )
 
 
-#: What else a SELECT may hold.
-_CLAUSES = (
+#: What a SELECT may hold besides columns, tables and WITH.
+_BESIDES = (
     "modifiers",
     "where_clause",
     "group_expressions",
@@ -241,5 +241,5 @@ def is_constant(document: Node) -> bool:
         and node["from_table"]["type"] == "EMPTY"
         and all(kind_of(item) == "CONSTANT" for item in node["select_list"])
         and not node["cte_map"]["map"]
-        and not any(node.get(clause) for clause in _CLAUSES)
+        and not any(node.get(clause) for clause in _BESIDES)
     )

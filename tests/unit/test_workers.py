@@ -153,8 +153,7 @@ class Stubborn:
 def punctual(inner: Stubborn, limit_s: float) -> Iterator[Punctual]:
     found = Punctual(inner, lambda _session: limit_s)  # type: ignore[arg-type]
     yield found
-    if isinstance(inner, Stubborn):
-        inner.gate.set()
+    inner.gate.set()
     found.close()
 
 
@@ -203,33 +202,26 @@ def test_a_stream_that_is_read_to_its_end_is_closed_at_once() -> None:
         assert inner.closed.is_set()
 
 
-class Short:
-    """An answer of small batches, and the threads it was asked on."""
-
-    schema = None
+class Short(Stubborn):
+    """An answer of these batches, which waits for nothing; and how often it was asked for the next."""
 
     def __init__(self, *batches: Batch) -> None:
+        super().__init__(open_at_once=True)
         self.batches = batches
-        self.asked: list[threading.Thread] = []
-
-    def open(self, *_: object) -> Short:
-        return self
+        self.asked = 0
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self.batches:
-            self.asked.append(threading.current_thread())
+            self.asked += 1
             yield batch
-        self.asked.append(threading.current_thread())
-
-    def close(self) -> None:
-        pass
+        self.asked += 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_every_batch_comes_once_and_in_order_small_or_not(count: int) -> None:
     for nbytes in (10, 1 << 20):
         expected = [Batch(number, nbytes) for number in range(count)]
-        with punctual(Short(*expected), SOON_S) as backend:  # type: ignore[arg-type]
+        with punctual(Short(*expected), SOON_S) as backend:
             stream = backend.open(SESSION, b"", Cancellation())
             assert list(stream) == expected  # type: ignore[comparison-overlap]
             stream.close()
@@ -237,9 +229,9 @@ def test_every_batch_comes_once_and_in_order_small_or_not(count: int) -> None:
 
 def test_a_small_answer_is_whole_once_it_is_opened() -> None:
     inner = Short(Batch(1, 10))
-    with punctual(inner, SOON_S) as backend:  # type: ignore[arg-type]
+    with punctual(inner, SOON_S) as backend:
         stream = backend.open(SESSION, b"", Cancellation())
-        assert len(inner.asked) == 2
+        assert inner.asked == 2
         stream.close()
 
 
