@@ -32,6 +32,7 @@ from planner.statement.rewrite import rewrite
 from proxy.cuts import cut_tables
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Cancellation, Session
+from proxy.ingestion.local import local_intakes
 from proxy.statements import StatementLimits, Statements
 from proxy.tail import TailLimits, Tails
 from proxy.watchdog import Watchdog
@@ -131,7 +132,11 @@ def _parts(
                 pins=pins,
                 store=store,
                 log=log,
-                tails=Tails(log, decoder_for, engine.segments, TailLimits(1000, 2**20, 30)),
+                tails=Tails(
+                    local_intakes(log, decoder_for),
+                    engine.segments,
+                    TailLimits(1000, 2**20, 30),
+                ),
                 engine=engine,
                 limits=StatementLimits(timeout_s=300, ticket_ttl_s=300),
                 watchdog=Watchdog(grace_s=10, max_process_bytes=None),

@@ -20,6 +20,7 @@ from planner.offsets import OffsetRange
 from planner.ports import Following, Log
 from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
+from proxy.ingestion.process import Ingestion
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import Metrics
 from proxy.ops.observed import Observed
@@ -120,8 +121,10 @@ class Parts:
 
 
 @contextlib.contextmanager
-def running_parts(settings: Settings) -> Iterator[Parts]:
+def running_parts(settings: Settings, *, ingestion: Ingestion | None = None) -> Iterator[Parts]:
     """Start everything that answers statements; stop it in the opposite order.
+
+    Topics are read by ``ingestion``, or by this process.
 
     Raises:
         BadConfig: no catalog is configured, or one of its properties is wrong.
@@ -157,7 +160,9 @@ def running_parts(settings: Settings) -> Iterator[Parts]:
         )
         watchdog.start()
         stack.callback(watchdog.stop)
-        tails = stack.enter_context(running_tails(settings, log, pins, engine.segments))
+        tails = stack.enter_context(
+            running_tails(settings, log, pins, engine.segments, ingestion)
+        )
         secret = (
             secrets.token_bytes(32)
             if server.ticket_secret is None
@@ -185,17 +190,19 @@ def running_server(
     *,
     read: Callable[[], Settings] | None = None,
     lock: str = "file system not locked",
+    ingestion: Ingestion | None = None,
 ) -> Iterator[Running]:
     """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
 
     ``read`` reads the settings anew; without it a reload finds what it had. ``lock`` says how the file system is locked.
+    ``ingestion`` as ``running_parts``.
 
     Raises:
         BadConfig: as ``running_parts``; an address cannot be listened on.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:
-        parts = stack.enter_context(running_parts(settings))
+        parts = stack.enter_context(running_parts(settings, ingestion=ingestion))
         pins, tails, watchdog = parts.pins, parts.tails, parts.watchdog
         metrics = Metrics()
         metrics.registry.register(States(pins.status, tails.states, lambda: watchdog.silent_s))

@@ -153,6 +153,7 @@ class Tail(_Section):
 
     ``idle_s`` after its last statement a table's tail is dropped; at most ``max_tables`` are followed. All tails
     together take ``max_memory_bytes`` of memory, and then ``max_disk_bytes`` of the temporary folder's disk.
+    Unless it has an ``own_process`` for that, the server's process reads and decodes.
     """
 
     follow: tuple[str, ...] = ()
@@ -160,6 +161,7 @@ class Tail(_Section):
     max_tables: int = Field(default=64, ge=0)
     max_memory_bytes: int = Field(default=2 * 1024**3, ge=16 * 1024**2)
     max_disk_bytes: int = Field(default=8 * 1024**3, ge=0)
+    own_process: bool = True
 
 
 class Cold(_Section):

@@ -85,8 +85,7 @@ def confined(settings: Settings, config: str | None) -> Iterator[str]:
 
 def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
     """What a server with these settings needs; folders it writes to are made."""
-    readable = {*_SYSTEM, *_PROC, *_ETC, *_really(_ETC)}
-    readable |= {*_python(), *_certificates(), *_of_the_environment()}
+    readable = {*_of_everybody(), *_of_the_environment()}
     readable |= {kept for path in _named(settings, config) for kept in _read_again(path)}
     readable |= {held for root in _local(settings) for held in _nearest(root)}
     databases = tuple(_sqlite(settings))
@@ -111,6 +110,18 @@ def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
         writable=frozenset(writable),
         emptied=frozenset({scratch.parent.parent}),
     )
+
+
+def rights_to_read_topics(settings: Settings) -> Rights:
+    """What a process needs that asks brokers, and nothing else: it writes nowhere."""
+    readable = {*_of_everybody(), *_of_the_environment()}
+    readable |= {kept for path in _of_options(settings.kafka) for kept in _read_again(path)}
+    return Rights(readable=frozenset(readable), writable=frozenset({Path("/dev/null")}))
+
+
+def _of_everybody() -> Iterator[Path]:
+    """The system and Python, and whom it trusts."""
+    yield from (*_SYSTEM, *_PROC, *_ETC, *_really(_ETC), *_python(), *_certificates())
 
 
 def _python() -> Iterator[Path]:
@@ -153,12 +164,15 @@ def _named(settings: Settings, config: str | None) -> Iterator[Path]:
     for name in (held.credentials_file, held.tls_certificate, held.tls_key, held.tls_client_ca):
         if name is not None:
             yield Path(name).absolute()
-    options: list[Mapping[str, str]] = [settings.kafka, *settings.catalogs.values()]
-    for option in options:
-        for key, value in option.items():
-            path = _path(value)
-            if path is not None and key != "warehouse":
-                yield path
+    for options in (settings.kafka, *settings.catalogs.values()):
+        yield from _of_options(options)
+
+
+def _of_options(options: Mapping[str, str]) -> Iterator[Path]:
+    for key, value in options.items():
+        path = _path(value)
+        if path is not None and key != "warehouse":
+            yield path
 
 
 def _local(settings: Settings) -> Iterator[Path]:

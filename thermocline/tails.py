@@ -11,15 +11,24 @@ from planner.names import TableName
 from planner.ports import Log
 from proxy.cuts import cut_tables
 from proxy.engine.segments import Segments
+from proxy.ingestion.local import local_intakes
+from proxy.ingestion.process import Ingestion, remote_intakes
 from proxy.tail import Following, Keeper, TailLimits, Tails, TailSpace
 from thermocline.config import Settings
+
+#: Records that arrive within this time are decoded together, in a process that serves statements, too.
+_GATHER_S = 0.08
 
 
 @contextlib.contextmanager
 def running_tails(
-    settings: Settings, log: Log, pins: PinBoard, segments: Segments
+    settings: Settings,
+    log: Log,
+    pins: PinBoard,
+    segments: Segments,
+    ingestion: Ingestion | None,
 ) -> Iterator[Tails]:
-    """Follow what is in use; stop following at the end.
+    """Follow what is in use, by ``ingestion`` or else by this process; stop following at the end.
 
     Raises:
         BadConfig: a configured table's name is none.
@@ -30,7 +39,10 @@ def running_tails(
     following = Following(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
     with contextlib.ExitStack() as stack:
         space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
-        tails = Tails(log, decoder_for, segments, limits, following=following, space=space)
+        intakes = local_intakes(log, decoder_for, gather_s=_GATHER_S)
+        if ingestion is not None:
+            intakes = remote_intakes(ingestion, intakes)
+        tails = Tails(intakes, segments, limits, following=following, space=space)
         stack.callback(tails.close)
         keeper = Keeper(
             tails,

@@ -12,12 +12,13 @@ from planner.errors import FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.watermark import Watermark
+from proxy.ingestion.intake import Intake, Subject
 from proxy.tail.budget import TailLimits
-from proxy.tail.decoding import Decoding
-from proxy.tail.follower import Follower, Source
+from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pins import PinsInUse
 from proxy.tail.states import TailState
+from proxy.tail.tally import Tally
 
 
 @dataclass
@@ -25,10 +26,10 @@ class Entry:
     """One generation, with what keeps it going."""
 
     table: TableName
-    schema_id: int
-    source: Source
+    subject: Subject
+    intake: Intake
     generation: Generation
-    decoding: Decoding
+    tally: Tally
     limits: TailLimits
     pins: PinsInUse
     used_at: float
@@ -54,11 +55,11 @@ def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetR
 
 def state_of(entry: Entry) -> TailState:
     stops = entry.generation.stops()
-    outcomes, bad = entry.decoding.tally()
+    outcomes, bad = entry.tally.found()
     return TailState(
         table=entry.table,
-        topic=entry.source.topic,
-        schema_id=entry.schema_id,
+        topic=entry.subject.topic,
+        schema_id=entry.subject.schema.schema_id,
         is_followed=entry.follower is not None,
         ranges=entry.generation.ranges(),
         lag=sum(max(0, end - stops.get(at, 0)) for at, end in list(entry.ends.items())),
@@ -95,9 +96,9 @@ def raise_undecodable(error: FederationError | None, wanted: Sequence[OffsetRang
 def unreached(entry: Entry, missing: Sequence[OffsetRange]) -> LogUnavailable:
     first = missing[0]
     return LogUnavailable(
-        f"{entry.source.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
+        f"{entry.subject.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
         f"read, nothing beyond {first.start} arrived in time; retry when the partition's leader answers.",
-        topic=entry.source.topic,
+        topic=entry.subject.topic,
         partition=first.partition,
         reached=first.start,
         stop=first.stop,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
-from planner.ports import Decoded, Followed, Following, Log
-from proxy.tail.decoding import Decoding
+from proxy.ingestion.intake import Feed, Intake
 from proxy.tail.generations import Generation
+from proxy.tail.tally import Tally
 
 #: Told how many rows and bytes are about to be added in all, and how many bytes next. Raises TailTooLarge.
 MakeRoom = Callable[[int, int, int], None]
@@ -28,28 +26,12 @@ _TAKE_S = 0.5
 _LINGER_S = 0.08
 #: A statement that waits says so twenty times a second; what others wished for is forgotten after this time.
 _WISH_S = 1.0
-#: A step of at least so many rows found a backlog: no reason to linger, and the next step is read ahead.
+#: A step of at least so many rows found a backlog: no reason to linger.
 _BACKLOG_ROWS = 4_096
 #: Pause after a failure, doubled up to the second; whatever is wrong, asking costs little then.
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
 _STOP_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What is followed."""
-
-    topic: str
-    topic_id: str
-    with_key: bool
-    with_headers: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    taken: Followed
-    decoded: Decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +46,15 @@ class Follower:
     """One thread, asleep while the topic is silent; or none, then somebody calls ``step``."""
 
     def __init__(
-        self,
-        log: Log,
-        source: Source,
-        generation: Generation,
-        decoding: Decoding,
-        make_room: MakeRoom,
+        self, intake: Intake, generation: Generation, tally: Tally, make_room: MakeRoom
     ) -> None:
         """``make_room`` is told what is about to be added and raises when it must not be."""
         self.error: FederationError | None = None
-        self._log = log
-        self._source = source
+        self._intake = intake
         self._generation = generation
-        self._decoding = decoding
+        self._tally = tally
         self._make_room = make_room
-        self._reader: Following | None = None
-        #: What a second thread reads and decodes while this one adds: each alone leaves a core idle.
-        self._ahead: Future[_Step | None] | None = None
-        self._second: ThreadPoolExecutor | None = None
+        self._feed: Feed | None = None
         self._version = -1
         self._wish = _Wish()
         self._wake = threading.Event()
@@ -91,7 +64,6 @@ class Follower:
     def start(self) -> None:
         """Follow on a thread of its own."""
         name = f"tail {self._generation.table}"
-        self._second = ThreadPoolExecutor(1, f"{name}, ahead")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -138,54 +110,32 @@ class Follower:
         """
         held = self._generation
         self._make_room(0, 0, 0)
-        step = self._next(timeout_s)
-        if step is None:
+        arrived = self._reopened().take(timeout_s)
+        if arrived is None:
             return None
-        rows = step.decoded.rows
-        if self._second is not None and self._reader is not None and len(rows) >= _BACKLOG_ROWS:
-            self._ahead = self._second.submit(self._read, self._reader, 0)
+        decoded = arrived.decoded
         with held.writing:
-            if held.version != self._version or not held.continues(step.taken.ranges):
+            if held.version != self._version or not held.continues(arrived.ranges):
                 self._close()  # a statement fetched, or all was dropped: go on from there
                 return 0
-            self._make_room(len(rows), rows.nbytes, rows.nbytes)
-            held.add(step.taken.ranges, [rows], step.taken.confirm)
-        self._decoding.count(step.decoded.outcomes, step.decoded.errors)
-        return len(rows)
+            self._make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
+            held.add(arrived.ranges, [decoded.rows])
+        self._tally.count(decoded.outcomes, decoded.errors)
+        return len(decoded.rows)
 
-    def _next(self, timeout_s: float) -> _Step | None:
-        """Return what was read ahead, or read now."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            return ahead.result()
-        return self._read(self._reopened(), timeout_s)
-
-    def _read(self, reader: Following, timeout_s: float) -> _Step | None:
-        taken = reader.take(timeout_s)
-        return None if taken is None else _Step(taken, self._decoding.decode(taken.batch))
-
-    def _reopened(self) -> Following:
-        if self._reader is not None and self._version == self._generation.version:
-            return self._reader
+    def _reopened(self) -> Feed:
+        if self._feed is not None and self._version == self._generation.version:
+            return self._feed
         self._close()
         with self._generation.changed:
             self._version, starts = self._generation.version, self._generation.stops()
-        self._reader = self._log.follow(
-            self._source.topic,
-            starts,
-            topic_id=self._source.topic_id,
-            with_key=self._source.with_key,
-            with_headers=self._source.with_headers,
-        )
-        return self._reader
+        self._feed = self._intake.follow(starts)
+        return self._feed
 
     def _close(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            concurrent.futures.wait([ahead])  # whatever came of it is read again
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
 
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -200,8 +150,6 @@ class Follower:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         finally:
             self._close()
-            if self._second is not None:
-                self._second.shutdown()
 
     def _paced(self, rows: int | None) -> None:
         """Let records gather.

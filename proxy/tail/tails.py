@@ -13,12 +13,10 @@ from planner.cut import HotSlice, Pin, TableCut
 from planner.errors import LogUnavailable
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import OffsetRange
-from planner.ports import Decoder, Log
-from planner.schema import TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
+from proxy.ingestion.intake import Intakes, Subject
 from proxy.tail.budget import Spilling, TailLimits, TailSpace
-from proxy.tail.decoding import Decoding
 from proxy.tail.entries import (
     Entry,
     key_of,
@@ -29,13 +27,12 @@ from proxy.tail.entries import (
     unreached,
 )
 from proxy.tail.fetching import Fetch
-from proxy.tail.follower import Follower, Source
+from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pins import PinsInUse
 from proxy.tail.segment import Tail
 from proxy.tail.states import TailState
-
-DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
+from proxy.tail.tally import Tally
 
 #: Generations kept; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
@@ -64,8 +61,7 @@ class Tails:
 
     def __init__(
         self,
-        log: Log,
-        decoder_for: DecoderFactory,
+        intakes: Intakes,
         segments: Segments,
         limits: TailLimits,
         *,
@@ -74,8 +70,7 @@ class Tails:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together."""
-        self._log = log
-        self._decoder_for = decoder_for
+        self._intakes = intakes
         self._segments = segments
         self._limits = limits
         self._following = following
@@ -230,9 +225,8 @@ class Tails:
         self, entry: Entry, generation: Generation, check: Callable[[], None]
     ) -> Fetch:
         return Fetch(
-            self._log,
-            entry.source,
-            entry.decoding,
+            entry.intake,
+            entry.tally,
             entry.limits.fetch_timeout_s,
             lambda rows, size, more: self._make_room(
                 generation, entry.limits, rows, size, more
@@ -272,12 +266,21 @@ class Tails:
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> Entry:
         schema = cut.cold.schema
         keep_s = 0.0 if self._following is None else self._following.keep_s
+        subject = Subject(
+            str(cut.table),
+            schema,
+            binding,
+            hot.topic,
+            hot.topic_id,
+            with_key=schema.has(KAFKA_KEY),
+            with_headers=schema.has(KAFKA_HEADERS),
+        )
         return Entry(
             cut.table,
-            schema.schema_id,
-            Source(hot.topic, hot.topic_id, schema.has(KAFKA_KEY), schema.has(KAFKA_HEADERS)),
-            Generation(str(cut.table), schema.arrow, self._segments),
-            Decoding(self._decoder_for(str(cut.table), schema, binding)),
+            subject,
+            self._intakes(subject),
+            Generation(subject.table, schema.arrow, self._segments),
+            Tally(),
             self._limits.of(binding),
             PinsInUse(keep_s),
             now,
@@ -318,10 +321,9 @@ class Tails:
             if entry.follower is not None or not is_known or followed >= following.max_tables:
                 return
             entry.follower = Follower(
-                self._log,
-                entry.source,
+                entry.intake,
                 entry.generation,
-                entry.decoding,
+                entry.tally,
                 lambda rows, size, more: self._make_room(
                     entry.generation, entry.limits, rows, size, more
                 ),
@@ -336,7 +338,7 @@ class Tails:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
-            if entry.source.topic_id == pin.watermark.topic_id:
+            if entry.subject.topic_id == pin.watermark.topic_id:
                 self._forget(entry, pin.watermark)
 
     def tend(self) -> None:

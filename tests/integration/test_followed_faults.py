@@ -30,6 +30,7 @@ from tests.fixtures.tcp_proxy import Mode
 from tests.poison import POISON
 from thermocline.assembly import Parts, running_parts
 from thermocline.commands.create import first_watermark
+from thermocline.ingestion import ingesting
 
 pytestmark = pytest.mark.kafka
 
@@ -45,7 +46,10 @@ def parts_over(folder: Path, settings: dict[str, str]) -> Iterator[Parts]:
     configured = settings_of(
         {"lake": sqlite_catalog(folder)}, settings, fetch_timeout_s=FETCH_TIMEOUT_S
     )
-    with running_parts(configured) as parts:
+    with (
+        ingesting(configured) as ingestion,
+        running_parts(configured, ingestion=ingestion) as parts,
+    ):
         yield parts
 
 

@@ -11,6 +11,7 @@ from connectors.iceberg.pins import PinBoard
 from planner.ports import ColdStore, Log
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Session
+from proxy.ingestion.local import local_intakes
 from proxy.statements import StatementLimits, Statements
 from proxy.tail import Following, TailLimits, Tails
 from proxy.watchdog import Watchdog
@@ -43,7 +44,8 @@ def serve(
 ) -> tuple[PinBoard, Tails, Statements]:
     runs_in = runs_in or engine()
     board = PinBoard(store, refresh_s=refresh_s)
-    tails = Tails(log, decoder_for, runs_in.segments, limits, following=following)
+    intakes = local_intakes(log, decoder_for, gather_s=0.001 if following.threads else None)
+    tails = Tails(intakes, runs_in.segments, limits, following=following)
     statements = Statements(
         pins=board,
         store=store,

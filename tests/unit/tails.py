@@ -20,6 +20,7 @@ from planner.ports import Decoder
 from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
+from proxy.ingestion.local import local_intakes
 from proxy.tail import Following, Tail, TailLimits, Tails, TailSpace, TailState
 from tests.unit.builders import FLOWS, schema
 
@@ -50,8 +51,11 @@ class Bench:
         self.now_s = 0.0
         self.on_decode = on_decode
         self.tails = Tails(
-            _Counted(self),
-            self.decoder,
+            local_intakes(
+                _Counted(self),
+                self.decoder,
+                gather_s=0.0 if following is not None and following.threads else None,
+            ),
             Segments(self.engine, scratch),
             limits,
             following=following,

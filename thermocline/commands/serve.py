@@ -20,8 +20,10 @@ from planner.errors import FederationError, RequestError
 from proxy.supervisor import EXIT_CONFIG, Supervisor, exit_with_parent
 from thermocline.config import Settings, load
 from thermocline.confinement import confined
+from thermocline.ingestion import ingesting
 
 if TYPE_CHECKING:
+    from proxy.ingestion.process import Ingestion
     from thermocline.assembly import Running
 
 #: What a child may take to stop, beyond draining: its own deadline, and what surrounds it.
@@ -104,9 +106,10 @@ def _serve(
         signal.signal(number, lambda number, _: signals.put(number))
     try:
         with (
+            ingesting(settings) as ingestion,
             # Before anything starts a thread, as libraries do that ``running_server`` loads.
             confined(settings, config) as lock,
-            _started(settings, read, lock, supervised=supervised) as running,
+            _started(settings, read, lock, ingestion, supervised=supervised) as running,
         ):
             # All that is loaded by now stays. Looking at it again takes 40 ms each time, and every statement waits.
             gc.collect()
@@ -133,13 +136,18 @@ def _serve(
 
 
 def _started(
-    settings: Settings, read: Callable[[], Settings], lock: str, *, supervised: bool
+    settings: Settings,
+    read: Callable[[], Settings],
+    lock: str,
+    ingestion: Ingestion | None,
+    *,
+    supervised: bool,
 ) -> contextlib.AbstractContextManager[Running]:
     if supervised:
         exit_with_parent(settings.server.drain_s + _STOP_GRACE_S)
     from thermocline.assembly import running_server
 
-    return running_server(settings, read=read, lock=lock)
+    return running_server(settings, read=read, lock=lock, ingestion=ingestion)
 
 
 def _next(signals: queue.SimpleQueue[int]) -> int:

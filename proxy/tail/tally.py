@@ -1,4 +1,4 @@
-"""Decodes what a generation gets, and keeps count of it."""
+"""Counts what a generation got."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from planner.ports import Decoder, RecordError
+from planner.ports import RecordError
 from planner.watermark import Outcomes
 
 _KEPT_ERRORS = 20
 
 
-class Decoding:
-    """A decoder with its tally. Thread-safe."""
+class Tally:
+    """Outcomes of all records, and the last that did not decode. Thread-safe."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.decode = decoder.decode
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._outcomes = Outcomes()
         self._bad: deque[RecordError] = deque(maxlen=_KEPT_ERRORS)
@@ -27,6 +26,6 @@ class Decoding:
             self._outcomes += outcomes
             self._bad.extend(errors)
 
-    def tally(self) -> tuple[Outcomes, tuple[RecordError, ...]]:
+    def found(self) -> tuple[Outcomes, tuple[RecordError, ...]]:
         with self._lock:
             return self._outcomes, tuple(self._bad)

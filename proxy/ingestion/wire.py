@@ -1,0 +1,169 @@
+"""What two processes of one server say to each other: frames of a header and, behind it, columns.
+
+Only the server's own process is believed: what comes from it is unpickled. The other way, where untrusted records
+were at work, come numbers, texts and Arrow's format, each checked.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from planner import errors
+from planner.errors import FederationError, InternalError
+from planner.offsets import OffsetRange
+from planner.ports import Decoded, RecordError
+from planner.watermark import Outcomes
+from proxy.ingestion.intake import Arrived, Subject
+
+_LENGTHS = struct.Struct("<IQ")
+#: Neither is ever near it: more is not ours.
+_MAX_HEADER_BYTES = 64 * 1024 * 1024
+_MAX_BODY_BYTES = 8 * 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a channel is opened for: to follow from ``starts``, or to fetch ``ranges``."""
+
+    subject: Subject
+    starts: Mapping[int, int] | None = None
+    ranges: Sequence[OffsetRange] = ()
+    timeout_s: float = 0.0
+
+
+class Ended(Exception):
+    """The other side is gone, or has closed the channel."""
+
+
+class Channel:
+    """Frames over a stream socket. For one thread at a time."""
+
+    def __init__(self, held: socket.socket) -> None:
+        self._socket = held
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, header: object, body: pa.Buffer | bytes = b"") -> None:
+        """Raises:
+        Ended
+        """
+        text = json.dumps(header).encode()
+        try:
+            self._socket.sendall(_LENGTHS.pack(len(text), len(body)) + text)
+            if len(body):
+                self._socket.sendall(body)
+        except OSError as error:
+            raise Ended from error
+
+    def receive(self, timeout_s: float | None = None) -> tuple[Any, pa.Buffer]:
+        """Wait for a frame; each part of it may take ``timeout_s``.
+
+        Raises:
+            Ended
+            TimeoutError: then nothing more can be read from this channel.
+        """
+        self._socket.settimeout(timeout_s)
+        try:
+            text_bytes, body_bytes = _LENGTHS.unpack(self._exactly(_LENGTHS.size))
+            if text_bytes > _MAX_HEADER_BYTES or body_bytes > _MAX_BODY_BYTES:
+                raise Ended
+            header = json.loads(self._exactly(text_bytes).to_pybytes())
+            return header, self._exactly(body_bytes)
+        except TimeoutError:
+            raise
+        except (OSError, ValueError) as error:
+            raise Ended from error
+        finally:
+            self._socket.settimeout(None)
+
+    def _exactly(self, size: int) -> pa.Buffer:
+        buffer = pa.allocate_buffer(size)
+        rest = memoryview(buffer)
+        while rest:
+            count = self._socket.recv_into(rest)
+            if not count:
+                raise Ended
+            rest = rest[count:]
+        return buffer
+
+
+# --- orders ---
+
+
+def send_order(channel: Channel, order: Order) -> None:
+    channel.send({}, pickle.dumps(order))
+
+
+def receive_order(channel: Channel) -> Order:
+    _, body = channel.receive()
+    order = pickle.loads(body)  # noqa: S301 - from the server's own process
+    if not isinstance(order, Order):
+        raise TypeError(type(order))
+    return order
+
+
+# --- what came of them ---
+
+
+def send_arrived(channel: Channel, arrived: Arrived | None) -> None:
+    """None: nothing came, or nothing more will."""
+    if arrived is None:
+        channel.send({})
+        return
+    decoded = arrived.decoded
+    header = {
+        "ranges": [astuple(item) for item in arrived.ranges],
+        "outcomes": astuple(decoded.outcomes),
+        "errors": [astuple(error) for error in decoded.errors],
+    }
+    channel.send(header, decoded.rows.serialize())
+
+
+def send_error(channel: Channel, error: FederationError) -> None:
+    facts = {name: value for name, value in error.facts.items() if _is_plain(value)}
+    channel.send({"error": [type(error).__name__, error.message, facts]})
+
+
+def receive_arrived(
+    channel: Channel, schema: pa.Schema, timeout_s: float | None
+) -> Arrived | None:
+    """Raises:
+    FederationError: what the other side met.
+    Ended, TimeoutError: as ``Channel.receive``.
+    """
+    header, body = channel.receive(timeout_s)
+    try:
+        if not header:
+            return None
+        if "error" in header:
+            raise _error(*header["error"])
+        rows = pa.ipc.read_record_batch(body, schema)
+        rows.validate()
+        decoded = Decoded(
+            rows,
+            Outcomes(*header["outcomes"]),
+            tuple(RecordError(*error) for error in header["errors"]),
+        )
+        return Arrived(decoded, tuple(OffsetRange(*item) for item in header["ranges"]))
+    except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        raise Ended from error
+
+
+def _error(kind: str, message: str, facts: Mapping[str, object]) -> FederationError:
+    found = getattr(errors, kind, None)
+    if not (isinstance(found, type) and issubclass(found, FederationError)):
+        found = InternalError
+    return found(message, **facts)
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float | bool | None)

@@ -1,0 +1,236 @@
+"""The process that reads topics for a server: what it does not do to answers when it dies, hangs or lies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from planner.errors import UndecodableRecord
+from planner.schema import Column
+from proxy.ingestion import process
+from proxy.ingestion.process import Ingestion
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import settings_of, sqlite_catalog
+from tests.integration.test_followed_faults import COLUMNS, ask, bind, count
+from thermocline.assembly import Parts, running_parts
+from thermocline.ingestion import ingesting
+
+pytestmark = pytest.mark.kafka
+
+WAIT_S = 60.0
+
+
+def wait_for(holds: object) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def reading(folder: Path, kafka: Kafka) -> Iterator[tuple[Parts, Ingestion]]:
+    settings = settings_of({"lake": sqlite_catalog(folder)}, kafka.settings)
+    with (
+        ingesting(settings) as ingestion,
+        running_parts(settings, ingestion=ingestion) as parts,
+    ):
+        assert ingestion is not None
+        yield parts, ingestion
+
+
+def worker_of(ingestion: Ingestion) -> psutil.Process:
+    (first,) = (
+        child for child in psutil.Process().children() if child.pid == ingestion._process.pid
+    )
+    wait_for(lambda: alive(first))
+    (worker,) = alive(first)
+    return worker
+
+
+def alive(first: psutil.Process) -> list[psutil.Process]:
+    """Its workers; one that died is waited for when the next one is started."""
+    return [held for held in first.children() if held.status() != psutil.STATUS_ZOMBIE]
+
+
+def write(kafka: Kafka, topic: str, *numbers: int, partition: int = 0) -> None:
+    values = [json.dumps({"n": number}).encode() for number in numbers]
+    kafka.produce(topic, values, partition=partition)
+
+
+def test_a_worker_that_is_killed_is_followed_by_another_and_no_answer_is_short(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic(2)
+    table = bind(kafka, tmp_path, topic, COLUMNS)
+    with reading(tmp_path, kafka) as (parts, ingestion), caplog.at_level(logging.WARNING):
+        write(kafka, topic, 0)
+        assert count(parts, table) == 1
+        killed = set()
+        for held in range(1, 60, 3):
+            write(kafka, topic, held, held + 1)
+            write(kafka, topic, held + 2, partition=1)
+            if held % 15 == 1:
+                worker = worker_of(ingestion)
+                assert worker.pid not in killed
+                killed.add(worker.pid)
+                worker.kill()
+            assert count(parts, table) == held + 3
+            wait_for(lambda: worker_of(ingestion).pid not in killed)
+        assert len(killed) == 4
+        assert ask(parts, f"SELECT sum(n) AS n FROM {table}")["n"][0].as_py() == sum(range(61))
+        (state,) = parts.tails.states()
+        assert state.is_followed
+    assert "it is started again" in caplog.text
+
+
+def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MUCH_OFFSETS", 1_000)
+    topic = kafka.topic(1)
+    table = bind(kafka, tmp_path, topic, COLUMNS)
+    write(kafka, topic, *range(40_000))
+    with reading(tmp_path, kafka) as (parts, ingestion):
+        carry_out, orders = ingestion.carry_out, []
+
+        def counted(order: process.Order) -> process.Work:
+            orders.append(order)
+            work = carry_out(order)
+            if len(orders) == 1:
+                worker_of(ingestion).kill()
+            return work
+
+        ingestion.carry_out = counted
+        with contextlib.suppress(process.LogUnavailable):
+            assert count(parts, table) == 40_000
+        assert count(parts, table) == 40_000
+        fetched = [order for order in orders if order.starts is None]
+        assert 1 <= len(fetched) <= 2
+
+
+def test_a_worker_that_is_silent_is_given_up(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statements fetch what they need meanwhile."""
+    monkeypatch.setattr(process, "_PATIENCE_S", 0.2)
+    topic = kafka.topic(1)
+    table = bind(kafka, tmp_path, topic, COLUMNS)
+    with reading(tmp_path, kafka) as (parts, ingestion):
+        write(kafka, topic, 0)
+        assert count(parts, table) == 1
+        write(kafka, topic, 1)
+        assert count(parts, table) == 2
+        worker = worker_of(ingestion)
+        worker.suspend()
+        write(kafka, topic, 2)
+        assert count(parts, table) == 3
+        wait_for(lambda: worker_of(ingestion).pid != worker.pid)
+        write(kafka, topic, 3)
+        assert count(parts, table) == 4
+
+
+def test_what_does_not_decode_is_said_as_the_server_itself_would(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = kafka.topic(1)
+    table = bind(kafka, tmp_path, topic, COLUMNS)
+    with reading(tmp_path, kafka) as (parts, _):
+        write(kafka, topic, 0)
+        assert count(parts, table) == 1
+        kafka.produce(topic, [b'{"n": "many"}'], partition=0)
+        for _ in range(3):
+            with pytest.raises(UndecodableRecord, match="offset 1") as caught:
+                count(parts, table)
+            assert (caught.value.facts["partition"], caught.value.facts["offset"]) == (0, 1)
+
+
+def test_every_type_comes_across_as_it_was_decoded(kafka: Kafka, tmp_path: Path) -> None:
+    columns = (
+        Column(0, "n", pa.int64()),
+        Column(0, "price", pa.decimal128(20, 4)),
+        Column(0, "at", pa.timestamp("us", tz="UTC")),
+        Column(0, "names", pa.list_(pa.field("element", pa.string()))),
+        Column(
+            0, "place", pa.struct([pa.field("x", pa.float64()), pa.field("y", pa.float64())])
+        ),
+        Column(0, "tags", pa.map_(pa.string(), pa.int32())),
+        Column(0, "raw", pa.binary()),
+    )
+    topic = kafka.topic(1)
+    table = bind(kafka, tmp_path, topic, columns)
+    value = {
+        "n": 2**60,
+        "price": "1234567890123456.7891",
+        "at": "2026-11-22T01:02:03.000004Z",
+        "names": ["a", "é", None],
+        "place": {"x": 0.1, "y": -0.0},
+        "tags": {"k": 7},
+        "raw": "ff00",
+    }
+    with reading(tmp_path, kafka) as (parts, _):
+        for held in range(3):
+            kafka.produce(topic, [json.dumps(value).encode()], partition=0)
+            assert count(parts, table) == held + 1
+        rows = ask(
+            parts, f'SELECT n, price, "at", names, place, tags, raw FROM {table}'
+        ).to_pylist()
+        # The first was fetched by the server's own process, the others came across.
+        assert rows[0] == rows[1] == rows[2]
+        assert rows[0]["n"] == 2**60
+
+
+def test_nothing_stays_when_the_server_is_killed(kafka: Kafka, tmp_path: Path) -> None:
+    program = (
+        "import sys, time, pickle\n"
+        "from thermocline.config import Settings\n"
+        "from thermocline.ingestion import ingesting\n"
+        "settings = Settings(kafka={'bootstrap.servers': sys.argv[1]})\n"
+        "with ingesting(settings) as held:\n"
+        "    print(held._process.pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-c", program, kafka.settings["bootstrap.servers"]],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        first = psutil.Process(int(server.stdout.readline()))
+        wait_for(first.children)
+        both = [first, *first.children()]
+        for held in both:  # as a terminal or a service manager would
+            held.send_signal(signal.SIGINT)
+            held.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert all(held.status() != psutil.STATUS_ZOMBIE for held in both)
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+    _, left = psutil.wait_procs(both, timeout=WAIT_S)
+    assert not left
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+def test_it_holds_no_files_of_the_server(kafka: Kafka, tmp_path: Path) -> None:
+    """The catalog, its warehouse, sockets of clients: what it has not, it cannot lose."""
+    secret = tmp_path / "secret"
+    secret.write_text("")
+    with secret.open() as held:
+        os.set_inheritable(held.fileno(), False)
+        with reading(tmp_path, kafka) as (_, ingestion):
+            worker = worker_of(ingestion)
+            for number in (ingestion._process.pid, worker.pid):
+                found = [str(path.readlink()) for path in Path(f"/proc/{number}/fd").iterdir()]
+                assert not [name for name in found if str(tmp_path) in name]

@@ -1,0 +1,78 @@
+"""The process that reads topics for a server: what it may reach, and what it is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxy.ingestion.worker import fork_workers, serve_orders
+from proxy.landlock import NoLandlock, Rights, restrict
+
+if TYPE_CHECKING:
+    from proxy.ingestion.process import Ingestion
+    from thermocline.config import Settings
+
+#: Records that arrive within this time are decoded together, unless a statement waits for them.
+_GATHER_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the server says to it once. ``rights`` is None where nothing is given up."""
+
+    kafka: dict[str, str]
+    rights: Rights | None
+
+
+@contextlib.contextmanager
+def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
+    """Start the process as the settings say; end it afterwards. Before ``confined``: programs cannot be started then.
+
+    None where topics are read by the server's own process.
+    """
+    if not (settings.tail.own_process and settings.kafka):
+        yield None
+        return
+    from proxy.ingestion.process import Ingestion
+    from thermocline.confinement import rights_to_read_topics
+
+    locked = settings.server.landlock != "off"
+    setup = Setup(dict(settings.kafka), rights_to_read_topics(settings) if locked else None)
+    command = [sys.executable, "-m", "thermocline.ingestion"]
+    with contextlib.closing(Ingestion(command, pickle.dumps(setup))) as ingestion:
+        ingestion.begin()
+        yield ingestion
+
+
+def main() -> None:
+    """Run as a program, by ``ingesting``: the number of a socket is its argument."""
+    setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the server, which starts this
+    if setup.rights is not None:
+        # The server itself tells, and ends, where it is required and not possible.
+        with contextlib.suppress(NoLandlock):
+            restrict(setup.rights)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    fork_workers(control, lambda worker: _work(worker, setup.kafka))
+
+
+def _work(worker: socket.socket, kafka: dict[str, str]) -> None:
+    import logging
+
+    from connectors.decoding import decoder_for
+    from connectors.kafka.log import KafkaLog
+    from proxy.ingestion.local import local_intakes
+
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    intakes = local_intakes(KafkaLog(kafka), decoder_for, gather_s=_GATHER_S)
+    serve_orders(worker, intakes)
+
+
+if __name__ == "__main__":
+    main()
