@@ -154,7 +154,7 @@ def receive_arrived(
             tuple(RecordError(*error) for error in header["errors"]),
         )
         return Arrived(decoded, tuple(OffsetRange(*item) for item in header["ranges"]))
-    except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise Ended from error
 
 

@@ -1,0 +1,264 @@
+"""Reading ahead, and what two processes say to each other, without the processes."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pyarrow as pa
+import pytest
+
+from planner.errors import InternalError, LogUnavailable, UndecodableRecord
+from planner.offsets import OffsetRange
+from planner.ports import Decoded, RecordError
+from planner.watermark import Outcomes
+from proxy.ingestion import eager, wire
+from proxy.ingestion.eager import EagerFeed, read_ahead
+from proxy.ingestion.intake import Arrived, joined
+from proxy.ingestion.wire import Channel, Ended, receive_arrived, send_arrived, send_error
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+WAIT_S = 60.0
+
+
+def arrived(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> Arrived:
+    rows = pa.RecordBatch.from_pylist([{"n": at} for at in range(start, stop)], SCHEMA)
+    errors = tuple(RecordError(partition, start + at, "bad") for at in range(bad))
+    outcomes = Outcomes(rows=stop - start, dead=bad)
+    return Arrived(Decoded(rows, outcomes, errors), (OffsetRange(partition, start, stop),))
+
+
+def numbers(found: Arrived | None) -> list[int]:
+    return [] if found is None else found.decoded.rows.column("n").to_pylist()
+
+
+class Scripted:
+    """A feed of what a test puts in, an error included."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._steps: list[Arrived | BaseException] = []
+        self.taken = 0
+        self.closed = threading.Event()
+
+    def put(self, *steps: Arrived | BaseException) -> None:
+        with self._changed:
+            self._steps += steps
+            self._changed.notify_all()
+
+    def take(self, timeout_s: float) -> Arrived | None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._steps, min(timeout_s, 0.01)):
+                return None
+            step = self._steps.pop(0)
+            self.taken += 1
+            self._changed.notify_all()
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    def wait_taken(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.taken >= count, WAIT_S)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@contextmanager
+def fed(*, gather_s: float = 0.0) -> Iterator[tuple[Scripted, EagerFeed]]:
+    inner = Scripted()
+    with closing(EagerFeed(lambda: inner, "test", gather_s=gather_s)) as feed:
+        yield inner, feed
+    assert inner.closed.wait(WAIT_S)
+
+
+def test_what_came_meanwhile_is_taken_at_once_in_its_order() -> None:
+    with fed() as (inner, feed):
+        inner.put(
+            arrived(0, 3), arrived(3, 3), arrived(3, 5, bad=1), arrived(0, 2, partition=1)
+        )
+        inner.wait_taken(4)
+        found = []
+        while len(found) < 7:
+            step = feed.take(WAIT_S)
+            found += numbers(step)
+        assert found == [0, 1, 2, 3, 4, 0, 1]
+        assert feed.take(0) is None
+
+
+def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
+    step = joined([arrived(0, 3), arrived(5, 7, partition=1), arrived(3, 9, bad=2)])
+    assert step.ranges == (OffsetRange(0, 0, 9), OffsetRange(1, 5, 7))
+    assert step.decoded.outcomes == Outcomes(rows=11, dead=2)
+    assert [error.offset for error in step.decoded.errors] == [3, 4]
+    assert numbers(step) == [0, 1, 2, 5, 6, 3, 4, 5, 6, 7, 8]
+
+
+def test_an_error_comes_behind_the_rows_before_it_and_again() -> None:
+    with fed() as (inner, feed):
+        inner.put(arrived(0, 2), LogUnavailable("no answer"))
+        inner.wait_taken(2)
+        assert inner.closed.wait(WAIT_S)
+        assert numbers(feed.take(WAIT_S)) == [0, 1]
+        for _ in range(2):
+            with pytest.raises(LogUnavailable, match="no answer"):
+                feed.take(WAIT_S)
+
+
+def test_a_bug_is_not_taken_for_silence() -> None:
+    with fed() as (inner, feed):
+        inner.put(ZeroDivisionError())
+        with pytest.raises(InternalError):
+            feed.take(WAIT_S)
+
+
+def test_a_feed_that_cannot_be_opened_says_so_when_it_is_taken_from() -> None:
+    def refused() -> Scripted:
+        raise LogUnavailable("no broker")
+
+    with (
+        closing(EagerFeed(refused, "test", gather_s=0)) as feed,
+        pytest.raises(LogUnavailable, match="no broker"),
+    ):
+        feed.take(WAIT_S)
+
+
+def test_it_reads_so_far_ahead_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "_MAX_ROWS", 4)
+    with fed() as (inner, feed):
+        inner.put(*(arrived(at, at + 2) for at in range(0, 20, 2)))
+        inner.wait_taken(2)
+        found: list[int] = []
+        while len(found) < 20:
+            step = numbers(feed.take(WAIT_S))
+            # What is ready, and the step that had begun before it was full.
+            assert 0 < len(step) <= 6
+            found += step
+        assert found == list(range(20))
+
+
+def test_records_gather_unless_somebody_waits() -> None:
+    """They would for an hour."""
+    with fed(gather_s=3600) as (inner, feed):
+        for at in range(5):
+            inner.put(arrived(at, at + 1))
+            assert numbers(feed.take(WAIT_S)) == [at]
+        assert inner.taken == 5
+
+
+def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:
+    went_on = threading.Event()
+
+    def pieces() -> Iterator[Decoded]:
+        yield arrived(0, 1).decoded
+        yield arrived(1, 2).decoded
+        went_on.set()
+        raise LogUnavailable("gone")
+
+    ahead = read_ahead(pieces())
+    assert next(ahead).rows.num_rows == 1
+    assert went_on.wait(WAIT_S)
+    assert next(ahead).rows.num_rows == 1
+    with pytest.raises(LogUnavailable):
+        next(ahead)
+
+
+def test_a_fetch_that_is_given_up_is_closed() -> None:
+    closed = threading.Event()
+
+    def pieces() -> Iterator[Decoded]:
+        try:
+            while True:
+                yield arrived(0, 1).decoded
+        finally:
+            closed.set()
+
+    ahead = read_ahead(pieces())
+    next(ahead)
+    ahead.close()
+    assert closed.wait(WAIT_S)
+
+
+# --- the wire ---
+
+
+@contextmanager
+def channels() -> Iterator[tuple[Channel, Channel]]:
+    one, other = socket.socketpair()
+    with closing(Channel(one)) as ours, closing(Channel(other)) as theirs:
+        yield ours, theirs
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [arrived(0, 5), arrived(7, 7), arrived(0, 200_000, partition=3), arrived(1, 3, bad=2)],
+    ids=["rows", "none", "many", "bad ones"],
+)
+def test_a_step_comes_across_whole(sent: Arrived) -> None:
+    with channels() as (ours, theirs):
+        sender = threading.Thread(target=send_arrived, args=(theirs, sent))
+        sender.start()
+        found = receive_arrived(ours, SCHEMA, WAIT_S)
+        sender.join()
+    assert found is not None
+    assert found.ranges == sent.ranges
+    assert found.decoded.outcomes == sent.decoded.outcomes
+    assert found.decoded.errors == sent.decoded.errors
+    assert found.decoded.rows.equals(sent.decoded.rows)
+
+
+def test_nothing_comes_across_as_nothing() -> None:
+    with channels() as (ours, theirs):
+        send_arrived(theirs, None)
+        assert receive_arrived(ours, SCHEMA, WAIT_S) is None
+
+
+def test_an_error_comes_across_with_its_facts() -> None:
+    with channels() as (ours, theirs):
+        send_error(theirs, UndecodableRecord("bad", partition=1, offset=2, odd=object()))
+        with pytest.raises(UndecodableRecord, match="bad") as caught:
+            receive_arrived(ours, SCHEMA, WAIT_S)
+    assert caught.value.facts == {"partition": 1, "offset": 2}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda theirs: theirs.close(),
+        lambda theirs: theirs._socket.sendall(b"\xff" * 12),
+        lambda theirs: theirs._socket.sendall(wire._LENGTHS.pack(3, 0) + b"{{{"),
+        lambda theirs: (theirs._socket.sendall(wire._LENGTHS.pack(20, 5)), theirs.close()),
+        lambda theirs: theirs.send({"ranges": [], "outcomes": [], "errors": []}, b"no batch"),
+        lambda theirs: theirs.send({"ranges": [[1]]}, arrived(0, 1).decoded.rows.serialize()),
+        lambda theirs: theirs.send({"odd": 1}),
+        lambda theirs: theirs.send([1, 2]),
+    ],
+)
+def test_what_is_no_answer_ends_the_channel(said: Callable[[Channel], object]) -> None:
+    with channels() as (ours, theirs):
+        said(theirs)
+        with pytest.raises(Ended):
+            receive_arrived(ours, SCHEMA, WAIT_S)
+
+
+def test_an_error_of_no_kind_of_ours_is_a_bug_of_ours() -> None:
+    with channels() as (ours, theirs):
+        theirs.send({"error": ["annotations", "odd", {}]})
+        with pytest.raises(InternalError):
+            receive_arrived(ours, SCHEMA, WAIT_S)
+
+
+def test_silence_is_told_from_an_end() -> None:
+    with channels() as (ours, _), pytest.raises(TimeoutError):
+        ours.receive(0.01)
+
+
+def test_nothing_a_worker_says_is_unpickled() -> None:
+    with channels() as (ours, theirs):
+        theirs.send({"ranges": [], "outcomes": [0, 0, 0, 0], "errors": []}, pickle.dumps(print))
+        with pytest.raises(Ended):
+            receive_arrived(ours, SCHEMA, WAIT_S)
