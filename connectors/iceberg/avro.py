@@ -19,6 +19,10 @@ import pyarrow as pa
 
 from connectors import duckdb_extensions
 
+#: DuckDB reserves room for a whole batch of rows, a million unless told, and the table keeps it: 112 MB for the columns
+#: of a manifest of one file [ran, 1.5.5]. Longer files give several batches.
+_MAX_RESERVED_ROWS = 100_000
+
 
 class AvroReader:
     """Thread-safe; ``close`` removes its scratch files."""
@@ -29,8 +33,8 @@ class AvroReader:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._numbers = itertools.count()
 
-    def read(self, file: Path, columns: str) -> pa.Table:
-        """Return ``columns``, SQL expressions, over the rows of an Avro file.
+    def read(self, file: Path, columns: str, rows: int) -> pa.Table:
+        """Return ``columns``, SQL expressions, over the rows of an Avro file, of which ``rows`` are expected.
 
         Raises:
             duckdb.Error: it is not Avro, or has no such columns.
@@ -39,7 +43,7 @@ class AvroReader:
             return cursor.execute(
                 f"SELECT {columns} FROM read_avro(?)",  # noqa: S608 - expressions of our own
                 [str(file)],
-            ).to_arrow_table()
+            ).to_arrow_table(max(1, min(rows, _MAX_RESERVED_ROWS)))
 
     @contextlib.contextmanager
     def scratch(self, content: bytes) -> Iterator[Path]:

@@ -210,7 +210,7 @@ class Manifests:
             yield copy
 
     def _by_duckdb(self, file: Path, manifest: Manifest) -> Block:
-        table = self._avro.read(file, _COLUMNS)
+        table = self._avro.read(file, _COLUMNS, manifest.entries)
         if table.num_rows != manifest.entries:
             raise DamagedFile("manifests")
         status = table.column("status")

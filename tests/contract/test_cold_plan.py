@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -307,6 +308,48 @@ def test_manifests_of_another_machine_are_read_through_its_client(lake: Lake) ->
         ]
         with pytest.raises(DamagedFile, match="manifests"):
             manifests.blocks(ElsewhereIO(), [replace(away, length=away.length + 1)])
+    finally:
+        manifests.close()
+
+
+class _Allocated(ctypes.Structure):
+    """``struct mallinfo2`` of glibc."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def allocated_bytes() -> int:
+    """What ``malloc`` has given out, touched or not."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("the C library does not tell")
+    libc.mallinfo2.restype = _Allocated
+    found = libc.mallinfo2()
+    return int(found.uordblks + found.hblkhd)
+
+
+def test_a_manifest_takes_no_more_than_its_files_need(lake: Lake) -> None:
+    table = lake.create()
+    for key in (1, 2):
+        table.append(rows(key))
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot is not None
+    io = PyArrowFileIO()
+    manifests = Manifests(BlockCache(None, max_memory_bytes=1 << 20, max_disk_bytes=0))
+    try:
+        first, second = manifests.list(io, snapshot.manifest_list).data
+        manifests.blocks(io, [first])  # what is loaded once
+        before = allocated_bytes()
+        held = manifests.blocks(io, [second])
+        # A batch of DuckDB's own choice is 112 MB.
+        assert allocated_bytes() - before < 16 << 20
+        assert [len(block) for block in held] == [1]
     finally:
         manifests.close()
 
