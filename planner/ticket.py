@@ -27,6 +27,7 @@ from planner.statement.references import AtClause, CutKey, Virtual
 TICKET_VERSION = 3
 MAX_TICKET_BYTES = 8 * 1024 * 1024
 _MAGIC = b"tc" + bytes([TICKET_VERSION])
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _TAG_BYTES = hashlib.sha256().digest_size
 
 
@@ -123,7 +124,7 @@ class Ticket:
 
 def seal(ticket: Ticket, secret: bytes) -> bytes:
     """Encode and sign."""
-    body = json.dumps(_document(ticket), sort_keys=True, separators=(",", ":")).encode()
+    body = _ENCODE(_document(ticket)).encode()
     return _MAGIC + _tag(secret, body) + body
 
 
@@ -148,7 +149,16 @@ def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> 
             "the ticket's signature is not this server's; it was altered, or replicas do not share a "
             "ticket secret."
         )
-    ticket = _ticket(json.loads(body))
+    return redeemable(_ticket(json.loads(body)), user=user, now_us=now_us)
+
+
+def redeemable(ticket: Ticket, *, user: str, now_us: int) -> Ticket:
+    """Return a ticket that was unsealed, if this user may redeem it now.
+
+    Raises:
+        BadTicket: another user's.
+        TicketExpired: plan the statement again.
+    """
     if ticket.user != user:
         raise BadTicket("the ticket belongs to another user; plan the statement yourself.")
     if ticket.expires_at_us <= now_us:
@@ -157,7 +167,7 @@ def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> 
 
 
 def _tag(secret: bytes, body: bytes) -> bytes:
-    return hmac.new(secret, _MAGIC + body, hashlib.sha256).digest()
+    return hmac.digest(secret, _MAGIC + body, "sha256")
 
 
 def _document(ticket: Ticket) -> dict[str, Any]:

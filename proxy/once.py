@@ -25,8 +25,22 @@ class Once:
                 self._found.move_to_end(key)
                 return cast("T", self._found[key])
         made = make()
+        self.keep(key, made)
+        return made
+
+    def known(self, key: Hashable, kind: type[T]) -> T | None:
+        """Return what there is for ``key``, which is of ``kind``; None where there is nothing."""
+        with self._lock:
+            found = self._found.get(key)
+            if found is None:
+                return None
+            self._found.move_to_end(key)
+        assert isinstance(found, kind)  # noqa: S101 - one key stands for one type
+        return found
+
+    def keep(self, key: Hashable, made: object) -> None:
+        """Return ``made`` for ``key`` from now on."""
         with self._lock:
             self._found[key] = made
             while len(self._found) > self._size:
                 self._found.popitem(last=False)
-        return made

@@ -109,6 +109,10 @@ class Reader:
                 raise
             return self._resolved(sql, document, named, path, newer, side)
 
+    def known(self, sql: str) -> Read | None:
+        """Return a statement that names no table and was read before. Nobody is asked."""
+        return self._once.known(("bounded", sql), Read)
+
     def _checked(self, sql: str) -> tuple[Node, tuple[TableReference, ...]]:
         check_text(sql)
         document = self._engine.parse(sql)

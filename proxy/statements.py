@@ -35,7 +35,7 @@ from planner.pruning import EVERYTHING
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
 from planner.statement.references import CutKey
-from planner.ticket import Ticket, TicketTable, seal, unseal
+from planner.ticket import Ticket, TicketTable, redeemable, seal, unseal
 from proxy.about import about
 from proxy.browsing import Browser
 from proxy.cuts import Pins, redeem_tables
@@ -69,6 +69,8 @@ from proxy.watchdog import Watchdog
 CUT_METADATA = "thermocline.cut"
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
+#: Tickets that are remembered opened: so many of at most this size.
+_MAX_OPENED, _MAX_OPENED_BYTES = 256, 8 * 1024
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -121,6 +123,7 @@ class Statements:
         self.browsing = Browser(pins, self.grants, default_path)
         self._reader = Reader(engine, pins, self.grants)
         self._once = Once()
+        self._opened = Once(_MAX_OPENED)
         self._sources = Sources(
             pins=pins,
             store=store,
@@ -146,6 +149,22 @@ class Statements:
         self.grants.check_uncounted(session, read.names, _counting(session, sql, read))
         pins = self._cutter.pins(read, contract, _when(self._now_us(), session.time_zone))
         return self._describe(session, read, pins)
+
+    def plan_at_once(
+        self,
+        session: Session,
+        sql: str,
+        parameters: pa.RecordBatch | None,
+        cancellation: Cancellation,
+    ) -> Planned | None:
+        """As ``plan``, of a statement that names no table and was described before; None: of any other.
+
+        Neither engine nor catalog nor broker is asked.
+        """
+        read = self._reader.known(sql)
+        if read is None or self._once.known((read, ()), Prepared) is None:
+            return None
+        return self.plan(session, sql, parameters, cancellation)
 
     def plan(
         self,
@@ -222,6 +241,20 @@ class Statements:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
         return about(self._unsealed(session, ticket, now_us=0))
 
+    def open_at_once(self, session: Session, ticket: bytes) -> Stream | None:
+        """As ``open``, of a statement whose answer is known; None: of any other.
+
+        Neither engine nor catalog nor broker is asked.
+        """
+        if len(ticket) > _MAX_OPENED_BYTES:
+            return None
+        planned = self._unsealed(session, ticket, self._now_us())
+        read = None if planned.tables else self._reader.known(planned.sql)
+        answer = None if read is None else self._once.known(("answer", read), Told)
+        if read is not None and answer is not None:
+            self.grants.check(session, read.names, planned.granted)
+        return answer
+
     def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> Stream:
         patience = Patience.of(cancellation, self.limits.of(session))
         planned = self._unsealed(session, ticket, self._now_us())
@@ -243,11 +276,23 @@ class Statements:
 
     def _sealed(self, ticket: Ticket, is_uncounted: bool) -> bytes:
         sealed = seal(ticket, self._secrets[0])
-        return self._veil.over(sealed) if is_uncounted else sealed
+        given = self._veil.over(sealed) if is_uncounted else sealed
+        self._remember(given, ticket)
+        return given
 
     def _unsealed(self, session: Session, ticket: bytes, now_us: int) -> Ticket:
-        sealed = self._veil.off(ticket)
-        return unseal(sealed, self._secrets, user=session.user or "", now_us=now_us)
+        """Open a ticket. It is redeemed, told of, renewed: its bytes are read once, its user and time looked at each time."""
+        user = session.user or ""
+        opened = self._opened.known(ticket, Ticket)
+        if opened is not None:
+            return redeemable(opened, user=user, now_us=now_us)
+        opened = unseal(self._veil.off(ticket), self._secrets, user=user, now_us=now_us)
+        self._remember(ticket, opened)
+        return opened
+
+    def _remember(self, ticket: bytes, opened: Ticket) -> None:
+        if len(ticket) <= _MAX_OPENED_BYTES:
+            self._opened.keep(ticket, opened)
 
     def _explain(
         self,

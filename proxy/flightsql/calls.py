@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Overloaded, Unavailable
 from proxy.flightsql.backend import Cancellation
@@ -24,6 +25,26 @@ POLL_S = 0.05
 _POLLS = 10
 # gRPC gives every call a thread of its own and knows no limit (reliability-security.md A.7).
 MAX_CALLS = 512
+
+
+class _Blaming:
+    __slots__ = ("_cancellation",)
+
+    def __init__(self, cancellation: Cancellation) -> None:
+        self._cancellation = cancellation
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        reason = self._cancellation.reason
+        if isinstance(error, Exception) and reason is not None and reason is not error:
+            raise reason from error
 
 
 class Call:
@@ -56,19 +77,12 @@ class Call:
         with self._lock:
             self._left = left
 
-    @contextmanager
-    def blaming(self) -> Iterator[None]:
+    def blaming(self) -> _Blaming:
         """Within the block, an error after the call was given up is told as the giving up.
 
         An interrupted engine knows only that it was interrupted.
         """
-        try:
-            yield
-        except Exception as error:
-            reason = self.cancellation.reason
-            if reason is not None and reason is not error:
-                raise reason from error
-            raise
+        return _Blaming(self.cancellation)
 
     def poll(self) -> None:
         """Give the call up if its client is gone."""

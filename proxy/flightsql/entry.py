@@ -23,6 +23,9 @@ from proxy.flightsql.settings import ALIASES, OF_ONE_CALL, SETTINGS
 #: What the caller has seen before: with it a statement is followed (``planner.following``).
 AFTER = "thermocline-after"
 _COOKIE = "thermocline_session"
+#: Headers that say what a session starts with.
+_OPENING = frozenset((*ALIASES, *SETTINGS))
+_PER_CALL = frozenset(OF_ONE_CALL)
 
 
 class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -88,7 +91,7 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> Any:
         record = Record(info.method.name)
         try:
-            with status.at_the_boundary(record):
+            with status.Boundary(record):
                 return self._started(info.method, headers, record)
         except Exception:
             self.calls.journal(record)
@@ -153,16 +156,20 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
 
 def _opening(headers: dict[str, list[Any]]) -> Opening:
     """The settings among a call's headers; a name of ours wins over an alias."""
-    found = {name: _header(headers, name) for name in (*ALIASES, *SETTINGS)}
+    given = _OPENING & headers.keys()
+    if not given:
+        return {}
+    found = {name: _header(headers, name) for name in (*ALIASES, *SETTINGS) if name in given}
     return {ALIASES.get(name, name): value for name, value in found.items() if value}
 
 
 def _settings(headers: dict[str, list[Any]]) -> dict[str, str]:
     """What is set for this call only. ADBC sends what was set again after what it was before."""
+    given = _PER_CALL & headers.keys()
     return {
-        name: _text(held[-1])
+        name: _text(headers[header][-1])
         for header, name in OF_ONE_CALL.items()
-        if (held := headers.get(header))
+        if header in given and headers[header]
     }
 
 

@@ -111,6 +111,26 @@ class Slots:
             Overloaded: none came free within ``wait_s``, or too many wait already.
             Cancelled: the client left while waiting.
         """
+        call.cancellation.check()
+        if not self._take_at_once(user, most):
+            self._wait(call, user, most)
+        place = _Place(lambda held_s: self._release(user, held_s))
+        call.resources.callback(place.leave)
+        # A client that does not read keeps its call, but not its place.
+        call.resources.enter_context(call.cancellation.interrupting(place.leave))
+
+    def _take_at_once(self, user: str | None, most: int | None) -> bool:
+        """Take a place where nobody waits for one, which is nearly always."""
+        with self._lock:
+            taken = self._taken
+            if self._waiting or taken.total() >= self._count:
+                return False
+            if most is not None and taken[user] >= most:
+                return False
+            taken[user] += 1
+            return True
+
+    def _wait(self, call: Call, user: str | None, most: int | None) -> None:
         waiting = _Waiting(user, most)
         with self._lock:
             self._waiting.append(waiting)
@@ -130,10 +150,6 @@ class Slots:
         if not self._give_up(waiting, keep=True):
             with self._lock:
                 raise self._overloaded(self._refusal(user, most))
-        place = _Place(lambda held_s: self._release(user, held_s))
-        call.resources.callback(place.leave)
-        # A client that does not read keeps its call, but not its place.
-        call.resources.enter_context(call.cancellation.interrupting(place.leave))
 
     def resize(self, count: int, *, wait_s: float, max_waiting: int) -> None:
         """Have more places, or fewer once running statements end; who waits already waits as long as before."""
@@ -168,7 +184,7 @@ class Slots:
         self._admit()
 
     def _admit(self) -> None:
-        while self._taken.total() < self._count:
+        while self._waiting and self._taken.total() < self._count:
             able = [
                 held
                 for held in self._waiting

@@ -104,6 +104,14 @@ def pack(message: Any) -> bytes:
     return bytes(wrapped.SerializeToString())
 
 
+def endpoint(ticket: bytes, expires_at_us: int) -> bytes:
+    """A FlightEndpoint without a location; the time is in microseconds since 1970."""
+    message = FlightEndpoint()
+    message.ticket.ticket = ticket
+    message.expiration_time.FromMicroseconds(expires_at_us)
+    return bytes(message.SerializeToString())
+
+
 def unpack(data: bytes) -> Any:
     """Read the message of ``WRAPPED`` that an ``Any`` holds.
 

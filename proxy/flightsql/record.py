@@ -37,8 +37,7 @@ class Record:
 
     def __init__(self, method: str) -> None:
         self.method = method
-        #: Names the call, or the statement once its ticket is known: any replica names it alike.
-        self.id = secrets.token_hex(_ID_DIGITS // 2)
+        self._id: str | None = None
         self.session: Session | None = None
         self.peer: str | None = None
         self.claimed: str | None = None
@@ -48,6 +47,13 @@ class Record:
         self._began_s = time.monotonic()
         self._sql: str | None = None
         self._about: Callable[[], About] | None = None
+
+    @property
+    def id(self) -> str:
+        """Names the call, or the statement once its ticket is known: any replica names it alike."""
+        if self._id is None:
+            self._id = secrets.token_hex(_ID_DIGITS // 2)
+        return self._id
 
     @property
     def is_statement(self) -> bool:
@@ -68,7 +74,7 @@ class Record:
 
     def redeems(self, ticket: bytes, about: Callable[[], About]) -> None:
         """Note the ticket a call came with; ``about`` opens it, once the call is over."""
-        self.id = hashlib.sha256(ticket).hexdigest()[:_ID_DIGITS]
+        self._id = hashlib.sha256(ticket).hexdigest()[:_ID_DIGITS]
         self._about = about
 
     def streams(self) -> None:

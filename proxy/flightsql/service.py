@@ -269,7 +269,9 @@ class Service:
         else:
             raise _misplaced(name, "GetFlightInfo")
         self._begin(request, sql)
-        session = replace(_asking(request), after=request.call.after)
+        session, after = _asking(request), request.call.after
+        if after is not None:
+            session = replace(session, after=after)
         return self._backend.plan(
             session, as_query(sql, session), parameters, request.call.cancellation
         )
@@ -285,9 +287,9 @@ class Service:
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
         request.client.fetched(ticket)
-        stream = self._backend.open(
-            replace(opened_in, timeout_s=limits.timeout_s), planned, call.cancellation
-        )
+        if limits.timeout_s != opened_in.timeout_s:
+            opened_in = replace(opened_in, timeout_s=limits.timeout_s)
+        stream = self._backend.open(opened_in, planned, call.cancellation)
         call.resources.callback(stream.close)
         record.streams()
         session = request.client.session

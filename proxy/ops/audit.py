@@ -19,6 +19,9 @@ from proxy.flightsql.record import Record
 
 #: Where the lines go; who starts the server gives it a handler.
 LOGGER = "thermocline.audit"
+#: A record of the log as it is before it says anything: making one asks for process, thread and caller.
+_EMPTY = logging.LogRecord(LOGGER, logging.INFO, "", 0, "", None, None)
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 #: A name or an address from outside is cut to this in a line.
 _MAX_CHARS = 200
 
@@ -51,7 +54,7 @@ class Audit:
             "seconds": round(record.seconds, 6),
             "outcome": record.outcome,
         }
-        self._logger.info("%s", json.dumps(line, separators=(",", ":")))
+        self._logger.handle(_Line(_ENCODE(line)))
 
     def _what(self, about: About) -> dict[str, object]:
         told: dict[str, object] = {
@@ -62,6 +65,13 @@ class Audit:
         if about.cuts:
             told["cut"] = dict(about.cuts)
         return told
+
+
+class _Line(logging.LogRecord):
+    """A line that is its own message; of all else a record may have, no handler of the audit log makes use."""
+
+    def __init__(self, text: str) -> None:
+        self.__dict__.update(_EMPTY.__dict__, msg=text)
 
 
 def _who(record: Record) -> dict[str, object]:

@@ -118,12 +118,12 @@ class Batch:
 class Stubborn:
     """A backend whose calls wait for ``gate``, and a stream of it."""
 
-    def __init__(self, *, open_at_once: bool = False) -> None:
+    def __init__(self, *, is_open: bool = False) -> None:
         self.gate = threading.Event()
         self.closed = threading.Event()
         self.closed_while_busy = False
         self.busy = False
-        self.open_at_once = open_at_once
+        self.is_open = is_open
         self.schema = None
 
     def prepare(self, *_: object) -> str:
@@ -132,8 +132,13 @@ class Stubborn:
 
     plan = prepare
 
+    def plan_at_once(self, *_: object) -> object:
+        return None
+
+    open_at_once = plan_at_once
+
     def open(self, *_: object) -> Stubborn:
-        if not self.open_at_once:
+        if not self.is_open:
             self.gate.wait(SOON_S)
         return self
 
@@ -178,7 +183,7 @@ def test_a_stream_that_opens_too_late_is_closed() -> None:
 
 
 def test_a_stream_that_is_left_in_the_middle_is_closed_once_it_rests() -> None:
-    inner = Stubborn(open_at_once=True)
+    inner = Stubborn(is_open=True)
     with punctual(inner, 0.5) as backend:
         stream = backend.open(SESSION, b"", Cancellation())
         batches = iter(stream)
@@ -193,7 +198,7 @@ def test_a_stream_that_is_left_in_the_middle_is_closed_once_it_rests() -> None:
 
 
 def test_a_stream_that_is_read_to_its_end_is_closed_at_once() -> None:
-    inner = Stubborn(open_at_once=True)
+    inner = Stubborn(is_open=True)
     inner.gate.set()
     with punctual(inner, SOON_S) as backend:
         stream = backend.open(SESSION, b"", Cancellation())
@@ -206,7 +211,7 @@ class Short(Stubborn):
     """An answer of these batches, which waits for nothing; and how often it was asked for the next."""
 
     def __init__(self, *batches: Batch) -> None:
-        super().__init__(open_at_once=True)
+        super().__init__(is_open=True)
         self.batches = batches
         self.asked = 0
 
@@ -235,13 +240,36 @@ def test_a_small_answer_is_whole_once_it_is_opened() -> None:
         stream.close()
 
 
+class Knowing(Stubborn):
+    """Knows an answer, and never has another."""
+
+    def plan_at_once(self, *_: object) -> object:
+        return threading.current_thread()
+
+    open_at_once = plan_at_once
+
+
+def test_what_is_known_is_answered_by_the_thread_that_asks() -> None:
+    with punctual(Knowing(), SOON_S) as backend:
+        here: object = threading.current_thread()
+        assert backend.plan(SESSION, "", None, Cancellation()) is here
+        assert backend.open(SESSION, b"", Cancellation()) is here
+
+
+def test_a_call_that_was_given_up_is_not_told_what_is_known() -> None:
+    cancellation = Cancellation()
+    cancellation.request()
+    with punctual(Knowing(), SOON_S) as backend, pytest.raises(Cancelled):
+        backend.open(SESSION, b"", cancellation)
+
+
 def test_a_batch_that_cannot_be_made_closes_what_was_opened() -> None:
     class Failing(Stubborn):
         def __iter__(self) -> Iterator[Batch]:
             raise Overloaded("no")
             yield
 
-    inner = Failing(open_at_once=True)
+    inner = Failing(is_open=True)
     with punctual(inner, SOON_S) as backend, pytest.raises(Overloaded):
         backend.open(SESSION, b"", Cancellation())
     assert inner.closed.is_set()
