@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.errors import FederationError, RequestError
+from proxy.allocator import bound_arenas
 from proxy.supervisor import EXIT_CONFIG, Supervisor, exit_with_parent
 from thermocline.config import Settings, load
 from thermocline.confinement import confined
@@ -104,6 +105,7 @@ def _serve(
         heeded.append(signal.SIGHUP)
     for number in heeded:
         signal.signal(number, lambda number, _: signals.put(number))
+    bound_arenas()
     try:
         with (
             ingesting(settings) as ingestion,
