@@ -106,6 +106,7 @@ class Engine:
     def close(self) -> None:
         """Interrupt what runs, and free everything."""
         self._watch.close()
+        self.segments.close()
         self._connection.close()
 
     def relieve(self) -> bool:

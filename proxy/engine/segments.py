@@ -18,13 +18,13 @@ import duckdb
 import pyarrow as pa
 
 from planner.errors import FederationError
+from proxy.engine.appending import Appenders
 from proxy.engine.errors import translate
 from proxy.engine.relations import identifier, sql_type
 
 _SCHEMA = "tail_segments"
 _DISK = "tail_disk"
 _DISK_FILE = "tails.duckdb"
-_ARRIVING = "arriving"
 
 
 class Segments:
@@ -36,11 +36,18 @@ class Segments:
         """``scratch`` is a folder of ours alone, for segments on disk; before the engine is locked."""
         self._connection = connection
         self._numbers = itertools.count(1)
+        self._appenders = Appenders(connection)
+        #: Counts what was created or dropped.
+        self._layout = 0
         self._file = None if scratch is None else scratch / _DISK_FILE
         connection.execute(f"CREATE SCHEMA {_SCHEMA}")
         if self._file is not None:
             path = str(self._file).replace("'", "''")
             connection.execute(f"ATTACH '{path}' AS {_DISK}")
+
+    def close(self) -> None:
+        """Let go of the engine; nothing more can be appended."""
+        self._appenders.close()
 
     @property
     def has_disk(self) -> bool:
@@ -89,26 +96,13 @@ class Segments:
         Raises:
             FederationError: the engine could not hold the rows (``LimitExceeded`` when memory is out).
         """
-        cursor = self._connection.cursor()
-        columns = ", ".join(
-            f"CAST({identifier(field.name)} AS {sql_type(field.type)})" for field in schema
-        )
-
-        def append(batch: pa.RecordBatch) -> None:
-            cursor.register(_ARRIVING, pa.Table.from_batches([batch]))
-            try:
-                cursor.execute(f"INSERT INTO {name} SELECT {columns} FROM {_ARRIVING}")  # noqa: S608 - our names
-            finally:
-                cursor.unregister(_ARRIVING)
-
         try:
-            cursor.execute("BEGIN TRANSACTION")
-            yield append
-            cursor.execute("COMMIT")
+            with self._appenders.lent(name, schema, self._layout) as appender:
+                appender.begin(self._layout)
+                yield appender.append
+                appender.commit()
         except duckdb.Error as error:
             raise translate(error) from error
-        finally:
-            cursor.close()  # rolls back what was not committed
 
     def delete(self, name: str, where: str) -> int:
         """Delete the rows that match a condition and return how many they were."""
@@ -123,6 +117,7 @@ class Segments:
 
     def drop(self, name: str) -> None:
         """Free a segment. Statements that already read it go on; none may start to."""
+        self._appenders.drop(name)
         self._execute(f"DROP TABLE {name}")
         if name.startswith(_DISK):
             # Its blocks can be used again after a checkpoint only; one that cannot run now is made up by the next.
@@ -143,6 +138,7 @@ class Segments:
         cursor = self._connection.cursor()
         try:
             cursor.execute(sql)
+            self._layout += 1
         except duckdb.Error as error:
             raise translate(error) from error
         finally:
