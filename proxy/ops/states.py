@@ -51,6 +51,11 @@ class States(Collector):
         for name, says, value in (
             ("rows", "Decoded rows held of the table's tail.", lambda held: held.rows),
             ("bytes", "What those rows take, as Arrow bytes.", lambda held: held.size),
+            (
+                "packed_bytes",
+                "The part of them that is compressed in memory.",
+                lambda held: held.packed,
+            ),
             ("disk_bytes", "The part of them that is on disk.", lambda held: held.on_disk),
             (
                 "lag_rows",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.binding import Binding
-from planner.errors import TailTooLarge
+from planner.errors import FederationError, TailTooLarge
 from proxy.engine.segments import Segments
 from proxy.tail.generations import Generation
 
@@ -63,7 +63,8 @@ class Spilling:
     """Keeps all tails together within their space. Thread-safe.
 
     Memory is measured at the engine, and again after every few megabytes: nothing is guessed for long. Beyond it
-    the oldest segments of the largest tail go to disk; a tail that another thread is writing to is passed over.
+    segments are packed, which costs no more than writing them to disk. If that is not enough the oldest of the largest
+    tail go to disk; a tail that another thread is writing to is passed over.
     """
 
     def __init__(self, segments: Segments, space: TailSpace) -> None:
@@ -85,9 +86,13 @@ class Spilling:
             if self._since < min(_MEASURE_BYTES, self._space.max_memory_bytes // 64):
                 return
             self._since = 0
+            tails, is_packable = list(all_tails), True
             while self._segments.memory_bytes() + size > self._space.max_memory_bytes:
+                is_packable = is_packable and _packed(tails)
+                if is_packable:
+                    continue
                 self._check_disk(growing)
-                candidates = sorted(all_tails, key=lambda held: held.memory_size, reverse=True)
+                candidates = sorted(tails, key=lambda held: held.memory_size, reverse=True)
                 if not any(_spilled(held, is_ours=held is growing) for held in candidates):
                     # Nothing of any size is left to move: what is in memory is being read, and goes then.
                     return
@@ -103,6 +108,15 @@ class Spilling:
                 limit="max_disk_bytes",
                 value=limit,
             )
+
+
+def _packed(tails: Iterable[Generation]) -> bool:
+    """Pack something of the tail with most to pack; False: there is nothing, or no memory to do it in."""
+    by_size = sorted(tails, key=lambda held: held.memory_size - held.packed_size, reverse=True)
+    try:
+        return any(held.pack() for held in by_size)
+    except FederationError:
+        return False
 
 
 def _spilled(tail: Generation, *, is_ours: bool) -> bool:

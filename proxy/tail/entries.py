@@ -65,6 +65,7 @@ def state_of(entry: Entry) -> TailState:
         lag=sum(max(0, end - stops.get(at, 0)) for at, end in list(entry.ends.items())),
         rows=entry.generation.rows,
         size=entry.generation.size,
+        packed=entry.generation.packed_size,
         on_disk=entry.generation.disk_size,
         error=None if entry.follower is None else entry.follower.error,
         outcomes=outcomes,

@@ -6,23 +6,28 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 
+from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
+from proxy.tail.merging import merged, packable
 from proxy.tail.reading import bare, bounded, first, is_inside
 from proxy.tail.segment import Segment, Tail, ends
 
 #: A segment takes no more rows from so many on, and from a third of the whole tail on: tiering frees whole
 #: segments, so that much may stay too long; and every segment costs a statement a part of its plan.
 SEGMENT_ROWS = 100_000
+#: As much of the tail may be packed as one segment: with fewer of them statements are planned faster, but the first one,
+#: which tiering took over in part, is read through the ranges of a cut.
+_PACKED_SHARE = 8
 
 
 class Floor(Protocol):
@@ -50,6 +55,8 @@ class Generation:
         self.rows = 0
         self.size = 0
         self._segments = segments
+        #: A segment is moved elsewhere by one thread at a time.
+        self._moving = threading.Lock()
         self._held: list[Segment] = []
         #: Filled by a large fetch that is still under way: nobody reads them yet.
         self._arriving: list[Segment] = []
@@ -63,6 +70,12 @@ class Generation:
         """Bytes, as Arrow held them, of the rows that were moved to disk."""
         with self.changed:
             return sum(segment.size for segment in self._held if segment.on_disk)
+
+    @property
+    def packed_size(self) -> int:
+        """Bytes, as Arrow held them, of the rows that were packed in memory."""
+        with self.changed:
+            return sum(segment.size for segment in self._held if segment.is_packed)
 
     @property
     def memory_size(self) -> int:
@@ -326,29 +339,37 @@ class Generation:
 
         Statements that lease it go on with the copy in memory, which goes with their last lease.
         """
-        with self.changed:
-            movable = (
-                held
-                for held in (*self._held, *self._arriving)
-                if not held.on_disk and not held.is_written
+        with self._moving:
+            with self.changed:
+                movable = (
+                    held
+                    for held in (*self._held, *self._arriving)
+                    if not held.on_disk and not held.is_written
+                )
+                segment = next(movable, None)
+                if segment is None:
+                    return False
+                # The last one takes no more rows either: it may be a third of the tail.
+                segment.is_full = True
+            moved = replace(
+                segment,
+                name=self._segments.copy_to_disk(segment.name),
+                steps=deque(),
+                leases=0,
+                is_packed=False,
+                on_disk=True,
             )
-            segment = next(movable, None)
-            if segment is None:
-                return False
-            # The last one takes no more rows either: it may be a third of the tail.
-            segment.is_full = True
-        moved = replace(
-            segment,
-            name=self._segments.copy_to_disk(segment.name),
-            steps=deque(),
-            leases=0,
-            on_disk=True,
-        )
+            with self.changed:
+                among = self._held if segment in self._held else self._arriving
+                among[among.index(segment)] = moved
+            self._drop(segment)
+            return True
+
+    def close_last(self) -> None:
+        """Let the last segment take no more rows if it has its share."""
         with self.changed:
-            among = self._held if segment in self._held else self._arriving
-            among[among.index(segment)] = moved
-        self._drop(segment)
-        return True
+            if self._held and self._held[-1].rows >= SEGMENT_ROWS:
+                self._held[-1].is_full = True
 
     def clear(self) -> None:
         """Drop everything. Leased segments go with their last lease."""
@@ -367,6 +388,59 @@ class Generation:
             if segment.leases:
                 return
         self._segments.drop(segment.name)
+
+    # --- packing; whoever holds ``writing`` goes on meanwhile ---
+
+    def pack(self) -> bool:
+        """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.
+
+        Statements that lease them go on with them. If they are trimmed or dropped meanwhile, that counts, and the copy
+        goes.
+
+        Raises:
+            FederationError: memory is out. Nothing has changed.
+        """
+        with self._moving:
+            with self.changed:
+                for segment in self._arriving:
+                    segment.is_full = True  # the one that is filled is not among them yet
+                rows = sum(segment.rows for segment in (*self._held, *self._arriving))
+                limit = max(SEGMENT_ROWS, rows // _PACKED_SHARE)
+                chosen = packable(self._held, limit) or packable(self._arriving, limit)
+                ranges = merged(chosen)
+            if not chosen:
+                return False
+            try:
+                name = self._segments.pack([segment.name for segment in chosen])
+            except FederationError:
+                if any(segment.is_dropped for segment in chosen):
+                    return True
+                raise
+            packed = Segment(
+                name,
+                ranges,
+                sum(segment.rows for segment in chosen),
+                sum(segment.size for segment in chosen),
+                is_full=True,
+                is_packed=True,
+            )
+            with self.changed:
+                is_same = self._replaced(chosen, packed)
+            for segment in chosen if is_same else [packed]:
+                self._drop(segment)
+            return True
+
+    def _replaced(self, chosen: Sequence[Segment], packed: Segment) -> bool:
+        """Put ``packed`` in the place of neighbours, unless they changed. The caller holds ``changed``."""
+        among = self._held if chosen[0] in self._held else self._arriving
+        at = among.index(chosen[0]) if chosen[0] in among else 0
+        is_same = among[at : at + len(chosen)] == list(chosen) and not any(
+            segment.is_trimmed for segment in chosen
+        )
+        if is_same and merged(chosen) == packed.ranges:
+            among[at : at + len(chosen)] = [packed]
+            return True
+        return False
 
     # --- reading ---
 

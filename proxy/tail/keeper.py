@@ -19,7 +19,7 @@ _STOP_S = 5.0
 
 
 class Keeper:
-    """Two threads: one never waits for anybody, the other may wait for a catalog or a broker."""
+    """Three threads: one never waits for anybody, one may wait for a catalog or a broker, one takes its time."""
 
     def __init__(
         self,
@@ -40,7 +40,11 @@ class Keeper:
             threading.Thread(
                 target=self._every, args=(work,), name=f"tails {name}", daemon=True
             )
-            for name, work in (("keep", self.tend), ("follow", self.follow))
+            for name, work in (
+                ("keep", self.tend),
+                ("follow", self.follow),
+                ("pack", tails.pack),
+            )
         ]
 
     def start(self) -> None:

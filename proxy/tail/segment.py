@@ -38,6 +38,8 @@ class Segment:
     #: Rows were deleted once.
     is_shortened: bool = False
     is_dropped: bool = False
+    #: In memory, compressed; it is full.
+    is_packed: bool = False
     on_disk: bool = False
 
 

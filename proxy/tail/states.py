@@ -17,7 +17,7 @@ class TailState:
 
     ``ranges`` are held, sorted by partition. ``lag`` is the number of offsets between them and the newest log end
     a statement of this table measured: 0 for one that is up to date. ``size`` are bytes as Arrow held the rows, of
-    which ``on_disk`` were moved to the scratch database. ``error`` is what stopped the follower, until it goes on.
+    which ``packed`` were compressed in memory, and ``on_disk`` moved to the scratch database. ``error`` is what stopped the follower, until it goes on.
     ``outcomes`` and ``bad`` (the last few) tell what was decoded since the server holds this tail.
     """
 
@@ -29,6 +29,7 @@ class TailState:
     lag: int
     rows: int
     size: int
+    packed: int
     on_disk: int
     error: FederationError | None
     outcomes: Outcomes

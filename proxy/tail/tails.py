@@ -29,6 +29,7 @@ from proxy.tail.entries import (
 from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
+from proxy.tail.packing import Packing
 from proxy.tail.pins import PinsInUse
 from proxy.tail.segment import Tail
 from proxy.tail.states import TailState
@@ -75,12 +76,14 @@ class Tails:
         self._limits = limits
         self._following = following
         self._spilling = None if space is None else Spilling(segments, space)
+        self._packing = Packing(clock)
         self._clock = clock
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[object, ...], Entry] = OrderedDict()
 
     def close(self) -> None:
         """Stop following and free every generation. Statements under way keep what they read."""
+        self._packing.stop()
         with self._lock:
             entries = list(self._entries.values())
             self._entries.clear()
@@ -143,6 +146,12 @@ class Tails:
             followers = [entry.follower for entry in self._entries.values() if entry.follower]
         for follower in followers:
             follower.tried(0)
+
+    def pack(self) -> None:
+        """Pack the tails that few rows were added to since the last call. One thread at a time."""
+        with self._lock:
+            tails = [entry.generation for entry in self._entries.values()]
+        self._packing.work(tails)
 
     # --- how a cut gets covered ---
 

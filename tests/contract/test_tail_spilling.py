@@ -148,6 +148,20 @@ def test_memory_is_given_back_when_rows_went_to_disk(tmp_path: Path) -> None:
         assert used <= 2 * TIGHT.max_memory_bytes
 
 
+def test_a_tail_is_packed_before_any_of_it_goes_to_disk(tmp_path: Path) -> None:
+    space = TailSpace(max_memory_bytes=6 << 20, max_disk_bytes=0)
+    with benched(tmp_path, space=None) as bench:
+        fill(bench, 60_000)
+        query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+        (used,) = bench.engine.cursor().execute(query).fetchone()
+        assert used > space.max_memory_bytes
+        bench.tails._spilling = _spilling(bench, space)
+        fill(bench, 20_000)
+        assert bench.state().packed > 0
+        assert bench.state().on_disk == 0
+        assert bench.read(bench.cut(0, 0)) == [(0, offset, offset) for offset in range(80_000)]
+
+
 def test_tiering_frees_what_is_on_disk_and_the_space_is_used_again(tmp_path: Path) -> None:
     with benched(tmp_path) as bench:
         sizes, end = [], 0

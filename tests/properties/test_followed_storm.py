@@ -12,7 +12,11 @@ SEED = int(os.environ.get("THERMOCLINE_STORM_SEED", "1"))
 
 
 @pytest.mark.timeout(300)
-def test_every_answer_under_a_storm_is_the_ledgers_at_its_cut() -> None:
+def test_every_answer_under_a_storm_is_the_ledgers_at_its_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Small enough for segments to be packed.
+    monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 8)
     storm = Storm(SEED, readers=4, statements=30)
     storm.run()
     assert storm.compared == 120

@@ -90,6 +90,7 @@ def tail(schema_id: int, rows: int, error: FederationError | None) -> TailState:
         lag=7,
         rows=rows,
         size=rows * 10,
+        packed=0,
         on_disk=0,
         error=error,
         outcomes=Outcomes(rows=rows, dead=1, skipped=2),

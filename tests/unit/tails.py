@@ -126,7 +126,7 @@ class Bench:
     def segments(self) -> int:
         query = (
             "SELECT count(*) FROM duckdb_tables() "
-            "WHERE schema_name = 'tail_segments' OR database_name = 'tail_disk'"
+            "WHERE schema_name = 'tail_segments' OR starts_with(database_name, 'tail_')"
         )
         return self.engine.cursor().execute(query).fetchone()[0]
 

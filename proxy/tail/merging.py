@@ -1,0 +1,46 @@
+"""Which segments of a tail are packed as one, and what that one stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.offsets import OffsetRange
+from proxy.tail.segment import Segment
+
+
+def packable(held: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
+    """Return neighbours of ``held`` to be packed as one: the oldest that can be, with those behind it, in order.
+
+    Together they have at most ``max_rows`` rows, but one of more is packed by itself. Those packed before join them
+    while they are no larger: few are left in the end, and a row is packed a few times at most. Empty: there is none.
+    """
+    first = next(
+        (at for at, item in enumerate(held) if _is_free(item) and not item.is_packed), None
+    )
+    if first is None:
+        return ()
+    rows, last = held[first].rows, first + 1
+    while last < len(held) and _is_free(held[last]) and rows + held[last].rows <= max_rows:
+        rows, last = rows + held[last].rows, last + 1
+    while (
+        first
+        and _is_free(held[first - 1])
+        and held[first - 1].rows <= min(rows, max_rows - rows)
+    ):
+        first -= 1
+        rows += held[first].rows
+    return held[first:last]
+
+
+def _is_free(segment: Segment) -> bool:
+    return segment.is_full and not (segment.on_disk or segment.is_trimmed or segment.is_written)
+
+
+def merged(segments: Sequence[Segment]) -> dict[int, OffsetRange]:
+    """Return what neighbours stand for together: in each partition one goes on where the one before ends."""
+    ranges: dict[int, OffsetRange] = {}
+    for segment in segments:
+        for partition, item in segment.ranges.items():
+            start = ranges.get(partition, item).start
+            ranges[partition] = OffsetRange(partition, start, item.stop)
+    return ranges

@@ -1,0 +1,63 @@
+"""When tails are packed: while little arrives, so that nobody waits for a core."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from weakref import WeakKeyDictionary
+
+from planner.errors import FederationError
+from proxy.tail.generations import Generation
+
+_log = logging.getLogger(__name__)
+
+#: A tail that grows faster is being filled, and packed afterwards: a fifth of the rate a follower reaches on one core.
+_LITTLE_ROWS_PER_S = 20_000
+#: After memory was out.
+_PAUSE_S = 30.0
+
+
+class Packing:
+    """Packs the full segments of tails. ``work`` is one thread's, ``stop`` anybody's."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._stopped = threading.Event()
+        #: Where a tail ended when it was looked at, and when that was.
+        self._seen: WeakKeyDictionary[Generation, tuple[int, float]] = WeakKeyDictionary()
+
+    def work(self, tails: Iterable[Generation]) -> None:
+        """Pack all there is to pack, unless rows arrive; those then wait for a later call."""
+        for held in tails:
+            while not self._stopped.is_set() and self._is_calm(held):
+                if held.writing.acquire(blocking=False):
+                    try:
+                        held.close_last()
+                    finally:
+                        held.writing.release()
+                if not self._packed(held):
+                    break
+
+    def stop(self) -> None:
+        """Pack nothing more; what is being packed is finished."""
+        self._stopped.set()
+
+    def _is_calm(self, held: Generation) -> bool:
+        """Whether few rows were added since the last look; False at the first."""
+        now, end = self._clock(), sum(held.stops().values())
+        before, at = self._seen.get(held, (None, now))
+        if now < at:
+            return False  # it is paused
+        self._seen[held] = (end, now)
+        if before is None or held.writing.locked():
+            return False
+        return end - before <= _LITTLE_ROWS_PER_S * max(now - at, 1.0)
+
+    def _packed(self, held: Generation) -> bool:
+        try:
+            return held.pack()
+        except FederationError as error:
+            _log.info("the tail of %s is not packed for now: %s", held.table, error.message)
+            self._seen[held] = (0, self._clock() + _PAUSE_S)
+            return False
