@@ -133,7 +133,7 @@ class Service:
                 self._product,
                 self._told,
             )
-            return Answer(answered.schema(message), sendable([answered.answer(asked)]))
+            return Answer(answered.schema(message), sendable(answered.answer(asked)))
         if name == "TicketStatementQuery":
             if message == _NO_ROWS:
                 return Answer(_NOTHING, iter(()))

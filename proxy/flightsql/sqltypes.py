@@ -13,6 +13,9 @@ from proxy.flightsql.backend import COMMENT, TYPE_NAME
 from proxy.flightsql.schemas import XDBC_TYPE_INFO
 
 _PREFIX = "ARROW:FLIGHT:SQL:"
+_CATALOG, _DB_SCHEMA, _TABLE = (
+    f"{_PREFIX}{name}".encode() for name in ("CATALOG_NAME", "DB_SCHEMA_NAME", "TABLE_NAME")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +85,29 @@ def described(schema: pa.Schema, *, catalog: str, db_schema: str, table: str) ->
 
     For GetTables only: JDBC shows REMARKS of a result's field as the column's label.
     """
-    place = _encoded(
-        {"CATALOG_NAME": catalog, "DB_SCHEMA_NAME": db_schema, "TABLE_NAME": table}
+    place = (
+        (_CATALOG, catalog.encode()),
+        (_DB_SCHEMA, db_schema.encode()),
+        (_TABLE, table.encode()),
     )
     # Making Arrow's metadata is most of the work, and columns of one type have the same.
-    made: dict[tuple[pa.DataType, bytes | None, bytes | None], pa.KeyValueMetadata] = {}
+    made: dict[object, pa.KeyValueMetadata] = {}
     fields = []
     for field in schema:
-        given = field.metadata or {}
-        key = (field.type, given.get(TYPE_NAME), given.get(COMMENT))
+        kind, given = field.type, field.metadata
+        said = () if given is None else (given.get(TYPE_NAME), given.get(COMMENT))
+        key = (kind, *said) if said else kind
         metadata = made.get(key)
         if metadata is None:
-            metadata = made[key] = pa.KeyValueMetadata(place | _of_column(*key))
+            metadata = made[key] = pa.KeyValueMetadata(place + _of_column(kind, *said))
         fields.append(field.with_metadata(metadata))
     return pa.schema(fields)
 
 
 @functools.lru_cache(maxsize=4096)
 def _of_column(
-    kind: pa.DataType, type_name: bytes | None, comment: bytes | None
-) -> dict[bytes, bytes]:
+    kind: pa.DataType, type_name: bytes | None = None, comment: bytes | None = None
+) -> tuple[tuple[bytes, bytes], ...]:
     known = sql_type(kind)
     name = known.name if type_name is None else type_name.decode()
     metadata = {
@@ -117,11 +123,9 @@ def _of_column(
         metadata["SCALE"] = str(known.scale)
     if comment is not None:
         metadata["REMARKS"] = comment.decode()
-    return _encoded(metadata)
-
-
-def _encoded(metadata: dict[str, str]) -> dict[bytes, bytes]:
-    return {f"{_PREFIX}{key}".encode(): value.encode() for key, value in metadata.items()}
+    return tuple(
+        (f"{_PREFIX}{key}".encode(), value.encode()) for key, value in metadata.items()
+    )
 
 
 def _quoted(name: str) -> str:

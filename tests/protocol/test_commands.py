@@ -11,9 +11,9 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql import messages, schemas
-from proxy.flightsql.backend import COMMENT
+from proxy.flightsql.backend import COMMENT, Session, Table
 from tests.fixtures.server import Served as RealServer
-from tests.protocol.canned import COLUMNS, TABLES
+from tests.protocol.canned import COLUMNS, TABLES, CannedBackend
 from tests.protocol.conftest import Served
 from tests.protocol.wire import (
     bodies,
@@ -373,6 +373,55 @@ def test_a_table_told_before_is_told_anew_once_it_changed(
     field = served.backend.columns.field("id").with_metadata({COMMENT: b"another comment"})
     served.backend.columns = served.backend.columns.set(0, field)
     assert remarks() == b"another comment"
+
+
+class TestManyTables:
+    MANY = 3_000
+
+    def test_they_come_in_batches_as_they_are_described(
+        self, served: Served, client: flight.FlightClient
+    ) -> None:
+        served.backend.extra_tables = self.MANY
+        reader = client.do_get(ticket("CommandGetTables", include_schema=True))
+        batches = [chunk.data for chunk in reader]
+        assert len(batches) > 1
+        assert max(map(pa.ipc.get_record_batch_size, batches)) < 4_194_304 - 1_024
+        rows = pa.Table.from_batches(batches).to_pylist()
+        names = [
+            (row["catalog_name"], row["db_schema_name"], row["table_name"]) for row in rows
+        ]
+        assert names == sorted(names)
+        assert {name for _, _, name in names} >= {f"t{n}" for n in range(self.MANY)}
+        for row in rows[:: self.MANY // 10]:
+            schema = pa.ipc.read_schema(pa.py_buffer(row["table_schema"]))
+            metadata = schema.field("id").metadata
+            assert metadata[b"ARROW:FLIGHT:SQL:TABLE_NAME"].decode() == row["table_name"]
+
+    def test_a_fault_behind_the_first_batch_is_told_as_one(
+        self, served: Served, client: flight.FlightClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        served.backend.extra_tables = self.MANY
+        table_schema = type(served.backend).table_schema
+
+        def failing(backend: CannedBackend, session: Session, table: Table) -> pa.Schema:
+            if table.name == "we_ird%":  # sorted behind those that are many
+                raise ZeroDivisionError("a secret")
+            return table_schema(backend, session, table)
+
+        monkeypatch.setattr(type(served.backend), "table_schema", failing)
+        reader = client.do_get(ticket("CommandGetTables", include_schema=True))
+        assert reader.read_chunk().data.num_rows > 0
+        with pytest.raises(flight.FlightInternalError, match="Internal error") as caught:
+            reader.read_all()
+        assert "secret" not in str(caught.value)
+
+    def test_of_none_there_is_the_schema(self, client: flight.FlightClient) -> None:
+        asked = ticket(
+            "CommandGetTables", table_name_filter_pattern="nosuch", include_schema=True
+        )
+        answer = client.do_get(asked).read_all()
+        assert answer.num_rows == 0
+        assert answer.schema == schemas.TABLES_WITH_SCHEMA
 
 
 class TestRenewing:
