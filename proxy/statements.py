@@ -35,7 +35,7 @@ from planner.pruning import EVERYTHING
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
 from planner.statement.references import CutKey
-from planner.ticket import Ticket, TicketTable, redeemable, seal, unseal
+from planner.ticket import Ticket, TicketTable
 from proxy.about import about
 from proxy.browsing import Browser
 from proxy.cuts import Pins, redeem_tables
@@ -60,8 +60,8 @@ from proxy.rounds import Rounds
 from proxy.running import Running, Watched
 from proxy.sources import Sources
 from proxy.tail import Tails
+from proxy.tickets import MAX_KEPT_BYTES, Tickets
 from proxy.told import Told
-from proxy.veil import Veil
 from proxy.wanted import Asking
 from proxy.watchdog import Watchdog
 
@@ -69,8 +69,6 @@ from proxy.watchdog import Watchdog
 CUT_METADATA = "thermocline.cut"
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
-#: Tickets that are remembered opened: so many of at most this size.
-_MAX_OPENED, _MAX_OPENED_BYTES = 256, 8 * 1024
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -115,15 +113,13 @@ class Statements:
         #: Replaced when the settings are read again.
         self.limits = limits
         self._watchdog = watchdog
-        self._secrets = tuple(secrets)
-        self._veil = Veil(self._secrets)
+        self._tickets = Tickets(secrets)
         self._now_us = now_us
         #: All is open until a policy is put in force.
         self.grants = Grants(engine)
         self.browsing = Browser(pins, self.grants, default_path)
         self._reader = Reader(engine, pins, self.grants)
         self._once = Once()
-        self._opened = Once(_MAX_OPENED)
         self._sources = Sources(
             pins=pins,
             store=store,
@@ -216,9 +212,10 @@ class Statements:
             found = Cuts(cuts, found.log_age_s)
             told_of = self._explain(session, read, found, contract, ticket)
             ticket = replace(ticket, tables=(), cut="", answer=_to_ipc(told_of))
-            return Planned(self._sealed(ticket, is_uncounted), EXPLAIN_SCHEMA, told.encode())
+            sealed = self._tickets.sealed(ticket, is_veiled=is_uncounted)
+            return Planned(sealed, EXPLAIN_SCHEMA, told.encode())
         return Planned(
-            self._sealed(ticket, is_uncounted),
+            self._tickets.sealed(ticket, is_veiled=is_uncounted),
             described.dataset_schema.with_metadata(_metadata(cut) or None),
             told.encode(),
             ticket.expires_at_us,
@@ -235,7 +232,7 @@ class Statements:
         planned = self._unsealed(session, ticket, now_us)
         until_us = now_us + int(self.limits.ticket_ttl_s * 1_000_000)
         again = replace(planned, expires_at_us=max(until_us, planned.expires_at_us))
-        return Renewed(self._sealed(again, self._veil.covers(ticket)), again.expires_at_us)
+        return Renewed(self._tickets.resealed(again, ticket), again.expires_at_us)
 
     def about(self, session: Session, ticket: bytes) -> About:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
@@ -246,7 +243,9 @@ class Statements:
 
         Neither engine nor catalog nor broker is asked.
         """
-        if len(ticket) > _MAX_OPENED_BYTES:
+        if (
+            len(ticket) > MAX_KEPT_BYTES
+        ):  # it would be read here, and read again where it is opened
             return None
         planned = self._unsealed(session, ticket, self._now_us())
         read = None if planned.tables else self._reader.known(planned.sql)
@@ -266,7 +265,9 @@ class Statements:
         if len(planned.sql) <= _SHORT_CHARS and is_constant(read.document):
             # What pools and tools ask again and again to learn whether anybody is there.
             return self._once.get(
-                ("answer", read), lambda: self._answer(session, read, planned, patience)
+                ("answer", read),
+                lambda: self._answer(session, read, planned, patience),
+                chars=read.chars,
             )
         cuts = redeem_tables(self._pins, planned.tables)
         if set(cuts) != set(read.keys):
@@ -274,25 +275,8 @@ class Statements:
         with self._repinning(read), self.grants.veiling(session, read.names):
             return self._start(session, read, planned, cuts, patience)
 
-    def _sealed(self, ticket: Ticket, is_uncounted: bool) -> bytes:
-        sealed = seal(ticket, self._secrets[0])
-        given = self._veil.over(sealed) if is_uncounted else sealed
-        self._remember(given, ticket)
-        return given
-
     def _unsealed(self, session: Session, ticket: bytes, now_us: int) -> Ticket:
-        """Open a ticket. It is redeemed, told of, renewed: its bytes are read once, its user and time looked at each time."""
-        user = session.user or ""
-        opened = self._opened.known(ticket, Ticket)
-        if opened is not None:
-            return redeemable(opened, user=user, now_us=now_us)
-        opened = unseal(self._veil.off(ticket), self._secrets, user=user, now_us=now_us)
-        self._remember(ticket, opened)
-        return opened
-
-    def _remember(self, ticket: bytes, opened: Ticket) -> None:
-        if len(ticket) <= _MAX_OPENED_BYTES:
-            self._opened.keep(ticket, opened)
+        return self._tickets.opened(ticket, user=session.user or "", now_us=now_us)
 
     def _explain(
         self,
@@ -403,7 +387,7 @@ class Statements:
             fields = [pa.field(*parameter) for parameter in zip(names, types, strict=True)]
             return Prepared(result, pa.schema(fields))
 
-        return self._once.get((read, empty), described)
+        return self._once.get((read, empty), described, chars=read.chars)
 
 
 def _counting(session: Session, sql: str, read: Read) -> Iterator[str]:
