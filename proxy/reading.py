@@ -39,6 +39,8 @@ class Read:
     asked: Mapping[ResolvedTable, Places]
     #: Tables of information_schema, by their names there.
     browsed: tuple[str, ...] = ()
+    #: Length of the statement's text: what is kept for it takes memory by that.
+    chars: int = 0
 
     @property
     def names(self) -> tuple[TableName, ...]:
@@ -94,11 +96,15 @@ class Reader:
         Raises:
             UnknownTable: there is none of that name among those the session may see.
         """
-        document, named = self._once.get(("tree", sql), lambda: self._checked(sql))
+        document, named = self._once.get(
+            ("tree", sql), lambda: self._checked(sql), chars=len(sql)
+        )
         if not named:
             # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
             return self._once.get(
-                ("bounded", sql), lambda: Read(rewrite(document, {}), (), document, {})
+                ("bounded", sql),
+                lambda: Read(rewrite(document, {}), (), document, {}, chars=len(sql)),
+                chars=len(sql),
             )
         tables = self._grants.visible(session, self._pins.tables())
         try:
@@ -149,9 +155,11 @@ class Reader:
                 relations[reference] = names.setdefault(found, relation_name(found))
                 asked[found] = asked.get(found, ()) + places[reference]
             rewritten = rewrite(document, relations)
-            return Read(rewritten, tuple(names), document, asked, tuple(browsed))
+            return Read(
+                rewritten, tuple(names), document, asked, tuple(browsed), chars=len(sql)
+            )
 
-        return self._once.get(("read", sql, path, tables, side), resolved)
+        return self._once.get(("read", sql, path, tables, side), resolved, chars=len(sql))
 
 
 def relation_name(found: ResolvedTable) -> str:

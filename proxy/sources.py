@@ -133,6 +133,7 @@ class Sources:
                 asking.time_zone,
             ),
             lambda: wanted(self._engine, asking, places, schema),
+            chars=read.chars,
         )
 
     def _relation(

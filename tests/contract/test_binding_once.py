@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import closing
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from connectors.memory.cold import MemoryColdStore
 from connectors.memory.log import MemoryLog
+from proxy import once
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Cancellation
+from proxy.reading import Read
 from tests.properties.serving import SESSION, forget, serve
 
 
@@ -76,3 +79,20 @@ def test_literals_are_selected_once(
         forget(board, tails)
     assert answers == [row, row]
     assert ran == runs
+
+
+def test_of_long_statements_few_are_remembered(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(once, "MAX_CHARS", 4_000)
+    board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
+    try:
+        session = statements.browsing.configure(SESSION)
+        for number in range(10):
+            sql = f"SELECT {number} AS n, '{'x' * 1_500}' AS text"
+            statements.prepare(session, sql, Cancellation())
+        gc.collect()
+        kept = [held for held in gc.get_objects() if type(held) is Read and held.chars > 1_500]
+        assert 1 <= len(kept) <= 4
+    finally:
+        forget(board, tails)
