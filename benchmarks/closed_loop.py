@@ -31,6 +31,8 @@ _SAMPLE_S = 2.0
 #: Of each turn, what goes before it counts: connecting, first statements, caches.
 _WARM_UP = 0.1
 _KEYS = 40
+#: The server's processes: itself, and those that read topics. Each by itself: they have pages in common.
+_ROLES = {"server": "server's", "server workers": "its topic readers'"}
 _LOG_LINES = 200
 
 
@@ -145,7 +147,7 @@ class _Turns:
         self._answered = {FEW: 0, MANY: 0}
         self._wrong: list[str] = []
         self._turns = 1
-        self._resident: list[int] = []
+        self._resident: dict[str, list[int]] = {role: [] for role in _ROLES}
 
     def run(self, seconds: float, turns: int) -> None:
         # Not counted: the first statement of each kind, and threads and pools as large as they get.
@@ -183,7 +185,8 @@ class _Turns:
             held += [took_s * 1000 for ended, took_s in taken if ended > since]
 
     def _used_s(self) -> float:
-        return cpu_s({"server": self._server.pid})["server"]
+        used = cpu_s({"server": self._server.pid})
+        return sum(used[role] for role in _ROLES)
 
     @contextlib.contextmanager
     def _sampled(self, *, is_counted: bool) -> Iterator[None]:
@@ -191,9 +194,10 @@ class _Turns:
 
         def sample() -> None:
             while not stopped.wait(_SAMPLE_S):
-                held = resident_bytes({"server": self._server.pid})["server"]
+                held = resident_bytes({"server": self._server.pid})
                 if is_counted:
-                    self._resident.append(held)
+                    for role, sizes in self._resident.items():
+                        sizes.append(held[role])
 
         thread = threading.Thread(target=sample, daemon=True)
         thread.start()
@@ -202,6 +206,10 @@ class _Turns:
         finally:
             stopped.set()
             thread.join()
+
+    def _growth(self, sizes: list[int]) -> float:
+        turn = max(1, len(sizes) // self._turns)
+        return median(sizes[-turn:]) / median(sizes[:turn])
 
     def _tell(self) -> None:
         report = self._report
@@ -221,11 +229,14 @@ class _Turns:
             f"p99, {MANY} clients / {FEW} clients", p99[MANY] / p99[FEW], "", at_most=48
         )
         report.figure("errors and wrong answers", len(self._wrong), "", at_most=0)
-        turn = max(1, len(self._resident) // self._turns)
-        first, last = (median(held) for held in (self._resident[:turn], self._resident[-turn:]))
-        report.figure(
-            "server's resident memory, last turn / first turn", last / first, "", at_most=1.05
-        )
+        for role, sizes in self._resident.items():
+            if any(sizes):
+                report.figure(
+                    f"{_ROLES[role]} resident memory, last turn / first turn",
+                    self._growth(sizes),
+                    "",
+                    at_most=1.05,
+                )
         for clients, held in all_ms.items():
             report.figure(f"statements a second, {clients} clients", rate[clients], "1/s")
             report.figure(f"median, {clients} clients", quantile(held, 0.5), "ms")
