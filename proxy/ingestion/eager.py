@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from planner.errors import FederationError, InternalError
+from planner.offsets import OffsetRange
 from proxy.ingestion.intake import Arrived, Feed, Pieces, joined
 
 _log = logging.getLogger(__name__)
@@ -17,6 +18,8 @@ _MAX_ROWS = 65_536
 _MAX_BYTES = 32 * 1024 * 1024
 #: A step of at least so many rows found a backlog: no reason to let records gather.
 _BACKLOG_ROWS = 4_096
+#: Longest wait for more than is ready.
+_WANTED_S = 0.02
 #: Longest wait for a record before looking whether to stop.
 _TAKE_S = 0.5
 _STOP_S = 5.0
@@ -40,20 +43,31 @@ class EagerFeed:
         self._thread = threading.Thread(target=self._run, name=f"{name}, ahead", daemon=True)
         self._thread.start()
 
-    def take(self, timeout_s: float) -> Arrived | None:
+    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
         """See ``Feed.take``: all that is ready."""
         with self._changed:
-            if not self._ready:
-                self._is_waited_for = True
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._ready or self._error, timeout_s)
-                self._is_waited_for = False
+            self._wait(lambda: bool(self._ready), timeout_s)
+            if wanted and self._ready:
+                self._wait(lambda: self._is_full or self._has(wanted), _WANTED_S)
             ready, self._ready = self._ready, []
             self._rows = self._bytes = 0
             self._changed.notify_all()
             if not ready and self._error is not None:
                 raise self._error
         return joined(ready) if ready else None
+
+    def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
+        """Until then nothing gathers. The caller holds the lock."""
+        if holds():
+            return
+        self._is_waited_for = True
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: holds() or self._error is not None, timeout_s)
+        self._is_waited_for = False
+
+    def _has(self, wanted: Sequence[OffsetRange]) -> bool:
+        stops = {item.partition: item.stop for step in self._ready for item in step.ranges}
+        return all(stops.get(item.partition, 0) >= item.stop for item in wanted)
 
     def close(self) -> None:
         """See ``Feed.close``. A step under way is waited for, but not for ever."""

@@ -34,18 +34,22 @@ class Subject:
 class Arrived:
     """Rows of every committed record of ``ranges``, and of no other.
 
-    A partition's range begins where its previous one ended.
+    A partition's range begins where its previous one ended. ``confirm`` makes sure of it, as that of
+    ``planner.ports.Followed``: to be called once, before the next step is taken.
     """
 
     decoded: Decoded
     ranges: tuple[OffsetRange, ...]
+    confirm: Callable[[], None] = lambda: None
 
 
 class Feed(Protocol):
     """Goes on along one topic. Not thread-safe; whoever opened it closes it."""
 
-    def take(self, timeout_s: float) -> Arrived | None:
+    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
         """Return what is next, waiting for it at most ``timeout_s``; None when nothing came.
+
+        ``wanted`` is worth a moment more: one large step costs those who wait less than two.
 
         Raises:
             FederationError: as ``planner.ports.Following.take`` and ``Decoder.decode``. Then only closing is left.
@@ -89,8 +93,13 @@ def joined(several: Sequence[Arrived]) -> Arrived:
     for item in _every(several):
         start = ranges.get(item.partition, item).start
         ranges[item.partition] = OffsetRange(item.partition, start, item.stop)
+
+    def confirm() -> None:
+        for item in several:
+            item.confirm()
+
     return Arrived(
-        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])), tuple(ranges.values())
+        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])), tuple(ranges.values()), confirm
     )
 
 

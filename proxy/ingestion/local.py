@@ -83,19 +83,18 @@ class LocalIntake:
 
 
 class _Decoded:
-    """What a reader of the log finds, decoded. A step is confirmed last: that is asked for before it is decoded."""
+    """What a reader of the log finds, decoded."""
 
     def __init__(self, following: Following, decoder: Decoder) -> None:
         self._following = following
         self._decoder = decoder
 
-    def take(self, timeout_s: float) -> Arrived | None:
+    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
+        del wanted
         followed = self._following.take(timeout_s)
         if followed is None:
             return None
-        decoded = self._decoder.decode(followed.batch)
-        followed.confirm()
-        return Arrived(decoded, followed.ranges)
+        return Arrived(self._decoder.decode(followed.batch), followed.ranges, followed.confirm)
 
     def close(self) -> None:
         self._following.close()

@@ -7,13 +7,21 @@ import logging
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
 
 from planner.errors import LogUnavailable
 from planner.offsets import OffsetRange
 from proxy.ingestion.intake import Arrived, Feed, Intake, Intakes, Pieces, Subject
 from proxy.ingestion.local import MUCH_OFFSETS
-from proxy.ingestion.wire import Channel, Ended, Order, receive_arrived, send_order
+from proxy.ingestion.wire import (
+    Channel,
+    Ended,
+    Order,
+    receive_arrived,
+    receive_confirmed,
+    send_order,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -113,10 +121,11 @@ class Work:
         self._order = order
         self._lost = lost
 
-    def ask(self, timeout_s: float) -> None:
+    def ask(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> None:
         """Ask for what is next."""
+        asked = {"timeout_s": timeout_s, "wanted": [astuple(item) for item in wanted]}
         with contextlib.suppress(Ended):  # it may have said why: that is to be read
-            self._channel.send({"timeout_s": timeout_s})
+            self._channel.send(asked)
 
     def answer(self, timeout_s: float) -> Arrived | None:
         """Return what was asked for.
@@ -124,12 +133,23 @@ class Work:
         Raises:
             FederationError: what the worker met, or ``LogUnavailable``: it is gone.
         """
-        subject = self._order.subject
+        with self._reading():
+            return receive_arrived(
+                self._channel, self._order.subject.schema.arrow, timeout_s + _PATIENCE_S
+            )
+
+    def confirm(self) -> None:
+        """Wait until what was answered last is confirmed. Raises as ``answer``."""
+        with self._reading():
+            receive_confirmed(self._channel, _PATIENCE_S)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
         try:
-            return receive_arrived(self._channel, subject.schema.arrow, timeout_s + _PATIENCE_S)
+            yield
         except (Ended, TimeoutError) as error:
             self._lost()
-            raise _gone(subject) from error
+            raise _gone(self._order.subject) from error
 
     def close(self) -> None:
         self._channel.close()
@@ -167,10 +187,11 @@ class _RemoteFeed:
     def __init__(self, work: Work) -> None:
         self._work = work
 
-    def take(self, timeout_s: float) -> Arrived | None:
+    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
         """See ``Feed.take``."""
-        self._work.ask(timeout_s)
-        return self._work.answer(timeout_s)
+        self._work.ask(timeout_s, wanted)
+        arrived = self._work.answer(timeout_s)
+        return None if arrived is None else replace(arrived, confirm=self._work.confirm)
 
     def close(self) -> None:
         """See ``Feed.close``."""

@@ -128,6 +128,10 @@ def send_arrived(channel: Channel, arrived: Arrived | None) -> None:
     channel.send(header, decoded.rows.serialize())
 
 
+def send_confirmed(channel: Channel) -> None:
+    channel.send({"confirmed": True})
+
+
 def send_error(channel: Channel, error: FederationError) -> None:
     facts = {name: value for name, value in error.facts.items() if _is_plain(value)}
     channel.send({"error": [type(error).__name__, error.message, facts]})
@@ -136,16 +140,16 @@ def send_error(channel: Channel, error: FederationError) -> None:
 def receive_arrived(
     channel: Channel, schema: pa.Schema, timeout_s: float | None
 ) -> Arrived | None:
-    """Raises:
-    FederationError: what the other side met.
-    Ended, TimeoutError: as ``Channel.receive``.
+    """Return a step, which is not confirmed by that.
+
+    Raises:
+        FederationError: what the other side met.
+        Ended, TimeoutError: as ``Channel.receive``.
     """
-    header, body = channel.receive(timeout_s)
+    header, body = _received(channel, timeout_s)
+    if not header:
+        return None
     try:
-        if not header:
-            return None
-        if "error" in header:
-            raise _error(*header["error"])
         rows = pa.ipc.read_record_batch(body, schema)
         rows.validate()
         decoded = Decoded(
@@ -156,6 +160,26 @@ def receive_arrived(
         return Arrived(decoded, tuple(OffsetRange(*item) for item in header["ranges"]))
     except (pa.ArrowException, OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise Ended from error
+
+
+def receive_confirmed(channel: Channel, timeout_s: float | None) -> None:
+    """Wait until a step is confirmed. Raises as ``receive_arrived``."""
+    header, _ = _received(channel, timeout_s)
+    if header != {"confirmed": True}:
+        raise Ended
+
+
+def _received(channel: Channel, timeout_s: float | None) -> tuple[dict[str, Any], pa.Buffer]:
+    header, body = channel.receive(timeout_s)
+    if not isinstance(header, dict):
+        raise Ended
+    if "error" in header:
+        try:
+            error = _error(*header["error"])
+        except TypeError as bad:
+            raise Ended from bad
+        raise error
+    return header, body
 
 
 def _error(kind: str, message: str, facts: Mapping[str, object]) -> FederationError:

@@ -93,11 +93,17 @@ def _serve(channel: Channel, intakes: Intakes) -> None:
 
 
 def _follow(channel: Channel, feed: Feed) -> None:
-    from proxy.ingestion.wire import send_arrived
+    from planner.offsets import OffsetRange
+    from proxy.ingestion.wire import send_arrived, send_confirmed
 
     while True:
         asked, _ = channel.receive()
-        send_arrived(channel, feed.take(asked["timeout_s"]))
+        wanted = [OffsetRange(*item) for item in asked["wanted"]]
+        arrived = feed.take(asked["timeout_s"], wanted)
+        send_arrived(channel, arrived)
+        if arrived is not None:
+            arrived.confirm()
+            send_confirmed(channel)
 
 
 def _fetch(channel: Channel, order: Order, intakes: Intakes) -> None:

@@ -110,7 +110,7 @@ class Follower:
         """
         held = self._generation
         self._make_room(0, 0, 0)
-        arrived = self._reopened().take(timeout_s)
+        arrived = self._reopened().take(timeout_s, self._wished())
         if arrived is None:
             return None
         decoded = arrived.decoded
@@ -119,7 +119,7 @@ class Follower:
                 self._close()  # a statement fetched, or all was dropped: go on from there
                 return 0
             self._make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
-            held.add(arrived.ranges, [decoded.rows])
+            held.add(arrived.ranges, [decoded.rows], arrived.confirm)
         self._tally.count(decoded.outcomes, decoded.errors)
         return len(decoded.rows)
 
@@ -160,9 +160,15 @@ class Follower:
         self._wake.clear()
         if rows is None or rows >= _BACKLOG_ROWS or self._stopped.is_set():
             return
-        wish = self._wish
-        if time.monotonic() > wish.until or not self._generation.missing(wish.ranges):
+        if not self._wished():
             self._wake.wait(_LINGER_S)
+
+    def _wished(self) -> tuple[OffsetRange, ...]:
+        """What a statement waits for."""
+        wish = self._wish
+        if time.monotonic() > wish.until:
+            return ()
+        return self._generation.missing(wish.ranges)
 
     def _fail(self, error: FederationError) -> None:
         """Say so once, and let statements that wait look at it."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -18,7 +20,15 @@ from planner.watermark import Outcomes
 from proxy.ingestion import eager, wire
 from proxy.ingestion.eager import EagerFeed, read_ahead
 from proxy.ingestion.intake import Arrived, joined
-from proxy.ingestion.wire import Channel, Ended, receive_arrived, send_arrived, send_error
+from proxy.ingestion.wire import (
+    Channel,
+    Ended,
+    receive_arrived,
+    receive_confirmed,
+    send_arrived,
+    send_confirmed,
+    send_error,
+)
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 WAIT_S = 60.0
@@ -49,7 +59,7 @@ class Scripted:
             self._steps += steps
             self._changed.notify_all()
 
-    def take(self, timeout_s: float) -> Arrived | None:
+    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
         with self._changed:
             if not self._changed.wait_for(lambda: self._steps, min(timeout_s, 0.01)):
                 return None
@@ -150,6 +160,36 @@ def test_records_gather_unless_somebody_waits() -> None:
         assert inner.taken == 5
 
 
+def test_what_is_wanted_is_worth_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "_WANTED_S", WAIT_S)
+    with fed() as (inner, feed), ThreadPoolExecutor(1) as pool:
+        inner.put(arrived(0, 2))
+        inner.wait_taken(1)
+        wanted = [OffsetRange(0, 0, 3), OffsetRange(1, 0, 1)]
+        taking = pool.submit(feed.take, WAIT_S, wanted)
+        inner.put(arrived(2, 5))
+        inner.wait_taken(2)
+        assert not taking.done()
+        inner.put(arrived(0, 1, partition=1))
+        assert numbers(taking.result(WAIT_S)) == [0, 1, 2, 3, 4, 0]
+
+
+def test_what_is_wanted_and_does_not_come_is_not_waited_for() -> None:
+    with fed() as (inner, feed):
+        inner.put(arrived(0, 2))
+        assert numbers(feed.take(WAIT_S, [OffsetRange(0, 0, 3)])) == [0, 1]
+
+
+def test_each_step_is_confirmed() -> None:
+    confirmed: list[int] = []
+    several = [
+        replace(arrived(at, at + 1), confirm=lambda at=at: confirmed.append(at))
+        for at in range(3)
+    ]
+    joined(several).confirm()
+    assert confirmed == [0, 1, 2]
+
+
 def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:
     went_on = threading.Event()
 
@@ -209,6 +249,18 @@ def test_a_step_comes_across_whole(sent: Arrived) -> None:
     assert found.decoded.outcomes == sent.decoded.outcomes
     assert found.decoded.errors == sent.decoded.errors
     assert found.decoded.rows.equals(sent.decoded.rows)
+
+
+def test_a_step_is_confirmed_or_an_error_says_why_not() -> None:
+    with channels() as (ours, theirs):
+        send_confirmed(theirs)
+        receive_confirmed(ours, WAIT_S)
+        send_error(theirs, LogUnavailable("no answer"))
+        with pytest.raises(LogUnavailable, match="no answer"):
+            receive_confirmed(ours, WAIT_S)
+        send_arrived(theirs, arrived(0, 1))
+        with pytest.raises(Ended):
+            receive_confirmed(ours, WAIT_S)
 
 
 def test_nothing_comes_across_as_nothing() -> None:
