@@ -205,7 +205,14 @@ def running_server(
         parts = stack.enter_context(running_parts(settings, ingestion=ingestion))
         pins, tails, watchdog = parts.pins, parts.tails, parts.watchdog
         metrics = Metrics()
-        metrics.registry.register(States(pins.status, tails.states, lambda: watchdog.silent_s))
+        metrics.registry.register(
+            States(
+                pins.status,
+                tails.states,
+                lambda: watchdog.silent_s,
+                lambda: 0 if ingestion is None else ingestion.lost,
+            )
+        )
         ops = None
         if server.http_port is not None:
             ops = OpsServer(

@@ -52,6 +52,8 @@ class Ingestion:
                 stdin.write(setup)
         self._lock = threading.Lock()
         self._worker: socket.socket | None = None
+        #: Workers that died or hung.
+        self.lost = 0
 
     def close(self) -> None:
         """End the process and its worker."""
@@ -79,6 +81,7 @@ class Ingestion:
             for _ in range(2):  # one that died is found out by this
                 with contextlib.suppress(OSError):
                     return self._given(order)
+                self.lost += 1
                 self._forget()
         raise _gone(order.subject)
 
@@ -105,6 +108,7 @@ class Ingestion:
         with self._lock:
             if worker is self._worker:
                 _log.warning("the process that reads topics ended; it is started again")
+                self.lost += 1
                 self._forget()
 
     def _forget(self) -> None:

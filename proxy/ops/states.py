@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -19,10 +19,17 @@ Tails = Callable[[], Sequence[TailState]]
 class States(Collector):
     """The gauges of pins, tails and engine. A table's generations are told as one."""
 
-    def __init__(self, pins: Pins, tails: Tails, engine_silent_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        pins: Pins,
+        tails: Tails,
+        engine_silent_s: Callable[[], float],
+        readers_lost: Callable[[], int],
+    ) -> None:
         self._pins = pins
         self._tails = tails
         self._engine_silent_s = engine_silent_s
+        self._readers_lost = readers_lost
 
     def collect(self) -> Iterable[Metric]:
         """Yield one family per state."""
@@ -30,6 +37,11 @@ class States(Collector):
             "thermocline_engine_silent_seconds",
             "Time since the engine last answered the watchdog.",
             value=self._engine_silent_s(),
+        )
+        yield CounterMetricFamily(
+            "thermocline_readers_lost",
+            "Processes that read topics and died or hung; each was replaced.",
+            value=self._readers_lost(),
         )
         pins = self._pins()
         yield _per_table(

@@ -89,6 +89,7 @@ def test_a_worker_that_is_killed_is_followed_by_another_and_no_answer_is_short(
             assert count(parts, table) == held + 3
             wait_for(lambda: worker_of(ingestion).pid not in killed)
         assert len(killed) == 4
+        assert ingestion.lost == 4
         assert ask(parts, f"SELECT sum(n) AS n FROM {table}")["n"][0].as_py() == sum(range(61))
         (state,) = parts.tails.states()
         assert state.is_followed

@@ -63,7 +63,7 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         tail(1, 100, None),
         tail(2, 50, LogUnavailable("flows: no answer.", topic="flows")),
     ]
-    metrics.registry.register(States(lambda: pins, lambda: tails, lambda: 0.5))
+    metrics.registry.register(States(lambda: pins, lambda: tails, lambda: 0.5, lambda: 3))
     fit = [True]
     ops = OpsServer(
         host="127.0.0.1",
@@ -158,6 +158,7 @@ def test_the_state_of_pins_and_tails_is_among_the_metrics(watched: Watched) -> N
     assert watched.value("thermocline_tail_failing", table="lake.net.flows") == 1
     assert watched.value("thermocline_tail_bad_records", table="lake.net.flows") == 6
     assert watched.value("thermocline_engine_silent_seconds") == 0.5
+    assert watched.value("thermocline_readers_lost_total") == 3
     assert watched.value("process_resident_memory_bytes") > 0
 
 
