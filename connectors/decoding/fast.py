@@ -10,6 +10,8 @@ msgspec lives here only.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Annotated, Any
@@ -60,7 +62,7 @@ class FastPath:
         records. Positions ascend; nulls are in neither.
         """
         decode = self._decode
-        certain = _certain_text(column)
+        certain = _certain_text(column, values)
         positions: list[int] = []
         records: list[Any] = []
         doubtful: list[int] = []
@@ -102,7 +104,9 @@ class FastPath:
         return arrays, culprits
 
 
-def _certain_text(column: pa.Array) -> Callable[[bytes], bool] | None:
+def _certain_text(
+    column: pa.Array, values: Sequence[bytes | None]
+) -> Callable[[bytes], bool] | None:
     """What to ask of each record before msgspec sees it, or None when the batch as a whole is fine.
 
     msgspec does not look at the bytes of strings it skips, and its depth limit is the stack's.
@@ -112,7 +116,7 @@ def _certain_text(column: pa.Array) -> Callable[[bytes], bool] | None:
         valid = True
     except pa.ArrowInvalid:
         valid = False
-    longest = pc.max(pc.binary_length(column)).as_py() or 0
+    longest = max(map(len, filter(None, values)), default=0)
     shallow = longest <= 2 * MAX_DEPTH
     if valid and shallow:
         return None
@@ -130,6 +134,9 @@ def _is_utf8(value: bytes) -> bool:
         return False
     return True
 
+
+#: Arrow compiles a pattern each time it is used: so many texts are matched by Python meanwhile [ran: 0.09 ms].
+_FEW = 256
 
 #: A type without values, for a field of which nothing but null is certain here.
 _NOTHING = Annotated[str, Meta(min_length=1, max_length=0)]
@@ -333,9 +340,9 @@ def _leaf(field: Field, values: Sequence[Any]) -> pa.Array:
     if pattern is None:
         return pa.array(values, field.type)
     text = pa.array(values, pa.string())
+    _require_match(text, values, pattern)
     if field.kind in TIME_KINDS:
-        return certain_texts(field, text)
-    _require(pc.match_substring_regex(text, pattern))
+        return _times(field, text)
     if field.kind == "fixed":
         _require(pc.equal(pc.binary_length(text), 2 * field.type.byte_width))
     if field.kind in ("binary", "fixed"):
@@ -352,13 +359,45 @@ def certain_texts(field: Field, text: pa.Array) -> pa.Array:
         Doubt: a value is not certain.
     """
     _require(pc.match_substring_regex(text, _PATTERNS[field.kind]))
+    return _times(field, text)
+
+
+def _times(field: Field, text: pa.Array) -> pa.Array:
+    """Read texts of which every one matches its kind's pattern."""
     times = text.cast(field.type)
-    if field.kind == "timestamptz":
-        micros = times.cast(pa.int64())
-        _require(
-            pc.and_(pc.greater_equal(micros, MIN_TIME_US), pc.less_equal(micros, MAX_TIME_US))
-        )
+    if field.kind == "timestamptz" and times.null_count < len(times):
+        micros = times.view(pa.int64())
+        ends = pc.min_max(micros)
+        if ends["min"].as_py() < MIN_TIME_US or ends["max"].as_py() > MAX_TIME_US:
+            at_least, at_most = (
+                pc.greater_equal(micros, MIN_TIME_US),
+                pc.less_equal(micros, MAX_TIME_US),
+            )
+            _require(pc.and_(at_least, at_most))
     return times
+
+
+def _require_match(text: pa.Array, values: Sequence[str | None], pattern: str) -> None:
+    """``values`` is ``text`` as a list. None matches.
+
+    Raises:
+        Doubt: a text does not match.
+    """
+    if len(values) > _FEW:
+        return _require(pc.match_substring_regex(text, pattern))
+    matches = _compiled(pattern)
+    doubts = [
+        at for at, value in enumerate(values) if value is not None and matches(value) is None
+    ]
+    if doubts:
+        raise Doubt(doubts)
+    return None
+
+
+@functools.cache
+def _compiled(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    """Match whole texts, as between RE2's ``^`` and ``$``."""
+    return re.compile(pattern.removeprefix("^").removesuffix("$")).fullmatch
 
 
 def _require(certain: pa.Array) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from connectors.decoding import decoder_for
+from connectors.decoding import decoder_for, fast
 from connectors.decoding.fast import FastPath
 from connectors.decoding.fields import payload_fields
 from connectors.decoding.json import MAX_NAMED_ERRORS, JsonDecoder
@@ -355,3 +356,50 @@ def decode_all_poison() -> None:
 
 if __name__ == "__main__":
     decode_all_poison()
+
+
+@pytest.mark.parametrize("pattern", sorted(fast._PATTERNS.values()))
+def test_python_and_arrow_match_the_same_texts(pattern: str) -> None:
+    starts = [
+        "2024-02-29",
+        "2023-02-29",
+        "0000-01-01",
+        "1900-02-29",
+        "2000-02-29",
+        "00ff",
+        "0",
+        "",
+    ]
+    ends = [
+        "",
+        "T00:00:00",
+        "T23:59:59.123456Z",
+        "T24:00:00Z",
+        "T12:00:00.1234567Z",
+        "T12:00:00+23:59",
+    ]
+    texts = [
+        before + start + end + after
+        for before in ("", " ", "\n")
+        for start in (*starts, "123E4567-e89b-12d3-a456-426614174000", "\u0661\u0662")
+        for end in ends
+        for after in ("", "\n", " ", "\x00", "\u2028", "\nZ")
+    ]
+    by_arrow = pc.match_substring_regex(pa.array(texts), pattern).to_pylist()
+    assert [fast._compiled(pattern)(text) is not None for text in texts] == by_arrow
+    assert any(by_arrow)
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_few_and_many_times_are_doubted_alike(count: int) -> None:
+    """Texts that no pattern matches, and one that is a time before the year 1 in UTC."""
+    at = Column(1, "at", TIMESTAMPTZ)
+    fields = payload_fields("t", TableSchema(0, (at,)), Binding("t"))
+    good, bad = "2024-02-29T12:00:00Z", ["2024-02-30T12:00:00Z", "0001-01-01T00:00:00+01:00"]
+    values = [f'{{"at":"{text}"}}'.encode() for text in [*bad, *([good] * count)]]
+    path = FastPath.of(fields)
+    assert path is not None
+    positions, (times,), doubtful = path.read(pa.array(values, pa.binary()), values)
+    assert doubtful == [0, 1]
+    assert positions == list(range(2, count + 2))
+    assert times.to_pylist() == [datetime(2024, 2, 29, 12, tzinfo=UTC)] * count
