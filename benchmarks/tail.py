@@ -40,8 +40,9 @@ _FULL_RATE = 1_000_000
 _UNBOUNDED = {"max_tail_rows": 1 << 32, "max_tail_bytes": 1 << 40}
 _WAIT_S = 300.0
 _POLL_S = 0.02
-#: Longest wait for a server to come to rest.
-_REST_S = 20.0
+#: Longest wait for a server to come to rest, and how long nothing changes then.
+_REST_S = 120.0
+_SETTLED_S = 5.0
 
 
 @dataclass
@@ -81,12 +82,14 @@ class _Watched:
         )
 
     def at_rest(self) -> int:
-        """Return the resident bytes once what filling needed was given back: buffers, pages of the allocators."""
-        until, held = time.monotonic() + _REST_S, self.resident_bytes
+        """Return the resident bytes once rows are packed, and what filling needed was given back."""
+        until = time.monotonic() + _REST_S
+        held, packed = self.resident_bytes, 0.0
         while time.monotonic() < until:
-            time.sleep(1)
-            held, before = self.resident_bytes, held
-            if before - held < before // 200:
+            time.sleep(_SETTLED_S)
+            held, before_held = self.resident_bytes, held
+            packed, before = self.value("thermocline_tail_packed_bytes"), packed
+            if packed == before > 0 and before_held - held < before_held // 200:
                 break
         return held
 

@@ -302,6 +302,8 @@ def _settings(memory_limit_bytes: int | None, threads: int | None) -> dict[str, 
         "allow_community_extensions": "false",
         "allow_persistent_secrets": "false",
         "python_enable_replacements": "false",
+        # Else what a thread of ours freed stays with it: 166 MB after 143 MB of rows were packed to 42 [ran, 1.5.5].
+        "allocator_background_threads": "true",
     }
     if memory_limit_bytes is not None:
         settings["memory_limit"] = f"{memory_limit_bytes}B"
