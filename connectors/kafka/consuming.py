@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
 
 #: Milliseconds beyond this do not fit microseconds in 64 bits (year 294247). A producer may write any number.
 _MAX_MS = (2**63 - 1) // 1000
+#: Up to so many records, looking at them one by one takes less than functions of whole columns do.
+FEW = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Consuming(Protocol):
 def raw_batch(
     partitions: pa.Array,
     offsets: pa.Array,
-    milliseconds: pa.Array,
+    timestamps: pa.Array,
     keys: pa.Array | None,
     headers: pa.Array | None,
     values: pa.Array,
@@ -75,7 +77,7 @@ def raw_batch(
         [
             partitions,
             offsets,
-            _timestamps(milliseconds),
+            timestamps,
             pa.nulls(count, pa.binary()) if keys is None else keys,
             pa.nulls(count, HEADERS_TYPE) if headers is None else headers,
             values,
@@ -84,11 +86,15 @@ def raw_batch(
     )
 
 
-def _timestamps(milliseconds: pa.Array) -> pa.Array:
+def timestamps(milliseconds: Sequence[int]) -> pa.Array:
     """Null where the record has none (KafkaProducer's NO_TIMESTAMP is -1) or microseconds cannot hold it."""
-    known = pc.and_(pc.greater_equal(milliseconds, 0), pc.less_equal(milliseconds, _MAX_MS))
-    held = pc.if_else(known, milliseconds, None)
-    return held.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMPTZ)
+    if len(milliseconds) <= FEW:
+        return pa.array(
+            [1000 * at if 0 <= at <= _MAX_MS else None for at in milliseconds], TIMESTAMPTZ
+        )
+    held = pa.array(milliseconds, pa.int64())
+    known = pc.and_(pc.greater_equal(held, 0), pc.less_equal(held, _MAX_MS))
+    return pc.multiply(pc.if_else(known, held, None), 1000).view(TIMESTAMPTZ)
 
 
 NO_RECORDS = pa.RecordBatch.from_pylist([], RAW_SCHEMA)

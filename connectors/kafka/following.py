@@ -81,7 +81,7 @@ class KafkaFollowing:
         for stretch in stretches(taken.records):
             partition = stretch.partition
             self._reached[partition] = stretch.last + 1
-            counts[partition] = counts.get(partition, 0) + stretch.records.num_rows
+            counts[partition] = counts.get(partition, 0) + stretch.count
         self._rows.add(taken.records)
         try:
             take_events(taken.events, self._topic, self._reached)

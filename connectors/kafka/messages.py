@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from connectors.kafka.consuming import NO_RECORDS, NOTHING, Event, Taken, raw_batch
+from connectors.kafka.consuming import NO_RECORDS, NOTHING, Event, Taken, raw_batch, timestamps
 from connectors.kafka.settings import Properties
 from planner.schema import HEADERS_TYPE
 
@@ -69,7 +69,7 @@ class MessageConsumer:
         return raw_batch(
             pa.array(map(Message.partition, records), pa.int32()),
             pa.array(map(Message.offset, records), pa.int64()),
-            pa.array([at for _, at in map(Message.timestamp, records)], pa.int64()),
+            timestamps([at for _, at in map(Message.timestamp, records)]),
             pa.array(map(Message.key, records), pa.binary()) if with_key else None,
             pa.array([_headers(message.headers()) for message in records], HEADERS_TYPE)
             if self._with_headers

@@ -12,6 +12,7 @@ offsets. A range that does neither before the deadline fails the read; it is nev
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
-from connectors.kafka.consuming import NO_RECORDS, Consuming, Event
+from connectors.kafka.consuming import FEW, NO_RECORDS, Consuming, Event
 from connectors.kafka.errors import Meaning, meaning, translate
 from planner.errors import LogUnavailable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -57,7 +58,8 @@ class Rows:
     def add(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             self._held.append(batch)
-            self.size_bytes += batch.nbytes
+            # Not ``nbytes``, which looks into every column: these batches are slices of nothing larger.
+            self.size_bytes += batch.get_total_buffer_size()
 
     def take(self) -> pa.RecordBatch:
         """Return what was gathered and start over."""
@@ -120,29 +122,40 @@ class Stretch:
     """Records of one partition that arrived one after the other. Their offsets rise."""
 
     partition: int
-    records: pa.RecordBatch
-
-    @property
-    def last(self) -> int:
-        """The highest offset."""
-        offset: int = self.records.column(KAFKA_OFFSET)[-1].as_py()
-        return offset
+    #: The highest offset.
+    last: int
+    count: int
+    _begin: int
+    _among: pa.RecordBatch
 
     def below(self, stop: int) -> pa.RecordBatch:
         """The records at offsets below ``stop``."""
+        records = self._among.slice(self._begin, self.count)
         if self.last < stop:
-            return self.records
-        offsets = self.records.column(KAFKA_OFFSET)
-        return self.records.slice(0, pc.sum(pc.less(offsets, stop)).as_py())
+            return records
+        offsets = records.column(KAFKA_OFFSET)
+        return records.slice(0, pc.sum(pc.less(offsets, stop)).as_py())
 
 
 def stretches(records: pa.RecordBatch) -> Iterator[Stretch]:
     """Tell the records of different partitions apart, in the order they arrived."""
-    runs = pc.run_end_encode(records.column(KAFKA_PARTITION))
+    partitions, offsets = records.column(KAFKA_PARTITION), records.column(KAFKA_OFFSET)
     begin = 0
-    for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield Stretch(partition, records.slice(begin, end - begin))
+    for end in _ends(partitions):
+        partition, last = partitions[begin].as_py(), offsets[end - 1].as_py()
+        yield Stretch(partition, last, end - begin, begin, records)
         begin = end
+
+
+def _ends(partitions: pa.Array) -> list[int]:
+    """Where each stretch of equal numbers ends, exclusive."""
+    if len(partitions) > FEW:
+        ends: list[int] = pc.run_end_encode(partitions).run_ends.to_pylist()
+        return ends
+    listed = partitions.to_pylist()
+    pairs = enumerate(itertools.pairwise(listed), start=1)
+    changes = [at for at, (one, other) in pairs if one != other]
+    return [*changes, len(listed)] if listed else []
 
 
 def _joined(pieces: list[pa.RecordBatch], whole: pa.RecordBatch) -> pa.RecordBatch:

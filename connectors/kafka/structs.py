@@ -11,16 +11,21 @@ from contextlib import contextmanager
 from itertools import repeat
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.kafka.consuming import NO_RECORDS, NOTHING, Event, Taken, raw_batch
-from connectors.kafka.gathering import Messages
+from connectors.kafka.consuming import (
+    FEW,
+    NO_RECORDS,
+    NOTHING,
+    Event,
+    Taken,
+    raw_batch,
+    timestamps,
+)
+from connectors.kafka.gathering import MAX_MESSAGES, FewMessages, Messages
 from connectors.kafka.librdkafka import CONF_OK, CONSUMER, Library
 from connectors.kafka.settings import Properties
 
-#: What one call may take at most; the array of addresses has so many places.
-MAX_MESSAGES = 16_384
 #: Keys and values of one batch: far below the 2 GiB that 32-bit offsets reach, far above what is usual.
 _MAX_BYTES = 256 * 1024 * 1024
 #: Messages handled between two chances for other threads to run: 0.3 ms.
@@ -77,10 +82,10 @@ class StructConsumer:
         count = min(self._last - self._first, limit)
         if count == 0:
             return NOTHING
-        messages = Messages(self._addresses(count))
+        messages = self._messages(count)
         if (fitting := messages.within(_MAX_BYTES)) < count:
             count = fitting
-            messages = Messages(self._addresses(count))
+            messages = self._messages(count)
         try:
             return self._read(messages, with_key=with_key)
         finally:
@@ -101,47 +106,41 @@ class StructConsumer:
         more = self._library.consume_batch_queue(self._queue, 0, rest, limit - 1)
         self._first, self._last = 0, 1 + max(0, more)
 
-    def _addresses(self, count: int) -> pa.Array:
-        return pa.Array.from_buffers(
-            pa.int64(), count, [None, self._buffer], offset=self._first
+    def _messages(self, count: int) -> Messages | FewMessages:
+        if count <= FEW:
+            return FewMessages(self._slots[self._first : self._first + count])
+        return Messages(
+            pa.Array.from_buffers(pa.int64(), count, [None, self._buffer], offset=self._first)
         )
 
-    def _read(self, messages: Messages, *, with_key: bool) -> Taken:
-        errors = messages.errors()
-        is_event = pc.not_equal(errors, 0)
-        if not pc.any(is_event).as_py():
-            return Taken(self._columns(messages, with_key=with_key), ())
+    def _read(self, messages: Messages | FewMessages, *, with_key: bool) -> Taken:
+        found = messages.events()
         events = tuple(
-            Event(KafkaError(code), partition, offset)
-            for code, partition, offset in zip(
-                errors.filter(is_event).to_pylist(),
-                messages.partitions().filter(is_event).to_pylist(),
-                messages.offsets().filter(is_event).to_pylist(),
-                strict=True,
-            )
+            Event(KafkaError(code), partition, offset) for code, partition, offset in found
         )
-        records = messages.addresses.filter(pc.invert(is_event))
-        if not len(records):
+        records = messages.records() if events else messages
+        if not len(records.addresses):
             return Taken(NO_RECORDS, events)
-        return Taken(self._columns(Messages(records), with_key=with_key), events)
+        return Taken(self._columns(records, with_key=with_key), events)
 
-    def _columns(self, records: Messages, *, with_key: bool) -> pa.RecordBatch:
+    def _columns(self, records: Messages | FewMessages, *, with_key: bool) -> pa.RecordBatch:
         return raw_batch(
             records.partitions(),
             records.offsets(),
-            self._milliseconds(records.addresses),
+            timestamps(self._milliseconds(records.addresses)),
             records.keys() if with_key else None,
             None,
             records.values(),
         )
 
-    def _milliseconds(self, addresses: pa.Array) -> pa.Array:
+    def _milliseconds(self, addresses: pa.Array | Sequence[int]) -> list[int]:
         """The one field that is not in the struct that rdkafka.h declares."""
         timestamp = self._library.message_timestamp
+        listed = addresses.to_pylist() if isinstance(addresses, pa.Array) else addresses
         found: list[int] = []
-        for some in _portions(addresses.to_pylist()):
+        for some in _portions(listed):
             found += map(timestamp, some, repeat(None))
-        return pa.array(found, pa.int64())
+        return found
 
     def _destroy(self, count: int) -> None:
         """Give the next ``count`` messages back to the client."""
