@@ -4,6 +4,8 @@ A *generation* is what was decoded of one table under one (schema id, shape, top
 engine, one unbroken offset range per partition. A statement reads every segment through the ranges of its cut,
 so rows that arrived since, or that tiering took over, are not in its answer. A record is in one segment only.
 
+Full segments are *packed*: one compressed copy takes the place of several, while little arrives or memory is short.
+
 A *follower* adds to a generation as the log grows; a statement waits until its cut is covered. What is not
 followed, the statement fetches itself. Nothing here is shared between tables but the engine and the budget.
 """
