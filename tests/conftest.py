@@ -1,5 +1,11 @@
 """Lists the fixture plug-ins; each is one concern."""
 
+from hypothesis import settings
+
+# By default an example that takes 0.2 s is a failure: on a busy machine that is the machine's.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
 # One that imports from another stands below it: pytest rewrites a plug-in's asserts when it first loads it.
 pytest_plugins = [
     "tests.fixtures.certificates",
