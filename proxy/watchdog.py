@@ -27,6 +27,8 @@ _PULSE_S = 1.0
 #: An engine that is silent for so long is not busy but gone. A starved machine must not look like it.
 _MAX_SILENCE_S = 60.0
 _STOP_TIMEOUT_S = 5.0
+#: If our own look comes so much too late, nothing ran meanwhile: a machine was paused, or the process stopped.
+_STOOD_STILL_S = 2.0
 #: From this part of the process's limit on, statements are stopped, so that the process need not be ended.
 _SHORT = 0.9
 
@@ -59,13 +61,15 @@ class Watchdog:
         self._deadlines: dict[object, float] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._answered_at = time.monotonic()
+        #: Of the clock, how much passed while this process stood still. Work could not go on in that time either.
+        self._lost_s = 0.0
+        self._answered_at = self._now()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         # Its own thread: a question to a hung engine does not return.
         self._pulse = threading.Thread(target=self._ask, name="watchdog-pulse", daemon=True)
 
     def start(self) -> None:
-        self._answered_at = time.monotonic()
+        self._answered_at = self._now()
         self._thread.start()
         self._pulse.start()
 
@@ -77,25 +81,34 @@ class Watchdog:
     @property
     def silent_s(self) -> float:
         """Seconds since the engine last answered."""
-        return time.monotonic() - self._answered_at
+        return self._now() - self._answered_at
 
     @contextlib.contextmanager
     def expecting(self, timeout_s: float) -> Iterator[None]:
         """Expect the work of this block to be over within ``timeout_s``."""
         key = object()
         with self._lock:
-            self._deadlines[key] = time.monotonic() + timeout_s
+            self._deadlines[key] = self._now() + timeout_s
         try:
             yield
         finally:
             with self._lock:
                 del self._deadlines[key]
 
+    def _now(self) -> float:
+        return time.monotonic() - self._lost_s
+
     def _run(self) -> None:
+        looked_at = time.monotonic()
         while not self._stop.wait(_CHECK_S):
+            late_s = time.monotonic() - looked_at - _CHECK_S
+            if late_s > _STOOD_STILL_S:
+                self._lost_s += late_s
+                _log.warning("this process stood still for %.0f s", late_s)
+            looked_at = time.monotonic()
             with self._lock:
                 oldest = min(self._deadlines.values(), default=None)
-            if oldest is not None and time.monotonic() > oldest + self._grace_s:
+            if oldest is not None and self._now() > oldest + self._grace_s:
                 self._end(EXIT_STUCK, "a statement ignored its interrupt past its deadline")
             resident = resident_bytes()
             if self._max_process_bytes is not None and resident > self._max_process_bytes:
@@ -119,7 +132,7 @@ class Watchdog:
         while not self._stop.wait(_PULSE_S):
             if not self._healthy():
                 self._end(EXIT_SICK, "the engine refuses all work after an internal error")
-            self._answered_at = time.monotonic()
+            self._answered_at = self._now()
 
     def _end(self, code: int, why: str) -> None:
         _log.critical("%s; ending the process", why)

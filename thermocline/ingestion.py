@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from proxy.allocator import bound_arenas
 from proxy.ingestion.worker import fork_workers, serve_orders
 from proxy.landlock import NoLandlock, Rights, restrict
 
@@ -51,6 +52,7 @@ def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
 
 def main() -> None:
     """Run as a program, by ``ingesting``: the number of a socket is its argument."""
+    bound_arenas()
     setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the server, which starts this
     if setup.rights is not None:
         # The server itself tells, and ends, where it is required and not possible.

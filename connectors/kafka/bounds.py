@@ -331,6 +331,10 @@ def _offset(listed: _Listed, at: tuple[str, int]) -> Any:
     found = listed[at]
     if isinstance(found, KafkaError):
         raise _failed(found, at[0]) from KafkaException(found)
+    if (
+        found.offset < 0
+    ):  # seen on a starved machine: the client's mark for what it was not told
+        raise _AskAgain(no_answer(at[0], "no offset was told"))
     return found
 
 

@@ -173,6 +173,13 @@ def test_an_end_that_stays_below_one_seen_before_is_an_error(
         log.measure([TOPIC])
 
 
+def test_an_offset_that_is_none_is_no_answer(log: KafkaLog, script: Script) -> None:
+    """Neither an empty log nor one that lost records."""
+    script.log_start = script.stable_end = -1
+    with pytest.raises(LogUnavailable, match="no offset was told"):
+        log.measure([TOPIC])
+
+
 def test_a_stop_that_the_log_lost_is_truncation_and_not_a_missing_answer(
     fake_broker: FakeBroker, script: Script
 ) -> None:

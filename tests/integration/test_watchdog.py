@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -65,6 +67,41 @@ def test_where_memory_is_short_a_statement_is_stopped_once_and_the_process_lives
     )
     assert (done.returncode, done.stdout.split()[:1]) == (0, ["0"]), done.stderr
     assert 1 <= int(done.stdout.split()[1]) <= 2  # the interpreter may have grown a page
+
+
+STOPPED = """
+import logging, time
+from proxy import watchdog
+logging.basicConfig()
+watchdog._MAX_SILENCE_S, watchdog._STOOD_STILL_S = 4.0, 1.5
+held = watchdog.Watchdog(grace_s=3, max_process_bytes=None)
+held.start()
+with held.expecting(1.0):
+    print("at work", flush=True)
+    input()
+time.sleep(1)
+held.stop()
+print("alive")
+"""
+
+
+def test_time_in_which_the_process_stood_still_is_not_held_against_anybody() -> None:
+    """As a paused virtual machine, or a debugger, has it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "at work\n"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(8)
+    process.send_signal(signal.SIGCONT)
+    told, log = process.communicate("\n", timeout=60)
+    assert (process.returncode, told) == (0, "alive\n"), log
+    assert "this process stood still for" in log
 
 
 def test_work_within_its_deadline_and_grace_is_left_alone() -> None:
