@@ -293,7 +293,7 @@ class Generation:
             ]
             # First, so that no statement counts on rows that go now.
             for segment, offsets in zip(unused, below, strict=True):
-                segment.is_trimmed = bool(offsets)
+                segment.doomed |= offsets
                 if offsets:
                     segment.is_shortened = True
                     segment.steps.clear()
@@ -314,20 +314,21 @@ class Generation:
                 if not segment.ranges:
                     self._held.remove(segment)
                     self._count(segment, -segment.rows, -segment.size)
-        for segment, offsets in zip(unused, below, strict=True):
+        for segment in unused:
             if not segment.ranges:
                 self._drop(segment)
-            elif offsets:
-                self._delete(segment, offsets)
+            elif segment.is_trimmed:
+                self._delete(segment)
 
-    def _delete(self, segment: Segment, offsets: Mapping[int, int]) -> None:
+    def _delete(self, segment: Segment) -> None:
+        """Delete what is doomed, also what could not be deleted before."""
         below = " OR ".join(
             f"({KAFKA_PARTITION} = {partition} AND {KAFKA_OFFSET} < {offset})"
-            for partition, offset in offsets.items()
+            for partition, offset in segment.doomed.items()
         )
         gone = self._segments.delete(segment.name, below)
         with self.changed:
-            segment.is_trimmed = False
+            segment.doomed = {}
             self._count(segment, -gone, -(segment.size * gone // max(segment.rows, 1)))
 
     def _begin_at(self, starts: Mapping[int, int]) -> None:

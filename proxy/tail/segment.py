@@ -33,14 +33,19 @@ class Segment:
     is_full: bool = False
     #: A transaction adds rows to it.
     is_written: bool = False
-    #: Rows below the ranges are being deleted.
-    is_trimmed: bool = False
+    #: Below these offsets of partitions rows are to be deleted, and may still be there.
+    doomed: dict[int, int] = field(default_factory=dict)
     #: Rows were deleted once.
     is_shortened: bool = False
     is_dropped: bool = False
     #: In memory, compressed; it is full.
     is_packed: bool = False
     on_disk: bool = False
+
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether there may be rows that the ranges do not stand for any more."""
+        return bool(self.doomed)
 
 
 class Tail:

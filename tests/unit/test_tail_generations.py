@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import duckdb
 import pyarrow as pa
 import pytest
 
-from planner.errors import TopicRecreated
+from planner.errors import LimitExceeded, TopicRecreated
 from planner.offsets import OffsetRange
 from proxy.engine.segments import Segments
 from proxy.tail.generations import Generation
@@ -17,6 +19,41 @@ SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64()
 def batch(start: int, stop: int) -> pa.RecordBatch:
     offsets = list(range(start, stop))
     return pa.record_batch([[0] * len(offsets), offsets], schema=SCHEMA)
+
+
+def found_in(
+    engine: duckdb.DuckDBPyConnection, held: Generation, *wanted: OffsetRange
+) -> list[int]:
+    tail = held.lease({item.partition: item for item in wanted})
+    assert tail is not None
+    with tail:
+        sql = " UNION ALL ".join(part.sql for part in tail.relations)
+        found = engine.cursor().execute(f"SELECT kafka_offset FROM ({sql})").fetchall()
+    return sorted(offset for (offset,) in found)
+
+
+def test_rows_that_could_not_be_deleted_are_not_read_after_a_later_trim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = duckdb.connect()
+    segments = Segments(engine, None)
+    held = Generation("lake.net.flows", SCHEMA, segments)
+    held.add_much([OffsetRange(0, 0, 10)], [batch(0, 10)])
+    delete = segments.delete
+    failing = [LimitExceeded("memory is out")]
+
+    def deleted(name: str, where: str) -> int:
+        if failing:
+            raise failing.pop()
+        return delete(name, where)
+
+    monkeypatch.setattr(segments, "delete", deleted)
+    mark = SimpleNamespace(offset=lambda partition: 4)
+    with pytest.raises(LimitExceeded):
+        held.trim(mark)
+    for _ in range(2):
+        assert found_in(engine, held, OffsetRange(0, 4, 10)) == list(range(4, 10))
+        held.trim(mark)
 
 
 def test_rows_that_were_refused_after_they_were_written_are_never_seen() -> None:
@@ -34,9 +71,4 @@ def test_rows_that_were_refused_after_they_were_written_are_never_seen() -> None
     for stop in (10, 12):
         start = held.stops()[0]
         held.add([OffsetRange(0, start, stop)], [batch(start, stop)])
-        tail = held.lease({0: OffsetRange(0, 0, stop)})
-        assert tail is not None
-        with tail:
-            sql = " UNION ALL ".join(part.sql for part in tail.relations)
-            found = engine.cursor().execute(f"SELECT kafka_offset FROM ({sql})").fetchall()
-        assert sorted(offset for (offset,) in found) == list(range(stop))
+        assert found_in(engine, held, OffsetRange(0, 0, stop)) == list(range(stop))
