@@ -27,17 +27,12 @@ from planner.watermark import Outcomes, Watermark
 class Followed:
     """What one step along a log brought.
 
-    ``batch`` (``RAW_SCHEMA``, maybe without rows) holds every committed record of ``ranges``, and no other. A
-    partition's range begins where its previous one ended.
-
-    ``confirm`` makes sure that it was whole, and of the topic that was asked for; what it raises are the errors
-    of ``Following.take``, and then this must be thrown away. To be called once, by any thread, also while the
-    next step is taken.
+    ``batch`` (``RAW_SCHEMA``, maybe without rows) holds every committed record of ``ranges``, and no other, once
+    that is confirmed. A partition's range begins where its previous one ended.
     """
 
     batch: pa.RecordBatch
     ranges: tuple[OffsetRange, ...]
-    confirm: Callable[[], None]
 
 
 class Following(Protocol):
@@ -48,6 +43,13 @@ class Following(Protocol):
 
         Raises:
             OffsetsExpired, LogTruncated, TopicRecreated, UnknownTopic, LogUnavailable: as ``Log.fetch``.
+        """
+
+    def begin_confirm(self) -> Callable[[], None]:
+        """Ask whether all that was taken since this was called last was whole, and of the topic asked for.
+
+        What is returned waits for the answer: to be called once. If it raises, errors as ``take``'s, those steps must be
+        thrown away. Any thread, also while a step is taken.
         """
 
     def close(self) -> None:

@@ -18,14 +18,13 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec is not in its __all__
-    AdminClient,
     OffsetSpec,
 )
 
+from connectors.kafka.admin import Admin, Offsets
 from connectors.kafka.errors import Meaning, meaning, no_answer, translate
 from connectors.kafka.settings import admin_properties, refused
 from planner.cut import LogBounds, PartitionBounds
@@ -38,8 +37,6 @@ _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
 _Listed = Mapping[tuple[str, int], Any]
-#: An answer for all partitions at once: its result maps each to a result or an error.
-_Offsets = Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +59,16 @@ class _Seen:
 class Round:
     """Requests on their way. ``seen`` was noted before they were sent: answers may arrive out of order."""
 
-    client: _Admin
+    client: Admin
     topics: tuple[str, ...]
     deadline: float
     known: Mapping[str, _Identity]
     seen: Mapping[str, _Seen]
     described: Mapping[str, Future[Any]]
     cluster: Future[Any] | None
-    ends: _Offsets | None = None
-    starts: _Offsets | None = None
-    high_watermarks: _Offsets | None = None
+    ends: Offsets | None = None
+    starts: Offsets | None = None
+    high_watermarks: Offsets | None = None
 
 
 class _AskAgain(Exception):
@@ -85,22 +82,6 @@ class _AskAgain(Exception):
 
 class _Silent(_AskAgain):
     """The client kept neither its request's time limit nor ours: it has lost the request."""
-
-
-class _Admin(AdminClient):
-    def offsets(
-        self, asked: list[TopicPartition], level: IsolationLevel, timeout_s: float
-    ) -> _Offsets:
-        """As ``list_offsets``, of partitions whose ``offset`` is what is asked for, with one future for all.
-
-        A future per partition costs 15 us: over 1,000 partitions most of the time of a cut [ran].
-        """
-        answer: _Offsets = Future()
-        answer.set_running_or_notify_cancel()
-        super(AdminClient, self).list_offsets(
-            asked, answer, isolation_level_value=level.value, request_timeout=timeout_s
-        )
-        return answer
 
 
 class _Refusals:
@@ -132,10 +113,10 @@ class BoundsReader:
         self._seen: dict[str, _Seen] = {}
         self._cluster_id: str | None = None
 
-    def _client(self) -> _Admin:
+    def _client(self) -> Admin:
         callback: Any = self._refusals.note
         try:
-            return _Admin({**admin_properties(self._settings), "error_cb": callback})
+            return Admin({**admin_properties(self._settings), "error_cb": callback})
         except KafkaException as error:
             raise refused(self._settings, str(error)) from error
 
@@ -147,7 +128,7 @@ class BoundsReader:
         """Ask which topic bears the name, and nothing else; return at once."""
         timeout_s = max(0.05, deadline - time.monotonic())
         client = self._admin
-        described = client.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
+        described = client.described([topic], timeout_s)
         return Round(client, (topic,), deadline, {}, {}, described, None)
 
     def settle_identity(self, round_: Round) -> str:
@@ -182,9 +163,7 @@ class BoundsReader:
         high = None
         if self._with_high_watermark:
             high = _asked(client, pairs, _LATEST, timeout_s, committed=False)
-        described = client.describe_topics(
-            TopicCollection(list(names)), request_timeout=timeout_s
-        )
+        described = client.described(names, timeout_s)
         cluster = None if cluster_known else client.describe_cluster(request_timeout=timeout_s)
         return Round(
             client, names, deadline, known, seen, described, cluster, ends, starts, high
@@ -215,7 +194,7 @@ class BoundsReader:
             raise self._why(again.error, round_.topics[0]) from again.__cause__
         time.sleep(again.pause_s)
 
-    def _replace(self, client: _Admin) -> None:
+    def _replace(self, client: Admin) -> None:
         """Leave a client that has lost a request, for its next ones are lost too.
 
         Seen after brokers had stood still for seconds: once in some hundred times, while a new client was
@@ -291,13 +270,13 @@ class BoundsReader:
 
 
 def _asked(
-    client: _Admin,
+    client: Admin,
     pairs: list[tuple[str, int]],
     spec: OffsetSpec,
     timeout_s: float,
     *,
     committed: bool = True,
-) -> _Offsets | None:
+) -> Offsets | None:
     if not pairs:
         return None
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -319,7 +298,7 @@ def _answer(future: Future[Any], round_: Round, topic: str) -> Any:
         raise _failed(error.args[0], topic) from error
 
 
-def _listed(future: _Offsets | None, round_: Round) -> _Listed:
+def _listed(future: Offsets | None, round_: Round) -> _Listed:
     """Return what a request of offsets came to; nothing where none was sent."""
     if future is None:
         return {}

@@ -6,6 +6,7 @@ below it, an end-of-partition event proves those that hold none.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -27,7 +28,7 @@ _CONFIRM_TIMEOUT_S = 10.0
 
 
 class KafkaFollowing:
-    """``planner.ports.Following`` with librdkafka. Not thread-safe."""
+    """``planner.ports.Following`` with librdkafka."""
 
     def __init__(
         self,
@@ -47,6 +48,9 @@ class KafkaFollowing:
         self._reached = dict(starts)
         self._with_key = with_key
         self._rows = Rows()
+        self._lock = threading.Lock()
+        #: What was taken since it was asked about last, and had holes.
+        self._holed: dict[int, OffsetRange] = {}
         try:
             consumer.assign(topic, starts)
         except KafkaException as error:
@@ -69,8 +73,12 @@ class KafkaFollowing:
         )
         if not ranges:
             return None
-        holed = tuple(item for item in ranges if len(item) != counts.get(item.partition))
-        return Followed(self._rows.take(), ranges, self._asked(holed))
+        with self._lock:
+            for item in ranges:
+                if len(item) != counts.get(item.partition):
+                    start = self._holed.get(item.partition, item).start
+                    self._holed[item.partition] = OffsetRange(item.partition, start, item.stop)
+        return Followed(self._rows.take(), ranges)
 
     def _taken(self, wait_s: float) -> Taken:
         return self._consumer.take(
@@ -88,11 +96,13 @@ class KafkaFollowing:
         except OutOfRange as error:
             self._explain(error)
 
-    def _asked(self, holed: tuple[OffsetRange, ...]) -> Callable[[], None]:
-        """Ask what tells whether a step was whole: after it was read, and answered while it is decoded.
+    def begin_confirm(self) -> Callable[[], None]:
+        """See ``planner.ports.Following.begin_confirm``.
 
         Records without a hole between them need no look at the log start: nothing can be missing.
         """
+        with self._lock:
+            holed, self._holed = tuple(self._holed.values()), {}
         if holed:
             return Guard(
                 self._bounds,

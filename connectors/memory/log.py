@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from planner.cut import LogBounds, PartitionBounds
 from planner.errors import LogUnavailable, UnknownTopic
-from planner.offsets import OffsetRange, check_one_per_partition
+from planner.offsets import OffsetRange, check_one_per_partition, joined
 from planner.ports import Followed
 from planner.ranges import check_ranges
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
@@ -364,6 +364,8 @@ class MemoryFollowing:
         self._reached = dict(starts)
         self._with_key = with_key
         self._with_headers = with_headers
+        self._lock = threading.Lock()
+        self._unconfirmed: tuple[OffsetRange, ...] = ()
 
     def take(self, timeout_s: float) -> Followed | None:
         """See ``planner.ports.Following.take``."""
@@ -376,11 +378,15 @@ class MemoryFollowing:
             _batch(item.partition, entries, self._with_key, self._with_headers)
             for item, entries in found
         ]
-        return Followed(
-            pa.concat_batches(batches),
-            ranges,
-            lambda: self._log.check(self._topic, ranges, self._topic_id),
-        )
+        with self._lock:
+            self._unconfirmed += ranges
+        return Followed(pa.concat_batches(batches), ranges)
+
+    def begin_confirm(self) -> Callable[[], None]:
+        """See ``planner.ports.Following.begin_confirm``."""
+        with self._lock:
+            ranges, self._unconfirmed = self._unconfirmed, ()
+        return lambda: self._log.check(self._topic, joined(ranges), self._topic_id)
 
     def close(self) -> None:
         """Nothing is held."""

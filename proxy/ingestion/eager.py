@@ -6,10 +6,12 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
-from proxy.ingestion.intake import Arrived, Feed, Pieces, joined
+from proxy.ingestion.decoded import DecodedFollowing
+from proxy.ingestion.intake import Arrived, Pieces, joined
 
 _log = logging.getLogger(__name__)
 
@@ -30,13 +32,16 @@ _PIECES_AHEAD = 4
 class EagerFeed:
     """A feed that has the next step ready. ``take`` is for one thread; ``close`` for any."""
 
-    def __init__(self, opened: Callable[[], Feed], name: str, *, gather_s: float) -> None:
+    def __init__(
+        self, opened: Callable[[], DecodedFollowing], name: str, *, gather_s: float
+    ) -> None:
         """Records that arrive within ``gather_s`` are decoded together, unless somebody waits for them."""
         self._opened = opened
         self._gather_s = gather_s
         self._changed = threading.Condition()
         self._ready: list[Arrived] = []
         self._rows = self._bytes = 0
+        self._following: DecodedFollowing | None = None
         self._error: FederationError | None = None
         self._is_waited_for = False
         self._is_closed = False
@@ -54,7 +59,10 @@ class EagerFeed:
             self._changed.notify_all()
             if not ready and self._error is not None:
                 raise self._error
-        return joined(ready) if ready else None
+        if not ready or self._following is None:
+            return None
+        # One question for all of them; it is on its way while they are held.
+        return replace(joined(ready), confirm=self._following.begin_confirm())
 
     def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
         """Until then nothing gathers. The caller holds the lock."""
@@ -78,12 +86,12 @@ class EagerFeed:
 
     def _run(self) -> None:
         try:
-            feed = self._opened()
+            following = self._following = self._opened()
             try:
                 while not self._is_closed:
-                    self._put(feed.take(_TAKE_S))
+                    self._put(following.take(_TAKE_S))
             finally:
-                feed.close()
+                following.close()
         except FederationError as error:
             self._fail(error)
         except Exception:  # noqa: BLE001

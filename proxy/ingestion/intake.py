@@ -32,10 +32,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Rows of every committed record of ``ranges``, and of no other.
+    """Rows of every committed record of ``ranges``, and of no other, once ``confirm`` has returned.
 
-    A partition's range begins where its previous one ended. ``confirm`` makes sure of it, as that of
-    ``planner.ports.Followed``: to be called once, before the next step is taken.
+    A partition's range begins where its previous one ended. What ``confirm`` raises is what ``Feed.take`` does; it is
+    to be called once, before the next step is taken.
     """
 
     decoded: Decoded
@@ -83,7 +83,7 @@ _NAMED_ERRORS = 20
 
 
 def joined(several: Sequence[Arrived]) -> Arrived:
-    """Put steps together that came one after the other; at least one."""
+    """Put steps together that came one after the other and are not confirmed yet; at least one."""
     if len(several) == 1:
         return several[0]
     rows = pa.concat_batches([item.decoded.rows for item in several])
@@ -93,13 +93,8 @@ def joined(several: Sequence[Arrived]) -> Arrived:
     for item in _every(several):
         start = ranges.get(item.partition, item).start
         ranges[item.partition] = OffsetRange(item.partition, start, item.stop)
-
-    def confirm() -> None:
-        for item in several:
-            item.confirm()
-
     return Arrived(
-        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])), tuple(ranges.values()), confirm
+        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])), tuple(ranges.values())
     )
 
 

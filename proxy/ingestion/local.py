@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from planner.binding import Binding
 from planner.offsets import OffsetRange
-from planner.ports import Decoder, Following, Log
+from planner.ports import Decoder, Log
 from planner.schema import TableSchema
+from proxy.ingestion.decoded import DecodedFollowing, SteppedFeed
 from proxy.ingestion.eager import EagerFeed, read_ahead
-from proxy.ingestion.intake import Arrived, Feed, Intake, Intakes, Pieces, Subject
+from proxy.ingestion.intake import Feed, Intake, Intakes, Pieces, Subject
 
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
@@ -47,11 +48,11 @@ class LocalIntake:
     def follow(self, starts: Mapping[int, int]) -> Feed:
         """See ``Intake.follow``."""
         if self._gather_s is None:
-            return self._opened(starts)
+            return SteppedFeed(self._opened(starts))
         name = f"tail {self._subject.table}"
         return EagerFeed(lambda: self._opened(starts), name, gather_s=self._gather_s)
 
-    def _opened(self, starts: Mapping[int, int]) -> Feed:
+    def _opened(self, starts: Mapping[int, int]) -> DecodedFollowing:
         subject = self._subject
         following = self._log.follow(
             subject.topic,
@@ -60,7 +61,7 @@ class LocalIntake:
             with_key=subject.with_key,
             with_headers=subject.with_headers,
         )
-        return _Decoded(following, self._decoder)
+        return DecodedFollowing(following, self._decoder)
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
         """See ``Intake.fetch``."""
@@ -80,21 +81,3 @@ class LocalIntake:
         with contextlib.closing(batches):
             for batch in batches:
                 yield self._decoder.decode(batch)
-
-
-class _Decoded:
-    """What a reader of the log finds, decoded."""
-
-    def __init__(self, following: Following, decoder: Decoder) -> None:
-        self._following = following
-        self._decoder = decoder
-
-    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
-        del wanted
-        followed = self._following.take(timeout_s)
-        if followed is None:
-            return None
-        return Arrived(self._decoder.decode(followed.batch), followed.ranges, followed.confirm)
-
-    def close(self) -> None:
-        self._following.close()

@@ -35,7 +35,7 @@ class Reader:
         followed = self.following.take(timeout_s)
         if followed is None:
             return False
-        followed.confirm()
+        self.following.begin_confirm()()
         assert followed.batch.schema.equals(RAW_SCHEMA)
         assert followed.ranges
         ranges = {item.partition: item for item in followed.ranges}

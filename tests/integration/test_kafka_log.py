@@ -212,7 +212,7 @@ def test_a_client_that_loses_a_request_is_left_for_a_new_one(
     with KafkaLog(kafka.settings, measure_timeout_s=1) as log:
         assert whole(log, topic) == [OffsetRange(0, 0, 3)]
         lost = log._bounds._admin
-        for request in ("describe_topics", "offsets"):
+        for request in ("described", "offsets"):
             monkeypatch.setattr(lost, request, lambda *_, **__: _Nothing(), raising=True)
         with pytest.raises(LogUnavailable, match=topic):
             log.measure([topic])

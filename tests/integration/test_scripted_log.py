@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from connectors.kafka.admin import Admin
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogTruncated, LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
@@ -171,6 +173,22 @@ def test_an_end_that_stays_below_one_seen_before_is_an_error(
     script.stable_end = 3
     with pytest.raises(LogUnavailable, match=r"ends at offset 3, but it ended at 8 before"):
         log.measure([TOPIC])
+
+
+def test_nothing_is_kept_of_a_topic_that_was_described(fake_broker: FakeBroker) -> None:
+    """A client that does, does so for each statement."""
+    admin = Admin({"bootstrap.servers": fake_broker.bootstrap})
+    for _ in range(20):
+        told = admin.described([TOPIC], 5.0)[TOPIC].result(30)
+        until = time.monotonic() + 30
+        # Held by what was told, and by the call that counts.
+        while (held := sys.getrefcount(told.topic_id)) != 2:
+            assert time.monotonic() < until, held
+            time.sleep(0.001)
+        time.sleep(0.001)
+        held = sys.getrefcount(told.topic_id)
+        assert held == 2
+        assert str(told.topic_id)
 
 
 def test_an_offset_that_is_none_is_no_answer(log: KafkaLog, script: Script) -> None:

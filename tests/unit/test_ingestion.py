@@ -5,15 +5,14 @@ from __future__ import annotations
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from planner.errors import InternalError, LogUnavailable, UndecodableRecord
+from planner.errors import FederationError, InternalError, LogUnavailable, UndecodableRecord
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, RecordError
 from planner.watermark import Outcomes
@@ -46,12 +45,13 @@ def numbers(found: Arrived | None) -> list[int]:
 
 
 class Scripted:
-    """A feed of what a test puts in, an error included."""
+    """A decoded reader of what a test puts in, an error included."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._steps: list[Arrived | BaseException] = []
-        self.taken = 0
+        self.taken = self.asked = self.confirmed = 0
+        self.refused: FederationError | None = None
         self.closed = threading.Event()
 
     def put(self, *steps: Arrived | BaseException) -> None:
@@ -59,7 +59,17 @@ class Scripted:
             self._steps += steps
             self._changed.notify_all()
 
-    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
+    def begin_confirm(self) -> Callable[[], None]:
+        self.asked = self.taken
+
+        def confirm() -> None:
+            if self.refused is not None:
+                raise self.refused
+            self.confirmed = self.asked
+
+        return confirm
+
+    def take(self, timeout_s: float) -> Arrived | None:
         with self._changed:
             if not self._changed.wait_for(lambda: self._steps, min(timeout_s, 0.01)):
                 return None
@@ -180,14 +190,21 @@ def test_what_is_wanted_and_does_not_come_is_not_waited_for() -> None:
         assert numbers(feed.take(WAIT_S, [OffsetRange(0, 0, 3)])) == [0, 1]
 
 
-def test_each_step_is_confirmed() -> None:
-    confirmed: list[int] = []
-    several = [
-        replace(arrived(at, at + 1), confirm=lambda at=at: confirmed.append(at))
-        for at in range(3)
-    ]
-    joined(several).confirm()
-    assert confirmed == [0, 1, 2]
+def test_all_steps_taken_at_once_are_confirmed_by_one_question() -> None:
+    with fed() as (inner, feed):
+        inner.put(*(arrived(at, at + 1) for at in range(5)))
+        inner.wait_taken(5)
+        while inner.confirmed < 5:
+            step = feed.take(WAIT_S)
+            assert step is not None
+            assert inner.asked > inner.confirmed
+            step.confirm()
+        inner.refused = LogUnavailable("no answer")
+        inner.put(arrived(5, 6))
+        step = feed.take(WAIT_S)
+        assert step is not None
+        with pytest.raises(LogUnavailable, match="no answer"):
+            step.confirm()
 
 
 def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:

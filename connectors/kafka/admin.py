@@ -1,0 +1,53 @@
+"""Kafka's admin client: one future for many offsets, and nothing kept of what it told."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+#: An answer for all partitions at once: its result maps each to a result or an error.
+Offsets = Future[Any]
+
+#: This version keeps a reference of its own to the id of every topic that it describes: 150 bytes each time a log is
+#: measured, 500 MB a day at 40 statements a second [ran]. Any other may not be given back to.
+_KEEPS_IDS = str(confluent_kafka.__version__) == "2.16.1"
+_give_back = ctypes.pythonapi.Py_DecRef
+_give_back.argtypes, _give_back.restype = [ctypes.py_object], None
+
+
+class Admin(AdminClient):
+    def offsets(
+        self, asked: list[TopicPartition], level: IsolationLevel, timeout_s: float
+    ) -> Offsets:
+        """As ``list_offsets``, of partitions whose ``offset`` is what is asked for, with one future for all.
+
+        A future per partition costs 15 us: over 1,000 partitions most of the time of a cut [ran].
+        """
+        answer: Offsets = Future()
+        answer.set_running_or_notify_cancel()
+        super(AdminClient, self).list_offsets(
+            asked, answer, isolation_level_value=level.value, request_timeout=timeout_s
+        )
+        return answer
+
+    def described(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        """As ``describe_topics``, by name."""
+        answers: Mapping[str, Future[Any]] = self.describe_topics(
+            TopicCollection(list(topics)), request_timeout=timeout_s
+        )
+        if _KEEPS_IDS:
+            for answer in answers.values():
+                answer.add_done_callback(_free)
+        return answers
+
+
+def _free(answer: Future[Any]) -> None:
+    """Called once for each; whoever reads the answer holds it, and with it the id."""
+    if not answer.cancelled() and answer.exception() is None:
+        _give_back(answer.result().topic_id)
