@@ -20,6 +20,7 @@ def test_every_answer_under_a_storm_is_the_ledgers_at_its_cut(
     storm = Storm(SEED, readers=4, statements=30)
     storm.run()
     assert storm.compared == 120
+    assert storm.stale <= 12
     assert storm.published > 0
     assert storm.schemas > 0
 
@@ -29,5 +30,6 @@ def test_eight_readers_ask_a_thousand_statements_each() -> None:
     storm = Storm(SEED, readers=8, statements=1_000)
     storm.run()
     assert storm.compared == 8_000
+    assert storm.stale <= 400
     assert storm.published > 100
     assert storm.schemas > 20
