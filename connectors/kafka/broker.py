@@ -6,6 +6,7 @@ the process that started it (see ``tether``). Durability is that of one node: no
 
 from __future__ import annotations
 
+import contextlib
 import base64
 import os
 import random
@@ -167,8 +168,10 @@ class Broker:
 
     def _signal(self, number: signal.Signals) -> None:
         # The tether ends after the JVM, so while it runs the process id cannot belong to anybody else.
+        # That one may have ended just now.
         if self.running and self._pid:
-            os.kill(self._pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
 
     def _end(self, number: signal.Signals) -> None:
         if self._tether is None:

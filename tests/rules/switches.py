@@ -255,7 +255,7 @@ SWITCHES = (
         "count records to know where a range ends",
         "connectors/kafka/reading.py",
         "reached[stretch.partition] = stretch.last + 1",
-        "reached[stretch.partition] += stretch.records.num_rows",
+        "reached[stretch.partition] += stretch.count",
         (f"{READING}::test_a_range_with_holes_ends_at_its_stop_not_after_as_many_records",),
     ),
     Switch(
@@ -521,8 +521,8 @@ SWITCHES = (
         "T26",
         "keep rows that were refused after they were written",
         "proxy/engine/segments.py",
-        'cursor.execute("BEGIN TRANSACTION")\n            yield append\n            cursor.execute("COMMIT")',
-        "yield append",
+        "appender.begin(self._layout)\n                yield appender.append\n                appender.commit()",
+        "yield appender.append",
         (
             "tests/unit/test_tail_generations.py::"
             "test_rows_that_were_refused_after_they_were_written_are_never_seen",
