@@ -6,8 +6,8 @@ the process that started it (see ``tether``). Durability is that of one node: no
 
 from __future__ import annotations
 
-import contextlib
 import base64
+import contextlib
 import os
 import random
 import re
