@@ -215,6 +215,7 @@ def _serving(report: Report, world: World, statements: int) -> None:
     p99: dict[str, float] = {}
     with _server(world, **_UNBOUNDED) as server:
         server.wait_for(world.produced)
+        server.at_rest()
         with _connected(server) as connection:
             _ask(connection, _COUNT.format(table=_TWIN))
             for name, running in others.items():
