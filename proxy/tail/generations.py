@@ -367,9 +367,10 @@ class Generation:
             return True
 
     def close_last(self) -> None:
-        """Let the last segment take no more rows if it has its share."""
+        """Let the last segment take no more rows if it has its share: what is packed for good, most often."""
         with self.changed:
-            if self._held and self._held[-1].rows >= SEGMENT_ROWS:
+            share = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
+            if self._held and self._held[-1].rows >= share:
                 self._held[-1].is_full = True
 
     def clear(self) -> None:

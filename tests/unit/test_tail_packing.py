@@ -232,10 +232,14 @@ def test_packing_waits_until_little_arrives_and_then_closes_the_last_segment() -
     held.add(FULL)
     now_s = 4.0
     packing.work([held.generation])
+    assert held.generation.packed_size < held.generation.size, "it would be packed again soon"
+    held.add(6_000)
+    now_s = 5.0
+    packing.work([held.generation])
     assert held.generation.packed_size == held.generation.size
     packing.stop()
-    held.add(FULL)
-    now_s = 5.0
+    held.add(6_000)
+    now_s = 6.0
     packing.work([held.generation])
     assert held.generation.packed_size < held.generation.size
 
