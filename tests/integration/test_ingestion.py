@@ -54,14 +54,24 @@ def worker_of(ingestion: Ingestion) -> psutil.Process:
     (first,) = (
         child for child in psutil.Process().children() if child.pid == ingestion._process.pid
     )
-    wait_for(lambda: alive(first))
-    (worker,) = alive(first)
-    return worker
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:
+        found[:] = alive(first)
+        return len(found) == 1
+
+    wait_for(is_there)
+    return found[0]
 
 
 def alive(first: psutil.Process) -> list[psutil.Process]:
     """Its workers; one that died is waited for when the next one is started."""
-    return [held for held in first.children() if held.status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for held in first.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
+            if held.status() != psutil.STATUS_ZOMBIE:
+                found.append(held)
+    return found
 
 
 def write(kafka: Kafka, topic: str, *numbers: int, partition: int = 0) -> None:
