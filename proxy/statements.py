@@ -243,9 +243,8 @@ class Statements:
 
         Neither engine nor catalog nor broker is asked.
         """
-        if (
-            len(ticket) > MAX_KEPT_BYTES
-        ):  # it would be read here, and read again where it is opened
+        # One that is not kept would be read here, and read again where it is opened.
+        if len(ticket) > MAX_KEPT_BYTES:
             return None
         planned = self._unsealed(session, ticket, self._now_us())
         read = None if planned.tables else self._reader.known(planned.sql)

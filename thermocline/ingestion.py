@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from proxy.allocator import bound_arenas
 from proxy.ingestion.worker import fork_workers, serve_orders
 from proxy.landlock import NoLandlock, Rights, restrict
+from thermocline.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from proxy.ingestion.process import Ingestion
@@ -63,15 +64,11 @@ def main() -> None:
 
 
 def _work(worker: socket.socket, kafka: dict[str, str]) -> None:
-    import logging
-
     from connectors.decoding import decoder_for
     from connectors.kafka.log import KafkaLog
     from proxy.ingestion.local import local_intakes
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     intakes = local_intakes(KafkaLog(kafka), decoder_for, gather_s=_GATHER_S)
     serve_orders(worker, intakes)
 

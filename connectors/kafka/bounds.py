@@ -310,9 +310,8 @@ def _offset(listed: _Listed, at: tuple[str, int]) -> Any:
     found = listed[at]
     if isinstance(found, KafkaError):
         raise _failed(found, at[0]) from KafkaException(found)
-    if (
-        found.offset < 0
-    ):  # seen on a starved machine: the client's mark for what it was not told
+    # The client's mark for what it was not told; seen on a starved machine.
+    if found.offset < 0:
         raise _AskAgain(no_answer(at[0], "no offset was told"))
     return found
 

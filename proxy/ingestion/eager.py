@@ -11,15 +11,13 @@ from dataclasses import replace
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from proxy.ingestion.decoded import DecodedFollowing
-from proxy.ingestion.intake import Arrived, Pieces, joined
+from proxy.ingestion.intake import BACKLOG_ROWS, Arrived, Pieces, joined
 
 _log = logging.getLogger(__name__)
 
 #: What may lie ready before the reader waits for it to be taken.
 _MAX_ROWS = 65_536
 _MAX_BYTES = 32 * 1024 * 1024
-#: A step of at least so many rows found a backlog: no reason to let records gather.
-_BACKLOG_ROWS = 4_096
 #: Longest wait for more than is ready.
 _WANTED_S = 0.02
 #: Longest wait for a record before looking whether to stop.
@@ -108,7 +106,7 @@ class EagerFeed:
             self._rows += rows.num_rows
             self._bytes += rows.nbytes
             self._changed.notify_all()
-            if rows.num_rows < _BACKLOG_ROWS:
+            if rows.num_rows < BACKLOG_ROWS:
                 self._changed.wait_for(
                     lambda: self._is_waited_for or self._is_closed, self._gather_s
                 )

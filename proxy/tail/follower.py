@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
-from proxy.ingestion.intake import Feed, Intake
+from proxy.ingestion.intake import BACKLOG_ROWS, Feed, Intake
 from proxy.tail.generations import Generation
 from proxy.tail.tally import Tally
 
@@ -26,8 +26,6 @@ _TAKE_S = 0.5
 _LINGER_S = 0.08
 #: A statement that waits says so twenty times a second; what others wished for is forgotten after this time.
 _WISH_S = 1.0
-#: A step of at least so many rows found a backlog: no reason to linger.
-_BACKLOG_ROWS = 4_096
 #: Pause after a failure, doubled up to the second; whatever is wrong, asking costs little then.
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
@@ -158,7 +156,7 @@ class Follower:
         take its time from the statement that reads them.
         """
         self._wake.clear()
-        if rows is None or rows >= _BACKLOG_ROWS or self._stopped.is_set():
+        if rows is None or rows >= BACKLOG_ROWS or self._stopped.is_set():
             return
         if not self._wished():
             self._wake.wait(_LINGER_S)

@@ -239,7 +239,7 @@ def test_it_holds_no_files_of_the_server(kafka: Kafka, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("")
     with secret.open() as held:
-        os.set_inheritable(held.fileno(), False)
+        os.set_inheritable(held.fileno(), True)
         with reading(tmp_path, kafka) as (_, ingestion):
             worker = worker_of(ingestion)
             for number in (ingestion._process.pid, worker.pid):

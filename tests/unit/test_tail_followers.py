@@ -199,24 +199,28 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
         assert len([held for held in caplog.records if "is not followed" in held.message]) == 1
 
 
-def test_a_backlog_is_read_ahead_while_it_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.tail.follower._BACKLOG_ROWS", 5)
+def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.tail.follower.BACKLOG_ROWS", 5)
     before = threading.enumerate()
     threads = set()
     decoded_on = lambda batch: threads.add(threading.current_thread().name)  # noqa: E731
     with benched(following=THREADED, on_decode=decoded_on) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
+        assert threads == {threading.current_thread().name}
+        threads.clear()
         for partition in (0, 1):
             bench.write(partition, *range(300))
         assert places(bench, bench.cut(0, 0)) == offsets((0, 301), (1, 300))
         assert bench.fetched == 1
-    assert any("ahead" in name for name in threads)
+    assert threads == {f"tail {FLOWS}, ahead"}
     assert started("tail ", before) == []
 
 
 def test_what_stops_a_backlog_stops_it_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.tail.follower._BACKLOG_ROWS", 5)
+    monkeypatch.setattr("proxy.tail.follower.BACKLOG_ROWS", 5)
     with benched(following=THREADED) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
@@ -230,12 +234,12 @@ def test_what_stops_a_backlog_stops_it_where_it_lies(monkeypatch: pytest.MonkeyP
             assert places(bench, below) == offsets((0, 101), (1, 100))
 
 
-@pytest.mark.parametrize("backlog_rows", [4_096, 1], ids=["small steps", "read ahead"])
+@pytest.mark.parametrize("backlog_rows", [4_096, 1], ids=["lingering", "with a backlog"])
 def test_many_readers_over_a_growing_log_are_always_exact(
     monkeypatch: pytest.MonkeyPatch, backlog_rows: int
 ) -> None:
     """T28: and none of them ever sees less than before."""
-    monkeypatch.setattr("proxy.tail.follower._BACKLOG_ROWS", backlog_rows)
+    monkeypatch.setattr("proxy.tail.follower.BACKLOG_ROWS", backlog_rows)
     monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 40)
     monkeypatch.setattr("proxy.tail.follower._LINGER_S", 0.001)
     rounds, marks, lock = 60, [0, 0], threading.Lock()

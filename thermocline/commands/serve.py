@@ -22,6 +22,7 @@ from proxy.supervisor import EXIT_CONFIG, Supervisor, exit_with_parent
 from thermocline.config import Settings, load
 from thermocline.confinement import confined
 from thermocline.ingestion import ingesting
+from thermocline.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from proxy.ingestion.process import Ingestion
@@ -95,9 +96,7 @@ def _with_flags(settings: Settings, host: str | None, port: int | None) -> Setti
 def _serve(
     settings: Settings, read: Callable[[], Settings], config: str | None, *, supervised: bool
 ) -> int:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     # A handler may interrupt anything, so it only notes what came.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     heeded = [signal.SIGTERM, signal.SIGINT]
