@@ -1,6 +1,7 @@
 """Freshness: a statement that starts when a record is acknowledged contains it. How long does it take?
 
-Other records arrive meanwhile at a fixed rate. Beside every sample the same statement runs over a twin of the
+Other records arrive meanwhile at a fixed rate, and ids rise with time, as those of events do: statistics keep files and
+blocks that are older than a record out of its statement. Beside every sample the same statement runs over a twin of the
 table whose topic is quiet: the difference is the price of being fresh. The tail is kept small by tiering between
 the samples, never beside them; the statements go on over the pin the server holds, whatever its age.
 """
@@ -35,6 +36,8 @@ _TWIN, _TWIN_TOPIC = TableName("lake", ("bench",), "quiet"), "quiet"
 _SQL = "SELECT count(*) FROM {table} WHERE id = ?"
 _GOAL_PRICE_P50_MS = 3
 _GOAL_PRICE_P99_MS = 15
+#: Ids a second where nothing else arrives.
+_SILENT_RATE = 1_000
 #: Of twelve samples ten ask as a stock client does, one each in the two quicker ways.
 _WAYS = ("stock",) * 5 + ("reused",) + ("stock",) * 5 + ("direct",)
 
@@ -98,9 +101,12 @@ def command(
                 flight_sql.connect(server.uri, autocommit=True) as connection,
             ):
                 with _others(world, rate):
-                    answers, twins = _sample(world, tierer, connection, samples, tier_every)
+                    keys = _keys(rate or _SILENT_RATE)
+                    answers, twins = _sample(
+                        world, tierer, connection, keys, samples, tier_every
+                    )
                 total = _count(connection)
-        _report(report, answers, total - cold_rows)
+        _report(report, answers, total)
         _report_price(report, answers["stock"], twins)
 
 
@@ -117,12 +123,13 @@ def _sample(
     world: World,
     tierer: Tierer,
     connection: flight_sql.Connection,
+    keys: Iterator[int],
     samples: int,
     tier_every: int,
 ) -> tuple[dict[str, list[_Answer]], list[_Answer]]:
     """Ask in all ways, and as a stock client over the twin right after each sample of a stock client."""
     ask, ask_twin = _ways(connection, TABLE), _ways(connection, _TWIN)["stock"]
-    write = _writer(world)
+    write = _writer(world, keys)
     answers: dict[str, list[_Answer]] = defaultdict(list)
     twins: list[_Answer] = []
     ask_twin(0, time.perf_counter())
@@ -140,7 +147,16 @@ def _sample(
     return answers, twins
 
 
-def _writer(world: World) -> Iterator[tuple[int, float]]:
+def _keys(rate: int) -> Iterator[int]:
+    """Ids near those of traffic that begins now, and odd."""
+    key, began = TRAFFIC_ID - 1, time.monotonic()
+    while True:
+        sent = int(rate * (time.monotonic() - began))
+        key = max(key + 2, TRAFFIC_ID + 2 * sent + 1)
+        yield key
+
+
+def _writer(world: World, keys: Iterator[int]) -> Iterator[tuple[int, float]]:
     """Produce one record after another; give its id and when its acknowledgement arrived."""
     producer = Producer({**world.kafka, "acks": "all", "linger.ms": 0, "log_level": 2})
     generator = Generator(world.seed)
@@ -151,18 +167,18 @@ def _writer(world: World) -> Iterator[tuple[int, float]]:
             raise RuntimeError(str(error))
         arrived.append(time.perf_counter())
 
-    key = world.produced
-    while True:
+    for index, key in enumerate(keys):
         (value,) = generator.values(key, 1)
         arrived.clear()
-        producer.produce(TOPIC, value, partition=key % world.partitions, on_delivery=delivered)
+        producer.produce(
+            TOPIC, value, partition=index % world.partitions, on_delivery=delivered
+        )
         deadline = time.perf_counter() + _ACK_TIMEOUT_S
         while not arrived:
             producer.poll(0.1)
             if time.perf_counter() > deadline:
                 raise RuntimeError("the broker did not acknowledge a record")
         yield key, arrived[0]
-        key += 1
 
 
 def _ways(
@@ -206,7 +222,7 @@ def _answer(found: int, began: float, *, execute: float, read: float) -> _Answer
 
 def _count(connection: flight_sql.Connection) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {TABLE} WHERE id < {TRAFFIC_ID}")
+        cursor.execute(f"SELECT count(*) FROM {TABLE} WHERE id >= {TRAFFIC_ID} AND id % 2 = 1")
         return int(cursor.fetchall()[0][0])
 
 

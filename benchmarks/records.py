@@ -34,7 +34,7 @@ COLUMNS = (
     Column(0, "blocked", pa.bool_()),
 )
 
-#: Ids of background traffic start here: nobody asks for them.
+#: Ids of background traffic start here, and are even: nobody asks for them.
 TRAFFIC_ID = 1_000_000_000_000
 _TICK_S = 0.01
 
@@ -192,7 +192,7 @@ def _stream(
         due = int(rate * (time.monotonic() - began)) - sent
         for _ in range(min(due, _STREAMED_RECORDS - len(producer))):
             if not values:
-                values = generator.values(TRAFFIC_ID + sent, min(rate, _CHUNK_RECORDS))
+                values = generator.values(TRAFFIC_ID + 2 * sent, min(rate, _CHUNK_RECORDS), 2)
             producer.produce(topic, values.pop(), partition=sent % partitions)
             sent += 1
         producer.poll(0)

@@ -160,9 +160,7 @@ def running_parts(settings: Settings, *, ingestion: Ingestion | None = None) -> 
         )
         watchdog.start()
         stack.callback(watchdog.stop)
-        tails = stack.enter_context(
-            running_tails(settings, log, pins, engine.segments, ingestion)
-        )
+        tails = stack.enter_context(running_tails(settings, log, pins, engine, ingestion))
         secret = (
             secrets.token_bytes(32)
             if server.ticket_secret is None

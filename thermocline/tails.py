@@ -10,7 +10,7 @@ from connectors.iceberg.pins import PinBoard
 from planner.names import TableName
 from planner.ports import Log
 from proxy.cuts import cut_tables
-from proxy.engine.segments import Segments
+from proxy.engine.engine import Engine
 from proxy.ingestion.local import local_intakes
 from proxy.ingestion.process import Ingestion, remote_intakes
 from proxy.tail import Following, Keeper, TailLimits, Tails, TailSpace
@@ -18,6 +18,8 @@ from thermocline.config import Settings
 
 #: Records that arrive within this time are decoded together, in a process that serves statements, too.
 _GATHER_S = 0.08
+#: Statements count as being served so long after the last one: the next is likely to come.
+_SERVING_S = 1.0
 
 
 @contextlib.contextmanager
@@ -25,7 +27,7 @@ def running_tails(
     settings: Settings,
     log: Log,
     pins: PinBoard,
-    segments: Segments,
+    engine: Engine,
     ingestion: Ingestion | None,
 ) -> Iterator[Tails]:
     """Follow what is in use, by ``ingestion`` or else by this process; stop following at the end.
@@ -42,7 +44,12 @@ def running_tails(
         intakes = local_intakes(log, decoder_for, gather_s=_GATHER_S)
         if ingestion is not None:
             intakes = remote_intakes(ingestion, intakes)
-        tails = Tails(intakes, segments, limits, following=following, space=space)
+        tails = Tails(
+            *(intakes, engine.segments, limits),
+            following=following,
+            space=space,
+            is_serving=lambda: engine.idle_s < _SERVING_S,
+        )
         stack.callback(tails.close)
         keeper = Keeper(
             tails,

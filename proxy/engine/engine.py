@@ -113,6 +113,11 @@ class Engine:
         """Stop the statement that began last, to free its memory; False: none runs."""
         return self._watch.relieve()
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds since a statement was last at work here."""
+        return self._watch.idle_s
+
     def healthy(self) -> bool:
         """Whether the engine still answers.
 

@@ -6,6 +6,7 @@ until the call has returned.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ class Watch:
         self._closed = False
         #: It waits for a call, however long. Else it looks again soon by itself, and waking it is for nothing.
         self._asleep = False
+        self._left_at = -math.inf
         self._thread = threading.Thread(target=self._loop, name="engine-watch", daemon=True)
         self._thread.start()
 
@@ -61,6 +63,13 @@ class Watch:
         """Forget a call. When this returns, no interrupt of it is under way."""
         with self._changed:
             self._calls.discard(running)
+            self._left_at = time.monotonic()
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last call ended; 0 while one runs, without end before the first."""
+        with self._changed:
+            return 0.0 if self._calls else time.monotonic() - self._left_at
 
     def relieve(self) -> bool:
         """Stop the statement that began last, of those that run, for memory; False: none does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,8 @@ _MAX_BYTES = 32 * 1024 * 1024
 _WANTED_S = 0.02
 #: Longest wait for a record before looking whether to stop.
 _TAKE_S = 0.5
+#: Of the time since something was taken last, records may gather for so much: nobody is in a hurry.
+_UNASKED_SHARE = 0.2
 _STOP_S = 5.0
 #: Pieces of a fetch that may be ready before they are asked for.
 _PIECES_AHEAD = 4
@@ -43,6 +46,7 @@ class EagerFeed:
         self._error: FederationError | None = None
         self._is_waited_for = False
         self._is_closed = False
+        self._taken_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"{name}, ahead", daemon=True)
         self._thread.start()
 
@@ -54,6 +58,7 @@ class EagerFeed:
                 self._wait(lambda: self._is_full or self._has(wanted), _WANTED_S)
             ready, self._ready = self._ready, []
             self._rows = self._bytes = 0
+            self._taken_at = time.monotonic()
             self._changed.notify_all()
             if not ready and self._error is not None:
                 raise self._error
@@ -107,8 +112,10 @@ class EagerFeed:
             self._bytes += rows.nbytes
             self._changed.notify_all()
             if rows.num_rows < BACKLOG_ROWS:
+                unasked_s = _UNASKED_SHARE * (time.monotonic() - self._taken_at)
                 self._changed.wait_for(
-                    lambda: self._is_waited_for or self._is_closed, self._gather_s
+                    lambda: self._is_waited_for or self._is_closed,
+                    max(self._gather_s, unasked_s),
                 )
             self._changed.wait_for(lambda: not self._is_full or self._is_closed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -10,6 +10,9 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from proxy.engine.relations import identifier
+
+#: Ranges are compared one by one for so many partitions, and looked up for more.
+_MAX_CASES = 32
 
 
 def is_inside(held: Mapping[int, OffsetRange], wanted: Mapping[int, OffsetRange]) -> bool:
@@ -31,18 +34,38 @@ def bare(name: str, schema: pa.Schema) -> SqlRelation:
 def first(name: str, schema: pa.Schema, rows: int) -> SqlRelation:
     """The rows that were added first. Row ids count up from 0, and none was deleted.
 
-    A tenth of what the join below costs [ran: 1.0 against 8.2 ms on 600,000 rows].
+    A third of what comparing offsets costs [ran: 1.0 against 3.2 ms on 600,000 rows].
     """
     return SqlRelation(f"{bare(name, schema).sql} WHERE rowid < {rows}", is_native=True)
 
 
 def bounded(
-    name: str, schema: pa.Schema, wanted: Iterable[OffsetRange], after: int = 0
+    name: str, schema: pa.Schema, wanted: Sequence[OffsetRange], after: int = 0
 ) -> SqlRelation:
     """The rows of a segment within the ranges; a partition without one has no rows in the answer.
 
     ``after``: without so many that were added first.
     """
+    if len(wanted) > _MAX_CASES:
+        return _joined(name, schema, wanted, after)
+    cases = " ".join(
+        f"WHEN {item.partition} THEN {KAFKA_OFFSET} >= {item.start} AND {KAFKA_OFFSET} < {item.stop}"
+        for item in wanted
+    )
+    inside = f"(CASE {KAFKA_PARTITION} {cases} ELSE false END)" if cases else "false"
+    # Says nothing new, but by it the engine passes over blocks unread.
+    lowest = min((item.start for item in wanted), default=0)
+    return SqlRelation(
+        f"{bare(name, schema).sql} WHERE {KAFKA_OFFSET} >= {lowest} AND {inside}"
+        + (f" AND rowid >= {after}" if after else ""),
+        is_native=True,
+    )
+
+
+def _joined(
+    name: str, schema: pa.Schema, wanted: Iterable[OffsetRange], after: int
+) -> SqlRelation:
+    """As ``bounded``: planned in two thirds of its time for hundreds of partitions, in twice that for four [ran]."""
     bounds = ", ".join(
         f"({item.partition}::INTEGER, {item.start}::BIGINT, {item.stop}::BIGINT)"
         for item in wanted

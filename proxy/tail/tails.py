@@ -27,7 +27,7 @@ from proxy.tail.entries import (
     unreached,
 )
 from proxy.tail.fetching import Fetch
-from proxy.tail.follower import Follower
+from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
 from proxy.tail.packing import Packing
 from proxy.tail.pins import PinsInUse
@@ -68,13 +68,18 @@ class Tails:
         *,
         following: Following | None = None,
         space: TailSpace | None = None,
+        is_serving: IsServing = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together."""
+        """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together.
+
+        While ``is_serving``, followers that no statement waits for leave it time.
+        """
         self._intakes = intakes
         self._segments = segments
         self._limits = limits
         self._following = following
+        self._is_serving = is_serving
         self._spilling = None if space is None else Spilling(segments, space)
         self._packing = Packing(clock)
         self._clock = clock
@@ -336,6 +341,7 @@ class Tails:
                 lambda rows, size, more: self._make_room(
                     entry.generation, entry.limits, rows, size, more
                 ),
+                self._is_serving,
             )
             if following.threads:
                 entry.follower.start()

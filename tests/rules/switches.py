@@ -490,7 +490,7 @@ SWITCHES = (
         "T22",
         "read all of a shared tail",
         "proxy/tail/reading.py",
-        " AND tail.{KAFKA_OFFSET} < cut.stop",
+        " AND {KAFKA_OFFSET} < {item.stop}",
         "",
         (
             f"{STATEMENTS}::test_rows_another_statement_fetched_meanwhile_are_not_in_the_answer",
