@@ -24,6 +24,10 @@ from planner.watermark import Outcomes
 from proxy.ingestion.intake import Arrived, Subject
 
 _LENGTHS = struct.Struct("<IQ")
+#: ``struct timeval``: seconds and microseconds.
+_TIME = struct.Struct("@ll")
+#: Received in one call, if there is so much: most steps that a statement waits for are smaller.
+_AHEAD_BYTES = 64 * 1024
 #: Neither is ever near it: more is not ours.
 _MAX_HEADER_BYTES = 64 * 1024 * 1024
 _MAX_BODY_BYTES = 8 * 1024 * 1024 * 1024
@@ -44,10 +48,18 @@ class Ended(Exception):
 
 
 class Channel:
-    """Frames over a stream socket. For one thread at a time."""
+    """Frames over a stream socket, which it owns. For one thread at a time.
+
+    A frame takes one call to send and, if it is small, one to receive: after each the interpreter's lock has to be had
+    again, which statements hold.
+    """
 
     def __init__(self, held: socket.socket) -> None:
         self._socket = held
+        self._timeout_s: float | None = None
+        #: Received, and of the next frame.
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))
+        self._from = self._to = 0
 
     def close(self) -> None:
         self._socket.close()
@@ -57,10 +69,13 @@ class Channel:
         Ended
         """
         text = json.dumps(header).encode()
+        parts = [memoryview(_LENGTHS.pack(len(text), len(body)) + text), memoryview(body)]
         try:
-            self._socket.sendall(_LENGTHS.pack(len(text), len(body)) + text)
-            if len(body):
-                self._socket.sendall(body)
+            sent = self._socket.sendmsg(parts)
+            for part in parts:
+                if sent < len(part):
+                    self._socket.sendall(part[sent:])
+                sent = max(0, sent - len(part))
         except OSError as error:
             raise Ended from error
 
@@ -71,29 +86,46 @@ class Channel:
             Ended
             TimeoutError: then nothing more can be read from this channel.
         """
-        self._socket.settimeout(timeout_s)
         try:
+            if timeout_s != self._timeout_s:
+                self._limit(timeout_s)
             text_bytes, body_bytes = _LENGTHS.unpack(self._exactly(_LENGTHS.size))
             if text_bytes > _MAX_HEADER_BYTES or body_bytes > _MAX_BODY_BYTES:
                 raise Ended
             header = json.loads(self._exactly(text_bytes).to_pybytes())
             return header, self._exactly(body_bytes)
-        except TimeoutError:
-            raise
+        except BlockingIOError as error:
+            raise TimeoutError from error
         except (OSError, ValueError) as error:
             raise Ended from error
-        finally:
-            self._socket.settimeout(None)
+
+    def _limit(self, timeout_s: float | None) -> None:
+        """Not by ``settimeout``, with which each call is two, and Python polls."""
+        seconds, part = divmod(timeout_s or 0.0, 1)
+        limit = _TIME.pack(int(seconds), int(part * 1_000_000))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._timeout_s = timeout_s
 
     def _exactly(self, size: int) -> pa.Buffer:
         buffer = pa.allocate_buffer(size)
-        rest = memoryview(buffer)
+        rest = memoryview(buffer).cast("B")
         while rest:
-            count = self._socket.recv_into(rest)
-            if not count:
-                raise Ended
+            if self._from == self._to and len(rest) >= _AHEAD_BYTES:
+                count = self._received(rest)
+            else:
+                if self._from == self._to:
+                    self._from, self._to = 0, self._received(self._ahead)
+                count = min(len(rest), self._to - self._from)
+                rest[:count] = self._ahead[self._from : self._from + count]
+                self._from += count
             rest = rest[count:]
         return buffer
+
+    def _received(self, into: memoryview) -> int:
+        count = self._socket.recv_into(into)
+        if not count:
+            raise Ended
+        return count
 
 
 # --- orders ---

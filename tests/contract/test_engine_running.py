@@ -1,5 +1,6 @@
 """Statements of the engine while they run: streams, cancelling, deadlines."""
 
+import math
 import threading
 import time
 from queue import SimpleQueue
@@ -20,6 +21,32 @@ from proxy.engine.running import Cancellation
 from tests.contract.engine import LONG, NOW, prepared, table, value
 
 SOON_S = 60.0
+
+# --- at work ---
+
+
+def test_an_engine_is_idle_unless_a_statement_is_at_work_in_it(engine: Engine) -> None:
+    assert engine.idle_s == math.inf
+    stop = Cancellation()
+    done = threading.Event()
+
+    def run() -> None:
+        with pytest.raises(Cancelled):
+            table(engine, LONG, cancellation=stop)
+        done.set()
+
+    running = threading.Thread(target=run)
+    running.start()
+    try:
+        while engine.idle_s and not done.is_set():
+            running.join(0.01)
+        assert engine.idle_s == 0
+    finally:
+        stop.cancel()
+        running.join(SOON_S)
+    assert done.is_set()
+    assert 0 < engine.idle_s < math.inf
+
 
 # --- streams ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -266,6 +267,26 @@ def test_a_step_comes_across_whole(sent: Arrived) -> None:
     assert found.decoded.outcomes == sent.decoded.outcomes
     assert found.decoded.errors == sent.decoded.errors
     assert found.decoded.rows.equals(sent.decoded.rows)
+
+
+def test_frames_of_any_size_come_across_one_by_one() -> None:
+    chance, most = random.Random(1), 3 * wire._AHEAD_BYTES
+    edges = [0, 1, wire._AHEAD_BYTES - 1, wire._AHEAD_BYTES, wire._AHEAD_BYTES + 1, most]
+    sizes = [*edges, *(chance.randrange(200) for _ in range(500)), *edges[::-1]]
+    sizes += [chance.randrange(most) for _ in range(100)]
+    frames = [(["x" * chance.randrange(100)], chance.randbytes(size)) for size in sizes]
+
+    def send(channel: Channel) -> None:
+        for frame in frames:
+            channel.send(*frame)
+
+    with channels() as (ours, theirs):
+        sender = threading.Thread(target=send, args=(theirs,))
+        sender.start()
+        for header, body in frames:
+            found, held = ours.receive(WAIT_S)
+            assert (found, held.to_pybytes()) == (header, body)
+        sender.join()
 
 
 def test_a_step_is_confirmed_or_an_error_says_why_not() -> None:
