@@ -31,7 +31,7 @@ _LINGER_S = 0.08
 #: The same where no statement has waited for this table within the last second: the next one adds more, once.
 _UNASKED_LINGER_S = 0.5
 #: While others are served, a burst is added in pieces of so many rows, each followed by so many times as long a pause
-#: [ran, decisions/0024: a third of the p99 of the others, and half of the rate].
+#: (decisions/0024).
 _PIECE_ROWS = 4_096
 _YIELDED = 12.0
 #: What lasts longer is no burst: a tail that falls behind for good helps nobody.

@@ -9,8 +9,8 @@ from planner.watermark import Watermark
 class PinsInUse:
     """The watermarks of one table seen in the last ``keep_s`` seconds, and always the last one seen.
 
-    A pin is replaced when the table is tiered, but tickets planned with it are still to be opened. Not
-    thread-safe.
+    A pin is replaced when the table is tiered, but tickets planned with it are still to be opened. One
+    thread at a time notes, any may ask.
     """
 
     def __init__(self, keep_s: float) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from planner.binding import Binding
 from planner.cut import HotSlice, Pin, TableCut
@@ -124,7 +125,8 @@ class Tails:
             if generation.is_retired:
                 entry = self._entry(cut, cut.binding, cut.hot)
                 generation = entry.generation
-        self._forget(entry, cut.watermark)
+        self._note(entry, cut.watermark)
+        self._forget(entry)
         self._follow(entry)
         return tail
 
@@ -199,6 +201,8 @@ class Tails:
     ) -> None:
         """Add what the cut lacks, one statement of a table at a time."""
         generation, limits = entry.generation, entry.limits
+        if entry.follower is not None:
+            entry.follower.hurry(wanted)  # it may be at work, in no hurry
         if not generation.writing.acquire(timeout=limits.fetch_timeout_s):
             raise LogUnavailable(
                 f"{entry.table}: another statement has been fetching the tail for "
@@ -211,7 +215,7 @@ class Tails:
             if generation.ends_before(wanted):
                 generation.clear()
             missing = generation.missing(needed(wanted, watermark))
-            entry.pins.note(watermark, self._clock())
+            self._note(entry, watermark)
             generation.forget(entry.pins)
             if missing:
                 if not surely_fits(generation, missing, limits):
@@ -314,14 +318,23 @@ class Tails:
             entry.generation.writing.release()
         del self._entries[key]
 
-    def _forget(self, entry: Entry, watermark: Watermark) -> None:
+    def _note(self, entry: Entry, watermark: Watermark) -> None:
+        with self._lock:
+            entry.pins.note(watermark, self._clock())
+
+    def _forget(self, entry: Entry) -> None:
         """Drop what no pin in use needs, unless rows are being added: whoever adds them comes again."""
         if entry.generation.writing.acquire(blocking=False):
             try:
-                entry.pins.note(watermark, self._clock())
                 entry.generation.forget(entry.pins)
             finally:
                 entry.generation.writing.release()
+
+    def _before_step(self, entry: Entry, rows: int, size: int, more: int) -> None:
+        """What ``Follower`` calls ``make_room``: it forgets, too, as it may be adding whenever others would."""
+        if not more:
+            self._forget(entry)
+        self._make_room(entry.generation, entry.limits, rows, size, more)
 
     # --- following ---
 
@@ -338,9 +351,7 @@ class Tails:
                 entry.intake,
                 entry.generation,
                 entry.tally,
-                lambda rows, size, more: self._make_room(
-                    entry.generation, entry.limits, rows, size, more
-                ),
+                partial(self._before_step, entry),
                 self._is_serving,
             )
             if following.threads:
@@ -354,7 +365,8 @@ class Tails:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
             if entry.subject.topic_id == pin.watermark.topic_id:
-                self._forget(entry, pin.watermark)
+                self._note(entry, pin.watermark)
+                self._forget(entry)
 
     def tend(self) -> None:
         """Drop generations that are idle, or superseded by one of another schema, shape or topic."""

@@ -246,6 +246,18 @@ def test_rows_stay_for_the_pins_still_in_use() -> None:
         assert bench.state().rows == 0
 
 
+def test_what_could_not_be_freed_while_rows_were_added_is_freed_by_who_adds() -> None:
+    with benched() as bench:
+        bench.write(0, *range(10))
+        bench.read(bench.cut(0, 0))
+        (entry,) = bench.tails._entries.values()
+        with entry.generation.writing:
+            bench.tails.seen(bench.pin(10, 0))
+        assert bench.state().rows == 10
+        bench.tails.step()
+        assert bench.state().rows == 0
+
+
 def test_a_pin_that_no_statement_brought_frees_rows_as_well() -> None:
     with benched() as bench:
         bench.write(0, *range(10))
