@@ -22,6 +22,8 @@ SESSION = Session("test")
 #: The board never refreshes by itself: examples must not depend on the clock.
 NEVER_S = 1e6
 LIMITS = TailLimits(max_rows=100_000, max_bytes=1 << 30, fetch_timeout_s=5)
+#: So long after a statement, others are expected: as ``thermocline.tails``.
+SERVING_S = 1.0
 #: Followers go on when they are told to, or when a statement needs them: no example depends on threads.
 FOLLOWING = Following(threads=False, keep_s=0)
 
@@ -45,7 +47,11 @@ def serve(
     runs_in = runs_in or engine()
     board = PinBoard(store, refresh_s=refresh_s)
     intakes = local_intakes(log, decoder_for, gather_s=0.001 if following.threads else None)
-    tails = Tails(intakes, runs_in.segments, limits, following=following)
+    tails = Tails(
+        *(intakes, runs_in.segments, limits),
+        following=following,
+        is_serving=lambda: runs_in.idle_s < SERVING_S,
+    )
     statements = Statements(
         pins=board,
         store=store,

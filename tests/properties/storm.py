@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from unittest import mock
 
 import pyarrow as pa
 
@@ -34,7 +35,7 @@ from planner.watermark import Watermark
 from proxy.cuts import redeem_tables
 from proxy.flightsql.backend import Cancellation
 from proxy.statements import Statements
-from proxy.tail import Following, Keeper, TailLimits, Tails
+from proxy.tail import Following, Keeper, TailLimits, Tails, follower
 from tests.properties.serving import NOW_US, SECRET, SESSION, forget, serve
 
 TABLE = TableName("lake", ("net",), "storm")
@@ -103,7 +104,9 @@ class Storm:
         keeper = Keeper(tails, tables=[], pins=pins, cut=_unused)
         keeper.start()
         try:
-            self._run(board, statements, tails)
+            # So that steps of this size are added piece by piece, with pauses.
+            with mock.patch.object(follower, "_PIECE_ROWS", 64):
+                self._run(board, statements, tails)
         finally:
             keeper.stop()
             forget(board, tails)
