@@ -146,7 +146,7 @@ class Follower:
         return len(decoded.rows)
 
     def _gently(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Give much in pieces, with pauses before them, while statements are served that wait for none of it."""
+        """Give much in pieces, with pauses before them, while statements are served that ask for none of it."""
         start = 0
         while start < len(rows):
             if self._owed_s and self._yields():
@@ -161,7 +161,12 @@ class Follower:
     def _yields(self) -> bool:
         """Whether others come first."""
         is_burst = time.monotonic() - self._kept_up_at < _BURST_S
-        return is_burst and self._is_serving() and not self._wished()
+        return is_burst and not self._is_asked and self._is_serving()
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether statements wait for this table now and then: what comes is wanted soon."""
+        return time.monotonic() <= self._wish.until
 
     def _reopened(self) -> Feed:
         if self._feed is not None and self._version == self._generation.version:
@@ -201,8 +206,7 @@ class Follower:
         if rows is None or rows >= BACKLOG_ROWS or self._stopped.is_set():
             return
         if not self._wished():
-            is_asked = time.monotonic() <= self._wish.until
-            self._wake.wait(_LINGER_S if is_asked else _UNASKED_LINGER_S)
+            self._wake.wait(_LINGER_S if self._is_asked else _UNASKED_LINGER_S)
 
     def _wished(self) -> tuple[OffsetRange, ...]:
         """What a statement waits for."""

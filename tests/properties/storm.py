@@ -104,8 +104,8 @@ class Storm:
         keeper = Keeper(tails, tables=[], pins=pins, cut=_unused)
         keeper.start()
         try:
-            # So that steps of this size are added piece by piece, with pauses.
-            with mock.patch.object(follower, "_PIECE_ROWS", 64):
+            # So that steps of this size are added piece by piece, with pauses, between two statements.
+            with mock.patch.multiple(follower, _PIECE_ROWS=256, _YIELDED=0.5, _WISH_S=0.01):
                 self._run(board, statements, tails)
         finally:
             keeper.stop()
