@@ -187,9 +187,11 @@ class Storm:
 
     def _evolve(self) -> None:
         """A new schema: every reader's next statement needs another generation, the old one is dropped."""
-        while not self.over.wait(self.rng.uniform(1.0, 3.0)):
+        pause_s = 0.2  # the shortest storm lasts little longer than a second
+        while not self.over.wait(pause_s):
             self.store.set_columns(TABLE, partial(_evolved, self.schemas))
             self.schemas += 1
+            pause_s = self.rng.uniform(1.0, 3.0)
 
     # --- readers ---
 
