@@ -128,7 +128,9 @@ class Storm:
                 self.over.set()
             for done in world:
                 done.result()
-        # Nobody may have asked since the schema was last changed.
+        # Nobody may have asked since the schema was last changed, and all may be tiered.
+        (end,) = (held.log_end for held in self.log.measure([TOPIC])[TOPIC].partitions[:1])
+        self.log.append(TOPIC, 0, _record(0, end))
         board.refresh(TABLE)
         _answer(statements, statements.plan(SESSION, SQL, None, Cancellation()).ticket)
         (newest,) = [state for state in tails.states() if state.schema_id == self.schemas]
