@@ -65,7 +65,7 @@ def bounded(
 def _joined(
     name: str, schema: pa.Schema, wanted: Iterable[OffsetRange], after: int
 ) -> SqlRelation:
-    """As ``bounded``: planned in two thirds of its time for hundreds of partitions, in twice that for four [ran]."""
+    """As ``bounded``: planned in three quarters of its time for 256 partitions, in 1.4 times that for four [ran]."""
     bounds = ", ".join(
         f"({item.partition}::INTEGER, {item.start}::BIGINT, {item.stop}::BIGINT)"
         for item in wanted

@@ -15,6 +15,7 @@ from proxy.ingestion.local import local_intakes
 from proxy.statements import StatementLimits, Statements
 from proxy.tail import Following, TailLimits, Tails
 from proxy.watchdog import Watchdog
+from thermocline.tails import _SERVING_S
 
 SECRET = b"only a test"
 NOW_US = 1_790_000_000_000_000
@@ -22,8 +23,6 @@ SESSION = Session("test")
 #: The board never refreshes by itself: examples must not depend on the clock.
 NEVER_S = 1e6
 LIMITS = TailLimits(max_rows=100_000, max_bytes=1 << 30, fetch_timeout_s=5)
-#: So long after a statement, others are expected: as ``thermocline.tails``.
-SERVING_S = 1.0
 #: Followers go on when they are told to, or when a statement needs them: no example depends on threads.
 FOLLOWING = Following(threads=False, keep_s=0)
 
@@ -50,7 +49,7 @@ def serve(
     tails = Tails(
         *(intakes, runs_in.segments, limits),
         following=following,
-        is_serving=lambda: runs_in.idle_s < SERVING_S,
+        is_serving=lambda: runs_in.idle_s < _SERVING_S,
     )
     statements = Statements(
         pins=board,

@@ -39,6 +39,7 @@ class Bench:
         following: Following | None = None,
         space: TailSpace | None = None,
         scratch: Path | None = None,
+        is_serving: Callable[[], bool] = lambda: False,
         on_decode: Callable[[pa.RecordBatch], None] = lambda batch: None,
     ) -> None:
         self.on_batch: Callable[[], None] = lambda: None
@@ -60,6 +61,7 @@ class Bench:
             limits,
             following=following,
             space=space,
+            is_serving=is_serving,
             clock=lambda: self.now_s,
         )
 

@@ -162,6 +162,20 @@ def test_it_reads_so_far_ahead_and_no_further(monkeypatch: pytest.MonkeyPatch) -
         assert found == list(range(20))
 
 
+def test_what_nobody_takes_gathers_longer_unless_somebody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(eager, "_UNASKED_SHARE", 1e6)
+    with fed() as (inner, feed):
+        inner.put(arrived(0, 1))
+        inner.wait_taken(1)
+        inner.put(arrived(1, 2))
+        threading.Event().wait(0.1)
+        assert inner.taken == 1
+        assert numbers(feed.take(WAIT_S)) == [0]
+        assert numbers(feed.take(WAIT_S)) == [1]
+
+
 def test_records_gather_unless_somebody_waits() -> None:
     """They would for an hour."""
     with fed(gather_s=3600) as (inner, feed):

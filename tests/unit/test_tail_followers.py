@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import threading
@@ -23,7 +24,7 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from proxy.tail import Following, Keeper, TailLimits
+from proxy.tail import Following, Keeper, TailLimits, follower
 from proxy.tail.generations import Generation
 from proxy.tail.segment import Tail
 from tests.unit.builders import FLOWS
@@ -41,6 +42,27 @@ def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
             bench.write(0, stop)
             assert places(bench, bench.cut(0, 0)) == offsets((0, stop))
         assert bench.fetched == 1
+
+
+def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower, "_PIECE_ROWS", 4)
+    monkeypatch.setattr(follower, "_YIELDED", 1e9)
+    patient = replace(LIMITS, fetch_timeout_s=60)
+    with benched(following=THREADED, limits=patient, is_serving=lambda: True) as bench:
+        bench.write(0, 0)
+        bench.read(bench.cut(0, 0))
+        (entry,) = bench.tails._entries.values()
+        # It pauses after the first piece of a step, at the latest of the second one's.
+        for count in itertools.count(1):
+            bench.write(0, *range(7))
+            if entry.generation.writing.locked() and entry.generation.rows < 7 * count:
+                break
+        bench.log.add_partitions("flows", 3)
+        bench.write(2, 5)
+        places = [row[:2] for row in bench.read(bench.cut(0, 0, 0))]
+        assert places == offsets((0, 7 * count + 1), (2, 1))
 
 
 def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
