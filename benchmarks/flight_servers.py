@@ -99,7 +99,7 @@ class MemoryBackend:
     def browsing(self) -> Browsing:
         return self
 
-    def configure(self, session: Session) -> Session:
+    def configure(self, session: Session, before: Session | None = None) -> Session:
         return session
 
     def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 from zoneinfo import available_timezones
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from proxy.shown import shown_schema
 
 #: Lists of tables, of users who see different ones, whose names are held.
 _MAX_LISTS = 16
+#: Names that a refusal offers.
+_MAX_NAMED = 10
 
 
 class Browser:
@@ -35,34 +38,48 @@ class Browser:
             int, tuple[Collection[TableName], Mapping[tuple[str, str, str], TableName]]
         ] = {}
 
-    def configure(self, session: Session) -> Session:
-        """Fill in default catalog, schema and time zone; names compare without case."""
-        catalogs = {name.lower(): name for name in self.catalogs(session)}
-        catalog = self._default_path[0]
-        if session.catalog:
-            found = catalogs.get(session.catalog.lower())
-            if found is None:
-                raise UnknownTable(
-                    f"there is no catalog {quoted(session.catalog)}; there are "
-                    f"{', '.join(sorted(catalogs.values()))}.",
-                    catalog=session.catalog,
-                )
-            catalog = found
+    def configure(self, session: Session, before: Session | None = None) -> Session:
+        """Fill in default catalog, schema and time zone; names compare without case.
+
+        The default schema is the server's where the catalog has it, else the first by name.
+
+        Raises:
+            UnknownTable: there is no such catalog or schema.
+            BadParameter: no such time zone.
+            CatalogUnavailable: one that may have it never answered.
+        """
         if session.time_zone is not None and session.time_zone not in available_timezones():
             raise BadParameter(
                 f"{session.time_zone!r} is not a time zone; use a name such as Europe/Berlin, or UTC.",
                 time_zone=session.time_zone,
             )
+        place = session.catalog, session.schema
+        if before is None or place != (before.catalog, before.schema):
+            try:
+                place = self._place(session, self._visible(session))
+            except UnknownTable:
+                # Perhaps it is new.
+                newer = self._grants.visible(session, self._pins.relist())
+                place = self._place(session, newer)
         return replace(
-            session,
-            catalog=catalog,
-            schema=session.schema or self._default_path[1],
-            time_zone=session.time_zone or "UTC",
+            session, catalog=place[0], schema=place[1], time_zone=session.time_zone or "UTC"
         )
+
+    def _place(self, session: Session, visible: Collection[TableName]) -> tuple[str, str]:
+        """Where a session looks names up, as it is written there."""
+        catalog, schema = self._default_path
+        if session.catalog:
+            names = {table.catalog for table in visible} | {catalog}
+            catalog = _same(session.catalog, names) or _no("catalog", session.catalog, names)
+        schemas = {table.schema for table in visible if table.catalog == catalog}
+        if not session.schema:
+            return catalog, schema if schema in schemas or not schemas else min(schemas)
+        found = _same(session.schema, schemas or {schema})
+        return catalog, found or _no(f"schema in {quoted(catalog)}", session.schema, schemas)
 
     def catalogs(self, session: Session) -> Sequence[str]:
         return sorted(
-            {table.catalog for table in self._visible(session)} | {self.path(session)[0]}
+            {table.catalog for table in self._visible(session)} | {self._default_path[0]}
         )
 
     def schemas(self, session: Session) -> Sequence[tuple[str, str]]:
@@ -108,3 +125,20 @@ class Browser:
         """Where unqualified names are looked up: the session's choice, else the server's."""
         catalog, schema = self._default_path
         return session.catalog or catalog, session.schema or schema
+
+
+def _same(name: str, names: Collection[str]) -> str | None:
+    """Find a name as SQL compares names: the exact one, else one that differs in case."""
+    if name in names:
+        return name
+    return next((known for known in sorted(names) if known.lower() == name.lower()), None)
+
+
+def _no(what: str, name: str, names: Collection[str]) -> NoReturn:
+    there = ", ".join(quoted(known) for known in sorted(names)[:_MAX_NAMED])
+    more = ", …" if len(names) > _MAX_NAMED else ""
+    raise UnknownTable(
+        f"there is no {what} {quoted(name[:80])}"
+        + (f"; there are {there}{more}." if there else "."),
+        name=name[:80],
+    )

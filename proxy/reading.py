@@ -10,6 +10,7 @@ from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
 from planner.statement.ast import Node
 from planner.statement.conjuncts import Places, conjuncts
+from planner.statement.date_parts import quote_date_parts
 from planner.statement.gate import check, check_text
 from planner.statement.references import (
     CutKey,
@@ -123,6 +124,7 @@ class Reader:
         check_text(sql)
         document = self._engine.parse(sql)
         check(document)
+        document = quote_date_parts(document)
         return document, references(document)
 
     def _resolved(

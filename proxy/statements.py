@@ -34,6 +34,7 @@ from planner.ports import ColdStore, Log
 from planner.pruning import EVERYTHING
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
+from planner.statement.parameters import may_type_columns
 from planner.statement.references import CutKey
 from planner.ticket import Ticket, TicketTable
 from proxy.about import about
@@ -158,7 +159,9 @@ class Statements:
         Neither engine nor catalog nor broker is asked.
         """
         read = self._reader.known(sql)
-        if read is None or self._once.known((read, ()), Prepared) is None:
+        if read is None or self._once.known((read, (), _zone(session)), Prepared) is None:
+            return None
+        if parameters is not None and self._may_type_columns(read):
             return None
         return self.plan(session, sql, parameters, cancellation)
 
@@ -187,6 +190,15 @@ class Statements:
         described = self._describe(session, read, cuts)
         if inner is None:
             _check_count(parameters, described.parameter_schema)
+        columns = described.dataset_schema
+        if inner is None and parameters is not None and self._may_type_columns(read):
+            # What was described before was a guess, and clients hold the stream against this schema.
+            columns = self._engine.describe_bound(
+                read.document,
+                self._sources.empty(session, read, found.by_key),
+                [column[0] for column in parameters.columns],
+                time_zone=_zone(session),
+            )
         told = cut = "" if is_uncounted else format_cut(cuts)
         if session.after is not None:
             after = parse_after(session.after)
@@ -199,7 +211,7 @@ class Statements:
             sql=sql,
             tables=tuple(TicketTable.of(cuts[key], key[1]) for key in read.keys),
             user=session.user or "",
-            time_zone=session.time_zone or "UTC",
+            time_zone=_zone(session),
             search_path=path,
             statement_time_us=now_us,
             expires_at_us=now_us + int(self.limits.ticket_ttl_s * 1_000_000),
@@ -216,7 +228,7 @@ class Statements:
             return Planned(sealed, EXPLAIN_SCHEMA, told.encode())
         return Planned(
             self._tickets.sealed(ticket, is_veiled=is_uncounted),
-            described.dataset_schema.with_metadata(_metadata(cut) or None),
+            columns.with_metadata(_metadata(cut) or None),
             told.encode(),
             ticket.expires_at_us,
         )
@@ -378,15 +390,22 @@ class Statements:
 
         Binding depends on nothing else, and takes 5 ms: what was prepared is not bound again to be planned.
         """
-        empty = tuple(self._sources.empty(session, read, known))
+        empty, zone = tuple(self._sources.empty(session, read, known)), _zone(session)
 
         def described() -> Prepared:
-            result, types = self._engine.describe(read.document, empty)
+            result, types = self._engine.describe(read.document, empty, time_zone=zone)
             names = parameters_of(read.document)
             fields = [pa.field(*parameter) for parameter in zip(names, types, strict=True)]
             return Prepared(result, pa.schema(fields))
 
-        return self._once.get((read, empty), described, chars=read.chars)
+        return self._once.get((read, empty, zone), described, chars=read.chars)
+
+    def _may_type_columns(self, read: Read) -> bool:
+        return self._once.get(
+            ("may type columns", read),
+            lambda: may_type_columns(read.document),
+            chars=read.chars,
+        )
 
 
 def _counting(session: Session, sql: str, read: Read) -> Iterator[str]:
@@ -403,6 +422,10 @@ def _counting(session: Session, sql: str, read: Read) -> Iterator[str]:
     for _, at in read.keys:
         if at is not None and names_cut(at):
             yield "AT with a cut"
+
+
+def _zone(session: Session) -> str:
+    return session.time_zone or "UTC"
 
 
 def _when(now_us: int, time_zone: str | None) -> When:

@@ -44,7 +44,7 @@ SCALARS = OPERATORS | _names("""
     translate trim ucase unbin unhex unicode upper url_decode url_encode hamming mismatches jaccard
     pg_size_pretty
 
-    age ago century date_add date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day
+    age ago century date_add date_bin date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day
     dayname dayofmonth dayofweek dayofyear days_in_month decade epoch epoch_ms epoch_ns epoch_us era hour
     isodow isoyear julian last_day make_date make_time make_timestamp make_timestamp_ms make_timestamp_ns
     make_timestamptz microsecond millennium millisecond minute month monthname nanosecond

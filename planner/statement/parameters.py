@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from planner.statement.ast import Node, kind_of, walk
+from planner.statement.ast import Node, kind_of, node_fields, statement, walk
+from planner.statement.scope import fold
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", "^"))
+_ADDING = frozenset(("+", "-"))
+
+#: Arguments, from 0, for which functions take INTEGER and not BIGINT, which is what a parameter is otherwise.
+INTEGER_ARGUMENTS: Mapping[str, frozenset[int]] = {
+    **dict.fromkeys(("chr", "factorial"), frozenset((0,))),
+    **dict.fromkeys(
+        (
+            "bitstring",
+            "get_bit",
+            "lpad",
+            "round",
+            "round_even",
+            "roundbankers",
+            "rpad",
+            "trunc",
+        ),
+        frozenset((1,)),
+    ),
+    **dict.fromkeys(("set_bit", "to_base"), frozenset((1, 2))),
+    **dict.fromkeys(("regexp_extract", "regexp_extract_all"), frozenset((2,))),
+}
+#: Functions of one whole number of either size: a text in its place is ambiguous.
+_WHOLE = frozenset(
+    f"to_{unit}s" for unit in ("day", "week", "month", "quarter", "year", "decade")
+) | {"to_centuries", "to_millennia"}
+
+#: Fields of nodes in which nothing has a say in the types of a query's columns, and expressions that are BOOLEAN.
+_UNTYPED = frozenset(
+    ("where_clause", "having", "qualify", "modifiers", "condition", "filter", "order_bys")
+)
+_BOOLEAN = frozenset(("BETWEEN", "COMPARISON", "CONJUNCTION"))
 
 
 def counts(document: Node) -> frozenset[str]:
@@ -21,12 +55,66 @@ def counts(document: Node) -> frozenset[str]:
 
 def operands(document: Node) -> frozenset[str]:
     """Return the parameters that are operands of arithmetic."""
+    return _operands(document, _ARITHMETIC)
+
+
+def addends(document: Node) -> frozenset[str]:
+    """Return the parameters that are added or taken away."""
+    return _operands(document, _ADDING)
+
+
+def _operands(document: Node, operators: Collection[str]) -> frozenset[str]:
     found: set[str] = set()
     for node, _ in walk(document):
-        if kind_of(node) == "FUNCTION" and node["function_name"] in _ARITHMETIC:
+        if kind_of(node) == "FUNCTION" and node["function_name"] in operators:
             for child in node["children"]:
                 found.update(_named(child))
     return frozenset(found)
+
+
+def integers(document: Node) -> frozenset[str]:
+    """Return the parameters that stand nowhere but in ``INTEGER_ARGUMENTS``."""
+    places: Counter[str] = Counter()
+    narrow: Counter[str] = Counter()
+    for node, _ in walk(document):
+        kind = kind_of(node)
+        if kind == "PARAMETER":
+            places[node["identifier"]] += 1
+        elif kind == "FUNCTION":
+            positions = INTEGER_ARGUMENTS.get(fold(node["function_name"]), ())
+            # ``price.round(?)``: the first argument stands in the schema's place.
+            before = 1 if node["schema"] else 0
+            for position, child in enumerate(node["children"], start=before):
+                if position in positions:
+                    narrow.update(_named(child))
+    return frozenset(name for name, count in narrow.items() if count == places[name])
+
+
+def whole_numbers(document: Node) -> frozenset[str]:
+    """Return the parameters that are whole numbers of any size by their place: days, months, years …."""
+    found: set[str] = set()
+    for node, _ in walk(document):
+        if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in _WHOLE:
+            for child in node["children"]:
+                found.update(_named(child))
+    return frozenset(found)
+
+
+def may_type_columns(document: Node) -> bool:
+    """Whether what is bound to a parameter may change the type of a column. In doubt it may."""
+    pending: list[Any] = [statement(document)]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending += item
+            continue
+        kind = kind_of(item)
+        if kind == "PARAMETER":
+            return True
+        if kind not in _BOOLEAN:
+            fields = (name for name in node_fields(item) if name not in _UNTYPED)
+            pending += [item[name] for name in fields if item.get(name)]
+    return False
 
 
 def _named(node: Node | None) -> list[str]:

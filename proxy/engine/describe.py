@@ -2,8 +2,12 @@
 
 DuckDB knows no types of unbound parameters, so each is replaced by a marker, a text literal, which DuckDB
 casts to what the place needs; the casts are read from the bound plan (``json_serialize_plan``, 1 ms). A
-marker as an operand of arithmetic is ambiguous to the binder: those are numbers, DOUBLE. LIMIT and OFFSET take
-BIGINT.
+marker as an operand of arithmetic is ambiguous to the binder: those are numbers, DOUBLE, or INTEGER next to a date.
+LIMIT and OFFSET take BIGINT.
+
+That is a guess, for clients that ask before they bind. Once values are bound, the types of the columns are those the
+statement has with these values: not only their types count (``strptime(x, '%z')`` has another one than without the
+zone), and a client compares what it was told with what comes.
 
 Everything is bound to empty relations of the same types: no file is opened.
 """
@@ -20,20 +24,24 @@ import pyarrow as pa
 
 from planner.statement.ast import Node, parameters
 from planner.statement.parameters import (
+    addends,
     cast,
     constant,
     counts,
+    integers,
     operands,
     substituted,
+    whole_numbers,
 )
 from proxy.engine import macros
-from proxy.engine.parameters import arrow_type
+from proxy.engine.parameters import Parameter, arrow_type, execute
 from proxy.engine.relations import Relation, empty_prelude, nested
 
 Cursor = duckdb.DuckDBPyConnection
 Unparse = Callable[[Node], str]
 
 _BIGINT: Node = {"id": "BIGINT"}
+_INTEGER: Node = {"id": "INTEGER"}
 _DOUBLE: Node = {"id": "DOUBLE"}
 _VARCHAR: Node = {"id": "VARCHAR"}
 #: Stand in for a value: folding NULL into an expression may lose its type, an empty text may not fit.
@@ -75,6 +83,25 @@ def describe(
     return named, told
 
 
+def describe_bound(
+    cursor: Cursor,
+    unparse: Unparse,
+    document: Node,
+    relations: Sequence[Relation],
+    values: Sequence[Parameter],
+) -> pa.Schema:
+    """Return the columns of a statement with these values bound.
+
+    Raises:
+        duckdb.Error: it does not bind.
+        BadParameter: as ``proxy.engine.parameters.bound``.
+    """
+    sql = unparse(document)
+    macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
+    execute(cursor, f"{empty_prelude(relations)}{nested(sql)} LIMIT 0", document, values)
+    return cursor.to_arrow_reader(1).schema
+
+
 def _columns(cursor: Cursor, before: str, sql: str, values: Any) -> pa.Schema:
     # The time itself does not matter, only that there is one: constants are folded while binding.
     macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
@@ -86,8 +113,10 @@ def _kinds(cursor: Cursor, before: str, unparse: Unparse, document: Node) -> dic
     """Return the engine type of every parameter, VARCHAR where nothing tells."""
     names = parameters(document)
     numbers = dict.fromkeys(operands(document), _DOUBLE)
-    limits = dict.fromkeys(counts(document), _BIGINT)
-    for known in (limits, numbers | limits):
+    limits = dict.fromkeys(counts(document) | whole_numbers(document), _BIGINT)
+    limits |= dict.fromkeys(integers(document), _INTEGER)
+    days = numbers | dict.fromkeys(addends(document), _INTEGER)
+    for known in (limits, numbers | limits, days | limits):
         filled = {name: constant(_MARK + name, "VARCHAR") for name in names}
         filled |= {name: cast(constant(1, "INTEGER"), kind) for name, kind in known.items()}
         plan = _plan(cursor, before + nested(unparse(substituted(document, filled))))

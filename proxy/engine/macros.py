@@ -1,4 +1,4 @@
-"""Functions the engine answers itself: those of the current time, and those of unbounded cost.
+"""Functions the engine answers itself: those of the current time, those of unbounded cost, and one of Postgres.
 
 Defined once, before the lock, as macros in the engine's own catalog, which DuckDB searches before its
 built-ins. A macro keeps the names of result columns (``now()`` stays ``now()``), knows the session's time
@@ -8,6 +8,8 @@ zone, and lets constant arguments fold as before.
   answer. Without the variable they fail: the real clock is never read.
 * ``planner.statement.allowed.BOUNDED`` have one row's cost checked before the built-in is called. The check
   sits inside an argument, so the built-in cannot be evaluated first.
+* ``date_bin`` is what Postgres and the Grafana plugin call ``time_bucket``. A bin starts at 1970 where no origin is
+  given, as in other servers of that plugin, not on a Monday as in ``time_bucket``.
 * ``like_linear`` and its kin replace LIKE where DuckDB's matcher would try every position for every ``%``
   (a 3,000 character text and five wildcards ran for minutes [ran]); RE2 is linear.
 """
@@ -75,6 +77,11 @@ _CLOCK = [
 
 _CUT = [f"thermocline_cut() AS CAST(getvariable('{CUT_VARIABLE}') AS VARCHAR)"]
 
+_BINS = [
+    "date_bin(a, b) AS system.main.time_bucket(a, b, TIMESTAMP '1970-01-01'), "
+    "(a, b, c) AS system.main.time_bucket(a, b, c)"
+]
+
 _SERIES = [
     f"""{name}(a) AS system.main.{name}({_built(name, "a::HUGEINT", "a")}),
         (a, b) AS system.main.{name}(a, {_built(name, "b::HUGEINT - a", "b")})"""
@@ -123,7 +130,17 @@ _OTHERS = [
 #: Every CREATE MACRO, to be run once on a new instance.
 STATEMENTS = tuple(
     f"CREATE MACRO {body}"
-    for body in (*_CLOCK, *_CUT, *_SERIES, *_RESIZE, *_PAD, *_DISTANCE, *_LIKE, *_OTHERS)
+    for body in (
+        *_CLOCK,
+        *_CUT,
+        *_BINS,
+        *_SERIES,
+        *_RESIZE,
+        *_PAD,
+        *_DISTANCE,
+        *_LIKE,
+        *_OTHERS,
+    )
 )
 
 #: A text without these words calls no function of the time.

@@ -10,16 +10,23 @@ import pyarrow as pa
 
 from planner.errors import BadParameter
 from planner.statement.ast import Node, parameters
+from planner.statement.parameters import addends, integers
 
 #: An Arrow scalar of any type or unit, or a plain Python value.
 Parameter: TypeAlias = Any
 Values: TypeAlias = list[Any] | dict[str, Any]
 
 _INT64 = range(-(1 << 63), 1 << 63)
+_INT32 = range(-(1 << 31), 1 << 31)
 
 
-def bound(document: Node, values: Sequence[Parameter]) -> Values:
+def bound(
+    document: Node, values: Sequence[Parameter], *, narrow: frozenset[str] = frozenset()
+) -> Values:
     """Return what to bind for the parameters of a statement, given in their order.
+
+    Whole numbers are BIGINT. INTEGER, where they fit, are those that stand where functions take nothing else, and
+    those named in ``narrow``.
 
     Raises:
         BadParameter: too many, too few, or a value the engine cannot hold.
@@ -31,14 +38,38 @@ def bound(document: Node, values: Sequence[Parameter]) -> Values:
             expected=len(names),
             given=len(values),
         )
-    held = [_value(name, value) for name, value in zip(names, values, strict=True)]
+    plain = [_plain(name, value) for name, value in zip(names, values, strict=True)]
+    if any(map(_is_whole, plain)):
+        narrow |= integers(document)
+    held = [_value(value, name in narrow) for name, value in zip(names, plain, strict=True)]
     if names == tuple(str(number) for number in range(1, len(names) + 1)):
         return held
     return dict(zip(names, held, strict=True))
 
 
-def _value(name: str, value: Parameter) -> Any:
-    """Return a Python value DuckDB compares exactly. Whole numbers keep one type whatever their size."""
+def execute(
+    cursor: duckdb.DuckDBPyConnection, sql: str, document: Node, values: Sequence[Parameter]
+) -> None:
+    """Execute ``sql``, the text of ``document``, with the values of its parameters.
+
+    A day plus a BIGINT is nothing DuckDB knows, a day plus an INTEGER is. Nobody can tell from the text which of
+    both is a number, and INTEGER overflows sooner: so it is tried where the statement does not bind otherwise.
+
+    Raises:
+        duckdb.Error: it does not bind, or fails at once.
+        BadParameter: as ``bound``.
+    """
+    try:
+        cursor.execute(sql, bound(document, values))
+    except duckdb.BinderException:
+        narrow = addends(document) if values else frozenset()
+        if not narrow:
+            raise
+        cursor.execute(sql, bound(document, values, narrow=narrow))
+
+
+def _plain(name: str, value: Parameter) -> Any:
+    """Return a Python value DuckDB compares exactly."""
     try:
         if isinstance(value, pa.Scalar):
             if pa.types.is_timestamp(value.type) and value.type.unit == "ns":
@@ -48,8 +79,19 @@ def _value(name: str, value: Parameter) -> Any:
         raise BadParameter(
             f"parameter {name} has a value outside what the engine holds.", parameter=name
         ) from error
-    if isinstance(value, bool) or not isinstance(value, int):
+    return value
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _value(value: Any, is_narrow: bool) -> Any:
+    """Give whole numbers of every size one type, but for those in a place for INTEGER."""
+    if not _is_whole(value):
         return value
+    if is_narrow and value in _INT32:
+        return duckdb.Value(value, duckdb.sqltypes.INTEGER)
     return duckdb.Value(value, duckdb.sqltypes.BIGINT) if value in _INT64 else value
 
 

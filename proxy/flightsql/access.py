@@ -52,7 +52,8 @@ class Access:
     server did not give out itself. With ``certificates`` a call without credentials is made by the subject of
     its client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one),
     so passwords must come with every call. With ``allow_anonymous`` a call without credentials is served too,
-    and where there are no users a client that insists on sending some is served as anonymous: for loopback.
+    and where there are no users a client that insists on sending some, a token too, is served as anonymous: for
+    loopback.
     """
 
     verify: Verify | None = None
@@ -60,6 +61,16 @@ class Access:
     tokens: tuple[TokenCheck, ...] = ()
     certificates: bool = False
     allow_anonymous: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody can prove who he is, and nobody has to."""
+        return (
+            self.allow_anonymous
+            and self.verify is None
+            and not self.tokens
+            and not self.certificates
+        )
 
     def of_token(self, token: str) -> Identity | None:
         """Return who a token that is no session of this server was given to; None if nobody knows it.

@@ -175,10 +175,11 @@ class Stream(Protocol):
 class Browsing(Protocol):
     """What may be browsed and set. Thread-safe."""
 
-    def configure(self, session: Session) -> Session:
+    def configure(self, session: Session, before: Session | None = None) -> Session:
         """Check what a session has set and fill in the defaults for what it has not. Fast.
 
-        Called when a session starts and whenever a client sets something.
+        Called when a session starts and whenever a client sets something. Catalog and schema that are those of
+        ``before``, what it was until now, are not looked for again.
 
         Raises:
             RequestError: names the setting that cannot be served; the session keeps its former value.

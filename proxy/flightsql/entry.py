@@ -19,6 +19,7 @@ from proxy.flightsql.record import Record
 from proxy.flightsql.service import Request
 from proxy.flightsql.sessions import Opening, Sessions
 from proxy.flightsql.settings import ALIASES, OF_ONE_CALL, SETTINGS
+from proxy.flightsql.tokens import is_session_token
 
 #: What the caller has seen before: with it a statement is followed (``planner.following``).
 AFTER = "thermocline-after"
@@ -100,7 +101,7 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
     def _started(
         self, method: flight.FlightMethod, headers: dict[str, list[Any]], record: Record
     ) -> CallMiddleware:
-        who = self._who(_header(headers, "authorization"))
+        who = self._who([_text(value) for value in headers.get("authorization", ())])
         opening = _opening(headers)
         answer = {}
         cookie = offered = None
@@ -130,12 +131,30 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
             context.peer(), who, caller.opening, cookie=caller.cookie, offered=caller.offered
         )
 
-    def _who(self, authorization: str | None) -> Client | ByCertificate | Identity:
+    def _who(self, authorizations: list[str]) -> Client | ByCertificate | Identity:
+        """Who calls. One whose session is over and who sends a password beside its token needs no new login.
+
+        Raises:
+            Unauthenticated: nobody this server knows.
+        """
+        try:
+            return self._proved(authorizations[0] if authorizations else None)
+        except Unauthenticated:
+            basic = [held for held in authorizations[1:] if held.lower().startswith("basic ")]
+            if not basic:
+                raise
+            return self._proved(basic[0])
+
+    def _proved(self, authorization: str | None) -> Client | ByCertificate | Identity:
         access = self.policy.access
         given = identify(authorization, access)
         if not isinstance(given, Bearer):
             return given
         found = self.sessions.of_token(given.token) or access.of_token(given.token)
+        if found is None and access.is_open and not is_session_token(given.token):
+            # Some clients always send a token, "None" where they were given none. One of a session that is over is
+            # refused all the same: what was set in it is gone, which its client must notice.
+            return Identity()
         if found is None:
             raise Unauthenticated(
                 "The token or its session is unknown or over: closed, idle for too long, or of another server. "

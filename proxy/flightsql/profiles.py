@@ -1,8 +1,11 @@
 """The types an answer arrives in: as the engine has them, or as a session's tools can read them.
 
 BI tools disagree with Arrow and with each other: Power BI and Excel know no 38-digit integers, Grafana reads
-every timestamp as nanoseconds, JDBC shows a dictionary's indices (flight-sql.md 2.8, 4.4, 4.7). So a session can
-choose; nobody is guessed at by the name of their driver. The names of columns never change.
+every timestamp as nanoseconds, JDBC 18.3.0 throws where a tool asks for a timestamp with a zone as an object. So a
+session can choose; nobody is guessed at by the name of their driver. The names of columns never change.
+
+A dictionary, which ENUM is, goes out as what it stands for, whatever was chosen: JDBC shows its indices, and ADBC's
+Go driver does not read the stream at all.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pyarrow import types
 from planner.errors import UnsupportedType
 from proxy.flightsql.backend import Session
 
-#: ``bi``: dictionaries, views and large texts as plain ones, and hugeint = double.
+#: ``bi``: views and large texts as plain ones, hugeint = double, and times with a zone without it, as UTC tells them.
 PROFILES = ("arrow", "bi")
 #: HUGEINT, which sums of integers are, arrives as decimal(38, 0) or as double.
 HUGEINTS = ("decimal", "double")
@@ -64,12 +67,13 @@ class Shape:
     def _type(self, kind: pa.DataType) -> pa.DataType:
         if self.plain and kind in _PLAIN:
             return _PLAIN[kind]
-        if self.plain and (types.is_dictionary(kind) or types.is_run_end_encoded(kind)):
+        if types.is_dictionary(kind) or (self.plain and types.is_run_end_encoded(kind)):
             return self._type(kind.value_type)
         if self.hugeint_as_double and kind == _HUGEINT:
             return pa.float64()
-        if self.timestamp_unit is not None and types.is_timestamp(kind):
-            return pa.timestamp(self.timestamp_unit, kind.tz)
+        if types.is_timestamp(kind):
+            zone = None if self.plain else kind.tz
+            return pa.timestamp(self.timestamp_unit or kind.unit, zone)
         return self._nested(kind)
 
     def _nested(self, kind: pa.DataType) -> pa.DataType:
@@ -80,6 +84,8 @@ class Shape:
             return pa.map_(inside(kind.key_field), inside(kind.item_field))
         if types.is_list(kind) or (self.plain and types.is_large_list(kind)):
             return pa.list_(inside(kind.value_field))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(inside(kind.value_field), kind.list_size)
         if types.is_struct(kind):
             return pa.struct([inside(kind.field(index)) for index in range(kind.num_fields)])
         return kind
@@ -97,7 +103,7 @@ def shape_of(session: Session) -> Shape | None:
 
 
 def shaped_schema(session: Session, schema: pa.Schema) -> pa.Schema:
-    shape = shape_of(session)
+    shape = _shape_for(session, schema)
     return schema if shape is None else shape.schema(schema)
 
 
@@ -105,11 +111,29 @@ def shaping(
     session: Session, schema: pa.Schema
 ) -> tuple[pa.Schema, Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]]:
     """The schema an answer goes out with, and what brings its batches there."""
-    shape = shape_of(session)
+    shape = _shape_for(session, schema)
     if shape is None:
         return schema, lambda batches: batches
     wanted = shape.schema(schema)
     return wanted, lambda batches: shape.batches(batches, wanted)
+
+
+#: What an answer has in a session that has chosen nothing, where it cannot go out as it is.
+_UNCHOSEN = Shape(plain=False, hugeint_as_double=False, timestamp_unit=None)
+
+
+def _shape_for(session: Session, schema: pa.Schema) -> Shape | None:
+    shape = shape_of(session)
+    if shape is None and any(_holds_dictionary(kind) for kind in schema.types):
+        return _UNCHOSEN
+    return shape
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    if types.is_dictionary(kind):
+        return True
+    fields = (kind.field(index) for index in range(kind.num_fields))
+    return any(_holds_dictionary(field.type) for field in fields)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -18,7 +18,7 @@ from proxy.flightsql.backend import Backend, Planned, Prepared, Session
 from proxy.flightsql.batches import sendable
 from proxy.flightsql.calls import Call
 from proxy.flightsql.client import Client, Statement
-from proxy.flightsql.faults import Malformed
+from proxy.flightsql.faults import Malformed, UnknownCommand
 from proxy.flightsql.limits import Slots, UserLimits, check_size
 from proxy.flightsql.metadata import Asked, Told
 from proxy.flightsql.profiles import shaped_schema, shaping
@@ -96,7 +96,7 @@ class Service:
         return Info(schema, ticket, planned.app_metadata, planned.expires_at_us)
 
     def schema(self, request: Request, command: bytes) -> pa.Schema:
-        """GetSchema: describe a command's answer; nothing is planned or executed.
+        """GetSchema: describe a command's answer; nothing is executed. Bound parameters have their say.
 
         Raises:
             RequestError: as ``info``.
@@ -112,7 +112,10 @@ class Service:
             return shaped_schema(request.client.session, prepared.dataset_schema)
         if name == "CommandPreparedStatementQuery":
             statement = request.client.statement(message.prepared_statement_handle)
-            return shaped_schema(request.client.session, statement.prepared.dataset_schema)
+            schema = statement.prepared.dataset_schema
+            if statement.parameters is not None:
+                schema = self._plan(request, message).schema
+            return shaped_schema(request.client.session, schema)
         raise _misplaced(name, "GetSchema")
 
     def fetch(self, request: Request, ticket: bytes) -> Answer:
@@ -368,5 +371,8 @@ def _refuse_transaction(message: Any) -> None:
         )
 
 
-def _misplaced(name: str, call: str) -> Malformed:
+def _misplaced(name: str, call: str) -> Malformed | UnknownCommand:
+    if name == "CommandStatementSubstraitPlan":
+        # A message for these calls; UNIMPLEMENTED is what drivers turn into "not supported".
+        return UnknownCommand("This server takes SQL, not Substrait plans.")
     return Malformed(f"{name} is not a message for {call}.")

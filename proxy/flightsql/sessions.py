@@ -20,7 +20,7 @@ from proxy.flightsql.client import Client
 from proxy.flightsql.faults import Unauthenticated
 from proxy.flightsql.policy import Policy
 from proxy.flightsql.settings import with_settings
-from proxy.flightsql.tokens import SessionTokens
+from proxy.flightsql.tokens import SessionTokens, local_token
 
 MAX_SESSIONS = 10_000
 IDLE_TIMEOUT_S = 1_800.0
@@ -65,11 +65,7 @@ class Sessions:
             RequestError: the backend refuses what the session starts with.
             Overloaded: there are too many sessions, all of them at work.
         """
-        token = (
-            secrets.token_urlsafe(32)
-            if self._tokens is None
-            else self._tokens.mint(identity, opening)
-        )
+        token = local_token() if self._tokens is None else self._tokens.mint(identity, opening)
         self._start(f"token {token}", identity, opening)
         return token
 
@@ -142,7 +138,7 @@ class Sessions:
         Raises:
             RequestError: the backend refuses it; nothing changed.
         """
-        client.session = self._browsing.configure(session)
+        client.session = self._browsing.configure(session, client.session)
 
     def close(self, client: Client, closing: Call | None) -> None:
         """End a session: its token is void, its statements are gone, calls but ``closing`` are given up."""

@@ -20,9 +20,21 @@ from dataclasses import dataclass
 from proxy.flightsql.access import Identity
 
 _VERSION = "tc1"
+#: Of tokens that only the server knows that gave them out.
+_LOCAL = "tc0"
 #: A replica takes another's token for so long; a session that is in use lasts longer where it is.
 LIFETIME_S = 12 * 3600
 MAX_TOKEN_CHARS = 8_192
+
+
+def local_token() -> str:
+    """Return a token without a seal."""
+    return f"{_LOCAL}.{secrets.token_urlsafe(32)}"
+
+
+def is_session_token(token: str) -> bool:
+    """Whether a server of this kind gave a token out, by its form alone."""
+    return token.startswith((f"{_LOCAL}.", f"{_VERSION}."))
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class CannedBackend:
     def browsing(self) -> Browsing:
         return self
 
-    def configure(self, session: Session) -> Session:
+    def configure(self, session: Session, before: Session | None = None) -> Session:
         self.calls["configure"] += 1
         if session.catalog not in (None, "lake", "second"):
             raise errors.BadParameter(f"There is no catalog {session.catalog}.")
