@@ -27,10 +27,10 @@ def test_what_was_prepared_is_not_bound_again(
     bound = 0
     describe = Engine.describe
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **settings: Any) -> Any:
         nonlocal bound
         bound += 1
-        return describe(*given)
+        return describe(*given, **settings)
 
     monkeypatch.setattr(Engine, "describe", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
@@ -43,6 +43,35 @@ def test_what_was_prepared_is_not_bound_again(
     finally:
         forget(board, tails)
     assert bound == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "times"),
+    [("SELECT 1 AS a WHERE ? > 1", 0), ("SELECT 1 AS a LIMIT ?", 0), ("SELECT ? AS a", 1)],
+)
+def test_parameters_are_bound_once_more_where_columns_depend_on_them(
+    sql: str, times: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = 0
+    describe = Engine.describe_bound
+
+    def counted(*given: Any, **settings: Any) -> Any:
+        nonlocal bound
+        bound += 1
+        return describe(*given, **settings)
+
+    monkeypatch.setattr(Engine, "describe_bound", counted)
+    board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
+    try:
+        session, cancellation = statements.browsing.configure(SESSION), Cancellation()
+        statements.prepare(session, sql, cancellation)
+        parameters = pa.record_batch({"1": [2]})
+        is_known = statements.plan_at_once(session, sql, parameters, cancellation) is not None
+        assert is_known == (times == 0)
+        statements.plan(session, sql, parameters, cancellation)
+    finally:
+        forget(board, tails)
+    assert bound == times
 
 
 @pytest.mark.parametrize(

@@ -196,13 +196,13 @@ class TestExtension:
     @pytest.mark.parametrize("call", ["get_flight_info", "get_schema"])
     def test_a_substrait_plan_is_refused(self, client: flight.FlightClient, call: str) -> None:
         asked = command("CommandStatementSubstraitPlan", plan=PLAN)
-        with pytest.raises(pa.ArrowInvalid, match="CommandStatementSubstraitPlan"):
+        with pytest.raises(NotImplementedError, match="SQL, not Substrait plans"):
             getattr(client, call)(asked)
 
     def test_an_update_by_substrait_is_refused(self, client: flight.FlightClient) -> None:
         asked = command("CommandStatementSubstraitPlan", plan=PLAN)
         writer, _ = client.do_put(asked, pa.schema([]))
-        with pytest.raises(pa.ArrowInvalid, match="CommandStatementSubstraitPlan"):
+        with pytest.raises(NotImplementedError, match="SQL, not Substrait plans"):
             writer.close()
 
     @pytest.mark.parametrize(

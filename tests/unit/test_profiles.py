@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -66,12 +67,44 @@ def test_bi_tools_get_types_they_read(column: pa.Array, plain: pa.DataType) -> N
     [
         pa.array([Decimal("1.50")], pa.decimal128(38, 2)),
         pa.array([Decimal(7)], pa.decimal128(18, 0)),
-        pa.array([AT], pa.timestamp("us", "UTC")),
+        pa.array([AT], pa.timestamp("us")),
         pa.array([2**62]),
     ],
 )
 def test_bi_leaves_other_types_alone(column: pa.Array) -> None:
     assert shaped(column, profile="bi").equals(column)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Zurich"])
+def test_bi_tells_times_with_a_zone_without_it_as_of_utc(zone: str) -> None:
+    kind = pa.timestamp("us", zone)
+    column = pa.array([{"a": [AT.replace(tzinfo=dt.UTC)]}], pa.struct([("a", pa.list_(kind))]))
+    told = shaped(column, profile="bi")
+    assert told.type == pa.struct([pa.field("a", pa.list_(pa.timestamp("us")))])
+    assert told.to_pylist() == [{"a": [AT]}]
+    assert shaped(pa.array([AT], kind), profile="bi", timestamp_unit="ns").type == pa.timestamp(
+        "ns"
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"hugeint": "double"}, {"profile": "bi"}])
+@pytest.mark.parametrize(
+    ("around", "plain"),
+    [
+        (lambda kind: kind, "a"),
+        (lambda kind: pa.list_(kind), ["a"]),
+        (lambda kind: pa.list_(kind, 1), ["a"]),
+        (lambda kind: pa.struct([("x", kind)]), {"x": "a"}),
+        (lambda kind: pa.map_(pa.string(), kind), [("k", "a")]),
+    ],
+)
+def test_an_enum_is_text_whatever_was_chosen(
+    around: Callable[[pa.DataType], pa.DataType], plain: Any, options: dict[str, str]
+) -> None:
+    enum = around(pa.dictionary(pa.uint8(), pa.string()))
+    told = shaped(pa.array([plain, None], around(pa.string())).cast(enum), **options)
+    assert told.type.equals(around(pa.string()))
+    assert told.to_pylist() == [plain, None]
 
 
 def test_without_a_choice_nothing_is_touched() -> None:
