@@ -75,7 +75,9 @@ class Browser:
         if not session.schema:
             return catalog, schema if schema in schemas or not schemas else min(schemas)
         found = _same(session.schema, schemas or {schema})
-        return catalog, found or _no(f"schema in {quoted(catalog)}", session.schema, schemas)
+        return catalog, found or _no(
+            f"schema of {quoted(catalog)} called", session.schema, schemas
+        )
 
     def catalogs(self, session: Session) -> Sequence[str]:
         return sorted(
@@ -136,7 +138,7 @@ def _same(name: str, names: Collection[str]) -> str | None:
 
 def _no(what: str, name: str, names: Collection[str]) -> NoReturn:
     there = ", ".join(quoted(known) for known in sorted(names)[:_MAX_NAMED])
-    more = ", …" if len(names) > _MAX_NAMED else ""
+    more = " and others" if len(names) > _MAX_NAMED else ""
     raise UnknownTable(
         f"there is no {what} {quoted(name[:80])}"
         + (f"; there are {there}{more}." if there else "."),

@@ -225,7 +225,7 @@ class Backend(Protocol):
     ) -> Planned:
         """Fix what one execution will read. ``parameters`` has exactly one row, any types; None: none bound.
 
-        Called once for each client call that asks for an answer.
+        Called once for each client call that asks for an answer, or for its schema once parameters are bound.
 
         Raises:
             RequestError: as ``prepare``; BadParameter also where count or type of the parameters do not fit.
