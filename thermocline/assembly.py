@@ -276,5 +276,5 @@ def running_server(
 
 
 def default_path(settings: Settings) -> tuple[str, str]:
-    """(catalog, schema) of names without them: the first catalog; its schema ``default``."""
+    """(catalog, schema) of names without them: the first catalog; its schema ``default`` where it has one."""
     return next(iter(settings.catalogs)), "default"
