@@ -74,8 +74,8 @@ class Browser:
         schemas = {table.schema for table in visible if table.catalog == catalog}
         if not session.schema:
             return catalog, schema if schema in schemas or not schemas else min(schemas)
-        found = _same(session.schema, schemas or {schema})
-        return catalog, found or _no(
+        name = _same(session.schema, schemas or {schema})
+        return catalog, name or _no(
             f"schema of {quoted(catalog)} called", session.schema, schemas
         )
 
@@ -133,11 +133,11 @@ def _same(name: str, names: Collection[str]) -> str | None:
     """Find a name as SQL compares names: the exact one, else one that differs in case."""
     if name in names:
         return name
-    return next((known for known in sorted(names) if known.lower() == name.lower()), None)
+    return next((other for other in sorted(names) if other.lower() == name.lower()), None)
 
 
 def _no(what: str, name: str, names: Collection[str]) -> NoReturn:
-    there = ", ".join(quoted(known) for known in sorted(names)[:_MAX_NAMED])
+    there = ", ".join(quoted(other) for other in sorted(names)[:_MAX_NAMED])
     more = " and others" if len(names) > _MAX_NAMED else ""
     raise UnknownTable(
         f"there is no {what} {quoted(name[:80])}"

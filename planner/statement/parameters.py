@@ -64,12 +64,12 @@ def addends(document: Node) -> frozenset[str]:
 
 
 def _operands(document: Node, operators: Collection[str]) -> frozenset[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for node, _ in walk(document):
         if kind_of(node) == "FUNCTION" and node["function_name"] in operators:
             for child in node["children"]:
-                found.update(_named(child))
-    return frozenset(found)
+                names.update(_named(child))
+    return frozenset(names)
 
 
 def integers(document: Node) -> frozenset[str]:
@@ -92,12 +92,12 @@ def integers(document: Node) -> frozenset[str]:
 
 def whole_numbers(document: Node) -> frozenset[str]:
     """Return the parameters that are whole numbers of any size by their place: days, months, years …."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node, _ in walk(document):
         if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in _WHOLE:
             for child in node["children"]:
-                found.update(_named(child))
-    return frozenset(found)
+                names.update(_named(child))
+    return frozenset(names)
 
 
 def may_type_columns(document: Node) -> bool:

@@ -116,12 +116,12 @@ def _kinds(cursor: Cursor, before: str, unparse: Unparse, document: Node) -> dic
     limits = dict.fromkeys(counts(document) | whole_numbers(document), _BIGINT)
     limits |= dict.fromkeys(integers(document), _INTEGER)
     days = numbers | dict.fromkeys(addends(document), _INTEGER)
-    for known in (limits, numbers | limits, days | limits):
+    for types in (limits, numbers | limits, days | limits):
         filled = {name: constant(_MARK + name, "VARCHAR") for name in names}
-        filled |= {name: cast(constant(1, "INTEGER"), kind) for name, kind in known.items()}
+        filled |= {name: cast(constant(1, "INTEGER"), kind) for name, kind in types.items()}
         plan = _plan(cursor, before + nested(unparse(substituted(document, filled))))
         if plan is not None:
-            return dict.fromkeys(names, _VARCHAR) | _found(plan) | known
+            return dict.fromkeys(names, _VARCHAR) | _found(plan) | types
     return dict.fromkeys(names, _VARCHAR) | numbers | limits
 
 

@@ -41,10 +41,10 @@ def bound(
     plain = [_plain(name, value) for name, value in zip(names, values, strict=True)]
     if any(map(_is_whole, plain)):
         narrow |= integers(document)
-    held = [_value(value, name in narrow) for name, value in zip(names, plain, strict=True)]
+    typed = [_value(value, name in narrow) for name, value in zip(names, plain, strict=True)]
     if names == tuple(str(number) for number in range(1, len(names) + 1)):
-        return held
-    return dict(zip(names, held, strict=True))
+        return typed
+    return dict(zip(names, typed, strict=True))
 
 
 def execute(

@@ -140,7 +140,9 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
         try:
             return self._proved(authorizations[0] if authorizations else None)
         except Unauthenticated:
-            basic = [held for held in authorizations[1:] if held.lower().startswith("basic ")]
+            basic = [
+                other for other in authorizations[1:] if other.lower().startswith("basic ")
+            ]
             if not basic:
                 raise
             return self._proved(basic[0])

@@ -78,8 +78,8 @@ FROM = (
 
 @pytest.fixture(scope="module")
 def statements(engine: Engine) -> Iterator[Statements]:
-    board, tails, found = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
-    yield found
+    board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
+    yield statements
     forget(board, tails)
 
 
@@ -124,15 +124,15 @@ def test_all_of_them(statements: Statements, zone: str) -> None:
 
 
 def test_functions_that_take_integer_only_are_listed() -> None:
-    found: dict[tuple[str, int], set[str]] = {}
+    types_at: dict[tuple[str, int], set[str]] = {}
     rows = duckdb.sql(
         "SELECT function_name, parameter_types FROM duckdb_functions() WHERE function_type = 'scalar'"
     ).fetchall()
     for name, types in rows:
         for position, kind in enumerate(types if name in FUNCTIONS else ()):
-            found.setdefault((name, position), set()).add(kind)
-    narrow = {place for place, kinds in found.items() if kinds <= {"INTEGER", "VARCHAR[]"}}
-    narrow = {place for place in narrow if "INTEGER" in found[place]}
+            types_at.setdefault((name, position), set()).add(kind)
+    narrow = {place for place, kinds in types_at.items() if kinds <= {"INTEGER", "VARCHAR[]"}}
+    narrow = {place for place in narrow if "INTEGER" in types_at[place]}
     # An operator, of constants only, and an aggregate's size.
     narrow -= {("!__postfix", 0)}
     macros = {("round_even", 1), ("roundbankers", 1)}
@@ -168,8 +168,8 @@ def test_functions_that_take_integer_only_are_listed() -> None:
 def test_whole_numbers_fit_where_integer_is_taken(
     engine: Engine, sql: str, value: Any, expected: Any
 ) -> None:
-    found = table(engine, f"SELECT {sql} AS v", (), [value])
-    assert found["v"].to_pylist() == [expected]
+    answer = table(engine, f"SELECT {sql} AS v", (), [value])
+    assert answer["v"].to_pylist() == [expected]
 
 
 def test_what_does_not_fit_is_refused(engine: Engine) -> None:

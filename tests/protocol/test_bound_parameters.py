@@ -146,8 +146,8 @@ def test_jdbc_binds_whole_numbers_and_reads_times_as_objects(
         '"at"::DATE + ? AS next, ("at" + to_days(?))::DATE AS d, (to_months(?))::VARCHAR AS m '
         "FROM lake.net.flows WHERE id = ?"
     )
-    given = [("Int", number) for number in (2, 1, 3, 1, 1, 2, 1)]
-    steps = [prepared(sql, *given), query("SELECT * FROM lake.net.flows WHERE id = 1")]
+    numbers = [("Int", number) for number in (2, 1, 3, 1, 1, 2, 1)]
+    steps = [prepared(sql, *numbers), query("SELECT * FROM lake.net.flows WHERE id = 1")]
     _, bound, plain, _ = jdbc.run(steps, port=real.port, properties={"profile": "bi"})
     day = "2024-03-01"
     assert [list(map(str, row)) for row in values(bound)] == [

@@ -23,17 +23,17 @@ class Board:
     """Lists what it has; ``newer`` on request."""
 
     def __init__(self, *tables: TableName, newer: Collection[TableName] | None = None) -> None:
-        self.held: Collection[TableName] = tables
+        self.listed: Collection[TableName] = tables
         self.newer = newer
 
     def tables(self) -> Collection[TableName]:
-        return self.held
+        return self.listed
 
     def relist(self) -> Collection[TableName]:
         if self.newer is None:
             raise CatalogUnavailable("catalog far does not answer.")
-        self.held = self.newer
-        return self.held
+        self.listed = self.newer
+        return self.listed
 
 
 def browser(board: Board) -> Browser:
@@ -41,8 +41,8 @@ def browser(board: Board) -> Browser:
     return Browser(cast("Any", board), cast("Any", grants), ("lake", "default"))
 
 
-def place(found: Session) -> tuple[str | None, str | None]:
-    return found.catalog, found.schema
+def place(session: Session) -> tuple[str | None, str | None]:
+    return session.catalog, session.schema
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_session_starts_in_a_schema_that_is_there(
 
 
 def test_names_compare_as_in_sql() -> None:
-    found = browser(Board(FLOWS, DEEP, FAR))
-    assert place(found.configure(Session("s", catalog="LAKE", schema="Net.EU"))) == (
+    browsing = browser(Board(FLOWS, DEEP, FAR))
+    assert place(browsing.configure(Session("s", catalog="LAKE", schema="Net.EU"))) == (
         "lake",
         "net.eu",
     )
@@ -94,9 +94,9 @@ def test_the_refusal_names_what_there_is_up_to_a_point() -> None:
 
 
 def test_what_went_away_harms_no_other_setting() -> None:
-    found = browser(Board(FLOWS, newer=[FLOWS]))
+    browsing = browser(Board(FLOWS, newer=[FLOWS]))
     before = Session("s", catalog="lake", schema="gone", time_zone="UTC")
     after = Session("s", catalog="lake", schema="gone", time_zone="Europe/Zurich")
-    assert found.configure(after, before) == after
+    assert browsing.configure(after, before) == after
     with pytest.raises(UnknownTable):
-        found.configure(after)
+        browsing.configure(after)

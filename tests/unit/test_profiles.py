@@ -79,9 +79,9 @@ def test_bi_leaves_other_types_alone(column: pa.Array) -> None:
 def test_bi_tells_times_with_a_zone_without_it_as_of_utc(zone: str) -> None:
     kind = pa.timestamp("us", zone)
     column = pa.array([{"a": [AT.replace(tzinfo=dt.UTC)]}], pa.struct([("a", pa.list_(kind))]))
-    told = shaped(column, profile="bi")
-    assert told.type == pa.struct([pa.field("a", pa.list_(pa.timestamp("us")))])
-    assert told.to_pylist() == [{"a": [AT]}]
+    answer = shaped(column, profile="bi")
+    assert answer.type == pa.struct([pa.field("a", pa.list_(pa.timestamp("us")))])
+    assert answer.to_pylist() == [{"a": [AT]}]
     assert shaped(pa.array([AT], kind), profile="bi", timestamp_unit="ns").type == pa.timestamp(
         "ns"
     )
@@ -102,9 +102,9 @@ def test_an_enum_is_text_whatever_was_chosen(
     around: Callable[[pa.DataType], pa.DataType], plain: Any, options: dict[str, str]
 ) -> None:
     enum = around(pa.dictionary(pa.uint8(), pa.string()))
-    told = shaped(pa.array([plain, None], around(pa.string())).cast(enum), **options)
-    assert told.type.equals(around(pa.string()))
-    assert told.to_pylist() == [plain, None]
+    answer = shaped(pa.array([plain, None], around(pa.string())).cast(enum), **options)
+    assert answer.type.equals(around(pa.string()))
+    assert answer.to_pylist() == [plain, None]
 
 
 def test_without_a_choice_nothing_is_touched() -> None:
