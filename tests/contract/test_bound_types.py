@@ -97,7 +97,7 @@ def is_the_same(statements: Statements, session: Session, sql: str, value: pa.Sc
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     st.sampled_from(EXPRESSIONS),

@@ -139,7 +139,7 @@ def test_power_bi_browses_and_folds(
     [
         ("SHOW SCHEMAS", [("lake", "net"), ("lake", "net.eu")]),
         ("SHOW TABLES FROM net", [("flows",)]),
-        ("SHOW TABLES", []),
+        ("SHOW TABLES", [("flows",)]),
         (
             "SHOW ALL TABLES",
             [
