@@ -260,6 +260,7 @@ UNLISTED = frozenset(
         "alias",
         "current_time",
         "current_timestamp",
+        "date_bin",
         "fill",
         "like_escape",
         "thermocline_cut",
