@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -56,18 +57,7 @@ class Binding:
     @property
     def shape(self) -> str:
         """Hash of all that decides how bytes become values, but for the schema, which the cut pins."""
-        facts: dict[str, object] = {
-            "decoder": DECODER_VERSION,
-            "format": self.format,
-            "mode": self.mode,
-            "on_error": self.on_error,
-            "json_mode": self.json_mode,
-            "epoch_units": [list(item) for item in self.epoch_units],
-        }
-        if self.skips:
-            facts["skips"] = [list(item) for item in self.skips]
-        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _shape(self)
 
     def properties(self) -> dict[str, str]:
         """The table properties that hold this binding; ``parse_binding`` reads them back equal, but for skips."""
@@ -85,6 +75,23 @@ class Binding:
         if self.max_tail_bytes is not None:
             held[MAX_TAIL_BYTES] = str(self.max_tail_bytes)
         return held
+
+
+@functools.lru_cache(maxsize=1024)
+def _shape(binding: Binding) -> str:
+    """See ``Binding.shape``. Statements ask for it, so the answer is remembered."""
+    facts: dict[str, object] = {
+        "decoder": DECODER_VERSION,
+        "format": binding.format,
+        "mode": binding.mode,
+        "on_error": binding.on_error,
+        "json_mode": binding.json_mode,
+        "epoch_units": [list(item) for item in binding.epoch_units],
+    }
+    if binding.skips:
+        facts["skips"] = [list(item) for item in binding.skips]
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | None:

@@ -7,8 +7,10 @@ fixed(n) is ``binary(n)``, uuid is ``pa.uuid()``, timestamps are microseconds, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -86,6 +88,22 @@ class TableSchema:
 
     schema_id: int
     columns: tuple[Column, ...]
+    _fingerprint: str = field(default="", init=False, repr=False, compare=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that says which part of a record becomes which value: names and former names, at every level,
+        types, ids, units.
+
+        Schema ids do not: Iceberg gives a table its old one back when a change is undone, while the former names
+        stay; and the name mapping may be changed alone. Comments are left out. Worked out once.
+        """
+        if not self._fingerprint:
+            facts = [_facts(column) for column in self.columns]
+            text = json.dumps(facts, separators=(",", ":"))
+            found = hashlib.sha256(text.encode()).hexdigest()[:16]
+            object.__setattr__(self, "_fingerprint", found)
+        return self._fingerprint
 
     @property
     def arrow(self) -> pa.Schema:
@@ -113,6 +131,28 @@ class TableSchema:
 
     def has(self, name: str) -> bool:
         return name in self.names
+
+
+def _facts(column: Column) -> list[Any]:
+    keys = column.keys or (column.name,)
+    kind = _type_facts(column.type)
+    return [column.field_id, column.name, column.required, keys, column.epoch_unit, kind]
+
+
+def _type_facts(kind: pa.DataType) -> Any:
+    """A type with the names and ids inside it: pyarrow's own comparison leaves out the ids."""
+    if pa.types.is_struct(kind):
+        return ["struct", *map(_nested_facts, kind)]
+    if pa.types.is_list(kind):
+        return ["list", _nested_facts(kind.value_field)]
+    if pa.types.is_map(kind):
+        return ["map", _nested_facts(kind.key_field), _nested_facts(kind.item_field)]
+    return str(kind)
+
+
+def _nested_facts(held: pa.Field) -> list[Any]:
+    field_id = (held.metadata or {}).get(b"PARQUET:field_id", b"").decode()
+    return [field_id, held.name, held.nullable, _type_facts(held.type)]
 
 
 def check_federated(table: TableName, schema: TableSchema) -> None:

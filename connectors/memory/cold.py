@@ -142,11 +142,20 @@ class MemoryColdStore:
         return held
 
     def _version(self, facts: TableFacts, snapshot_id: int | None) -> TableFacts | None:
-        """Return a metadata file as if another snapshot it retains were its head, in that one's schema."""
+        """Return a metadata file as if another snapshot it retains were its head, in that one's schema.
+
+        The name mapping is the file's own all the same.
+        """
         data = self._data.get(snapshot_id or 0)
         if data is None or snapshot_id not in facts.history.snapshots:
             return None
-        return replace(facts, head=snapshot_id, schema=data.schema)
+        mapped = {column.field_id: column.keys for column in facts.schema.columns}
+        columns = tuple(
+            replace(column, keys=tuple(dict.fromkeys((column.name, *names))))
+            for column in data.schema.columns
+            for names in (mapped.get(column.field_id, column.keys),)
+        )
+        return replace(facts, head=snapshot_id, schema=replace(data.schema, columns=columns))
 
     def scan(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> ArrowRelation:
         del wanted  # all rows are in memory
@@ -350,11 +359,20 @@ class MemoryColdStore:
     def set_columns(
         self, table: TableName, change: Callable[[tuple[Column, ...]], tuple[Column, ...]]
     ) -> None:
-        """Evolve the schema; columns keep their rows by field id."""
+        """Evolve the schema, or edit the name mapping; columns keep their rows by field id.
+
+        As in Iceberg, a schema that the table had before gets its old id back, and the mapping has no part in it.
+        """
 
         def evolved(facts: TableFacts) -> TableFacts:
-            schema = TableSchema(facts.schema.schema_id + 1, change(facts.schema.columns))
-            return replace(facts, schema=schema)
+            columns = change(facts.schema.columns)
+            ids = {
+                _unmapped(held.schema.columns): held.schema.schema_id
+                for held in self._files.values()
+                if held.table_uuid == facts.table_uuid
+            }
+            schema_id = ids.get(_unmapped(columns), max(ids.values()) + 1)
+            return replace(facts, schema=TableSchema(schema_id, columns))
 
         self._change(table, evolved)
 
@@ -446,6 +464,10 @@ def add_rows(rows: pa.Table, schema: TableSchema) -> Change:
     """Append ``rows``, written with ``schema``."""
     added = _by_field_id(rows, schema)
     return lambda held: (_concat(held, added), added)
+
+
+def _unmapped(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return tuple(replace(column, keys=(), epoch_unit=None) for column in columns)
 
 
 def _unchanged(held: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -8,6 +8,7 @@ from typing import cast
 
 from planner.binding import Binding
 from planner.cut import HotSlice, TableCut
+from planner.decoding import decoding_key
 from planner.errors import FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange
@@ -39,8 +40,10 @@ class Entry:
 
 
 def key_of(cut: TableCut, binding: Binding, hot: HotSlice) -> tuple[object, ...]:
-    schema_id = cut.cold.schema.schema_id
-    return (cut.table, cut.table_uuid, schema_id, binding.shape, hot.topic_id)
+    """Name a generation by everything its rows depend on."""
+    schema = cut.cold.schema
+    decoding = decoding_key(schema, binding)
+    return (cut.table, cut.table_uuid, schema.schema_id, decoding, hot.topic_id)
 
 
 def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetRange, ...]:

@@ -10,6 +10,7 @@ PUBLISH = "tests/unit/test_publish.py"
 TIERING = "tests/contract/test_tiering_target.py"
 SCRIPTED = "tests/integration/test_scripted_log.py"
 STATEMENTS = "tests/rules/test_statements.py"
+RENAMING = "tests/rules/test_renaming.py"
 READING = "tests/rules/test_reading.py"
 FRESHNESS = "tests/rules/test_freshness.py"
 LOOKBACK = "tests/unit/test_lookback.py"
@@ -402,9 +403,20 @@ SWITCHES = (
         "T14",
         "keep rows decoded with another policy",
         "proxy/tail/entries.py",
-        "schema_id, binding.shape, hot.topic_id)",
-        "schema_id, hot.topic_id)",
+        "decoding, hot.topic_id)",
+        "schema.fingerprint, hot.topic_id)",
         (f"{STATEMENTS}::test_a_changed_error_policy_decodes_the_tail_again",),
+    ),
+    Switch(
+        "T14",
+        "know a tail by its schema id",
+        "proxy/tail/entries.py",
+        "decoding, hot.topic_id)",
+        "binding.shape, hot.topic_id)",
+        (
+            f"{RENAMING}::test_a_rename_that_is_taken_back_decodes_the_tail_again",
+            f"{RENAMING}::test_an_edited_name_mapping_decodes_the_tail_again",
+        ),
     ),
     Switch(
         "T19",

@@ -1,0 +1,163 @@
+"""What a generation is known by: everything its rows depend on, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.decoding.fields import payload_fields
+from planner import binding as binding_module
+from planner.binding import Binding
+from planner.decoding import decoding_key, run_key
+from planner.schema import Column, TableSchema
+from tests.unit.builders import BINDING, schema, vector
+
+NAMES = st.sampled_from(["a", "b", "c"])
+PRIMITIVES = st.sampled_from(
+    [pa.int32(), pa.int64(), pa.string(), pa.timestamp("us"), pa.timestamp("us", tz="UTC")]
+)
+IDS = st.integers(10, 12)
+
+
+def nested(name: str, kind: pa.DataType, field_id: int, nullable: bool) -> pa.Field:
+    return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(field_id)})
+
+
+def members(kinds: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Field]:
+    return st.builds(nested, NAMES, kinds, IDS, st.booleans())
+
+
+def deeper(kinds: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    by_name = lambda held: held.name  # noqa: E731
+    return st.one_of(
+        st.lists(members(kinds), min_size=1, max_size=2, unique_by=by_name).map(pa.struct),
+        members(kinds).map(pa.list_),
+        st.builds(
+            lambda key, item: pa.map_(nested("key", pa.string(), key, False), item),
+            IDS,
+            members(kinds),
+        ),
+    )
+
+
+KINDS = st.recursive(PRIMITIVES, deeper, max_leaves=4)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Column:
+    name, former = draw(NAMES), draw(st.lists(NAMES, max_size=2))
+    kind = draw(KINDS)
+    unit = draw(st.sampled_from([None, "s", "ms"])) if pa.types.is_timestamp(kind) else None
+    keys = tuple(dict.fromkeys((name, *former)))
+    doc = draw(st.sampled_from([None, "a comment"]))
+    return Column(draw(IDS), name, kind, draw(st.booleans()), doc, keys, unit)
+
+
+SCHEMAS = st.builds(lambda held: schema(held), columns())
+BINDINGS = st.builds(
+    replace,
+    st.just(BINDING),
+    on_error=st.sampled_from(["fail", "skip"]),
+    json_mode=st.sampled_from(["strict", "lenient"]),
+    skips=st.sampled_from([(), ((0, 1),)]),
+)
+
+
+def facts(held: TableSchema, binding: Binding) -> tuple[object, ...]:
+    """What the decoders walk, and what is left for them: the columns with their ids, the policies."""
+    arrow = held.arrow.serialize().to_pybytes()
+    policies = (binding.on_error, binding.json_mode, binding.skips)
+    return payload_fields("t", held, binding), arrow, policies
+
+
+@given(SCHEMAS, BINDINGS, SCHEMAS, BINDINGS)
+def test_equal_keys_decode_alike_and_other_keys_do_not(
+    one: TableSchema, by: Binding, other: TableSchema, other_by: Binding
+) -> None:
+    is_equal = decoding_key(one, by) == decoding_key(other, other_by)
+    assert is_equal == (facts(one, by) == facts(other, other_by))
+
+
+INNER = pa.struct(
+    [nested("x", pa.int64(), 21, True), nested("y", pa.timestamp("us"), 22, True)]
+)
+HELD = Column(9, "c", pa.struct([nested("in", INNER, 20, True)]), keys=("c", "old"))
+
+
+def within(kind: pa.DataType, change: pa.Field) -> pa.DataType:
+    """Replace the member ``x`` of the innermost struct, through structs, lists and maps."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(within(kind.value_type, change)))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field, kind.item_field.with_type(within(kind.item_type, change))
+        )
+    inner = list(kind)
+    if inner[0].name == "x":
+        return pa.struct([change, *inner[1:]])
+    return pa.struct([inner[0].with_type(within(inner[0].type, change))])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        HELD.type,
+        pa.list_(nested("element", INNER, 20, True)),
+        pa.map_(nested("key", pa.string(), 30, False), nested("value", INNER, 20, True)),
+    ],
+    ids=["struct", "list", "map"],
+)
+def test_names_types_and_ids_count_at_every_level(kind: pa.DataType) -> None:
+    held = replace(HELD, type=kind)
+    inner = nested("x", pa.int64(), 21, True)
+    changed = [
+        replace(held, keys=("c",)),
+        replace(held, keys=("c", "other")),
+        replace(held, keys=("c", "old", "older")),
+        replace(held, required=True),
+        replace(held, field_id=8),
+        replace(held, epoch_unit="s"),
+        *(
+            replace(held, type=within(kind, change))
+            for change in (
+                inner.with_name("z"),
+                inner.with_type(pa.int32()),
+                inner.with_nullable(False),
+                nested("x", pa.int64(), 99, True),
+            )
+        ),
+    ]
+    keys = {decoding_key(schema(one), BINDING) for one in (held, *changed)}
+    assert len(keys) == 1 + len(changed)
+    # Schema ids and comments decode nothing; a column without keys has its name.
+    same = [
+        replace(schema(held), schema_id=7),
+        schema(replace(held, doc="a comment")),
+    ]
+    assert {decoding_key(one, BINDING) for one in same} == {decoding_key(schema(held), BINDING)}
+    bare, named = replace(HELD, keys=()), replace(HELD, keys=("c",))
+    assert schema(bare).fingerprint == schema(named).fingerprint
+
+
+def test_the_order_of_names_counts() -> None:
+    """A record may have two of them: the first counts."""
+    one, other = (replace(HELD, keys=keys) for keys in (("c", "a", "b"), ("c", "b", "a")))
+    assert schema(one).fingerprint != schema(other).fingerprint
+
+
+def test_another_decoder_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = decoding_key(schema(), BINDING)
+    monkeypatch.setattr(binding_module, "DECODER_VERSION", 2)
+    binding_module._shape.cache_clear()
+    assert decoding_key(schema(), BINDING) != before
+    binding_module._shape.cache_clear()
+
+
+def test_a_run_is_known_by_its_decoding_and_where_it_began() -> None:
+    held = {run_key(key, begin) for key in ("a", "b") for begin in (vector(1, 2), vector(1))}
+    assert len(held) == 4
+    assert run_key("a", vector(1)) == run_key("a", vector(1))
