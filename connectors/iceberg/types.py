@@ -6,13 +6,15 @@ per Iceberg type, so the mapping is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 
+from connectors.iceberg.errors import catalog_errors
 from planner.errors import UnsupportedType
 from planner.names import TableName
 from planner.schema import Column, TableSchema
@@ -59,6 +61,15 @@ def table_schema(table: TableName, schema: Schema, mapping: NameMapping | None) 
             for field in schema.fields
         ),
     )
+
+
+def parsed_schema(
+    table: TableName, document: Mapping[str, Any], mapping: str | None
+) -> TableSchema:
+    """Read a schema's JSON form (Iceberg spec, "Schemas"), and that of the table's name mapping if it has one."""
+    with catalog_errors(table.catalog, table):
+        names = parse_mapping_from_json(mapping) if mapping else None
+        return table_schema(table, Schema.model_validate(document), names)
 
 
 def _arrow(table: TableName, column: str, kind: ice.IcebergType) -> pa.DataType:

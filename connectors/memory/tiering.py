@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 
 from connectors.memory.cold import MemoryColdStore, add_rows, no_fault
-from connectors.pinning import TableFacts
+from connectors.pinning import TableFacts, with_units
 from planner.binding import Binding, parse_binding
 from planner.cut import Pin
 from planner.errors import SnapshotExpired, TieringConflict
@@ -136,15 +136,14 @@ def _landed(facts: TableFacts, staged: Staged) -> Watermark | None:
 
 
 def _check_same_table(plan: TieringPlan, facts: TableFacts) -> None:
-    # A column added since would be null in the staged rows and filled in the tail of the same records.
-    held = (
-        facts.table_uuid,
-        facts.schema.schema_id,
-        parse_binding(facts.table, facts.properties),
-    )
+    # A column or a name added since would be null in the staged rows and filled in the tail of the same records.
+    binding = parse_binding(facts.table, facts.properties)
+    schema = facts.schema if binding is None else with_units(facts.schema, binding)
+    held = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)
     # Skips are the watermark's, which is compared as such.
-    planned = replace(plan.binding, skips=())
-    if held != (plan.pin.table_uuid, plan.pin.schema.schema_id, planned):
+    binding = replace(plan.binding, skips=())
+    schema = plan.pin.schema
+    if held != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):
         raise TieringConflict(
             f"{facts.table}: the table, its schema or its binding changed since this tiering was planned; plan "
             f"again.",

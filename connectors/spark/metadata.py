@@ -25,12 +25,13 @@ from planner.triggers import ColdSurvey, parse_options
 class TableState:
     """One metadata file. ``refs`` are snapshot ids by branch or tag; ``head`` is that of the main branch.
 
-    ``committed_ms`` is when each snapshot was committed, since 1970.
+    ``schema`` is the JSON form of the current one, ``committed_ms`` when each snapshot was committed, since 1970.
     """
 
     table_uuid: str
     head: int | None
     schema_id: int
+    schema: Mapping[str, Any]
     partitioned: bool
     properties: Mapping[str, str]
     refs: Mapping[str, int]
@@ -79,6 +80,11 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
         # -1 is how format v1 writes that there is none.
         head=None if head in (None, -1) else head,
         schema_id=document["current-schema-id"],
+        schema=next(
+            held
+            for held in document["schemas"]
+            if held["schema-id"] == document["current-schema-id"]
+        ),
         partitioned=any(
             field["transform"] != "void" for field in specs[document["default-spec-id"]]
         ),

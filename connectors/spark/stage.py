@@ -19,6 +19,9 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from connectors.iceberg.create import NAME_MAPPING
+from connectors.iceberg.types import parsed_schema
+from connectors.pinning import with_units
 from connectors.spark.errors import java_classes, java_errors
 from connectors.spark.metadata import TableState, identifier, load_table, read_state, survey
 from connectors.spark.splits import (
@@ -29,7 +32,7 @@ from connectors.spark.splits import (
     TaskReportsParam,
     share_out,
 )
-from planner.binding import Binding
+from planner.binding import Binding, parse_binding
 from planner.errors import InternalError, SnapshotExpired, TieringConflict
 from planner.layout import Layout, plan_layout
 from planner.names import TableName
@@ -232,10 +235,21 @@ def check_same_table(plan: TieringPlan, state: TableState) -> int:
             f"again.",
             table=str(plan.pin.table),
         )
-    if state.schema_id != plan.pin.schema.schema_id:
-        # Rows decoded without a new column would be NULL in it for ever, though their records have it.
+    if state.schema_id != plan.pin.schema.schema_id or not _decodes_alike(plan, state):
+        # Rows decoded without a new column, or a new name of one, would be NULL in it for ever, though their records
+        # have it.
         raise _schema_changed(plan)
     return state.head
+
+
+def _decodes_alike(plan: TieringPlan, state: TableState) -> bool:
+    """Whether the names that records may use are still those of the plan: the schema id does not tell."""
+    table = plan.pin.table
+    schema = parsed_schema(table, state.schema, state.properties.get(NAME_MAPPING))
+    binding = parse_binding(table, state.properties)
+    if binding is not None:
+        schema = with_units(schema, binding)
+    return schema.fingerprint == plan.pin.schema.fingerprint
 
 
 def staged_snapshot(plan: TieringPlan, state: TableState, run: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from connectors.tiering import tier_once
@@ -180,6 +182,32 @@ def test_a_column_added_between_stage_and_publish_is_a_conflict(
     with pytest.raises(TieringConflict):
         target.publish(held)
     assert tiering.rows() == []
+
+
+def there_and_back(tiering: TieringHarness) -> None:
+    tiering.rename("host", "peer")
+    tiering.rename("peer", "host")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [there_and_back, lambda tiering: tiering.also_call("host", "peer")],
+    ids=["renames", "mapping"],
+)
+def test_names_changed_between_stage_and_publish_are_a_conflict(
+    tiering: TieringHarness, change: Callable[[TieringHarness], None]
+) -> None:
+    """The schema id is the old one; the staged rows would stay null where records have the other name."""
+    before = tiering.pin().schema
+    target, held = staged(tiering, 20, 20)
+    change(tiering)
+    after = tiering.pin().schema
+    assert (after.schema_id, after.names) == (before.schema_id, before.names)
+    with pytest.raises(TieringConflict, match="schema"):
+        target.publish(held)
+    assert tiering.rows() == []
+    tier(tiering, 20, 20)
+    assert tiering.rows() == expected_rows(20, 20)
 
 
 def test_a_record_that_does_not_decode_stops_the_stage(tiering: TieringHarness) -> None:
