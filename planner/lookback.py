@@ -5,6 +5,10 @@ watermark, which is all it holds. A time or the text of a cut gives an end per p
 together with the log from its watermark may answer it, rows at or above the end left out. So a cut outlives the
 expiry of its snapshot and the retention of the log, though not both.
 
+What a cut's records were decoded with is part of it: its text names the decoding, and any snapshot that answers
+must have it. It does not hold the names themselves: the text is the client's, and names of its own choice would
+read what columns it may not see are made of. They are in the metadata file that the text names.
+
 A cut's text is the client's to keep. It only narrows what its statement may read anyway, so it is not signed.
 """
 
@@ -15,19 +19,26 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from planner.cut import ColdSlice, HotSlice, LogBounds, Pin, TableCut, cold_cut
+from planner.decoding import decoding_key, era_after
 from planner.errors import BadParameter, CutExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.packing import MALFORMED, pack, unpack
 from planner.statement.references import AtClause, CutKey
 
-CUT_VERSION = 1
+CUT_VERSION = 2
+#: Version 1 did not name the decoding.
+_CUT_VERSIONS = (1, CUT_VERSION)
 CUT_PREFIX = "c:"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCut:
-    """One table of a cut, by reference. ``topic_id`` and ``end`` are None for a table without a topic."""
+    """One table of a cut, by reference. ``topic_id`` and ``end`` are None for a table without a topic.
+
+    ``decoding`` and ``era`` (``planner.decoding``) too, and in a text of version 1: that cut means what it meant to who
+    wrote it, the records below its end as the snapshot that answers decodes them.
+    """
 
     table: TableName
     table_uuid: str
@@ -36,6 +47,8 @@ class HeldCut:
     schema_id: int
     topic_id: str | None = None
     end: OffsetVector | None = None
+    decoding: str | None = None
+    era: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,10 @@ def format_cut(cuts: Mapping[CutKey, TableCut]) -> str:
 
 def _written(cut: TableCut) -> dict[str, Any]:
     bound = cut.hot is not None
+    decoding = None
+    if cut.binding is not None and cut.watermark is not None:
+        key = decoding_key(cut.cold.schema, cut.binding)
+        decoding = [key, era_after(cut.watermark, key)]
     return {
         "table": [cut.table.catalog, list(cut.table.namespace), cut.table.name],
         "uuid": cut.table_uuid,
@@ -124,6 +141,7 @@ def _written(cut: TableCut) -> dict[str, Any]:
         "schema": cut.cold.schema.schema_id,
         "topic": cut.hot.topic_id if cut.hot is not None else None,
         "end": [list(pair) for pair in cut.end] if bound else None,
+        "decoding": decoding,
     }
 
 
@@ -135,24 +153,30 @@ def parse_cut(text: str) -> AtCut:
     """
     try:
         document = unpack(CUT_PREFIX, text)
-        if document["v"] != CUT_VERSION:
+        version = document["v"]
+        # ``True`` equals 1.
+        if type(version) is not int or version not in _CUT_VERSIONS:
             raise ValueError("another version")
-        return AtCut(tuple(_held(item) for item in document["tables"]))
+        return AtCut(tuple(_held(item, version) for item in document["tables"]))
     except MALFORMED as error:
         raise BadParameter(
             "the cut is not one a server gave out; take a new one with thermocline_cut()."
         ) from error
 
 
-def _held(item: dict[str, Any]) -> HeldCut:
+def _held(item: dict[str, Any], version: int) -> HeldCut:
     catalog, namespace, name = item["table"]
     topic, end = item["topic"], item["end"]
+    named = version > 1 and topic is not None
+    decoding, era = item["decoding"] if named else (None, None)
     texts = (catalog, name, item["uuid"], item["file"], *namespace)
     numbers = [item["schema"], *(number for pair in end or () for number in pair)]
     if item["snapshot"] is not None:
         numbers.append(item["snapshot"])
     if topic is not None:
         texts += (topic,)
+    if named:
+        texts += (decoding, era)
     if (
         not all(type(text) is str for text in texts)
         or not all(type(number) is int and abs(number) < 2**63 for number in numbers)
@@ -167,7 +191,24 @@ def _held(item: dict[str, Any]) -> HeldCut:
         item["schema"],
         topic,
         None if end is None else OffsetVector.of((at, offset) for at, offset in end),
+        decoding,
+        era,
     )
+
+
+def decodes_as(held: HeldCut, pin: Pin) -> bool:
+    """Whether the records below a cut's end have the values in a pin of its table that they had in the cut.
+
+    Those that the snapshot has were decoded as the cut's or were cold in it, and those of the tail would be.
+    """
+    if held.decoding is None or held.end is None or pin.watermark is None:
+        return True
+    if era_after(pin.watermark, held.decoding) != held.era:
+        return False
+    is_alike = (
+        pin.binding is not None and decoding_key(pin.schema, pin.binding) == held.decoding
+    )
+    return is_alike or not needs_log(pin, held.end)
 
 
 def needs_log(pin: Pin, end: OffsetVector) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from planner.decoding import decoding_key, era_after
 from planner.errors import TieringConflict
 from planner.resolver import resolve
 from planner.snapshots import History
@@ -43,6 +44,7 @@ def check_publish(
 
 def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Watermark:
     """Return the watermark that publishing ``plan`` on top of snapshot ``head`` writes."""
+    decoding = decoding_key(plan.pin.schema, plan.binding)
     return Watermark(
         cluster_id=plan.start.cluster_id,
         topic=plan.start.topic,
@@ -56,4 +58,6 @@ def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Wa
         accepted=plan.start.accepted,
         skips=plan.start.skips,
         outcomes=outcomes,
+        decoding=decoding,
+        era=era_after(plan.start, decoding),
     )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.cut import ColdSlice, HotSlice, News, Pin, TableCut, cold_cut
+from planner.decoding import decoding_key
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
@@ -51,6 +52,8 @@ class TicketTable:
     news: News | None = None
     at: AtClause | None = None
     until: OffsetVector | None = None
+    #: What the records of the ranges are decoded with; None in a ticket of a server that did not write it.
+    decoding: str | None = None
 
     @property
     def key(self) -> CutKey:
@@ -70,13 +73,16 @@ class TicketTable:
             news=cut.news,
             at=at,
             until=cut.until,
+            decoding=None
+            if cut.binding is None
+            else decoding_key(cut.cold.schema, cut.binding),
         )
 
     def cut(self, pin: Pin) -> TableCut:
         """Build the cut again from the pin this names.
 
         Raises:
-            ValueError: the pin is another one: its schema, snapshot, topic or watermark differ.
+            ValueError: the pin is another one: its schema, snapshot, topic, watermark or decoding differ.
         """
         if (pin.table_uuid, pin.snapshot_id, pin.schema.schema_id) != (
             self.table_uuid,
@@ -90,6 +96,13 @@ class TicketTable:
         mark = pin.watermark
         if mark and (mark.topic, mark.topic_id) != (hot.topic, hot.topic_id):
             raise ValueError(f"not the topic of this ticket: {pin.table}")
+        if (
+            self.ranges
+            and self.decoding is not None
+            and pin.binding is not None
+            and decoding_key(pin.schema, pin.binding) != self.decoding
+        ):
+            raise ValueError(f"not the decoding of this ticket: {pin.table}")
         cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
         return TableCut(
             pin.table, pin.table_uuid, cold, pin.binding, mark, hot, self.news, self.until
@@ -200,6 +213,7 @@ def _document(ticket: Ticket) -> dict[str, Any]:
                 else [[list(pair) for pair in held.news.after], held.news.since_us],
                 "at": None if held.at is None else [held.at.unit, held.at.expression],
                 "until": None if held.until is None else [list(pair) for pair in held.until],
+                "decoding": held.decoding,
             }
             for held in ticket.tables
         ],
@@ -234,6 +248,7 @@ def _ticket(document: dict[str, Any]) -> Ticket:
                 news=None if held["news"] is None else _news(*held["news"]),
                 at=None if held["at"] is None else AtClause(*held["at"]),
                 until=None if held["until"] is None else _vector(held["until"]),
+                decoding=held.get("decoding"),
             )
             for held in document["tables"]
         ),

@@ -72,7 +72,8 @@ class Watermark:
     ``next`` is exclusive. ``epochs`` holds the leader epoch seen at each partition's end, where known.
     ``gaps`` are ranges a person accepted as lost, ``accepted`` foreign snapshots a person accepted, ``skips``
     records a person gave up, at or above the watermark when they did. All three stay for ever.
-    ``outcomes`` counts the commit that carries this text, not the table.
+    ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
+    newest publish (``planner.decoding``), both empty where a program that did not know them wrote the text.
     """
 
     cluster_id: str
@@ -87,6 +88,8 @@ class Watermark:
     accepted: tuple[int, ...] = ()
     skips: tuple[Skip, ...] = ()
     outcomes: Outcomes = field(default_factory=Outcomes)
+    decoding: str = ""
+    era: str = ""
 
     def offset(self, partition: int) -> int:
         """First offset of ``partition`` not in cold. A partition absent from the text was born later: 0."""
@@ -146,6 +149,8 @@ def format_watermark(watermark: Watermark) -> str:
         document["skips"] = [
             [held.partition, held.offset, held.reason] for held in watermark.skips
         ]
+    if watermark.decoding:
+        document["decoding"] = [watermark.decoding, watermark.era]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     if len(text) <= COMPRESS_ABOVE_BYTES:
         return text
@@ -223,6 +228,7 @@ def _load(text: str) -> dict[str, Any]:
 def _watermark(document: dict[str, Any]) -> Watermark:
     ((topic, mark),) = document["topics"].items()
     prev = document["prev"]
+    decoding, era = document.get("decoding", ("", ""))
     return Watermark(
         cluster_id=_str(document["cluster"]),
         topic=topic,
@@ -246,4 +252,6 @@ def _watermark(document: dict[str, Any]) -> Watermark:
             skipped=_int(document["skipped"]),
             tombstones=_int(document["tombstones"]),
         ),
+        decoding=_str(decoding),
+        era=_str(era),
     )

@@ -24,6 +24,7 @@ from planner.lookback import (
     HeldCut,
     Moment,
     cut_until,
+    decodes_as,
     ended,
     expired,
     needs_log,
@@ -147,7 +148,8 @@ class Lookback:
             return same_snapshot(held, exact)
         why = expired(
             held.table,
-            f"snapshot {held.snapshot_id} is not retained, and the table's columns or topic have changed since",
+            f"snapshot {held.snapshot_id} or the metadata file of then is gone, and the table's columns, their names, "
+            f"its policies or its topic have changed since",
         )
         for pin in self._candidates(held, exact, current):
             try:
@@ -164,6 +166,7 @@ class Lookback:
                 and pin.schema.schema_id == held.schema_id
                 and pin.watermark is not None
                 and pin.watermark.topic_id == held.topic_id
+                and decodes_as(held, pin)
             ):
                 yield pin
 
@@ -174,11 +177,11 @@ class Lookback:
         return cut_until(pin, end, bounds)
 
     def _exact(self, held: HeldCut, current: Pin) -> Pin | None:
-        """Return the pin the cut was made from, if its snapshot is retained."""
+        """Return a pin as the one the cut was made from, if its snapshot is retained."""
         if (held.snapshot_id, held.schema_id) == (
             current.snapshot_id,
             current.schema.schema_id,
-        ):
+        ) and decodes_as(held, current):
             return current
         if held.snapshot_id is None or held.snapshot_id not in (
             self._pins.retained(held.table).ids
@@ -186,9 +189,9 @@ class Lookback:
             return None
         try:
             found = self._pins.pin_version(held.table, held.snapshot_id)
-            if found.schema.schema_id == held.schema_id:
+            if found.schema.schema_id == held.schema_id and decodes_as(held, found):
                 return found
-            # Columns were changed after that snapshot and before the cut.
+            # Columns were changed after that snapshot and before the cut, or names and policies since.
             return self._pins.pin_at(
                 held.table,
                 table_uuid=held.table_uuid,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +38,7 @@ from planner.sqltext import identifier, literal, sql_type
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
+_METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
 #: What a snapshot added never changes; one entry is an offset per partition.
 MAX_REMEMBERED_SNAPSHOTS = 10_000
 #: FileIO by metadata location, for ``probe``: a REST catalog gives each table its own credentials.
@@ -102,7 +104,11 @@ class IcebergStore:
             if location.rsplit("/", 1)[-1] == metadata_file:
                 break
         else:
-            raise expired
+            # The log forgets the oldest (write.metadata.previous-versions-max), whose files stay until they are cleaned
+            # up. A name with a folder in it, or of another kind of file, is none of the table's.
+            if not _METADATA_FILE.fullmatch(metadata_file):
+                raise expired
+            location = f"{loaded.metadata_location.rpartition('/')[0]}/{metadata_file}"
         if location != loaded.metadata_location:
             with file_errors(f"{table}: its metadata file", gone=SnapshotExpired, **facts):
                 loaded = Table(
@@ -113,6 +119,8 @@ class IcebergStore:
                     loaded.catalog,
                 )
         metadata = loaded.metadata
+        if str(metadata.table_uuid) != table_uuid:
+            raise expired
         if (metadata.current_snapshot_id, metadata.current_schema_id) == (
             snapshot_id,
             schema_id,

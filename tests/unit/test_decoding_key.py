@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from connectors.decoding.fields import payload_fields
 from planner import binding as binding_module
 from planner.binding import Binding
-from planner.decoding import decoding_key, run_key
+from planner.decoding import decoding_key, era_after
+from planner.publish import advance
 from planner.schema import Column, TableSchema
-from tests.unit.builders import BINDING, schema, vector
+from planner.tiering import TieringBudget, plan_tiering
+from planner.watermark import Outcomes
+from tests.unit.builders import BINDING, bounds, pin, schema, watermark
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PRIMITIVES = st.sampled_from(
@@ -157,7 +160,26 @@ def test_another_decoder_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None
     binding_module._shape.cache_clear()
 
 
-def test_a_run_is_known_by_its_decoding_and_where_it_began() -> None:
-    held = {run_key(key, begin) for key in ("a", "b") for begin in (vector(1, 2), vector(1))}
+def test_an_era_is_known_by_its_decoding_and_where_it_began() -> None:
+    held = {
+        era_after(watermark(*offsets), key) for key in ("a", "b") for offsets in ((1, 2), (1,))
+    }
     assert len(held) == 4
-    assert run_key("a", vector(1)) == run_key("a", vector(1))
+    # From its first publish on, the era is what the watermark says, wherever that is by now.
+    first = era_after(watermark(1), "a")
+    assert era_after(watermark(5, decoding="a", era=first), "a") == first
+    assert era_after(watermark(5, decoding="a", era=first), "b") not in held
+
+
+def test_a_publish_carries_the_era_on_or_begins_one() -> None:
+    start = pin(10)
+    plan = plan_tiering(start, bounds((0, 20)), TieringBudget())
+    key = decoding_key(start.schema, BINDING)
+    mark = advance(plan, Outcomes(), run="r", head=1)
+    assert (mark.decoding, mark.era) == (key, era_after(watermark(10), key))
+    again = advance(replace(plan, start=mark), Outcomes(), run="r", head=1)
+    assert (again.decoding, again.era) == (key, mark.era)
+    renamed = replace(start, schema=schema(HELD))
+    other = advance(replace(plan, pin=renamed, start=mark), Outcomes(), run="r", head=1)
+    assert other.decoding != key
+    assert other.era == era_after(mark, other.decoding) != mark.era

@@ -5,13 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cut import TableCut, cold_cut, plan_cut
+from planner.cut import Pin, TableCut, cold_cut, plan_cut
+from planner.decoding import decoding_key, era_after
 from planner.errors import BadParameter, CutExpired
 from planner.lookback import (
     AtCut,
     AtVersion,
     HeldCut,
     cut_until,
+    decodes_as,
     ended,
     format_cut,
     names_cut,
@@ -25,11 +27,13 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.packing import pack
 from planner.snapshots import Retained
 from planner.statement.references import AtClause
-from tests.unit.builders import FLOWS, bounds, pin, vector
+from tests.unit.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")
 NOW = plan_cut(pin(10, 20), bounds((0, 15), (5, 20)))
 PLAIN = replace(cold_cut(pin(binding=None)), table=HOSTS)
+KEY = decoding_key(schema(), BINDING)
+ERA = era_after(watermark(10, 20), KEY)
 EARLIER = AtClause("VERSION", '{"value":{"value":1}}')
 EARLIEST = AtClause("VERSION", '{"value":{"value":0}}')
 
@@ -39,13 +43,53 @@ def test_the_text_of_a_cut_reads_back() -> None:
     file = "00001-a.metadata.json"
     assert parse_cut(text) == AtCut(
         (
-            HeldCut(FLOWS, "table-1", file, 1, 0, "topic-1", vector(15, 20)),
+            HeldCut(FLOWS, "table-1", file, 1, 0, "topic-1", vector(15, 20), KEY, ERA),
             HeldCut(HOSTS, "table-1", file, 1, 0),
         )
     )
     # The same cut, the same text: whoever compares two texts compares two cuts.
     assert format_cut({(FLOWS, None): NOW, (HOSTS, None): PLAIN}) == text
     assert parse_version(text) == parse_cut(text)
+
+
+def test_a_text_of_version_1_says_no_decoding_and_means_what_it_meant() -> None:
+    (held,) = parse_cut(packed(entry())).tables
+    assert held == HeldCut(FLOWS, "u", "f", 1, 0, "t", vector(1))
+    other = replace(pin(0), binding=replace(BINDING, on_error="skip"))
+    assert decodes_as(held, other)
+
+
+def published(*offsets: int, **changes: object) -> Pin:
+    """The table after tierers that decoded as ``NOW`` published up to these offsets."""
+    mark = replace(watermark(*offsets), decoding=KEY, era=ERA)
+    return replace(pin(*offsets), watermark=replace(mark, **changes))
+
+
+def test_a_snapshot_answers_a_cut_that_decodes_as_the_cut() -> None:
+    (held,) = parse_cut(format_cut({(FLOWS, None): NOW})).tables
+    skipping = replace(BINDING, on_error="skip")
+    assert decodes_as(held, pin(10, 20))
+    assert decodes_as(held, published(12, 20))
+    assert decodes_as(held, published(90, 90))
+    # Rolled back below the cut's watermark, within the era: what was cold is decoded again, alike.
+    late = replace(held, era=published(12, 20).watermark.era)
+    assert decodes_as(late, published(11, 20))
+    # All of the cut is cold, as it was: what would be decoded now does not matter. Of the tail it does.
+    assert decodes_as(held, replace(published(15, 20), binding=skipping))
+    assert not decodes_as(held, replace(published(14, 20), binding=skipping))
+    assert not decodes_as(held, replace(pin(10, 20), binding=skipping))
+    # Tiered by a program that did not say how it decoded, otherwise, or alike after that.
+    assert not decodes_as(held, pin(15, 20))
+    assert not decodes_as(held, published(15, 20, decoding="other"))
+    assert not decodes_as(held, published(15, 20, era="later"))
+
+
+def test_cold_rows_without_a_topic_are_not_decoded() -> None:
+    (held,) = parse_cut(format_cut({(HOSTS, None): PLAIN})).tables
+    assert held.decoding is None
+    assert decodes_as(held, pin(binding=None))
+    (bound,) = parse_cut(format_cut({(FLOWS, None): NOW})).tables
+    assert decodes_as(bound, pin(binding=None))
 
 
 def test_a_table_without_a_snapshot_has_a_cut_too() -> None:
@@ -101,6 +145,11 @@ def packed(*tables: object, version: object = 1) -> str:
         "c:!!!!",
         "p:" + packed(entry())[2:],
         packed(entry(), version=2),
+        packed(entry(decoding=["key", "era"]), version=3),
+        packed(entry(decoding=["key", "era"]), version=True),
+        packed(entry(decoding=None), version=2),
+        packed(entry(decoding=["key"]), version=2),
+        packed(entry(decoding=["key", 1]), version=2),
         packed("x"),
         packed(entry(table=["lake", "flows"])),
         packed(entry(uuid=None)),

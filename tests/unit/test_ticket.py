@@ -1,6 +1,7 @@
 import dataclasses
 import hashlib
 import hmac
+import json
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.statement.references import AtClause
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, seal, unseal
-from tests.unit.builders import bounds, pin, vector
+from tests.unit.builders import BINDING, bounds, pin, vector
 
 SECRET = b"s" * 32
 names = st.builds(TableName, st.text(), st.lists(st.text(), max_size=3).map(tuple), st.text())
@@ -40,6 +41,7 @@ tables = st.builds(
         ),
         since_us=st.none() | offsets,
     ),
+    decoding=st.none() | st.text(),
 )
 tickets = st.builds(
     Ticket,
@@ -148,9 +150,37 @@ def test_a_ticket_builds_its_cut_again_from_its_pin_and_no_other() -> None:
         dataclasses.replace(
             bound, watermark=dataclasses.replace(bound.watermark, topic_id="other")
         ),
+        replace(bound, binding=replace(BINDING, on_error="skip")),
     ):
         with pytest.raises(ValueError, match=r"."):
             TicketTable.of(cut).cut(other)
+
+
+def test_a_ticket_without_a_tail_or_of_an_older_server_asks_for_no_decoding() -> None:
+    bound = pin(10, 20)
+    other = replace(bound, binding=replace(BINDING, on_error="skip"))
+    cut = plan_cut(bound, bounds((0, 10), (5, 20)))
+    assert TicketTable.of(cut).cut(other).hot == cut.hot
+    cut = plan_cut(bound, bounds((0, 15), (5, 20)))
+    (held,) = unseal(
+        _older(ticket(tables=(TicketTable.of(cut),))), [SECRET], user="ada", now_us=0
+    ).tables
+    assert held == replace(TicketTable.of(cut), decoding=None)
+    assert held.cut(other).hot == cut.hot
+
+
+def _older(held: Ticket) -> bytes:
+    """Seal without what servers of version 0.1 did not write."""
+    sealed = seal(held, SECRET)
+    body = json.loads(sealed[35:])
+    for table in body["tables"]:
+        del table["decoding"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return sealed[:3] + tag(sealed[:3] + text) + text
+
+
+def tag(text: bytes) -> bytes:
+    return hmac.new(SECRET, text, hashlib.sha256).digest()
 
 
 def test_a_ticket_for_cold_rows_alone_needs_no_log() -> None:
