@@ -11,6 +11,7 @@ TIERING = "tests/contract/test_tiering_target.py"
 SCRIPTED = "tests/integration/test_scripted_log.py"
 STATEMENTS = "tests/rules/test_statements.py"
 RENAMING = "tests/rules/test_renaming.py"
+REPLAYED = "tests/properties/test_replayed_cuts.py"
 READING = "tests/rules/test_reading.py"
 FRESHNESS = "tests/rules/test_freshness.py"
 LOOKBACK = "tests/unit/test_lookback.py"
@@ -419,6 +420,44 @@ SWITCHES = (
             f"{RENAMING}::test_a_rename_that_is_taken_back_decodes_the_tail_again",
             f"{RENAMING}::test_an_edited_name_mapping_decodes_the_tail_again",
         ),
+    ),
+    Switch(
+        "T14",
+        "publish rows decoded with other names",
+        "connectors/memory/tiering.py",
+        "held = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)",
+        "held = (facts.table_uuid, schema.schema_id, plan.pin.schema.fingerprint, binding)",
+        (
+            f"{TIERING}::test_names_changed_between_stage_and_publish_are_a_conflict[memory-mapping]",
+            f"{TIERING}::test_names_changed_between_stage_and_publish_are_a_conflict[memory-renames]",
+        ),
+    ),
+    Switch(
+        "T21",
+        "read a cut with the names of today",
+        "proxy/lookback.py",
+        "held.schema_id and decodes_as(held, found):",
+        "held.schema_id:",
+        (f"{RENAMING}::test_a_cut_is_read_with_the_names_of_then",),
+    ),
+    Switch(
+        "T21",
+        "answer a cut with rows tiered otherwise",
+        "proxy/lookback.py",
+        "and decodes_as(held, pin)",
+        "",
+        (
+            f"{RENAMING}::test_a_cut_is_not_answered_with_rows_that_were_tiered_under_other_names",
+            f"{REPLAYED}::test_a_cut_asked_again_gives_what_it_gave_or_says_why_not",
+        ),
+    ),
+    Switch(
+        "T21",
+        "carry an era on over another decoding",
+        "planner/publish.py",
+        "era=era_after(plan.start, decoding)",
+        'era=plan.start.era or "begun"',
+        ("tests/unit/test_decoding_key.py::test_a_publish_carries_the_era_on_or_begins_one",),
     ),
     Switch(
         "T19",

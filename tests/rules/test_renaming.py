@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from connectors.memory.log import Record
+from planner.errors import CutExpired
 from tests.properties.lake import FLOWS, Lake
-from tests.properties.renaming import Columns, also_called, renamed
+from tests.properties.renaming import Columns, also_called, not_called, renamed
 
 #: Partition 1 of the lake has one record; what these tests send follows it.
 HOSTS = "SELECT host FROM flows WHERE kafka_partition = 1 AND kafka_offset >= 1 ORDER BY kafka_offset"
@@ -61,3 +64,66 @@ def test_an_edited_name_mapping_decodes_the_tail_again(lake: Lake) -> None:
     evolve(lake, also_called("host", "t"))
     assert schema_id(lake) == first
     assert hosts(lake) == ["under another name"]
+
+
+def cut_of(lake: Lake) -> str:
+    (text,) = lake.ask("SELECT thermocline_cut() AS cut FROM flows GROUP BY 1")[
+        "cut"
+    ].to_pylist()
+    return str(text)
+
+
+def test_a_cut_is_read_with_the_names_of_then(lake: Lake) -> None:
+    """Here and on another server, in whatever order names were added, taken back and published with."""
+    send(lake, '{"t": "under another name"}')
+    before = cut_of(lake)
+    evolve(lake, also_called("host", "t"))
+    named = cut_of(lake)
+    evolve(lake, not_called("host", "t"), renamed("host", "host_2"), renamed("host_2", "host"))
+    send(lake, '{"host_2": "later"}')
+    for tiered in (False, True):
+        if tiered:
+            tier(lake)
+        for restarted in (False, True):
+            if restarted:
+                lake.stop_server()
+                lake.start_server()
+            assert hosts(lake, cut=before) == [None]
+            assert hosts(lake, cut=named) == ["under another name"]
+            assert hosts(lake) == [None, "later"]
+
+
+def test_a_cut_whose_snapshot_is_gone_is_read_from_what_was_tiered_alike(lake: Lake) -> None:
+    send(lake, '{"host": "hot"}')
+    cut = cut_of(lake)
+    tier(lake)
+    lake.store.expire(FLOWS, set())
+    lake.board.refresh(FLOWS)
+    assert hosts(lake, cut=cut) == ["hot"]
+    # Names that were added after all of it was tiered leave the rows alone.
+    evolve(lake, also_called("host", "t"))
+    assert hosts(lake, cut=cut) == ["hot"]
+
+
+def test_a_cut_is_not_answered_with_rows_that_were_tiered_under_other_names(lake: Lake) -> None:
+    """Not even where names, schema id and policies are those of the cut again."""
+    send(lake, '{"t": "under another name"}')
+    cut = cut_of(lake)
+    assert hosts(lake, cut=cut) == [None]
+    evolve(lake, also_called("host", "t"))
+    tier(lake)
+    lake.store.expire(FLOWS, set())
+    lake.board.refresh(FLOWS)
+    assert hosts(lake) == ["under another name"]
+    refused(lake, cut)
+    evolve(lake, not_called("host", "t"))
+    refused(lake, cut)
+    send(lake, '{"t": "NULL again"}')
+    tier(lake)
+    assert hosts(lake) == ["under another name", None]
+    refused(lake, cut)
+
+
+def refused(lake: Lake, cut: str) -> None:
+    with pytest.raises(CutExpired, match="its policies or its topic have changed since"):
+        hosts(lake, cut=cut)

@@ -1,0 +1,248 @@
+"""A cut that is asked again gives what it gave, or says by name that it cannot be had any more.
+
+One table whose columns are renamed, renamed back, mapped, widened, added and dropped by turns, while tierers publish
+(also what they planned before), retention and expiry go on and servers restart. Cuts are taken all along, and after
+each event the kept ones are asked again, of two servers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from connectors.decoding import decoder_for
+from connectors.memory.cold import MemoryColdStore
+from connectors.memory.log import MemoryLog, Record
+from connectors.memory.tiering import MemoryTieringTarget
+from planner.binding import Binding
+from planner.errors import CutExpired, StalePlan, TieringConflict
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.ports import Staged
+from planner.schema import Column
+from planner.tiering import TieringBudget, plan_tiering
+from planner.watermark import Watermark
+from proxy.flightsql.backend import Cancellation
+from tests.properties.renaming import also_called, commented, not_called, renamed
+from tests.properties.serving import SESSION, forget, serve
+
+TABLE, TOPIC = TableName("lake", ("net",), "ledger"), "ledger"
+PARTITIONS, NAMES = 2, ("s", "s2", "t")
+COLUMNS = [
+    Column(0, "n", pa.int32()),
+    Column(0, "s", pa.string()),
+    Column(0, "d", pa.struct([pa.field("a", pa.int32())])),
+]
+Rows = list[dict[str, object]]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A cut, and what it gave."""
+
+    sql: str
+    text: str
+    rows: Rows
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.seen: Counter[str] = Counter()
+        self.log = MemoryLog(batch_rows=5)
+        topic_id = self.log.create_topic(TOPIC, PARTITIONS)
+        self.store = MemoryColdStore()
+        binding = Binding(TOPIC, on_error="skip")
+        begin = OffsetVector.of((partition, 0) for partition in range(PARTITIONS))
+        first = Watermark("memory", TOPIC, topic_id, begin, binding.shape, "create")
+        self.store.create(TABLE, COLUMNS, binding, first)
+        self.servers = [serve(self.store, self.log) for _ in range(2)]
+        self.target = MemoryTieringTarget(
+            self.store, TABLE, self.log, partial(decoder_for, str(TABLE))
+        )
+        self.staged: list[Staged] = []
+        self.kept: list[Kept] = []
+
+    def close(self) -> None:
+        for board, tails, _ in self.servers:
+            forget(board, tails)
+
+    def ask(self, server: int, sql: str, cut: str | None = None) -> Rows:
+        _, _, statements = self.servers[server]
+        session = SESSION if cut is None else replace(SESSION, cut=cut)
+        planned = statements.plan(session, sql, None, Cancellation())
+        stream = statements.open(session, planned.ticket, Cancellation())
+        try:
+            return pa.Table.from_batches(list(stream), stream.schema).to_pylist()
+        finally:
+            stream.close()
+
+    # --- what happens ---
+
+    def produce(self) -> None:
+        """Producers learn of a name one by one, and before or after the table does."""
+        for _ in range(self.rng.randrange(1, 6)):
+            partition, n = self.rng.randrange(PARTITIONS), self.rng.randrange(99)
+            name = self.rng.choice(NAMES)
+            value = {"n": n, name: "x" * n, "d": {"a": n}, "extra": n}
+            self.log.append(TOPIC, partition, Record(json.dumps(value).encode()))
+
+    def stage(self) -> None:
+        """What was planned, and is published later or never."""
+        bounds = self.log.measure([TOPIC])[TOPIC]
+        plan = plan_tiering(
+            self.target.pin(), bounds, TieringBudget(max_rows=self.rng.randrange(1, 9))
+        )
+        self.staged.append(self.target.stage(plan))
+
+    def publish(self) -> None:
+        """Whatever was staged and when: it is refused, or changes no answer."""
+        if not self.staged:
+            return
+        before = self.whole()
+        try:
+            self.target.publish(self.staged.pop(self.rng.randrange(len(self.staged))))
+        except TieringConflict:
+            self.seen["conflict"] += 1
+        else:
+            self.seen["published"] += 1
+        assert self.whole() == before
+
+    def tier(self) -> None:
+        self.stage()
+        self.staged = self.staged[-1:]
+        self.publish()
+
+    def whole(self) -> Rows:
+        self.servers[0][0].refresh(TABLE)
+        return self.ask(0, f"SELECT * FROM {TABLE} ORDER BY kafka_partition, kafka_offset")
+
+    def name(self) -> str:
+        """What the text column is called now."""
+        return self.store.facts(TABLE).schema.columns[4].name
+
+    def rename(self) -> None:
+        now = self.name()
+        self.store.set_columns(TABLE, renamed(now, "s" if now == "s2" else "s2"))
+
+    def map_name(self) -> None:
+        change = self.rng.choice([also_called, not_called])
+        self.store.set_columns(TABLE, change(self.name(), "t"))
+
+    def comment(self) -> None:
+        self.store.set_columns(TABLE, commented("n", self.rng.choice(["", "a number"])))
+
+    def widen(self) -> None:
+        """``n``, or the member of ``d``; once each."""
+        at, kind = self.rng.choice(
+            [(3, pa.int64()), (5, pa.struct([pa.field("a", pa.int64())]))]
+        )
+        self.store.set_columns(
+            TABLE,
+            lambda held: (*held[:at], replace(held[at], type=kind), *held[at + 1 :]),
+        )
+
+    def add_or_drop_column(self) -> None:
+        extra = Column(7, "extra", pa.int32(), keys=("extra",))
+        self.store.set_columns(
+            TABLE, lambda held: held[:6] if len(held) > 6 else (*held, extra)
+        )
+
+    def retain(self) -> None:
+        """The log loses what is cold."""
+        mark = self.target.pin().watermark
+        assert mark is not None
+        for partition, offset in mark.next:
+            self.log.delete_records(TOPIC, partition, offset)
+
+    def expire(self) -> None:
+        self.store.expire(TABLE, set())
+
+    def restart(self) -> None:
+        forget(*self.servers[1][:2])
+        self.servers[1] = serve(self.store, self.log)
+
+    def take_cut(self) -> None:
+        columns = ", ".join(
+            f"sum(coalesce({self.text_of(column)}, -1)) AS c{column.field_id}"
+            for column in self.store.facts(TABLE).schema.columns
+            if column.name != "kafka_timestamp"
+        )
+        server = self.rng.randrange(2)
+        self.servers[server][0].refresh(TABLE)
+        sql = f"SELECT count(*) AS rows, {columns} FROM {TABLE}"
+        (row,) = self.ask(
+            server, f"{sql.replace(' FROM', ', thermocline_cut() AS cut FROM')} GROUP BY cut"
+        )
+        self.kept.append(Kept(sql, str(row.pop("cut")), [row]))
+
+    def text_of(self, column: Column) -> str:
+        if column.type == pa.string():
+            return f"length({column.name})"
+        return f"{column.name}.a" if pa.types.is_struct(column.type) else column.name
+
+    # --- what must hold ---
+
+    def replay(self, kept: Kept) -> None:
+        for server in range(2):
+            if self.rng.random() < 0.5:
+                self.servers[server][0].refresh(TABLE)
+            try:
+                rows = self.ask(server, kept.sql, kept.text)
+            except (CutExpired, StalePlan) as error:
+                self.seen[type(error).__name__] += 1
+            else:
+                assert rows == kept.rows, self.store.facts(TABLE)
+                self.seen["replayed"] += 1
+
+    def step(self) -> None:
+        events: list[tuple[int, Callable[[], None]]] = [
+            (6, self.produce),
+            (5, self.take_cut),
+            (3, self.tier),
+            (2, self.stage),
+            (3, self.publish),
+            (3, self.rename),
+            (3, self.map_name),
+            (1, self.comment),
+            (1, self.widen),
+            (1, self.add_or_drop_column),
+            (1, self.retain),
+            (1, self.expire),
+            (1, self.restart),
+        ]
+        (event,) = self.rng.choices([held for _, held in events], [many for many, _ in events])
+        event()
+        chosen = self.kept[-2:] + self.rng.sample(self.kept[:-2], min(2, len(self.kept[:-2])))
+        for kept in chosen:
+            self.replay(kept)
+
+
+def played(seed: int, steps: int) -> Counter[str]:
+    world = World(seed)
+    try:
+        world.produce()
+        for _ in range(steps):
+            world.step()
+        return world.seen
+    finally:
+        world.close()
+
+
+def test_a_cut_asked_again_gives_what_it_gave_or_says_why_not() -> None:
+    seen = sum((played(seed, 45) for seed in range(3)), Counter[str]())
+    assert {"replayed", "CutExpired", "conflict", "published"} <= set(seen), seen
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_cuts_of_two_hundred_tables_asked_again() -> None:
+    seen = sum((played(seed, 120) for seed in range(100, 300)), Counter[str]())
+    assert seen["replayed"] > seen["CutExpired"] > 100, seen
