@@ -267,21 +267,14 @@ class Asking:
         return not self.compacted_since(kept) and self.opened(again)
 
     def is_told_otherwise(self, old: TicketTable, new: TicketTable) -> bool:
-        """Whether another snapshot tells other rows below an end: others changed them, or another schema tiered them."""
+        """Whether another snapshot tells other rows below an end: others changed them."""
         then, now = (
             self.lake.versions[old.snapshot_id or 0],
             self.lake.versions[new.snapshot_id or 0],
         )
-        if not self.stands(new.table, new.snapshot_id) or (then.gone, then.updated) != (
+        return not self.stands(new.table, new.snapshot_id) or (then.gone, then.updated) != (
             now.gone,
             now.updated,
-        ):
-            return True
-        return any(
-            now.schemas[place].schema_id != old.schema_id
-            for item in old.ranges
-            for offset in range(item.start, item.stop)
-            if (place := (item.partition, offset)) in now.schemas
         )
 
     def may_be_past(self, held: TicketTable) -> set[type[FederationError]]:

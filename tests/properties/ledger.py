@@ -83,12 +83,12 @@ def _value(number: int, kind: str, schema: TableSchema) -> bytes | None:
 
 @dataclass(eq=False)
 class Slot:
-    """One offset. ``record`` is None for a marker; ``rows`` are the oracle's, by (table, schema id)."""
+    """One offset. ``record`` is None for a marker; ``rows`` are the oracle's, by table, schema id and accepted names."""
 
     record: Record | None
     state: str = "committed"
     compacted: bool = False
-    rows: dict[tuple[str, int], dict[int, Any] | None] = field(default_factory=dict)
+    rows: dict[tuple[object, ...], dict[int, Any] | None] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -190,7 +190,7 @@ def rows(
 def _decoded(
     slot: Slot, place: Place, key: str, schema: TableSchema, binding: Binding
 ) -> dict[int, Any] | None:
-    known = (key, schema.schema_id)
+    known = (key, schema.schema_id, tuple(column.keys for column in schema.columns))
     if known not in slot.rows:
         assert slot.record is not None
         headers = slot.record.headers

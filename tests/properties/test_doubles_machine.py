@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,6 +35,7 @@ from planner.schema import Column
 from tests.properties.asking import SEEN, STATEMENTS, Asking, Kept
 from tests.properties.lake import TABLES, Lake, Work
 from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Topic
+from tests.properties.renaming import also_called, not_called, renamed
 
 #: What hurts happens when this is 2.
 CHANCE = st.integers(0, 4)
@@ -152,6 +152,22 @@ class Doubles(Asking, RuleBasedStateMachine):
             self.lake.store.set_columns(table, _renamed(number) if rename else _wider(number))
             self.lake.note(table)
             SEEN["renamed" if rename else "column added"] += 1
+
+    @rule(of=st.integers(0, 1), how=st.integers(0, 2))
+    def change_names(self, of: int, how: int) -> None:
+        """Take a rename back, which gives the table its old schema id, or edit the name mapping alone."""
+        table = list(TABLES)[of]
+        columns = self.lake.store.facts(table).schema.columns
+        host = next(held for held in columns if held.name.startswith("host"))
+        before = [name for name in host.keys[1:] if name != "nick"]
+        if how == 0 and before:
+            self.lake.store.set_columns(table, renamed(host.name, before[0]))
+            SEEN["renamed back"] += 1
+        elif how:
+            edit = (also_called, not_called)[how - 1]
+            self.lake.store.set_columns(table, edit(host.name, "nick"))
+            SEEN["mapping edited"] += 1
+        self.lake.note(table)
 
     # --- tierers ---
 
@@ -402,13 +418,8 @@ class Doubles(Asking, RuleBasedStateMachine):
 
 def _renamed(number: int) -> Callable[[tuple[Column, ...]], tuple[Column, ...]]:
     def change(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        name = f"host_{number}"
-        return tuple(
-            replace(held, name=name, keys=(name, *held.keys))
-            if held.name.startswith("host")
-            else held
-            for held in columns
-        )
+        host = next(held for held in columns if held.name.startswith("host"))
+        return renamed(host.name, f"host_{number}")(columns)
 
     return change
 
@@ -439,7 +450,7 @@ SOMETIMES = (
         "returned",
         "look back with rows",
     ),
-    *("renamed", "column added", "rollback", "broker outage"),
+    *("renamed", "renamed back", "mapping edited", "column added", "rollback", "broker outage"),
 )
 #: Each story starts on a new lake where some records are cold and some are hot.
 STORIES: dict[str, Callable[[Doubles], object]] = {
