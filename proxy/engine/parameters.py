@@ -18,6 +18,15 @@ Values: TypeAlias = list[Any] | dict[str, Any]
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _INT32 = range(-(1 << 31), 1 << 31)
+#: What Arrow raises of a valid value that Python has no value for: a date beyond the year 9999, an interval of months.
+_WITHOUT_VALUE = (
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    NotImplementedError,
+    pa.ArrowException,
+)
 
 
 def bound(
@@ -75,7 +84,7 @@ def _plain(name: str, value: Parameter) -> Any:
             if pa.types.is_timestamp(value.type) and value.type.unit == "ns":
                 value = value.cast(pa.timestamp("us", value.type.tz), safe=False)
             value = value.as_py()
-    except (ValueError, OverflowError, NotImplementedError) as error:
+    except _WITHOUT_VALUE as error:
         raise BadParameter(
             f"parameter {name} has a value outside what the engine holds.", parameter=name
         ) from error

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from planner.errors import BadConfig, Unavailable
-from proxy.flightsql import actions, messages, status
+from proxy.flightsql import actions, messages, status, uploads
 from proxy.flightsql.access import Access
 from proxy.flightsql.backend import Backend
 from proxy.flightsql.calls import Call, Calls
@@ -265,7 +265,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         call = _call(context)
         with status.Boundary(call.record), call.blaming():
             result = self._service.put(
-                _enter(context), _command(descriptor), lambda: _uploaded(reader)
+                _enter(context), _command(descriptor), lambda: uploads.checked(reader)
             )
             writer.write(pa.py_buffer(result))
 
@@ -325,15 +325,6 @@ def _command(descriptor: flight.FlightDescriptor) -> bytes:
 def _outgoing(answer: Answer, call: Call) -> Iterator[pa.RecordBatch]:
     with status.Boundary(call.record), call.blaming():
         yield from answer.batches
-
-
-def _uploaded(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
-    try:
-        for chunk in reader:
-            if chunk.data is not None:
-                yield chunk.data
-    except pa.ArrowException as error:
-        raise Malformed("The uploaded rows are not a valid Arrow stream.") from error
 
 
 #: (port, certificate) -> what listens there. Raises BadConfig.

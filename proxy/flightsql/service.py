@@ -27,9 +27,6 @@ from proxy.flightsql.sessions import Sessions
 from proxy.flightsql.settings import max_message_bytes, with_settings
 from proxy.flightsql.sqlinfo import Product
 
-# One row of parameters: more than a statement ever needs, less than would hurt.
-MAX_PARAMETER_BYTES = 16 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -166,7 +163,7 @@ class Service:
     ) -> bytes:
         """DoPut: bind parameters, or change the session; return the metadata of the one answer.
 
-        ``rows`` reads the upload.
+        ``rows`` reads the upload, whose batches are valid (``uploads``).
 
         Raises:
             UnsupportedStatement: an ingestion; and what the backend raises for an update.
@@ -355,10 +352,6 @@ def _one_row(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch | None:
         if batch.num_rows > 1 or row is not None:
             raise BadParameter(
                 "A query takes one set of parameters; more than one was bound. Execute it once for each."
-            )
-        if batch.nbytes > MAX_PARAMETER_BYTES:
-            raise BadParameter(
-                f"The parameters have {batch.nbytes:,} bytes; {MAX_PARAMETER_BYTES:,} is the limit."
             )
         row = batch
     return row
