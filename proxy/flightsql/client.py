@@ -7,8 +7,10 @@ import hashlib
 import secrets
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -24,6 +26,15 @@ MAX_STATEMENTS = 1_000
 MAX_TICKETS = 1_000
 #: Answers to calls made at the same moment each carry a cookie, and the client keeps any one of them.
 _MAX_COOKIES = 4
+
+
+#: What a session is found by. A tuple: parts that were joined could be split in another way.
+Key: TypeAlias = tuple[Hashable, ...]
+
+
+def of_token(token: str) -> Key:
+    """The key of the session that a bearer token of this server opens."""
+    return ("token", token)
 
 
 class Fate(Enum):
@@ -54,7 +65,7 @@ class Client:
     ``key`` is what the session is found by. ``cookies`` lead to it too.
     """
 
-    key: str
+    key: Key
     identity: Identity
     session: Session
     used_s: float
@@ -63,6 +74,12 @@ class Client:
     _statements: dict[bytes, Statement] = field(default_factory=dict)
     _tickets: OrderedDict[bytes, Fate] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def token(self) -> str | None:
+        """The bearer token that opens this session; None where none does."""
+        kind, *rest = self.key
+        return str(rest[0]) if kind == "token" else None
 
     def keep(self, statement: Statement) -> bytes:
         """Keep a prepared statement and return its handle.

@@ -167,7 +167,7 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
     def _token(self, who: Client | ByCertificate | Identity, opening: Opening) -> str:
         """The token a Handshake answers: a new session's, or the one it came with."""
         if isinstance(who, Client):
-            return who.key.removeprefix("token ")
+            return who.token or ""
         if isinstance(who, ByCertificate):
             raise Unauthenticated(
                 "Here a certificate identifies the caller; no Handshake is needed."

@@ -16,7 +16,7 @@ from planner.errors import Cancelled, Overloaded
 from proxy.flightsql.access import Identity
 from proxy.flightsql.backend import Browsing, Session
 from proxy.flightsql.calls import Call
-from proxy.flightsql.client import Client
+from proxy.flightsql.client import Client, Key, of_token
 from proxy.flightsql.faults import Unauthenticated
 from proxy.flightsql.policy import Policy
 from proxy.flightsql.settings import with_settings
@@ -54,7 +54,7 @@ class Sessions:
         #: Tokens of sessions that ended here: they stay void, though their seal is good.
         self._void: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[Key, Client] = {}
         self._cookies: dict[str, Client] = {}
         self._swept_s = clock_s()
 
@@ -66,7 +66,7 @@ class Sessions:
             Overloaded: there are too many sessions, all of them at work.
         """
         token = local_token() if self._tokens is None else self._tokens.mint(identity, opening)
-        self._start(f"token {token}", identity, opening)
+        self._start(of_token(token), identity, opening)
         return token
 
     def of_token(self, token: str) -> Client | None:
@@ -77,7 +77,7 @@ class Sessions:
         Raises:
             Unauthenticated: what the token was given for does not hold any more.
         """
-        client = self._find(f"token {token}") or self._restored(token)
+        client = self._find(of_token(token)) or self._restored(token)
         if client is not None and not client.identity.holds():
             self.close(client, None)
             raise Unauthenticated(
@@ -95,7 +95,7 @@ class Sessions:
         identity = self._policy.access.recalled(minted.user)
         if identity is None or not self._tokens.is_of(minted, identity):
             return None
-        return self._start(f"token {token}", identity, minted.opening)
+        return self._start(of_token(token), identity, minted.opening)
 
     def has_cookie(self, cookie: str) -> bool:
         with self._lock:
@@ -119,8 +119,8 @@ class Sessions:
         """
         client = self._of_cookie(cookie, identity)
         if client is None:
-            groups = ",".join(sorted(identity.groups))
-            key = f"peer {peer} {identity.user or ''} {groups}"
+            # The identity itself: names and groups are texts that somebody else chose, so no text of theirs is a key.
+            key = ("peer", peer, identity)
             client = self._find(key) or self._start(key, identity, opening)
         if offered is not None:
             self._give(client, offered)
@@ -172,7 +172,7 @@ class Sessions:
             client.calls.discard(call)
             client.used_s = self._clock_s()
 
-    def _find(self, key: str) -> Client | None:
+    def _find(self, key: Key) -> Client | None:
         with self._lock:
             self._expire()
             client = self._clients.get(key)
@@ -197,7 +197,7 @@ class Sessions:
             client.cookies.append(cookie)
             self._cookies[cookie] = client
 
-    def _start(self, key: str, identity: Identity, opening: Opening) -> Client:
+    def _start(self, key: Key, identity: Identity, opening: Opening) -> Client:
         session = self._browsing.configure(
             with_settings(
                 Session(secrets.token_hex(4), user=identity.user, groups=identity.groups),
@@ -212,9 +212,8 @@ class Sessions:
 
     def _drop(self, client: Client) -> None:
         self._clients.pop(client.key, None)
-        kind, _, token = client.key.partition(" ")
-        if kind == "token":
-            self._void[token] = None
+        if client.token is not None:
+            self._void[client.token] = None
             while len(self._void) > MAX_VOID:
                 self._void.popitem(last=False)
         for cookie in client.cookies:

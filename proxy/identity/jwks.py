@@ -36,6 +36,9 @@ for _handler in (
 ):
     _HTTP.add_handler(_handler())
 
+#: What no answer, and an answer that is not what it should be, may raise.
+_NOT_KEYS = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
 
 class Jwks:
     """Keys by their id. Thread-safe. Times in seconds.
@@ -111,7 +114,7 @@ class Jwks:
         self._tried_s = now_s
         try:
             self._keys = self._fetch()
-        except (OSError, ValueError, jwt.PyJWTError) as error:
+        except (*_NOT_KEYS, jwt.PyJWTError) as error:
             # Not logged with a traceback: an outage repeats itself every ``retry_s``.
             _log.warning("the identity provider's keys could not be fetched: %s", error)
             return

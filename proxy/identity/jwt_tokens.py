@@ -18,6 +18,11 @@ ALGORITHMS = frozenset(
     "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split()  # noqa: SIM905
 )
 
+#: What Python raises of JSON that is nested too deep, and of numbers that are none or too large.
+_UNREADABLE = (ValueError, OverflowError, RecursionError)
+#: The end of the year 9999, in seconds since 1970.
+_LAST_S = 253_402_300_799
+
 
 class JwtTokens:
     """A ``TokenCheck``: tokens of one issuer for one audience.
@@ -66,7 +71,7 @@ class JwtTokens:
         """
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, *_UNREADABLE):
             return None
         if header.get("alg") not in self._algorithms:
             raise Unauthenticated(
@@ -79,7 +84,7 @@ class JwtTokens:
         user = _claim(claims, self._user_claim)
         if not isinstance(user, str) or not user:
             raise Unauthenticated(f"The token has no claim {self._user_claim}.")
-        expires_s = float(claims["exp"]) + self._leeway_s
+        expires_s = _seconds(claims["exp"]) + self._leeway_s
         return Identity(user, self._groups(claims), lambda: self._now_s() < expires_s)
 
     def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
@@ -103,7 +108,7 @@ class JwtTokens:
             raise Unauthenticated("The token was issued by somebody else.") from error
         except jwt.MissingRequiredClaimError as error:
             raise Unauthenticated(f"The token has no claim {error.claim}.") from error
-        except (jwt.PyJWTError, ValueError, TypeError) as error:
+        except (jwt.PyJWTError, TypeError, *_UNREADABLE) as error:
             raise Unauthenticated("The token's signature or contents are not valid.") from error
 
     def _groups(self, claims: dict[str, Any]) -> frozenset[str]:
@@ -114,6 +119,21 @@ class JwtTokens:
         return frozenset(
             name for name in (names if isinstance(names, list) else ()) if isinstance(name, str)
         )
+
+
+def _seconds(value: Any) -> float:
+    """Read a time (RFC 7519, NumericDate): seconds since 1970.
+
+    Raises:
+        Unauthenticated: it is none.
+    """
+    try:
+        seconds = float(value)
+    except (TypeError, *_UNREADABLE):
+        seconds = -1.0
+    if not 0 <= seconds <= _LAST_S:  # not so of NaN
+        raise Unauthenticated("The token's claim exp is not a time.")
+    return seconds
 
 
 def _claim(claims: dict[str, Any], path: str) -> Any:

@@ -68,7 +68,9 @@ class Lockout:
             Unauthenticated: too many wrong passwords were given for this user; says how long to wait.
         """
         digest = hmac.digest(
-            self._secret, f"{user}\0{password}".encode("utf-8", "replace"), hashlib.sha256
+            self._secret,
+            f"{len(user)} {user}{password}".encode("utf-8", "replace"),
+            hashlib.sha256,
         )
         alone = self._enter(user, digest)
         identity = None

@@ -96,6 +96,30 @@ def test_a_new_token_of_the_same_user_goes_on_in_the_connection_s_session(
         assert served_jwt.backend.calls["configure"] == configured + 1
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"sub": "a", "groups": ["b c"]}, {"sub": "a b", "groups": ["c"]}),
+        ({"sub": "a", "groups": ["b", "c"]}, {"sub": "a", "groups": ["b,c"]}),
+        ({"sub": "a", "groups": ["b"]}, {"sub": "a b", "groups": []}),
+        ({"sub": "a", "groups": ["b"]}, {"sub": "a", "groups": ["b", ""]}),
+    ],
+)
+def test_callers_of_one_connection_have_sessions_of_their_own(
+    served_jwt: Served, provider: Provider, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    """As behind a proxy; whatever their names would be together with their groups."""
+    with closing(flight.connect(served_jwt.uri)) as client:
+        sessions = []
+        for claims in (first, second, first):
+            fetched(client, "SELECT 1", bearer(provider.token(**claims)))
+            session = served_jwt.backend.planned_in
+            assert session is not None
+            assert (session.user, session.groups) == (claims["sub"], set(claims["groups"]))
+            sessions.append(session.id)
+    assert sessions[0] == sessions[2] != sessions[1]
+
+
 class Headers(flight.ClientMiddlewareFactory):
     """Collects the authorization headers of answers."""
 
@@ -210,6 +234,22 @@ class TestForgeries:
     ) -> None:
         with pytest.raises(BadConfig, match="not possible"):
             checker(provider, keys, algorithms=algorithms)
+
+
+def test_a_time_that_is_none_is_refused_by_name(check: JwtTokens, provider: Provider) -> None:
+    for far in (10**400, 1e300):
+        with pytest.raises(Unauthenticated, match="exp is not a time"):
+            check(provider.token(exp=far))
+    for claim, value in (
+        ("exp", float("inf")),
+        ("exp", float("nan")),
+        ("nbf", float("inf")),
+        ("iat", float("inf")),
+        ("nbf", 10**400),
+        ("iat", "x" * 1_000),
+    ):
+        with pytest.raises(Unauthenticated):
+            check(provider.token(**{claim: value}))
 
 
 class TestKeys:
