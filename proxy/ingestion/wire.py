@@ -31,6 +31,7 @@ _AHEAD_BYTES = 64 * 1024
 #: Neither is ever near it: more is not ours.
 _MAX_HEADER_BYTES = 64 * 1024 * 1024
 _MAX_BODY_BYTES = 8 * 1024 * 1024 * 1024
+_INT64 = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Channel:
             return header, self._exactly(body_bytes)
         except BlockingIOError as error:
             raise TimeoutError from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
             raise Ended from error
 
     def _limit(self, timeout_s: float | None) -> None:
@@ -183,15 +184,29 @@ def receive_arrived(
         return None
     try:
         rows = pa.ipc.read_record_batch(body, schema)
-        rows.validate()
+        # In full: the engine takes offsets and text as they come.
+        rows.validate(full=True)
         decoded = Decoded(
             rows,
-            Outcomes(*header["outcomes"]),
-            tuple(RecordError(*error) for error in header["errors"]),
+            Outcomes(*_whole(header["outcomes"])),
+            tuple(_record_error(*error) for error in header["errors"]),
         )
-        return Arrived(decoded, tuple(OffsetRange(*item) for item in header["ranges"]))
-    except (pa.ArrowException, OSError, EOFError, KeyError, TypeError, ValueError) as error:
+        ranges = tuple(OffsetRange(*_whole(item)) for item in header["ranges"])
+        return Arrived(decoded, ranges)
+    except (pa.ArrowException, OSError, EOFError, LookupError, TypeError, ValueError) as error:
         raise Ended from error
+
+
+def _whole(numbers: Sequence[int]) -> Sequence[int]:
+    if any(type(number) is not int or number not in _INT64 for number in numbers):
+        raise TypeError
+    return numbers
+
+
+def _record_error(partition: int, offset: int, reason: str) -> RecordError:
+    if not isinstance(reason, str):
+        raise TypeError
+    return RecordError(*_whole((partition, offset)), reason)
 
 
 def receive_confirmed(channel: Channel, timeout_s: float | None) -> None:
@@ -215,6 +230,8 @@ def _received(channel: Channel, timeout_s: float | None) -> tuple[dict[str, Any]
 
 
 def _error(kind: str, message: str, facts: Mapping[str, object]) -> FederationError:
+    if not isinstance(message, str):
+        raise TypeError
     found = getattr(errors, kind, None)
     if not (isinstance(found, type) and issubclass(found, FederationError)):
         found = InternalError

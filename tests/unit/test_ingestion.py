@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -329,6 +330,37 @@ def test_an_error_comes_across_with_its_facts() -> None:
     assert caught.value.facts == {"partition": 1, "offset": 2}
 
 
+def says(theirs: Channel, **header: object) -> None:
+    """Send a step that is right, but for what its header says."""
+    right = {"ranges": [[0, 0, 1]], "outcomes": [1, 0, 0, 0], "errors": []}
+    theirs.send({**right, **header}, arrived(0, 1).decoded.rows.serialize())
+
+
+@pytest.mark.parametrize(
+    ("column", "true", "false"),
+    [
+        # What is in a text; and where the second of two begins.
+        (pa.array(["hello"]), b"hello", b"\xff" * 5),
+        (
+            pa.array([b"hello", b"you"]),
+            struct.pack("<3i", 0, 5, 8),
+            struct.pack("<3i", 0, 4096, 8),
+        ),
+    ],
+    ids=["text", "offsets"],
+)
+def test_rows_that_lie_end_the_channel(column: pa.Array, true: bytes, false: bytes) -> None:
+    """What the engine takes as it comes."""
+    rows = pa.record_batch([column], names=["it"])
+    body = rows.serialize().to_pybytes()
+    assert body.count(true) == 1
+    with channels() as (ours, theirs):
+        header = {"ranges": [], "outcomes": [len(column), 0, 0, 0], "errors": []}
+        theirs.send(header, body.replace(true, false))
+        with pytest.raises(Ended):
+            receive_arrived(ours, rows.schema, WAIT_S)
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -340,6 +372,13 @@ def test_an_error_comes_across_with_its_facts() -> None:
         lambda theirs: theirs.send({"ranges": [[1]]}, arrived(0, 1).decoded.rows.serialize()),
         lambda theirs: theirs.send({"odd": 1}),
         lambda theirs: theirs.send([1, 2]),
+        lambda theirs: says(theirs, outcomes=["1", "2", "3", "4"]),
+        lambda theirs: says(theirs, outcomes=[1.5, 0, 0, 0]),
+        lambda theirs: says(theirs, ranges=[[0, 0.0, 1.0]]),
+        lambda theirs: says(theirs, ranges=[[0, 0, 1 << 70]]),
+        lambda theirs: says(theirs, errors=[[0, 1, ["bad"]]]),
+        lambda theirs: theirs.send({"error": ["UndecodableRecord", ["bad"], {}]}),
+        lambda theirs: theirs._socket.sendall(wire._LENGTHS.pack(5_000, 0) + b"[" * 5_000),
     ],
 )
 def test_what_is_no_answer_ends_the_channel(said: Callable[[Channel], object]) -> None:
