@@ -22,6 +22,7 @@ from planner.cut import Pin, TableCut
 from planner.errors import (
     BadParameter,
     BadStatement,
+    BadTicket,
     FederationError,
     OffsetsExpired,
     SnapshotExpired,
@@ -462,7 +463,18 @@ def _to_ipc(parameters: pa.RecordBatch) -> bytes:
 
 
 def _values(data: bytes | None) -> list[pa.Scalar]:
+    """Return the row of parameters in a ticket.
+
+    Raises:
+        BadTicket: it is not valid.
+    """
     if data is None:
         return []
-    with pa.ipc.open_stream(data) as reader:
-        return [column[0] for column in reader.read_next_batch().columns]
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            row = reader.read_next_batch()
+        # A ticket may be of a replica that took uploads as they came; its tag says only that one made it.
+        row.validate(full=True)
+    except pa.ArrowException as error:
+        raise BadTicket("the ticket's parameters are not valid; bind them again.") from error
+    return [column[0] for column in row.columns]

@@ -18,6 +18,8 @@ from proxy.flightsql.faults import Malformed, UnknownCommand
 _SQL = "arrow.flight.protocol.sql."
 _FLIGHT = "arrow.flight.protocol."
 _URL = "type.googleapis.com/"
+#: The largest that means something is a ticket, of 8 MiB; CancelFlightInfo and FlightInfo hold one, and a schema.
+MAX_BYTES = 16 << 20
 
 
 def _load() -> descriptor_pool.DescriptorPool:
@@ -135,8 +137,10 @@ def parse(message_class: Any, data: bytes) -> Any:
     """Read one bare message.
 
     Raises:
-        Malformed: the bytes are not that message.
+        Malformed: the bytes are not that message, or too many.
     """
+    if len(data) > MAX_BYTES:
+        raise Malformed(f"A message has {len(data):,} bytes; {MAX_BYTES:,} is the limit.")
     try:
         return message_class.FromString(data)
     except DecodeError as error:

@@ -206,7 +206,8 @@ def _whole(numbers: Sequence[int]) -> Sequence[int]:
 def _record_error(partition: int, offset: int, reason: str) -> RecordError:
     if not isinstance(reason, str):
         raise TypeError
-    return RecordError(*_whole((partition, offset)), reason)
+    _whole((partition, offset))
+    return RecordError(partition, offset, reason)
 
 
 def receive_confirmed(channel: Channel, timeout_s: float | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
+from connectors.iceberg import blockcache
 from connectors.iceberg.blockcache import BlockCache
 from connectors.iceberg.errors import DamagedFile
 from connectors.iceberg.manifests import Manifests
@@ -167,7 +169,24 @@ def test_the_next_process_finds_what_was_decoded(lake: Lake, scan: Scan) -> None
         scan(lake.store(), EVERYTHING)
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut short", "empty", "another's"])
+def forged(block: Path, manifests: Iterable[Path]) -> bytes:
+    """An entry whose digest is right, and where the first path of its manifest is said to be 1 MiB long."""
+    whole = block.read_bytes()
+    head = len(blockcache._VERSION)
+    start = head + blockcache._DIGEST_BYTES
+    keys = [
+        (name, path.stat().st_size) for path in manifests for name in (str(path), path.as_uri())
+    ]
+    [key] = [key for key in keys if blockcache._digest(key, whole[start:]) == whole[head:start]]
+    with pa.ipc.open_stream(whole[start:]) as reader:
+        [first] = reader.read_all().column("path").to_pylist()
+    true, false = struct.pack("<2i", 0, len(first)), struct.pack("<2i", 0, 1 << 20)
+    assert true in whole[start:]
+    content = whole[start:].replace(true, false)
+    return whole[:head] + blockcache._digest(key, content) + content
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut short", "empty", "another's", "forged"])
 def test_a_damaged_cache_is_noticed_and_made_again(
     lake: Lake, scan: Scan, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -182,6 +201,7 @@ def test_a_damaged_cache_is_noticed_and_made_again(
         "cut short": whole[:-40],
         "empty": b"",
         "another's": second.read_bytes(),
+        "forged": forged(first, lake.files("*-m0.avro")),
     }[damage]
     first.write_bytes(harmed)
     assert scan(lake.store(cached=True), EVERYTHING) == ([1, 2], "2 files")

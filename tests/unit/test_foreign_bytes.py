@@ -1,0 +1,154 @@
+"""Every place that decodes what a caller sent: whatever comes, it is refused by name.
+
+What guards each is in docs/security.md, "What is decoded". Arrow's format has tests of its own (``tests.protocol.test_uploads``,
+``test_ingestion``), and so have watermarks and JSON records.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from planner.errors import BadTicket, FederationError, RequestError
+from planner.following import parse_after
+from planner.freshness import parse_freshness, parse_wait_for
+from planner.lookback import parse_cut
+from planner.ticket import MAX_TICKET_BYTES, Ticket
+from proxy.flightsql import actions, entry, messages
+from proxy.flightsql.access import Access, FixedUsers, Identity, identify
+from proxy.flightsql.backend import Session
+from proxy.flightsql.faults import Malformed
+from proxy.flightsql.settings import SETTINGS, with_settings
+from proxy.flightsql.tokens import SessionTokens
+from proxy.statements import _values
+from proxy.tickets import Tickets
+from proxy.veil import Veil
+from tests.protocol.lying import LIES, Lie, lying_stream
+
+SECRET = b"s" * 32
+TICKETS = Tickets([SECRET])
+TOKENS = SessionTokens(SECRET, lambda: 0.0)
+ACCESS = Access(FixedUsers({"ada": "secret"}).verify)
+TICKET = Ticket(
+    sql="SELECT 1",
+    tables=(),
+    user="ada",
+    time_zone="UTC",
+    search_path=("lake", "net"),
+    statement_time_us=0,
+    expires_at_us=1,
+)
+
+
+def _options(body: bytes) -> None:
+    asked = messages.parse(messages.SetSessionOptionsRequest, body)
+    for name in asked.session_options:
+        if name in SETTINGS:
+            with_settings(Session("1"), [(name, actions._option(asked.session_options[name]))])
+
+
+def _some_options() -> bytes:
+    asked = messages.SetSessionOptionsRequest()
+    asked.session_options["time_zone"].string_value = "UTC"
+    asked.session_options["max_message_bytes"].double_value = float("inf")
+    asked.session_options["freshness"].int64_value = -1
+    asked.session_options["cut"].string_list_value.values.append("x")
+    asked.session_options["wait_for"].string_value = "tc-cut:"
+    return bytes(asked.SerializeToString())
+
+
+def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda data: read(data.decode("latin-1"))
+
+
+#: What decodes, by what it is; and something of the kind.
+DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
+    "command or ticket": (
+        messages.unpack,
+        messages.pack(messages.WRAPPED["CommandGetTables"](table_types=["TABLE"])),
+    ),
+    "action body": (
+        lambda body: messages.parse(messages.CancelFlightInfoRequest, body),
+        messages.RenewFlightEndpointRequest(
+            endpoint={"ticket": {"ticket": b"1"}}
+        ).SerializeToString(),
+    ),
+    "session options": (_options, _some_options()),
+    "statement ticket": (
+        lambda given: TICKETS.opened(given, user="ada", now_us=0),
+        TICKETS.sealed(TICKET, is_veiled=False),
+    ),
+    "veiled ticket": (
+        lambda given: TICKETS.opened(given, user="ada", now_us=0),
+        TICKETS.sealed(TICKET, is_veiled=True),
+    ),
+    "authorization": (
+        _text(lambda header: identify(header, ACCESS)),
+        b"Basic YWRhOnNlY3JldA==",
+    ),
+    "session token": (_text(TOKENS.read), TOKENS.mint(Identity("ada"), {}).encode()),
+    "cookie": (
+        _text(lambda line: entry._cookie({"cookie": [line]})),
+        b'a=b; thermocline_session="x"',
+    ),
+    "freshness": (_text(parse_freshness), b"10 s"),
+    "wait_for": (_text(parse_wait_for), b"tca1:eJw="),
+    "cut": (_text(parse_cut), b"tcc1:eJw="),
+    "after": (_text(parse_after), b"tca1:eJw="),
+}
+
+
+def _sent(rng: random.Random, sample: bytes) -> Iterator[bytes]:
+    yield sample
+    yield b""
+    yield b"[" * 5_000
+    for prefix in (b"", b"tc\1", b"tv1", b"Basic ", b"Bearer ", b"tc1."):
+        yield prefix + rng.randbytes(rng.randrange(100))
+    for _ in range(300):
+        held = bytearray(sample)
+        for _ in range(rng.choice((1, 1, 2, 8))):
+            held[rng.randrange(len(held))] = rng.choice((0, 1, 10, 127, 128, 255, 48, 91))
+        yield bytes(held[: rng.choice((len(held), rng.randrange(len(held))))])
+
+
+@pytest.mark.parametrize("of", DECODERS)
+def test_whatever_comes_is_read_or_refused_by_name(of: str) -> None:
+    decode, sample = DECODERS[of]
+    for content in _sent(random.Random(of), sample):
+        with suppress(FederationError):
+            decode(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_message_bytes", "9" * 5_000),
+        ("max_message_bytes", float("nan")),
+        ("time_zone", ("UTC",)),
+        ("freshness", "9" * 400 + " s"),
+        ("cut", "[" * 5_000),
+        ("wait_for", "tcc1:" + "A" * 10_000),
+    ],
+)
+def test_an_odd_value_of_an_option_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(RequestError):
+        with_settings(Session("1"), [(name, value)])
+
+
+def test_what_is_larger_than_anything_of_its_kind_is_not_read() -> None:
+    with pytest.raises(Malformed, match="is the limit"):
+        messages.unpack(bytes(messages.MAX_BYTES + 1))
+    # By its size alone: of a ticket that is sealed as it should be.
+    veiled = Veil([SECRET]).over(bytes(MAX_TICKET_BYTES + 1))
+    with pytest.raises(BadTicket):
+        Veil([SECRET]).off(veiled)
+
+
+@pytest.mark.parametrize("lie", [LIES[4], LIES[-1]], ids=str)
+def test_parameters_that_lie_in_a_ticket_of_another_replica_are_refused(lie: Lie) -> None:
+    with pytest.raises(BadTicket, match="not valid"):
+        _values(lying_stream(lie))
