@@ -51,10 +51,13 @@ def checked(reader: Any) -> Iterator[pa.RecordBatch]:
         BadParameter: it is, and what it holds is too much, of a type no parameter has, or not valid.
     """
     try:
-        check_schema(reader.schema)
+        schema = _schema(reader)
+        if schema is not None:
+            check_schema(schema)
         for count, chunk in enumerate(reader):
             _check_count(count)
             if chunk.data is not None:
+                _check_described(schema)
                 check_batch(chunk.data)
                 yield chunk.data
     except FederationError:
@@ -62,6 +65,19 @@ def checked(reader: Any) -> Iterator[pa.RecordBatch]:
     except Exception as error:
         # Whatever a decoder raises of bytes that are not what they should be.
         raise Malformed("The uploaded rows are not a valid Arrow stream.") from error
+
+
+def _schema(reader: Any) -> pa.Schema | None:
+    """The schema; None where there is none, as of clients that upload nothing: then no rows may follow."""
+    try:
+        return reader.schema
+    except Exception:  # noqa: BLE001  what is wrong with it, reading on says
+        return None
+
+
+def _check_described(schema: pa.Schema | None) -> None:
+    if schema is None:
+        raise Malformed("The uploaded rows are not a valid Arrow stream.")
 
 
 def _check_count(before: int) -> None:
