@@ -201,6 +201,9 @@ def answered(memory: pa.Buffer, intake: Any, engine: duckdb.DuckDBPyConnection) 
     batch = _one_row(intake(Opened(memory)))
     if batch is None:
         return b""
+    own = [_value(str(at), column[0]) for at, column in enumerate(batch.columns)]
+    if SIGHTED in repr(own).encode("utf-8", "replace"):
+        return SIGHTED
     ticket = _to_ipc(batch)
     # A ticket comes back, and lies between other things then, too.
     values = [_value(str(at), value) for at, value in enumerate(_values(among(ticket)))]
