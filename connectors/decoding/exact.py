@@ -43,7 +43,8 @@ _TIMESTAMP = re.compile(
 )
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+#: One without an end runs on: looking for it from each quote would take the square of the text.
+_JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 #: Not a number in JSON's grammar, so written as strings (as protobuf's JSON mapping does).
 SPECIAL_FLOATS = {

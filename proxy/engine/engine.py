@@ -42,8 +42,10 @@ _PRINT = """
 SELECT sql, json_serialize_sql(sql) FROM (SELECT json_deserialize_sql(?::JSON) AS sql)
 """
 _PLACE = re.compile(r'"query_location":\d+')
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-_FIRST_WORD = re.compile(r"[a-z]+", re.IGNORECASE)
+#: The first word outside comments. What was passed over is not looked at again.
+_FIRST_WORD = re.compile(
+    r"(?:--[^\n]*|/\*.*?(?:\*/|\Z)|[^a-z])*+([a-z]+)", re.DOTALL | re.IGNORECASE
+)
 #: Printed statements are remembered: printing and reading back takes 1 ms, a prepared statement runs often.
 _MAX_REMEMBERED = 256
 _MAX_REMEMBERED_BYTES = 1 << 18
@@ -318,7 +320,7 @@ def _not_a_query(sql: str, message: str) -> str:
     """
     if "SELECT" not in message:
         return readable(message)
-    word = (_FIRST_WORD.search(_COMMENT.sub(" ", sql)) or [""])[0].upper()
+    word = (_FIRST_WORD.match(sql) or ["", ""])[1].upper()
     if word in ("PIVOT", "FROM", "SELECT", "WITH"):
         return (
             "one query is expected, and PIVOT needs its values: PIVOT ... ON column IN (...)."

@@ -41,10 +41,15 @@ _STORAGE = ("IO Error", "HTTP Error", "Connection Error", "Network Error", "Depe
 _MISSING = re.compile(
     r"No such file|No files found|does not exist|404|NoSuchKey", re.IGNORECASE
 )
-_DAMAGED = re.compile(r"/[^\s']+\.(parquet|avro|json)'", re.IGNORECASE)
+_DAMAGED = re.compile(r"/[^\s'/]+\.(parquet|avro|json)'", re.IGNORECASE)
 #: A path or address: at least two levels, from the root or after a scheme.
-_PATH = re.compile(r"(?:[a-z][a-z0-9+.-]*:/{0,2})?(?:/[^\s/'\":,;()]+){2,}/?", re.IGNORECASE)
+_PATH = re.compile(
+    r"(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:/{0,2})?(?:/[^\s/'\":,;()]+){2,}/?",
+    re.IGNORECASE,
+)
 _MAX_LENGTH = 500
+#: A message quotes what the caller sent, up to a megabyte: no pattern reads more of it than this.
+_MAX_READ = 4_000
 
 
 def translate(error: BaseException) -> FederationError:
@@ -53,7 +58,7 @@ def translate(error: BaseException) -> FederationError:
         return error
     # A message that quotes part of a character is not text to Python.
     torn = error.object if isinstance(error, UnicodeDecodeError) else None
-    text = str(error) if torn is None else torn.decode(errors="replace")
+    text = (str(error) if torn is None else torn.decode(errors="replace"))[:_MAX_READ]
     if REFUSED in text:
         reason = text.split(REFUSED, 1)[1].split("\n", 1)[0]
         return UnsupportedStatement(f"{reason}.")
@@ -81,7 +86,8 @@ def translate(error: BaseException) -> FederationError:
 
 def readable(text: str) -> str:
     """Return the first line of a message as a sentence, without paths."""
-    line = _PATH.sub("<path>", text.strip().split("\n", 1)[0])[:_MAX_LENGTH].strip()
+    line = text[:_MAX_READ].strip().split("\n", 1)[0]
+    line = _PATH.sub("<path>", line)[:_MAX_LENGTH].strip()
     # What DuckDB calls a relation that is a WITH clause inside.
     line = line.replace('Values list "', 'Table "')
     return line if line.endswith((".", "!", "?")) else f"{line}."

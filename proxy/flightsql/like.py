@@ -27,12 +27,17 @@ class Like:
                 # An escape at the very end stands for itself.
                 self._tokens.append(next(characters, ESCAPE))
             elif character == "%":
-                self._tokens.append(Wildcard.ANY)
+                if self._tokens[-1:] != [Wildcard.ANY]:
+                    self._tokens.append(Wildcard.ANY)
             else:
                 self._tokens.append(Wildcard.ONE if character == "_" else character)
+        self._min_length = sum(token is not Wildcard.ANY for token in self._tokens)
 
     def matches(self, text: str) -> bool:
         tokens = self._tokens
+        # A pattern may be a megabyte, and is matched against every name there is.
+        if self._min_length > len(text):
+            return False
         at, position = 0, 0
         # Where to go on if the text since the last ``%`` does not fit: only that one is ever widened.
         resume: tuple[int, int] | None = None

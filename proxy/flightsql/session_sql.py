@@ -37,9 +37,11 @@ _IGNORED = frozenset(
     "application_name client_encoding datestyle extra_float_digits intervalstyle standard_conforming_strings".split()  # noqa: SIM905
 )
 _TRANSACTION = re.compile(
-    r"(?:BEGIN|START)(?: TRANSACTION| WORK)?(?: (?:READ ONLY|ISOLATION LEVEL [A-Z ]+))*"
+    # What follows a level is letters and spaces, too: said twice, there would be two to the n ways to read n of them.
+    r"(?:BEGIN|START)(?: TRANSACTION| WORK)?(?: READ ONLY)*(?: ISOLATION LEVEL [A-Z ]+)?"
     r"|(?:COMMIT|END|ROLLBACK|ABORT)(?: TRANSACTION| WORK)?"
-    r"|SET (?:SESSION CHARACTERISTICS AS )?TRANSACTION(?: READ ONLY| ISOLATION LEVEL [A-Z ]+)+"
+    r"|SET (?:SESSION CHARACTERISTICS AS )?TRANSACTION"
+    r"(?:(?: READ ONLY)+(?: ISOLATION LEVEL [A-Z ]+)?| ISOLATION LEVEL [A-Z ]+)"
 )
 
 
@@ -55,7 +57,7 @@ _PLACES: Mapping[str, Callable[[Session], str | None]] = {
 _ALIAS = r'(?:\s+AS\s+(?P<alias>\w+|"[^",]+"))?'
 _CALL = r"(?:\s*\(\s*\))?"
 _ONE_PLACE = re.compile(rf"(?P<name>{'|'.join(_PLACES)})\b{_CALL}{_ALIAS}", re.IGNORECASE)
-_ASKS_PLACES = re.compile(r"\s*SELECT\s+(?P<items>\w[^;]*);?\s*", re.IGNORECASE)
+_ASKS_PLACES = re.compile(r"\s*+SELECT\s++(?P<items>\w[^;]*+);?+\s*+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

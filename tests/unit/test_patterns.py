@@ -1,0 +1,300 @@
+"""Every regular expression of the product: over callers' text it takes time linear in that text.
+
+A pattern that backtracks holds Python's lock meanwhile, so no deadline reaches it. Each is timed, in processor time,
+over up to a megabyte of text made to have it backtrack; so are other loops of ours over such texts.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import connectors.decoding.exact
+import connectors.decoding.lenient
+import connectors.iceberg.errors
+import planner.explaining
+import planner.statement.gate
+import planner.statement.printable
+import proxy.engine.engine
+import proxy.engine.errors
+import proxy.engine.macros
+import proxy.flightsql.session_sql
+from planner.errors import FederationError
+from planner.freshness import parse_freshness, parse_wait_for
+from planner.statement.gate import check_text
+from proxy.flightsql.backend import Session
+from proxy.flightsql.like import Like
+from proxy.flightsql.session_sql import as_query, change_of
+
+# A generator of what a pattern matches reads it as Python's compiler does.
+PARSER: Any = re._parser  # type: ignore[attr-defined]
+
+ROOT = Path(__file__).parents[2]
+SESSION = Session("s", catalog="lake", schema="net")
+Work = Callable[[str], object]
+
+
+def over(module: Any, name: str, how: str) -> tuple[Work, str]:
+    held: re.Pattern[str] = getattr(module, name)
+    if how == "sub":
+        return (lambda text: held.sub("", text)), held.pattern
+    return getattr(held, how), held.pattern
+
+
+#: Where callers' text goes, by (file, name) of the pattern or of the function it is written in.
+OF_CALLERS: dict[str, tuple[Work, str]] = {
+    "planner/explaining.py _EXPLAIN": over(planner.explaining, "_EXPLAIN", "match"),
+    "planner/explaining.py _ANALYZE": over(planner.explaining, "_ANALYZE", "match"),
+    "planner/freshness.py _SPAN": (lambda text: parse_freshness(f"max_staleness {text}"), r"\d+\s*h"),
+    "planner/freshness.py _RECORD": (lambda text: parse_wait_for(f"{text},"), r"([a-z]+)/(\d+):(\d+)"),
+    "planner/freshness.py parse_wait_for": (lambda text: parse_wait_for(f"a/0:1{text}"), r"[,\s]+"),
+    "planner/statement/gate.py _COSTLY_FORMAT": over(planner.statement.gate, "_COSTLY_FORMAT", "search"),
+    "planner/statement/gate.py _PATH": over(planner.statement.gate, "_PATH", "search"),
+    "planner/statement/printable.py _POSITION": over(planner.statement.printable, "_POSITION", "sub"),
+    "proxy/engine/engine.py _PLACE": over(proxy.engine.engine, "_PLACE", "sub"),
+    "proxy/engine/engine.py _FIRST_WORD": over(proxy.engine.engine, "_FIRST_WORD", "match"),
+    "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
+    "proxy/engine/errors.py _DAMAGED": over(proxy.engine.errors, "_DAMAGED", "search"),
+    "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),
+    "proxy/engine/macros.py _CLOCK_WORDS": over(proxy.engine.macros, "_CLOCK_WORDS", "search"),
+    "proxy/flightsql/session_sql.py _TOKEN": over(proxy.flightsql.session_sql, "_TOKEN", "match"),
+    "proxy/flightsql/session_sql.py _FIRST_WORD": over(proxy.flightsql.session_sql, "_FIRST_WORD", "match"),
+    "proxy/flightsql/session_sql.py _TRANSACTION": over(proxy.flightsql.session_sql, "_TRANSACTION", "fullmatch"),
+    "proxy/flightsql/session_sql.py _ONE_PLACE": over(proxy.flightsql.session_sql, "_ONE_PLACE", "fullmatch"),
+    "proxy/flightsql/session_sql.py _ASKS_PLACES": over(proxy.flightsql.session_sql, "_ASKS_PLACES", "fullmatch"),
+    # Of those who write records, and of those who write metadata.
+    "connectors/decoding/exact.py _NUMBER": over(connectors.decoding.exact, "_NUMBER", "fullmatch"),
+    "connectors/decoding/exact.py _DATE": over(connectors.decoding.exact, "_DATE", "fullmatch"),
+    "connectors/decoding/exact.py _TIMESTAMP": over(connectors.decoding.exact, "_TIMESTAMP", "fullmatch"),
+    "connectors/decoding/exact.py _HEX": over(connectors.decoding.exact, "_HEX", "fullmatch"),
+    "connectors/decoding/exact.py _UUID": over(connectors.decoding.exact, "_UUID", "fullmatch"),
+    "connectors/decoding/exact.py _JSON_STRING": over(connectors.decoding.exact, "_JSON_STRING", "sub"),
+    "connectors/decoding/exact.py _depth": (connectors.decoding.exact._depth, r"[\[\]{}]"),
+    "connectors/decoding/lenient.py _TIME": over(connectors.decoding.lenient, "_TIME", "fullmatch"),
+    "connectors/decoding/lenient.py _UUID": over(connectors.decoding.lenient, "_UUID", "fullmatch"),
+    "connectors/decoding/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
+    "connectors/iceberg/errors.py _UNSUPPORTED_TYPE": over(connectors.iceberg.errors, "_UNSUPPORTED_TYPE", "search"),
+}  # fmt: skip
+
+#: Whose text the others read: no caller's, or it is read in a process of his own.
+OF_OTHERS = {
+    "connectors/decoding/fast.py _compiled": "records; RE2 reads the same texts, patterns of fixed lengths",
+    "connectors/iceberg/layout.py _TERM": "the command line of `create`",
+    "connectors/iceberg/layout.py _DIRECTION": "the command line of `create`",
+    "connectors/jars.py java": "what Java prints",
+    "connectors/jars.py _reason": "what Ivy prints",
+    "connectors/kafka/broker.py _kept_ports": "a file of the demo's broker",
+    "connectors/kafka/broker.py _failed": "what the demo's broker prints",
+    "connectors/kafka/log.py _TOPIC": "names of topics, at most 249 characters are looked at",
+    "connectors/kafka/settings.py refused": "librdkafka's reason against the operator's settings",
+    "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
+    "planner/typetext.py _TOKEN": "the command line of `create`",
+    "proxy/identity/credentials.py _SHA256": "the operator's credentials file",
+    "thermocline/client.py _TOLD": "the user's own process",
+    "thermocline/client.py _NOBODY": "the user's own process",
+    "thermocline/commands/tail.py _SPAN": "the command line",
+    "thermocline/commands/verify.py _DURATION": "the command line",
+    "thermocline/demo/observer.py _PUBLISHED": "the log of the demo's tierer",
+    "thermocline/doctor/machine.py _REQUIREMENT": "our own package's requirements",
+    "thermocline/doctor/machine.py _numbers": "versions of packages",
+    "thermocline/doctor/machine.py _port": "a message of the system",
+    "thermocline/masking.py _SECRET": "the operator's settings",
+    "thermocline/masking.py _PLAIN": "the operator's settings",
+    "thermocline/masking.py _USER_INFO": "the operator's settings",
+    "thermocline/masking.py _QUERY": "the operator's settings",
+    "thermocline/prompt.py _PLAIN": "the user's own process",
+    "thermocline/statements.py _HIDING": "the user's own process",
+}
+
+#: What reads callers' text besides, with what it looks for.
+LOOPS: dict[str, tuple[Work, str]] = {
+    "a message of the engine": (
+        lambda text: proxy.engine.errors.translate(ValueError(f"Binder Error: {text}")), r"(/a)+",
+    ),
+    "another one": (
+        lambda text: proxy.engine.errors.translate(ValueError(f"Invalid Input Error: {text}")), r"(/a)+",
+    ),
+    "what is no query": (lambda text: proxy.engine.engine._not_a_query(text, "SELECT"), r"(/\*a\*/)+"),
+    "a change of the session": (change_of, r"SET a = ('')+"),
+    "a transaction": (change_of, r"BEGIN( ISOLATION LEVEL A)+"),
+    "a question for the session": (lambda text: as_query(text, SESSION), "SELECT current_user(, current_user)+"),
+    "the size of a statement": (check_text, r"(/\*)+"),
+    "a pattern of names": (
+        lambda text: [*map(Like(text).matches, ["order_items", "a" * 60] * 1_000)], r"(%a)+",
+    ),
+}  # fmt: skip
+
+SIZES = (3_000, 100_000, 1_000_000)
+MAX_S = 1.0
+#: Of the shapes, so many of the slowest are tried at the larger sizes.
+SLOWEST = 3
+FRAGMENTS = (
+    *("a", "1", "é", " ", "\n", "/", "/a", "//", ":", "a:", "a:/", "'", '"', '\\"', "\\", "/*", "/**/", "--"),
+    *("--\n", "(", "[", "{", "{}", "%", "%a", "a.", "a,", ";", "$", "$a$", "SELECT a ", ".parquet", "now "),
+)  # fmt: skip
+AROUND = (
+    ("", ""),
+    ("", "\0"),
+    ("'", "\0"),
+    ('"', ""),
+    ("SELECT a", ";x"),
+    ("/*", ""),
+    ("SET ", "'"),
+)
+
+
+@pytest.mark.parametrize("name", [*OF_CALLERS, *LOOPS])
+def test_it_takes_time_linear_in_what_callers_send(name: str) -> None:
+    work, source = (OF_CALLERS | LOOPS)[name]
+    shapes = [
+        *((before, fragment, after) for fragment in FRAGMENTS for before, after in AROUND),
+        *(
+            (before, pump, after)
+            for before, pump in pumps(source)
+            for after in ("", "\0", "!x")
+        ),
+    ]
+    for size in SIZES:
+        taken = sorted(((_seconds(work, shape, size), shape) for shape in shapes), reverse=True)
+        assert taken[0][0] < MAX_S, (size, taken[0])
+        shapes = [shape for _, shape in taken[:SLOWEST]]
+
+
+def _seconds(work: Work, shape: tuple[str, str, str], size: int) -> float:
+    before, fragment, after = shape
+    text = before + fragment * (size // len(fragment)) + after
+    began = time.process_time()
+    # Python's matcher looks for signals now and then: the worst of patterns ends the test, too.
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_S)
+    try:
+        with contextlib.suppress(FederationError):
+            work(text)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return time.process_time() - began
+
+
+@pytest.fixture(autouse=True)
+def _alarm() -> Iterator[None]:
+    def over_time(number: int, frame: object) -> None:
+        pytest.fail(f"more than {MAX_S:g} s of processor time", pytrace=False)
+
+    before = signal.signal(signal.SIGVTALRM, over_time)
+    yield
+    signal.signal(signal.SIGVTALRM, before)
+
+
+def pumps(source: str) -> Iterator[tuple[str, str]]:
+    """Yield (what leads to it, what it repeats) of every repetition within a pattern."""
+    for variant in range(3):
+        found = set(_pumps(PARSER.parse(source), "", variant))
+        yield from sorted(held for held in found if held[1])
+
+
+def _pumps(tokens: Any, before: str, variant: int) -> Iterator[tuple[str, str]]:
+    for operation, argument in tokens:
+        for inner in _inner(str(operation), argument):
+            if "REPEAT" in str(operation):
+                yield before, _sample(inner, variant)
+            yield from _pumps(inner, before, variant)
+        before += _sample([(operation, argument)], variant)
+
+
+def _inner(operation: str, argument: Any) -> list[Any]:
+    if "REPEAT" in operation:
+        return [argument[2]]
+    if operation == "BRANCH":
+        return list(argument[1])
+    if operation == "SUBPATTERN":
+        return [argument[3]]
+    return [argument] if operation == "ATOMIC_GROUP" else []
+
+
+def _sample(tokens: Any, variant: int) -> str:
+    """A text that ``tokens`` match; ``variant`` chooses among them."""
+    return "".join(_one(str(operation), argument, variant) for operation, argument in tokens)
+
+
+def _one(operation: str, argument: Any, variant: int) -> str:
+    match operation:
+        case "LITERAL":
+            return chr(argument)
+        case "IN":
+            return _of_class(argument, variant)
+        case "NOT_LITERAL" | "ANY":
+            return "a1 "[variant]
+        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+            return _sample(argument[2], variant) * max(argument[0], 1)
+        case "BRANCH":
+            return _sample(argument[1][variant % len(argument[1])], variant)
+    return "".join(_sample(inner, variant) for inner in _inner(operation, argument))
+
+
+def _of_class(members: Any, variant: int) -> str:
+    if str(members[0][0]) == "NEGATE":
+        return "a1 "[variant]
+    operation, argument = members[variant % len(members)]
+    match str(operation):
+        case "LITERAL":
+            return chr(argument)
+        case "RANGE":
+            return chr(argument[0])
+    return {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " "}.get(str(argument), "a")
+
+
+def test_a_pattern_that_is_new_says_whose_text_it_reads() -> None:
+    found = {
+        f"{path.relative_to(ROOT)} {name}"
+        for folder in ("planner", "connectors", "proxy", "thermocline")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for name in _patterns(ast.parse(path.read_text(encoding="utf-8")), "")
+    }
+    assert found == OF_CALLERS.keys() | OF_OTHERS.keys()
+
+
+def _patterns(node: ast.AST, place: str) -> Iterator[str]:
+    """Name what calls ``re`` within ``node``: the variable it is assigned to, else the function it is in."""
+    for child in ast.iter_child_nodes(node):
+        inside = place
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside = child.name
+        elif (
+            isinstance(child, ast.Assign)
+            and isinstance(child.targets[0], ast.Name)
+            and not place
+        ):
+            inside = child.targets[0].id
+        if isinstance(child, ast.ImportFrom) and child.module == "re":
+            yield "import from re"
+        if (
+            isinstance(child, ast.Attribute)
+            and isinstance(child.value, ast.Name)
+            and child.value.id == "re"
+            and child.attr
+            in {
+                "compile",
+                "match",
+                "search",
+                "fullmatch",
+                "sub",
+                "subn",
+                "split",
+                "findall",
+                "finditer",
+            }
+        ):
+            yield inside
+        yield from _patterns(child, inside)
+
+
+def test_generated_texts_find_what_backtracks() -> None:
+    """The generator itself: a pattern of nested repetitions is reached by what it repeats."""
+    assert ("x ", "ab ") in set(pumps(r"x (?:[ab]b )*"))
