@@ -55,6 +55,59 @@ class Rights:
     emptied: frozenset[Path] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class FileSystemLock:
+    """What came of it in this process. ``why_not`` is empty where it holds; ``abi`` is the kernel's.
+
+    It says that it holds only as long as attempts are refused, made by the thread that asks.
+    """
+
+    why_not: str = "nobody asked for it"
+    rights: Rights | None = None
+    abi: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        return not self.why_not and self.rights is not None and not possible(self.rights)
+
+    def __str__(self) -> str:
+        if self.holds:
+            return f"file system locked: Landlock ABI {self.abi}"
+        why = self.why_not or "what it should keep from this process was possible when tried"
+        return f"file system not locked: {why}"
+
+
+#: What a process may do to itself, and no server needs.
+_READ_BY_NOBODY, _WRITTEN_BY_NOBODY = Path("/proc/self/environ"), Path("/proc/self/comm")
+
+
+def possible(rights: Rights) -> tuple[str, ...]:
+    """Try, on this thread, to open a file that ``rights`` keep from being read, and one to write; return what worked."""
+    worked = []
+    if not any(map(_READ_BY_NOBODY.is_relative_to, rights.readable | rights.writable)):
+        worked += _opened(_READ_BY_NOBODY, os.O_RDONLY, "reading")
+    return (*worked, *_opened(_WRITTEN_BY_NOBODY, os.O_WRONLY, "writing"))
+
+
+def programs_run() -> bool:
+    """Try to start a program: the interpreter, which ends at once."""
+    command = [sys.executable, "-I", "-S", "-c", ""]
+    try:
+        child = os.posix_spawn(command[0], command, {})
+    except OSError:
+        return False
+    os.waitpid(child, 0)
+    return True
+
+
+def _opened(path: Path, flags: int, what: str) -> list[str]:
+    try:
+        os.close(os.open(path, flags))
+    except OSError:
+        return []
+    return [f"{what} {path}"]
+
+
 def version() -> int:
     """Return the version of Landlock's ABI that the kernel has.
 

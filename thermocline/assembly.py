@@ -20,7 +20,8 @@ from planner.offsets import OffsetRange
 from planner.ports import Following, Log
 from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
-from proxy.ingestion.process import Ingestion
+from proxy.ingestion.child import Ingestion
+from proxy.landlock import FileSystemLock
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import Metrics
 from proxy.ops.observed import Observed
@@ -187,7 +188,7 @@ def running_server(
     settings: Settings,
     *,
     read: Callable[[], Settings] | None = None,
-    lock: str = "file system not locked",
+    lock: FileSystemLock = FileSystemLock(),  # noqa: B008  a value
     ingestion: Ingestion | None = None,
 ) -> Iterator[Running]:
     """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
@@ -209,6 +210,7 @@ def running_server(
                 tails.states,
                 lambda: watchdog.silent_s,
                 lambda: 0 if ingestion is None else ingestion.lost,
+                lambda: lock.holds,
             )
         )
         ops = None
@@ -220,7 +222,8 @@ def running_server(
                 healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
                 state=lambda: {
                     "degraded": degraded(pins.status, tails.states),
-                    "file_system": lock,
+                    "file_system": str(lock),
+                    "file_system_locked": lock.holds,
                 },
             )
             stack.callback(ops.stop)

@@ -8,6 +8,7 @@ that are read again the folder is kept, unless that is a folder of everybody's.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import ssl
 import sys
@@ -17,10 +18,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from planner.errors import BadConfig
-from proxy.landlock import NoLandlock, Rights, restrict
+from proxy.landlock import (
+    FileSystemLock,
+    NoLandlock,
+    Rights,
+    possible,
+    programs_run,
+    restrict,
+    version,
+)
 from thermocline.config import Settings
 from thermocline.scratch import scratch_folder
 from thermocline.sources import chosen_file
+
+_log = logging.getLogger(__name__)
 
 
 def _below(root: str, names: str) -> tuple[Path, ...]:
@@ -55,32 +66,42 @@ _LONGEST_PATH = 4096
 
 
 @contextlib.contextmanager
-def confined(settings: Settings, config: str | None) -> Iterator[str]:
-    """Give up the rest of the file system for good, as ``server.landlock`` says; yield the sentence that tells.
+def confined(settings: Settings, config: str | None) -> Iterator[FileSystemLock]:
+    """Give up the rest of the file system for good, as ``server.landlock`` says; yield what came of it when tried.
 
-    No other thread may run yet. ``config`` is the file of the settings as named on the command line. From here on
+    No other thread may run yet. Where the kernel could and it failed all the same, the log has a warning. ``config`` is the file of the settings as named on the command line. From here on
     temporary files go to a folder of their own, which is gone at the end: the process should be, too.
 
     Raises:
         BadConfig: it is required, and not possible.
     """
     if settings.server.landlock == "off":
-        yield "file system not locked: server.landlock is off"
+        yield FileSystemLock("server.landlock is off")
         return
     with scratch_folder() as scratch:
-        try:
-            found = restrict(rights(settings, config, scratch))
-        except NoLandlock as error:
-            if settings.server.landlock == "required":
-                raise BadConfig(
-                    f'server.landlock is "required", and the file system cannot be locked: {error}.'
-                ) from error
-            told = f"file system not locked: {error}"
-        else:
-            told = f"file system locked: Landlock ABI {found}"
+        lock = _locked(rights(settings, config, scratch))
+        if lock.why_not and settings.server.landlock == "required":
+            raise BadConfig(
+                f'server.landlock is "required", and the file system cannot be locked: {lock.why_not}.'
+            )
+        if lock.why_not and lock.abi is not None:
+            _log.warning("%s; this kernel has Landlock", lock)
         tempfile.tempdir = str(scratch)
         os.environ["TMPDIR"] = str(scratch)
-        yield told
+        yield lock
+
+
+def _locked(keeping: Rights) -> FileSystemLock:
+    """Give up the rest, and try it out. ``abi`` is None where the kernel has none."""
+    abi = None
+    try:
+        abi = version()
+        restrict(keeping)
+    except NoLandlock as error:
+        return FileSystemLock(str(error), keeping, abi)
+    left = [*possible(keeping), *(["running programs"] if programs_run() else [])]
+    why_not = f"the kernel took it, and {' and '.join(left)} still worked" if left else ""
+    return FileSystemLock(why_not, keeping, abi)
 
 
 def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:

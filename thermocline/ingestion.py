@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import socket
 import sys
@@ -11,13 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proxy.allocator import bound_arenas
+from proxy.ingestion.child import Ingestion
 from proxy.ingestion.worker import fork_workers, serve_orders
 from proxy.landlock import NoLandlock, Rights, restrict
 from thermocline.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from proxy.ingestion.process import Ingestion
     from thermocline.config import Settings
+
+_log = logging.getLogger("thermocline.ingestion")
 
 #: Records that arrive within this time are decoded together, unless a statement waits for them.
 _GATHER_S = 0.01
@@ -40,7 +43,6 @@ def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
     if not (settings.tail.own_process and settings.kafka):
         yield None
         return
-    from proxy.ingestion.process import Ingestion
     from thermocline.confinement import rights_to_read_topics
 
     locked = settings.server.landlock != "off"
@@ -56,9 +58,13 @@ def main() -> None:
     bound_arenas()
     setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the server, which starts this
     if setup.rights is not None:
-        # The server itself tells, and ends, where it is required and not possible.
-        with contextlib.suppress(NoLandlock):
+        try:
             restrict(setup.rights)
+        except (
+            NoLandlock
+        ) as error:  # the server itself ends where it is required and not possible
+            log_to_stderr()
+            _log.warning("the process that reads topics is not locked: %s", error)
     control = socket.socket(fileno=int(sys.argv[1]))
     fork_workers(control, lambda worker: _work(worker, setup.kafka))
 

@@ -11,8 +11,9 @@ from planner.names import TableName
 from planner.ports import Log
 from proxy.cuts import cut_tables
 from proxy.engine.engine import Engine
+from proxy.ingestion.child import Ingestion
 from proxy.ingestion.local import local_intakes
-from proxy.ingestion.process import Ingestion, remote_intakes
+from proxy.ingestion.process import remote_intakes
 from proxy.tail import Following, Keeper, TailLimits, Tails, TailSpace
 from thermocline.config import Settings
 

@@ -25,11 +25,13 @@ class States(Collector):
         tails: Tails,
         engine_silent_s: Callable[[], float],
         readers_lost: Callable[[], int],
+        file_system_locked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._pins = pins
         self._tails = tails
         self._engine_silent_s = engine_silent_s
         self._readers_lost = readers_lost
+        self._file_system_locked = file_system_locked
 
     def collect(self) -> Iterable[Metric]:
         """Yield one family per state."""
@@ -42,6 +44,11 @@ class States(Collector):
             "thermocline_readers_lost",
             "Processes that read topics and died or hung; each was replaced.",
             value=self._readers_lost(),
+        )
+        yield GaugeMetricFamily(
+            "thermocline_file_system_locked",
+            "1 while the kernel refuses the server files it does not need, tried just now; else 0.",
+            value=float(self._file_system_locked()),
         )
         pins = self._pins()
         yield _per_table(

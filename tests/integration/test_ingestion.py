@@ -20,7 +20,7 @@ import pytest
 from planner.errors import UndecodableRecord
 from planner.schema import Column
 from proxy.ingestion import process
-from proxy.ingestion.process import Ingestion
+from proxy.ingestion.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.integration.test_followed_faults import COLUMNS, ask, bind, count

@@ -8,6 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import urllib.request
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -21,10 +24,12 @@ from pyiceberg.catalog import load_catalog
 
 from proxy.landlock import NoLandlock, version
 from tests.fixtures.certificates import Authority
-from tests.fixtures.server import sqlite_catalog
+from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.integration.test_reload import Process
-from thermocline.config import Settings
-from thermocline.doctor.machine import machine
+from thermocline.assembly import running_server
+from thermocline.config import load
+from thermocline.confinement import confined
+from thermocline.doctor.lock import file_system_lock
 
 MARK = "do-not-read-me"
 
@@ -33,18 +38,17 @@ try:
 except NoLandlock as error:
     pytest.skip(f"a kernel with Landlock: {error}", allow_module_level=True)
 
-#: Starts a server as ``thermocline serve`` does, then tries what statements must never do: in Python, in a program,
-#: and in a DuckDB that nobody has locked. Prints what came of it.
+#: Is ``thermocline serve``, and tries what statements must never do once it serves: in Python, in a program, and in a
+#: DuckDB that nobody has locked. Prints what came of it, and stops.
 INSIDE = """
-import json, os, subprocess, sys, threading
+import contextlib, json, os, signal, subprocess, sys, threading
 from pathlib import Path
-from thermocline.config import load
-from thermocline.confinement import confined
+from thermocline.cli import main
+from thermocline.commands import serve
 
 tries = json.loads(sys.argv[2])
-settings = load(sys.argv[1])
-before = sorted(os.listdir("/proc/self/task"))
 came = {}
+started = serve._started
 
 def attempt(name, work):
     try:
@@ -73,13 +77,19 @@ def all_of_them():
     attempt("spill", lambda: spilling.execute(
         "SELECT count(*) FROM (SELECT hash(i) h, i FROM range(3000000) t(i) ORDER BY h)").fetchall())
 
-with confined(settings, sys.argv[1]) as told:
-    from thermocline.assembly import running_server
-    with running_server(settings, lock=told) as running:
+@contextlib.contextmanager
+def trying(settings, read, lock, *rest, **others):
+    with started(settings, read, lock, *rest, **others) as running:
         late = threading.Thread(target=all_of_them)
         late.start()
         late.join()
-print(json.dumps({"told": told, "threads": len(before), "came": came}))
+        print(json.dumps({"told": str(lock), "came": came}), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield running
+
+serve._started = trying
+sys.argv = ["thermocline", "--config", sys.argv[1], "serve", "--no-supervisor", *sys.argv[3:]]
+main()
 """
 
 
@@ -96,7 +106,7 @@ def python(script: str, *arguments: str, **variables: str) -> subprocess.Complet
 
 
 def configure(folder: Path, *, server: str = "") -> Path:
-    """A configuration, and a lake beside it."""
+    """A configuration as users have it, and a lake beside it. Nobody answers at the broker's address."""
     lake = sqlite_catalog(folder / "lake")
     load_catalog("lake", **lake).close()
     (folder / "conf").mkdir()
@@ -104,13 +114,14 @@ def configure(folder: Path, *, server: str = "") -> Path:
     file = folder / "conf" / "thermocline.toml"
     catalog = "".join(f'{key} = "{value}"\n' for key, value in lake.items())
     file.write_text(
-        f'[catalogs.lake]\n{catalog}[server]\nport = 0\naudit_log = "off"\n{server}'
+        f'[catalogs.lake]\n{catalog}[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        f"[server]\n{server}"
     )
     return file
 
 
 def test_nothing_in_the_process_reaches_files_it_does_not_need(tmp_path: Path) -> None:
-    config = configure(tmp_path)
+    config = configure(tmp_path, server='landlock = "required"\n')
     outside = tmp_path / "outside.txt"
     outside.write_text(MARK)
     link = tmp_path / "lake" / "warehouse" / "link.txt"
@@ -130,6 +141,8 @@ def test_nothing_in_the_process_reaches_files_it_does_not_need(tmp_path: Path) -
         INSIDE,
         str(config),
         json.dumps(tries | {"scan": [str(data)]}),
+        "--port",
+        "0",
         TMPDIR=str(tmp_path / "tmp"),
     )
     assert done.returncode == 0, done.stderr
@@ -222,15 +235,67 @@ def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def test_doctor_says_whether_a_server_will_be_locked() -> None:
-    def told(landlock: str) -> tuple[str, str]:
-        settings = Settings.model_validate({"server": {"landlock": landlock}})
-        (found,) = (held for held in machine(settings) if held.check == "file system lock")
+def test_doctor_starts_a_server_to_say_whether_it_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = tmp_path / "audit.log"
+    config = configure(tmp_path, server=f'audit_log = "{audit}"\n')
+
+    def told() -> tuple[str, str]:
+        found = file_system_lock(load(str(config)), str(config))
         return found.state, found.what
 
-    assert told("required") == (
-        "ok", f"a server gives up what it does not need: Landlock ABI {ABI}",
+    assert told() == (
+        "ok", f"tried by starting a server: file system locked: Landlock ABI {ABI}",
     )  # fmt: skip
-    assert told("off") == (
+    # A library that starts a thread as it is loaded, before the server is locked.
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "sitecustomize.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "early"))
+    why = "other threads run already, which it would not hold for"
+    assert told() == (
+        "warn", f"a server may reach all its user's files: file system not locked: {why}",
+    )  # fmt: skip
+    assert not audit.exists()
+    config.write_text(config.read_text() + 'landlock = "off"\n')
+    assert told() == (
         "ok", "server.landlock is off: a server may reach all its user's files",
     )  # fmt: skip
+
+
+def test_automatic_that_fails_where_the_kernel_could_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This process has other threads, so it stays as it is."""
+    config = configure(tmp_path)
+    settings = settings_of(load(str(config)).catalogs, {}, http_port=0)
+    keep_waiting = threading.Event()
+    waiting = threading.Thread(target=keep_waiting.wait)
+    waiting.start()
+    temporary, variable = tempfile.tempdir, os.environ.get("TMPDIR")
+    try:
+        with confined(settings, str(config)) as lock, running_server(settings, lock=lock) as at:
+            assert not lock.holds
+            ready = json.loads(page(at.http_port, "/readyz"))
+            metrics = page(at.http_port, "/metrics")
+    finally:
+        keep_waiting.set()
+        waiting.join()
+        tempfile.tempdir = temporary
+        os.environ.pop("TMPDIR") if variable is None else os.environ.update(TMPDIR=variable)
+    said = "file system not locked: other threads run already, which it would not hold for"
+    assert (ready["file_system"], ready["file_system_locked"]) == (said, False)
+    assert "thermocline_file_system_locked 0.0" in metrics
+    (warned,) = (held for held in caplog.records if held.name == "thermocline.confinement")
+    assert (warned.levelname, warned.getMessage()) == (
+        "WARNING",
+        f"{said}; this kernel has Landlock",
+    )
+
+
+def page(port: int | None, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text

@@ -57,7 +57,7 @@ def examined(config: str | None) -> Iterator[Finding]:
     if any(held.severity == "error" for held in problems):
         return
     settings = load(config)
-    yield from machine(settings)
+    yield from machine(settings, config)
     yield from brokers(settings)
     found: dict[str, list[TableName]] = {}
     yield from catalogs(settings, found)

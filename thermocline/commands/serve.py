@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
+import json
 import logging
 import os
 import queue
@@ -11,7 +13,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import click
@@ -25,7 +28,8 @@ from thermocline.ingestion import ingesting
 from thermocline.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from proxy.ingestion.process import Ingestion
+    from proxy.ingestion.child import Ingestion
+    from proxy.landlock import FileSystemLock
     from thermocline.assembly import Running
 
 #: What a child may take to stop, beyond draining: its own deadline, and what surrounds it.
@@ -45,6 +49,12 @@ _LOOK_S = 0.1
     "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
 )
 @click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
+@click.option(
+    "--try-lock",
+    is_flag=True,
+    hidden=True,
+    help="Start as a server, say how it is locked, end.",
+)
 @click.pass_obj
 def command(
     config: str | None,
@@ -52,6 +62,7 @@ def command(
     port: int | None,
     supervised: bool,
     no_supervisor: bool,
+    try_lock: bool,
 ) -> None:
     """Serve all tables over Arrow Flight SQL, until SIGTERM or Ctrl-C.
 
@@ -68,6 +79,8 @@ def command(
     except RequestError as error:
         click.echo(f"thermocline: {error.message}", err=True)
         sys.exit(EXIT_CONFIG)
+    if try_lock:
+        sys.exit(_try_lock(settings, config))
     if supervised or no_supervisor:
         sys.exit(_serve(settings, read, config, supervised=supervised))
     arguments = [sys.executable, "-m", "thermocline", *(["--config", config] if config else [])]
@@ -107,9 +120,7 @@ def _serve(
     bound_arenas()
     try:
         with (
-            ingesting(settings) as ingestion,
-            # Before anything starts a thread, as libraries do that ``running_server`` loads.
-            confined(settings, config) as lock,
+            _confined(settings, config) as (lock, ingestion),
             _started(settings, read, lock, ingestion, supervised=supervised) as running,
         ):
             # All that is loaded by now stays. Looking at it again takes 40 ms each time, and every statement waits.
@@ -136,10 +147,42 @@ def _serve(
     return 0
 
 
+@contextlib.contextmanager
+def _confined(
+    settings: Settings, config: str | None
+) -> Iterator[tuple[FileSystemLock, Ingestion | None]]:
+    """What comes before anything starts a thread, as libraries do that ``running_server`` loads.
+
+    Whatever is loaded to get here must start none: it would end the kernel's lock.
+    """
+    with ingesting(settings) as ingestion, confined(settings, config) as lock:
+        yield lock, ingestion
+
+
+def _try_lock(settings: Settings, config: str | None) -> int:
+    """Come as far as a server does before it opens anything, and print what ``doctor`` reads.
+
+    It may be run by another user than the server's, so it makes no file that the server writes to.
+    """
+    server = settings.server.model_copy(update={"audit_log": "off"})
+    cold = settings.cold.model_copy(update={"cache_dir": None})
+    settings = settings.model_copy(update={"server": server, "cold": cold})
+    bound_arenas()
+    try:
+        with _confined(settings, config) as (lock, _):
+            importlib.import_module("thermocline.assembly")
+            with ThreadPoolExecutor(1) as serving:
+                holds = serving.submit(lambda: lock.holds).result()
+            click.echo(json.dumps({"holds": holds, "says": str(lock)}))
+    except RequestError as error:
+        click.echo(json.dumps({"holds": False, "says": error.message}))
+    return 0
+
+
 def _started(
     settings: Settings,
     read: Callable[[], Settings],
-    lock: str,
+    lock: FileSystemLock,
     ingestion: Ingestion | None,
     *,
     supervised: bool,

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from connectors import jars
 from planner.errors import FederationError
-from proxy.landlock import NoLandlock
-from proxy.landlock import version as landlock_version
 from thermocline.config import Settings
 from thermocline.demo.preflight import free_memory
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
+from thermocline.doctor.lock import file_system_lock
 
 #: Below these a busy server or a tierer runs into walls; demos and tests need less.
 LOW_MEMORY_BYTES = 2_000_000_000
@@ -27,11 +26,12 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 
 def machine(
     settings: Settings,
+    config: str | None = None,
     *,
     memory_bytes: int = LOW_MEMORY_BYTES,
     disk_bytes: int = LOW_DISK_BYTES,
 ) -> Findings:
-    """Check everything; the two limits are what is thought of as low."""
+    """Check everything; the two limits are what is thought of as low. ``config`` as on the command line."""
     yield python(sys.version_info[:2])
     yield from packages()
     yield _java()
@@ -39,7 +39,7 @@ def machine(
     yield _memory(settings, memory_bytes)
     yield _disk("disk for spilling", Path(tempfile.gettempdir()), disk_bytes)
     yield _port(settings)
-    yield _landlock(settings)
+    yield file_system_lock(settings, config)
 
 
 def python(found: tuple[int, ...]) -> Finding:
@@ -159,23 +159,6 @@ def _port(settings: Settings) -> Finding:
                 "if a server of yours runs there, all is well; else end who does, or set server.port",
             )
     return ok("server port", f"{server.host}:{server.port} is free")
-
-
-def _landlock(settings: Settings) -> Finding:
-    check, wanted = "file system lock", settings.server.landlock
-    if wanted == "off":
-        return ok(check, "server.landlock is off: a server may reach all its user's files")
-    try:
-        return ok(
-            check, f"a server gives up what it does not need: Landlock ABI {landlock_version()}"
-        )
-    except NoLandlock as error:
-        tell = fail if wanted == "required" else warn
-        return tell(
-            check,
-            f"a server may reach all its user's files: {error}",
-            "run it where Landlock is, or in a container that holds nothing else",
-        )
 
 
 def _gb(count: int) -> str:
