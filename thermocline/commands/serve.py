@@ -21,7 +21,7 @@ import click
 
 from planner.errors import FederationError, RequestError
 from proxy.allocator import bound_arenas
-from proxy.supervisor import EXIT_CONFIG, Supervisor, exit_with_parent
+from proxy.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
 from thermocline.config import Settings, load
 from thermocline.confinement import confined
 from thermocline.ingestion import ingesting
@@ -179,6 +179,7 @@ def _try_lock(settings: Settings, config: str | None) -> int:
     return 0
 
 
+@contextlib.contextmanager
 def _started(
     settings: Settings,
     read: Callable[[], Settings],
@@ -186,12 +187,15 @@ def _started(
     ingestion: Ingestion | None,
     *,
     supervised: bool,
-) -> contextlib.AbstractContextManager[Running]:
+) -> Iterator[Running]:
+    parent = ParentWatch(settings.server.drain_s + _STOP_GRACE_S)
     if supervised:
-        exit_with_parent(settings.server.drain_s + _STOP_GRACE_S)
+        parent.start()
     from thermocline.assembly import running_server
 
-    return running_server(settings, read=read, lock=lock, ingestion=ingestion)
+    with running_server(settings, read=read, lock=lock, ingestion=ingestion) as running:
+        parent.answer()
+        yield running
 
 
 def _next(signals: queue.SimpleQueue[int]) -> int:
