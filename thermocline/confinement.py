@@ -252,7 +252,7 @@ def _audit(file: Path) -> Path:
     if not _is_shared(folder):
         return folder
     with contextlib.suppress(OSError):
-        file.touch()
+        file.touch(mode=0o600)
     return file.absolute()
 
 

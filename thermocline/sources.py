@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ PREFIX = "THERMOCLINE_"
 SECTIONS = frozenset(
     {"catalogs", "kafka", "server", "access", "limits", "permissions", "cold", "tail", "tier"}
 )
+#: Levels of tables and lists within each other. Settings need a handful; readers of more run out of stack.
+MAX_DEPTH = 32
 #: Sections whose keys are another library's names, and what one underscore of a variable stands for there.
 VENDOR_SECTIONS = {("kafka",): ".", ("catalogs", "*"): "-", ("tier", "conf"): "."}
 
@@ -89,14 +91,20 @@ def read(path: str | None, environment: Mapping[str, str] | None = None) -> Writ
                 key=name,
             )
         if "__" in name:
-            _put(written, _path_of(name), _value(held[name]), Origin("variable", name))
+            try:
+                _put(written, _path_of(name), _value(held[name]), Origin("variable", name))
+            except _TooDeep:
+                raise BadConfig(
+                    f"${name}: nested more than {MAX_DEPTH} levels deep; settings need fewer.",
+                    key=name,
+                ) from None
     return written
 
 
 def _read_file(file: Path, written: Written) -> None:
     try:
         text = file.read_text(encoding="utf-8")
-        written.document = tomllib.loads(text)
+        written.document = _parsed(text)
     except OSError as error:
         raise BadConfig(
             f"{file}: the configuration cannot be read ({error.strerror}); name another with --config.",
@@ -104,10 +112,44 @@ def _read_file(file: Path, written: Written) -> None:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadConfig(f"{file}: not valid TOML: {_place(error)}.", file=str(file)) from None
+    except _TooDeep:
+        raise BadConfig(
+            f"{file}: nested more than {MAX_DEPTH} levels deep; settings need fewer.",
+            file=str(file),
+        ) from None
     written.file = str(file)
     written.origins = {
         key: Origin("file", str(file), line) for key, line in key_lines(text).items()
     }
+
+
+class _TooDeep(Exception):
+    """What is nested cannot be settings."""
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse a document.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is none.
+        _TooDeep: it is nested deeper than ``MAX_DEPTH``.
+    """
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise _TooDeep from None
+    level: list[object] = [found]
+    for _ in range(MAX_DEPTH):
+        level = [item for held in level for item in _inside(held)]
+        if not level:
+            return found
+    raise _TooDeep
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _place(error: Exception) -> str:
@@ -135,7 +177,7 @@ def key_lines(text: str) -> dict[str, int]:
         pending.append(line)
         try:
             parsed = tomllib.loads("\n".join(pending))
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):  # amid a text, brackets may be many
             continue
         leaves = [".".join(path) for path in _leaves(parsed)]
         if pending[0].lstrip().startswith("["):
@@ -179,11 +221,13 @@ def _value(text: str) -> object:
     """A list or table is written as in TOML; anything else is text, which is converted when validated."""
     if text[:1] in ("[", "{"):
         with contextlib.suppress(tomllib.TOMLDecodeError):
-            return tomllib.loads(f"value = {text}")["value"]
+            return _parsed(f"value = {text}")["value"]
     return text
 
 
 def _put(written: Written, path: tuple[str, ...], value: object, origin: Origin) -> None:
+    if len(path) > MAX_DEPTH:
+        raise _TooDeep
     at = written.document
     for part in path[:-1]:
         below = at.get(part)

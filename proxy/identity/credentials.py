@@ -170,6 +170,11 @@ def _load(path: Path) -> tuple[_File, dict[str, str]]:
             f"{path}: the credentials cannot be read ({error.strerror}); see server.credentials_file.",
             file=str(path),
         ) from error
+    except RecursionError:
+        raise BadConfig(
+            f"{path}: nested too deeply for a file of [users.<name>] and [tokens.<name>]; correct it.",
+            file=str(path),
+        ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadConfig(
             f"{path}: not a file of [users.<name>] and [tokens.<name>]: {error}.",

@@ -27,6 +27,7 @@ from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.test_sessions import login
 from tests.protocol.wire import bodies, fetched, packed, prepare, select, ticket
+from thermocline.auditing import open_journal
 
 SOON_S = 30
 NOW = datetime(2026, 11, 21, 20, 15, tzinfo=UTC)
@@ -265,3 +266,16 @@ def test_the_real_server_writes_a_file_and_finds_it_again_after_a_rotation(
     assert (ended["rows"], ended["outcome"]) == (2, "ok")
     assert re.fullmatch(r"snapshot \d+", ended["cut"]["lake.net.t"])
     assert failed["outcome"] == "BadStatement"
+    for file in (log, tmp_path / "audit.1"):
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_was_there_keeps_the_rights_of_its_group_and_nobody_elses(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "audit.jsonl"
+    for before, after in ((0o644, 0o640), (0o600, 0o600), (0o666, 0o660)):
+        log.touch()
+        log.chmod(before)
+        with open_journal(settings_of({}, {}, audit_log=str(log))):
+            assert log.stat().st_mode & 0o777 == after

@@ -173,6 +173,7 @@ def test_a_file_that_went_wrong_locks_nobody_out_and_is_told_once(
     ("text", "told"),
     [
         ("[users", "not a file of"),
+        ("users = " + "[" * 5_000, "nested too deeply"),
         ("users = 3", "not a file of"),
         ('[users.ada]\npassword = "secret"', "users.ada.password is not an argon2 hash"),
         ('[users.ada]\npassword = "x"\nadmin = true', "admin"),

@@ -372,3 +372,37 @@ def test_settings_made_in_code_ignore_the_environment(monkeypatch: pytest.Monkey
     monkeypatch.setenv("THERMOCLINE_SERVER__PORT", "1")
     assert Settings().server.port == 31337
     assert read(None).origin("server.port") is not None
+
+
+DEEP = {
+    "lists": f"a = {'[' * 5_000}{']' * 5_000}",
+    "lists without an end": f"a = {'[' * 5_000}",
+    "tables": f"a = {'{a = ' * 5_000}1{'}' * 5_000}",
+    "names": f"{'.'.join(['a'] * 5_000)} = 1",
+    "a section": f"[{'.'.join(['a'] * 5_000)}]",
+}
+
+
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+def test_whatever_is_nested_is_refused_by_a_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "thermocline.toml"
+    file.write_text(text)
+    said = f"{file}: nested more than 32 levels deep; settings need fewer."
+    with pytest.raises(BadConfig) as refused:
+        load(str(file))
+    assert refused.value.message == said
+    checked = CliRunner().invoke(command, ["check"], obj=str(file))
+    assert (checked.exit_code, "Traceback" in checked.output) == (2, False)
+    assert "nested more than 32 levels deep" in checked.output
+
+
+def test_whatever_a_variable_nests_is_refused_by_a_sentence() -> None:
+    for name, value in (("SERVER__PORT", "[" * 5_000), ("__".join(["A"] * 5_000), "1")):
+        with pytest.raises(BadConfig, match="nested more than 32 levels deep"):
+            read(None, {f"THERMOCLINE_{name}": value})
+
+
+def test_brackets_within_a_text_are_no_nesting(tmp_path: Path) -> None:
+    file = tmp_path / "thermocline.toml"
+    file.write_text(f'{WELL}"client.id" = """\n{"[" * 5_000}\n"""\n')
+    assert load(str(file)).kafka["client.id"].startswith("[[[")
