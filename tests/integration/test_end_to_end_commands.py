@@ -77,15 +77,19 @@ def site(kafka: Kafka, tmp_path: Path) -> Site:
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    catalog = "\n".join(
-        f"{key} = {json.dumps(value)}" for key, value in sqlite_catalog(tmp_path).items()
-    )
     config = tmp_path / "thermocline.toml"
-    config.write_text(
-        f'[catalogs.lake]\n{catalog}\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
+    config.write_text(configuration(tmp_path, kafka.bootstrap, port))
+    return Site(config, port)
+
+
+def configuration(folder: Path, bootstrap: str, port: int) -> str:
+    catalog = "\n".join(
+        f"{key} = {json.dumps(value)}" for key, value in sqlite_catalog(folder).items()
+    )
+    return (
+        f'[catalogs.lake]\n{catalog}\n[kafka]\n"bootstrap.servers" = "{bootstrap}"\n'
         f'[server]\nport = {port}\npin_refresh_s = 0.2\n[tier]\nmaster = "local[2]"\n'
     )
-    return Site(config, port)
 
 
 @dataclass(frozen=True)

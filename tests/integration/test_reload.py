@@ -30,6 +30,15 @@ LARGE = f"SELECT * FROM range({ROWS})"
 DRAIN_S = 120
 
 
+def configuration(folder: Path, rest: str = "", server: str = "") -> str:
+    catalog = "".join(f'{key} = "{value}"\n' for key, value in sqlite_catalog(folder).items())
+    return (
+        f"[catalogs.lake]\n{catalog}[access]\n"
+        f'tls_certificate = "{folder}/server.pem"\ntls_key = "{folder}/server.key"\n'
+        f'[server]\nport = 0\ndrain_s = {DRAIN_S}\naudit_log = "off"\n{server}{rest}'
+    )
+
+
 class Process:
     """``thermocline serve`` with its supervisor, and what it says."""
 
@@ -37,13 +46,6 @@ class Process:
         self.folder = folder
         self.authority = Authority("the first")
         self.write_certificate()
-        catalog = "".join(
-            f'{key} = "{value}"\n' for key, value in sqlite_catalog(folder).items()
-        )
-        self.base = (
-            f"[catalogs.lake]\n{catalog}[access]\n"
-            f'tls_certificate = "{folder}/server.pem"\ntls_key = "{folder}/server.key"\n'
-        )
         self.write("")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "thermocline", "--config", str(self.config), "serve"],
@@ -70,9 +72,7 @@ class Process:
         return self.folder / "thermocline.toml"
 
     def write(self, rest: str, server: str = "") -> None:
-        self.config.write_text(
-            f'{self.base}[server]\nport = 0\ndrain_s = {DRAIN_S}\naudit_log = "off"\n{server}{rest}'
-        )
+        self.config.write_text(configuration(self.folder, rest, server))
 
     def write_certificate(self) -> None:
         issued = self.authority.server()

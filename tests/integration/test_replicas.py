@@ -97,13 +97,8 @@ def pair(kafka: Kafka, tmp_path: Path) -> Iterator[Pair]:
     catalogs = {"lake": sqlite_catalog(tmp_path / "lake")}
     with serving(settings_of(catalogs, kafka.settings)) as owner:
         owner.bind(topic, [Column(0, "id", pa.int64())], name=TABLE)
-    lake = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalogs["lake"].items())
     config = tmp_path / "thermocline.toml"
-    config.write_text(
-        f'[catalogs.lake]\n{lake}\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n\n'
-        f'[server]\nticket_secret = "shared by all replicas of this test"\nthreads = 1\n'
-        f"[server.users]\n{_LOGIN['username']} = {json.dumps(_LOGIN['password'])}\n"
-    )
+    config.write_text(configuration(catalogs["lake"], kafka.bootstrap))
     replicas = [Replica(config, tmp_path / f"{name}.log") for name in ("first", "second")]
     try:
         for replica in replicas:
@@ -112,6 +107,15 @@ def pair(kafka: Kafka, tmp_path: Path) -> Iterator[Pair]:
     finally:
         for replica in replicas:
             replica.kill()
+
+
+def configuration(catalog: dict[str, str], bootstrap: str) -> str:
+    lake = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
+    return (
+        f'[catalogs.lake]\n{lake}\n[kafka]\n"bootstrap.servers" = "{bootstrap}"\n\n'
+        f'[server]\nticket_secret = "shared by all replicas of this test"\nthreads = 1\n'
+        f"[server.users]\n{_LOGIN['username']} = {json.dumps(_LOGIN['password'])}\n"
+    )
 
 
 def connected(replica: Replica) -> contextlib.closing[flight.FlightClient]:
