@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from planner.errors import UndecodableRecord
+from planner.errors import LogUnavailable, UndecodableRecord
 from planner.schema import Column
 from proxy.ingestion import process
 from proxy.ingestion.child import Ingestion
@@ -124,7 +124,7 @@ def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
             return work
 
         ingestion.carry_out = counted
-        with contextlib.suppress(process.LogUnavailable):
+        with contextlib.suppress(LogUnavailable):
             assert count(parts, table) == 40_000
         assert count(parts, table) == 40_000
         fetched = [order for order in orders if order.starts is None]
