@@ -89,7 +89,7 @@ class Supervisor:
             delay_s = min(delay_s * 2, MAX_DELAY_S)
 
     def _wait(self, child: subprocess.Popen[bytes], line: socket.socket) -> int:
-        asked_s = began_s = time.monotonic()
+        sent_s = began_s = time.monotonic()
         heartbeat = Heartbeat(
             began_s=began_s, interval_s=_LOOK_S, max_silence_s=self._max_silence_s
         )
@@ -97,8 +97,8 @@ class Supervisor:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return child.wait(timeout=_LOOK_S)
             now_s = time.monotonic()
-            if now_s - asked_s >= _ASK_S:
-                asked_s = now_s
+            if now_s - sent_s >= _ASK_S:
+                sent_s = now_s
                 with contextlib.suppress(OSError):  # it reads nothing, or ended just now
                     line.send(_QUESTION)
             if heartbeat.look(now_s, answered=_answered(line)):
@@ -159,9 +159,9 @@ class ParentWatch:
         # Not sys.stdin: its lock, held by a daemon thread, aborts the interpreter's shutdown.
         # A socket whose other end went with answers unread is not at its end, but reset.
         with contextlib.suppress(OSError):
-            while asked := os.read(0, 4096):
+            while question := os.read(0, 4096):
                 if self._answering.is_set():
-                    os.write(0, asked)
+                    os.write(0, question)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._stop_grace_s)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -135,14 +135,14 @@ def _parsed(text: str) -> dict[str, Any]:
         _TooDeep: it is nested deeper than ``MAX_DEPTH``.
     """
     try:
-        found = tomllib.loads(text)
+        document = tomllib.loads(text)
     except RecursionError:
         raise _TooDeep from None
-    level: list[object] = [found]
+    level: list[object] = [document]
     for _ in range(MAX_DEPTH):
-        level = [item for held in level for item in _inside(held)]
+        level = [item for value in level for item in _inside(value)]
         if not level:
-            return found
+            return document
     raise _TooDeep
 
 

@@ -62,10 +62,12 @@ WITHIN_TESTS = {
 }
 
 
-def differing(found: Settings) -> set[str]:
+def differing(settings: Settings) -> set[str]:
     """The keys, of sections of our own, that are not as users get them."""
     return {
-        key for key, value in _leaves("", found) if value != dict(_leaves("", Settings()))[key]
+        key
+        for key, value in _leaves("", settings)
+        if value != dict(_leaves("", Settings()))[key]
     }
 
 
@@ -80,13 +82,13 @@ def _leaves(prefix: str, section: BaseModel) -> Iterator[tuple[str, object]]:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Settings]:
-    found = {}
+    settings = {}
     for name, text in STARTS.items():
         folder = tmp_path_factory.mktemp("start")
         file = folder / "as-started.toml"
         file.write_text(text(folder))
-        found[name] = load(str(file))
-    return found
+        settings[name] = load(str(file))
+    return settings
 
 
 def test_every_default_is_started_by_some_test(started: dict[str, Settings]) -> None:
@@ -96,7 +98,9 @@ def test_every_default_is_started_by_some_test(started: dict[str, Settings]) -> 
 
 def test_one_test_starts_what_users_start(started: dict[str, Settings]) -> None:
     """All defaults at once, with a catalog and brokers. It gives the port as a flag."""
-    as_users = [name for name, held in started.items() if held.kafka and not differing(held)]
+    as_users = [
+        name for name, settings in started.items() if settings.kafka and not differing(settings)
+    ]
     assert "integration/test_landlock.py" in as_users
 
 

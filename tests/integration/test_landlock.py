@@ -83,7 +83,7 @@ def trying(settings, read, lock, *rest, **others):
         late = threading.Thread(target=all_of_them)
         late.start()
         late.join()
-        print(json.dumps({"told": str(lock), "came": came}), flush=True)
+        print(json.dumps({"says": str(lock), "came": came}), flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
         yield running
 
@@ -148,7 +148,7 @@ def test_nothing_in_the_process_reaches_files_it_does_not_need(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     came = found["came"]
-    assert found["told"] == f"file system locked: Landlock ABI {ABI}"
+    assert found["says"] == f"file system locked: Landlock ABI {ABI}"
     assert came.pop(f"scan {data}") == "[(3,)]"
     assert came.pop("scratch") == "1"
     assert came.pop("spill") == "[(3000000,)]"
@@ -241,11 +241,11 @@ def test_doctor_starts_a_server_to_say_whether_it_is_locked(
     audit = tmp_path / "audit.log"
     config = configure(tmp_path, server=f'audit_log = "{audit}"\nlandlock = "required"\n')
 
-    def told() -> tuple[str, str]:
-        found = file_system_lock(load(str(config)), str(config))
-        return found.state, found.what
+    def finding() -> tuple[str, str]:
+        it = file_system_lock(load(str(config)), str(config))
+        return it.state, it.what
 
-    assert told() == (
+    assert finding() == (
         "ok", f"tried by starting a server: file system locked: Landlock ABI {ABI}",
     )  # fmt: skip
     config.write_text(config.read_text().replace("required", "auto"))
@@ -256,12 +256,12 @@ def test_doctor_starts_a_server_to_say_whether_it_is_locked(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "early"))
     why = "other threads run already, which it would not hold for"
-    assert told() == (
+    assert finding() == (
         "warn", f"a server may reach all its user's files: file system not locked: {why}",
     )  # fmt: skip
     assert not audit.exists()
     config.write_text(config.read_text().replace("auto", "off"))
-    assert told() == (
+    assert finding() == (
         "ok", "server.landlock is off: a server may reach all its user's files",
     )  # fmt: skip
 
@@ -289,7 +289,7 @@ def test_automatic_that_fails_where_the_kernel_could_is_a_warning(
     said = "file system not locked: other threads run already, which it would not hold for"
     assert (ready["file_system"], ready["file_system_locked"]) == (said, False)
     assert "thermocline_file_system_locked 0.0" in metrics
-    (warned,) = (held for held in caplog.records if held.name == "thermocline.confinement")
+    (warned,) = (line for line in caplog.records if line.name == "thermocline.confinement")
     assert (warned.levelname, warned.getMessage()) == (
         "WARNING",
         f"{said}; this kernel has Landlock",

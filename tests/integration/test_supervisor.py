@@ -102,7 +102,7 @@ def test_a_server_whose_lock_is_kept_is_replaced(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "early"))
     served = Process(tmp_path)
     try:
-        (child,) = (held for held in psutil.Process(served.process.pid).children())
+        (child,) = psutil.Process(served.process.pid).children()
         time.sleep(3)  # it has been asked
         began = time.monotonic()
         child.send_signal(signal.SIGUSR2)

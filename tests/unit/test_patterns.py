@@ -43,10 +43,10 @@ Work = Callable[[str], object]
 
 
 def over(module: Any, name: str, how: str) -> tuple[Work, str]:
-    held: re.Pattern[str] = getattr(module, name)
+    compiled: re.Pattern[str] = getattr(module, name)
     if how == "sub":
-        return (lambda text: held.sub("", text)), held.pattern
-    return getattr(held, how), held.pattern
+        return (lambda text: compiled.sub("", text)), compiled.pattern
+    return getattr(compiled, how), compiled.pattern
 
 
 #: Where callers' text goes, by (file, name) of the pattern or of the function it is written in.
@@ -163,9 +163,9 @@ def test_it_takes_time_linear_in_what_callers_send(name: str) -> None:
         ),
     ]
     for size in SIZES:
-        taken = sorted(((_seconds(work, shape, size), shape) for shape in shapes), reverse=True)
-        assert taken[0][0] < MAX_S, (size, taken[0])
-        shapes = [shape for _, shape in taken[:SLOWEST]]
+        times = sorted(((_seconds(work, shape, size), shape) for shape in shapes), reverse=True)
+        assert times[0][0] < MAX_S, (size, times[0])
+        shapes = [shape for _, shape in times[:SLOWEST]]
 
 
 def _seconds(work: Work, shape: tuple[str, str, str], size: int) -> float:
@@ -195,8 +195,8 @@ def _alarm() -> Iterator[None]:
 def pumps(source: str) -> Iterator[tuple[str, str]]:
     """Yield (what leads to it, what it repeats) of every repetition within a pattern."""
     for variant in range(3):
-        found = set(_pumps(PARSER.parse(source), "", variant))
-        yield from sorted(held for held in found if held[1])
+        pairs = set(_pumps(PARSER.parse(source), "", variant))
+        yield from sorted(pair for pair in pairs if pair[1])
 
 
 def _pumps(tokens: Any, before: str, variant: int) -> Iterator[tuple[str, str]]:
@@ -251,13 +251,13 @@ def _of_class(members: Any, variant: int) -> str:
 
 
 def test_a_pattern_that_is_new_says_whose_text_it_reads() -> None:
-    found = {
+    named = {
         f"{path.relative_to(ROOT)} {name}"
         for folder in ("planner", "connectors", "proxy", "thermocline")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for name in _patterns(ast.parse(path.read_text(encoding="utf-8")), "")
     }
-    assert found == OF_CALLERS.keys() | OF_OTHERS.keys()
+    assert named == OF_CALLERS.keys() | OF_OTHERS.keys()
 
 
 def _patterns(node: ast.AST, place: str) -> Iterator[str]:
