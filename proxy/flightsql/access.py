@@ -145,6 +145,17 @@ def identify(header: str | None, access: Access) -> Bearer | ByCertificate | Ide
     return identity
 
 
+def claimed(header: str | None) -> str | None:
+    """The user that a call's ``authorization`` header names with a password; None: another kind, or a wrong one."""
+    scheme, _, value = (header or "").strip().partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return _basic(value)[0]
+    except Unauthenticated:
+        return None
+
+
 def _basic(value: str) -> tuple[str, str]:
     # Go clients, ADBC among them, send base64 without its padding; surplus padding is ignored.
     try:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from types import TracebackType
 
-from planner.errors import Cancelled, DeadlineExceeded, FederationError, Overloaded, Unavailable
+from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
 from proxy.flightsql.backend import Cancellation
+from proxy.flightsql.connections import hang_up
 from proxy.flightsql.record import Journal, Record
+from proxy.flightsql.shares import Shares
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +26,10 @@ _log = logging.getLogger(__name__)
 POLL_S = 0.05
 # Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms [ran].
 _POLLS = 10
-# gRPC gives every call a thread of its own and knows no limit (reliability-security.md A.7).
-MAX_CALLS = 512
+# gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
+MAX_CALLS = 704
+#: What was given up and is still inside gRPC after this time is ended with its connection.
+_HANG_UP_S = 1.0
 
 
 class _Blaming:
@@ -67,6 +72,43 @@ class Call:
         self._lock = threading.Lock()
         self._left: Callable[[], bool] | None = None
         self._expires: tuple[float, float] | None = None
+        #: Whose share the call counts in.
+        self.owner: Hashable = None
+        #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
+        self._awaits: tuple[float, FederationError] | None = None
+        self._given_up_s: float | None = None
+
+    def await_upload(self, limit_s: float) -> None:
+        """Have the call given up when its client sends nothing within ``limit_s``; ``proceed`` ends the wait."""
+        self._await(
+            limit_s,
+            f"Nothing was uploaded for {limit_s:g} s. Send all of an upload at once and try again, or raise "
+            f"upload_idle_s.",
+        )
+
+    def await_reader(self, limit_s: float | None) -> None:
+        """Have the call given up when its client reads nothing within ``limit_s``; ``proceed`` ends the wait."""
+        if limit_s is not None:
+            self._await(
+                limit_s,
+                f"Nothing of the answer was read for {limit_s:g} s. Ask again and read faster, or raise "
+                f"reader_idle_s.",
+            )
+
+    def _await(self, limit_s: float, why: str) -> None:
+        self._awaits = (time.monotonic() + limit_s, DeadlineExceeded(why, timeout_s=limit_s))
+
+    def proceed(self) -> None:
+        """The client did what it was waited for."""
+        self._awaits = None
+
+    def hangs(self) -> bool:
+        """Whether the call was given up a while ago, and its client is still waited for."""
+        if self._awaits is None or self.cancellation.reason is None:
+            return False
+        if self._given_up_s is None:
+            self._given_up_s = time.monotonic()
+        return time.monotonic() >= self._given_up_s + _HANG_UP_S
 
     def expire(self, limit_s: float) -> None:
         """Have the call given up when it is not over within ``limit_s``, a slow reader's time included."""
@@ -94,7 +136,10 @@ class Call:
             self.cancellation.request(Cancelled("The client ended the call."))
 
     def check_time(self) -> None:
-        """Give the call up if it takes too long."""
+        """Give the call up if it takes too long, or its client does."""
+        awaits = self._awaits
+        if awaits is not None and time.monotonic() >= awaits[0]:
+            self.cancellation.request(awaits[1])
         if self._expires is not None and time.monotonic() >= self._expires[1]:
             self.cancellation.request(
                 DeadlineExceeded(
@@ -122,10 +167,15 @@ class Calls:
         journal: Journal = lambda _record: None,
         max_calls: int = MAX_CALLS,
         poll_s: float = POLL_S,
+        hang_up: Callable[[AbstractSet[str]], object] = hang_up,
     ) -> None:
-        """``journal`` gets the record of every call when it is over, on the call's own thread."""
+        """``journal`` gets the record of every call when it is over, on the call's own thread.
+
+        ``hang_up`` ends the connections of some peers.
+        """
+        self._hang_up = hang_up
+        self._shares = Shares(max_calls, "calls")
         self.journal = journal
-        self._max_calls = max_calls
         self._poll_s = poll_s
         self._changed = threading.Condition()
         self._live: set[Call] = set()
@@ -134,22 +184,36 @@ class Calls:
         self._watcher = threading.Thread(target=self._watch, name="flight-watch", daemon=True)
         self._watcher.start()
 
-    def begin(self, record: Record) -> Call:
-        """Register a call; the caller ends it.
+    def begin(self, record: Record, owner: Hashable = None) -> Call:
+        """Register a call of ``owner``, a user as far as is known yet; the caller ends it.
 
         Raises:
             Unavailable: the server is shutting down.
-            Overloaded: there are too many calls at once.
+            Overloaded: there are too many calls at once, in all or of this owner.
         """
         call = Call(record)
+        call.owner = owner
         with self._changed:
             if self._closed:
                 raise _shutting_down()
-            if len(self._live) >= self._max_calls:
-                raise Overloaded("The server answers too many calls at once. Retry later.")
+            self._shares.take(owner)
             self._live.add(call)
             self._changed.notify_all()
         return call
+
+    def assign(self, call: Call, owner: Hashable) -> None:
+        """Count a call in another owner's share from now on.
+
+        Raises:
+            Overloaded: as ``begin``.
+        """
+        if call.owner == owner:
+            return
+        with self._changed:
+            if call in self._live:
+                self._shares.take(owner)
+                self._shares.leave(call.owner)
+                call.owner = owner
 
     def end(self, call: Call) -> None:
         """Release what the call holds. Idempotent."""
@@ -158,6 +222,7 @@ class Calls:
             if call not in self._live:
                 return
             self._live.remove(call)
+            self._shares.leave(call.owner)
             self._changed.notify_all()
         try:
             self.journal(call.record)
@@ -195,6 +260,18 @@ class Calls:
                 self._changed.wait(left_s)
             return len(self._live)
 
+    def _end_hanging(self, live: tuple[Call, ...]) -> None:
+        """End the connections of calls that do not end, unless calls of others come over them, as by a proxy."""
+        peers = {call.record.peer for call in live if call.hangs()} - {None}
+        if not peers:
+            return
+        owners = {
+            peer: {call.owner for call in live if call.record.peer == peer} for peer in peers
+        }
+        alone = {peer for peer in peers if peer is not None and len(owners[peer]) == 1}
+        if alone:
+            self._hang_up(alone)
+
     def _watch(self) -> None:
         while True:
             with self._changed:
@@ -205,6 +282,7 @@ class Calls:
                     self._changed.wait()
             for call in live:
                 call.check_time()
+            self._end_hanging(live)
             # Those not asked for longest; none in its first moment: most are over before a second one.
             before_s = time.monotonic() - self._poll_s / 2
             waiting = [call for call in live if call.polled_s < before_s]

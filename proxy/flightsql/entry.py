@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from pyarrow import flight
 
 from proxy.flightsql import status
-from proxy.flightsql.access import Bearer, ByCertificate, Identity, identify
+from proxy.flightsql.access import Bearer, ByCertificate, Identity, claimed, identify
 from proxy.flightsql.calls import Calls
 from proxy.flightsql.client import Client
-from proxy.flightsql.faults import Unauthenticated
+from proxy.flightsql.faults import Unauthenticated, UnknownCommand
 from proxy.flightsql.limits import Rate
 from proxy.flightsql.policy import Policy
 from proxy.flightsql.record import Record
 from proxy.flightsql.service import Request
 from proxy.flightsql.sessions import Opening, Sessions
 from proxy.flightsql.settings import ALIASES, OF_ONE_CALL, SETTINGS
+from proxy.flightsql.shares import Shares
 from proxy.flightsql.tokens import is_session_token
 
 #: What the caller has seen before: with it a statement is followed (``planner.following``).
@@ -27,6 +29,8 @@ _COOKIE = "thermocline_session"
 #: Headers that say what a session starts with.
 _OPENING = frozenset((*ALIASES, *SETTINGS))
 _PER_CALL = frozenset(OF_ONE_CALL)
+#: Passwords that are checked or wait for it: a second's worth.
+_MAX_LOGINS = 64
 
 
 class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -59,15 +63,23 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         self._entry = entry
         self._caller = caller
         self._answer = answer
-        self.call = entry.calls.begin(record)
+        is_upload = record.method == flight.FlightMethod.DO_PUT.name
+        self.call = entry.calls.begin(record, _owner(caller.who, is_upload=is_upload))
+        if is_upload:
+            # Its first message comes before ``enter``.
+            self.call.await_upload(entry.policy.limits_of(*_names(caller.who)).upload_idle_s)
 
     def enter(self, context: flight.ServerCallContext) -> Request:
         """Find the caller's session; from here on the client's leaving is noticed."""
         client = self._entry.client(self._caller, context)
         self.call.record.entered(client.session, context.peer())
+        self._entry.calls.assign(self.call, client.session.user)
+        self.call.proceed()
         limits = self._entry.policy.limits_of(client.session.user, client.session.groups)
         self._entry.rate.spend(client.session.user, limits.max_calls_per_s)
         self._entry.sessions.enter(client, self.call)
+        if limits.answer_timeout_s is not None:
+            self.call.expire(limits.answer_timeout_s)
         self.call.watch(context.is_cancelled)
         return Request(client, self.call, limits)
 
@@ -88,6 +100,7 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
         self.calls = calls
         self.policy = policy
         self.rate = rate
+        self._logins = Shares(_MAX_LOGINS, "logins")
 
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> Any:
         record = Record(info.method.name)
@@ -101,6 +114,9 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
     def _started(
         self, method: flight.FlightMethod, headers: dict[str, list[Any]], record: Record
     ) -> CallMiddleware:
+        if method == flight.FlightMethod.DO_EXCHANGE:
+            # Here, as later it would wait for a message first.
+            raise UnknownCommand("This server does not have DoExchange.")
         who = self._who([_text(value) for value in headers.get("authorization", ())])
         opening = _opening(headers)
         answer = {}
@@ -149,7 +165,8 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
 
     def _proved(self, authorization: str | None) -> Client | ByCertificate | Identity:
         access = self.policy.access
-        given = identify(authorization, access)
+        with self._logins.one(claimed(authorization)):
+            given = identify(authorization, access)
         if not isinstance(given, Bearer):
             return given
         found = self.sessions.of_token(given.token) or access.of_token(given.token)
@@ -173,6 +190,20 @@ class Entry(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
                 "Here a certificate identifies the caller; no Handshake is needed."
             )
         return self.sessions.open(who, opening)
+
+
+def _owner(who: Client | ByCertificate | Identity, *, is_upload: bool) -> Hashable:
+    """Whose share a call counts in before it is entered. Certificates are not known yet: uploads, which may wait
+    for their client at this point, must not keep out other calls.
+    """
+    return ("certificate", is_upload) if isinstance(who, ByCertificate) else _names(who)[0]
+
+
+def _names(who: Client | ByCertificate | Identity) -> tuple[str | None, frozenset[str]]:
+    if isinstance(who, ByCertificate):
+        return None, frozenset()
+    held = who.session if isinstance(who, Client) else who
+    return held.user, held.groups
 
 
 def _opening(headers: dict[str, list[Any]]) -> Opening:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from planner.errors import LimitExceeded, Overloaded
 from proxy.flightsql.calls import Call
 from proxy.flightsql.record import Record
+from proxy.flightsql.shares import has_share
 
 #: Longest pause that is recommended, and the weight of the latest in how long places are held.
 _MAX_RETRY_S = 60
@@ -27,7 +28,8 @@ class UserLimits:
 
     A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once.
     ``timeout_s`` is the time a statement may spend in the engine, ``answer_timeout_s`` the time until its last row
-    has been read, however slow the reader.
+    has been read, however slow the reader. A client may send nothing of an upload for ``upload_idle_s``, and read
+    nothing of an answer for ``reader_idle_s``.
     """
 
     max_sessions: int | None = None
@@ -37,6 +39,8 @@ class UserLimits:
     answer_timeout_s: float | None = None
     max_rows: int | None = None
     max_bytes: int | None = None
+    upload_idle_s: float = 30.0
+    reader_idle_s: float | None = 600.0
 
 
 #: (user, groups) -> what that user may take. Fast, and the same as long as the settings are.
@@ -69,6 +73,8 @@ class _Waiting:
         self.most = most
         self.woken = threading.Event()
         self.has_place = False
+        #: It had to leave the queue to another user.
+        self.is_displaced = False
 
 
 class _Place:
@@ -90,7 +96,8 @@ class Slots:
     """At most so many statements stream at once, in all and for each user; some more wait. Thread-safe.
 
     A place that comes free goes to the user with the fewest, and among those to whoever waits longest: a user
-    who sends hundreds waits for his own statements, and others pass.
+    who sends hundreds waits for his own statements, and others pass. Without a limit of his own a user may have a share
+    (``proxy.flightsql.shares``), so that there is a place for whoever comes next.
     """
 
     def __init__(self, count: int, *, wait_s: float, max_waiting: int = 256) -> None:
@@ -125,17 +132,39 @@ class Slots:
             taken = self._taken
             if self._waiting or taken.total() >= self._count:
                 return False
-            if most is not None and taken[user] >= most:
+            if not self._may_take(user, most):
                 return False
             taken[user] += 1
             return True
+
+    def _may_take(self, user: str | None, most: int | None) -> bool:
+        own = self._taken[user]
+        if most is not None:
+            return own < most
+        return has_share(own, self._taken.total(), self._count)
+
+    def _displace(self, user: str | None) -> bool:
+        """Have the user who waits with most leave the queue with the last of these for ``user``; False: it is that one."""
+        waiting = Counter(held.user for held in self._waiting)
+        largest, count = waiting.most_common(1)[0]
+        if count <= waiting[user]:
+            return False
+        last = next(held for held in reversed(self._waiting) if held.user == largest)
+        self._waiting.remove(last)
+        last.is_displaced = True
+        last.woken.set()
+        return True
 
     def _wait(self, call: Call, user: str | None, most: int | None) -> None:
         waiting = _Waiting(user, most)
         with self._lock:
             self._waiting.append(waiting)
             self._admit()
-            if not waiting.has_place and len(self._waiting) > self._max_waiting:
+            if (
+                not waiting.has_place
+                and len(self._waiting) > self._max_waiting
+                and not self._displace(user)
+            ):
                 self._waiting.remove(waiting)
                 raise self._overloaded(
                     f"{self._max_waiting} statements wait for a place already, which is what max_queued allows."
@@ -149,7 +178,11 @@ class Slots:
             raise
         if not self._give_up(waiting, keep=True):
             with self._lock:
-                raise self._overloaded(self._refusal(user, most))
+                raise self._overloaded(
+                    "The queue for a place (max_queued) is full, and most of what waits there is yours."
+                    if waiting.is_displaced
+                    else self._refusal(user, most)
+                )
 
     def resize(self, count: int, *, wait_s: float, max_waiting: int) -> None:
         """Have more places, or fewer once running statements end; who waits already waits as long as before."""
@@ -166,6 +199,8 @@ class Slots:
     def _give_up(self, waiting: _Waiting, *, keep: bool = False) -> bool:
         """Leave the queue; a place that was given meanwhile is kept, or goes on to the next. Returns whether."""
         with self._lock:
+            if waiting.is_displaced:
+                return False
             if not waiting.has_place:
                 self._waiting.remove(waiting)
             elif not keep:
@@ -185,11 +220,7 @@ class Slots:
 
     def _admit(self) -> None:
         while self._waiting and self._taken.total() < self._count:
-            able = [
-                held
-                for held in self._waiting
-                if held.most is None or self._taken[held.user] < held.most
-            ]
+            able = [held for held in self._waiting if self._may_take(held.user, held.most)]
             if not able:
                 return
             # Of equals ``min`` takes the first: the one that waits longest.
@@ -204,6 +235,11 @@ class Slots:
             return (
                 f"You have {most} statements running, which is what max_streams_per_user allows; none "
                 f"ended within {self._wait_s:g} s."
+            )
+        if most is None and self._taken.total() < self._count:
+            return (
+                f"You have {self._taken[user]} statements running, a share of max_streams that leaves others a place; "
+                f"none ended within {self._wait_s:g} s."
             )
         return f"All {self._count} places for running statements (max_streams) were taken for {self._wait_s:g} s."
 

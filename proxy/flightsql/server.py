@@ -252,8 +252,12 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
     ) -> flight.GeneratorStream:
         call = _call(context)
         with status.Boundary(call.record), call.blaming():
-            answer = self._service.fetch(_enter(context), ticket.ticket)
-            return flight.GeneratorStream(answer.schema, _outgoing(answer, call), _FORMAT)
+            request = _enter(context)
+            answer = self._service.fetch(request, ticket.ticket)
+            idle_s = request.limits.reader_idle_s
+            return flight.GeneratorStream(
+                answer.schema, _outgoing(answer, call, idle_s), _FORMAT
+            )
 
     def do_put(
         self,
@@ -264,20 +268,22 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
     ) -> None:
         call = _call(context)
         with status.Boundary(call.record), call.blaming():
+            request = _enter(context)
             result = self._service.put(
-                _enter(context), _command(descriptor), lambda: uploads.checked(reader)
+                request,
+                _command(descriptor),
+                lambda: uploads.checked(_Upload(reader, request)),
             )
             writer.write(pa.py_buffer(result))
 
     def do_action(
         self, context: flight.ServerCallContext, action: flight.Action
-    ) -> list[flight.Result]:
+    ) -> Iterator[flight.Result]:
         call = _call(context)
         with status.Boundary(call.record), call.blaming():
-            bodies = actions.run(
-                self._service, _enter(context), action.type, action.body.to_pybytes()
-            )
-            return [flight.Result(pa.py_buffer(body)) for body in bodies]
+            request = _enter(context)
+            bodies = actions.run(self._service, request, action.type, action.body.to_pybytes())
+            return _results(bodies, request)
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, action.description) for name, action in actions.ACTIONS.items()]
@@ -322,9 +328,47 @@ def _command(descriptor: flight.FlightDescriptor) -> bytes:
     return command
 
 
-def _outgoing(answer: Answer, call: Call) -> Iterator[pa.RecordBatch]:
+def _outgoing(answer: Answer, call: Call, idle_s: float | None) -> Iterator[pa.RecordBatch]:
     with status.Boundary(call.record), call.blaming():
-        yield from answer.batches
+        for batch in answer.batches:
+            call.await_reader(idle_s)
+            yield batch
+            call.proceed()
+            call.cancellation.check()
+
+
+def _results(bodies: Iterable[bytes], request: Request) -> Iterator[flight.Result]:
+    for body in bodies:
+        request.call.await_reader(request.limits.reader_idle_s)
+        yield flight.Result(pa.py_buffer(body))
+        request.call.proceed()
+
+
+class _Upload:
+    """The messages of an upload; none is waited for longer than the user's limit."""
+
+    def __init__(self, reader: flight.MetadataRecordBatchReader, request: Request) -> None:
+        self._reader = reader
+        self._request = request
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._awaited(lambda: self._reader.schema)
+
+    def __iter__(self) -> Iterator[flight.FlightStreamChunk]:
+        while (chunk := self._awaited(lambda: next(self._reader, None))) is not None:
+            yield chunk
+
+    def _awaited(self, read: Callable[[], Any]) -> Any:
+        call = self._request.call
+        call.await_upload(self._request.limits.upload_idle_s)
+        try:
+            result = read()
+        finally:
+            call.proceed()
+        # A connection that was cut looks like the end of the upload.
+        call.cancellation.check()
+        return result
 
 
 #: (port, certificate) -> what listens there. Raises BadConfig.

@@ -281,8 +281,6 @@ class Service:
         opened_in = request.client.session
         record.redeems(planned, lambda: self._backend.about(opened_in, planned))
         limits = request.limits
-        if limits.answer_timeout_s is not None:
-            call.expire(limits.answer_timeout_s)
         self._slots.take(call, opened_in.user, limits.max_streams)
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
