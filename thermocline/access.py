@@ -89,6 +89,8 @@ def limits_of(settings: Settings) -> LimitsOf:
         answer_timeout_s=server.answer_timeout_s,
         max_rows=server.max_result_rows,
         max_bytes=server.max_result_bytes,
+        upload_idle_s=server.upload_idle_s,
+        reader_idle_s=server.reader_idle_s,
     )
     rules = [
         (frozenset(rule.users), frozenset(rule.groups), _replaced(default, rule))

@@ -87,6 +87,9 @@ class Server(_Section):
     queue_wait_s: float = Field(default=10.0, gt=0)
     #: Of one answer; a slow reader's time counts.
     answer_timeout_s: float | None = Field(default=3600.0, gt=0)
+    #: How long a client may send nothing of an upload, and read nothing of an answer.
+    upload_idle_s: float = Field(default=30.0, gt=0)
+    reader_idle_s: float | None = Field(default=600.0, gt=0)
     max_result_rows: int | None = Field(default=None, ge=1)
     max_result_bytes: int | None = Field(default=None, ge=1)
     #: A line of JSON per statement: ``stderr``, ``off``, or a file. ``audit_text``: with the statement's text.

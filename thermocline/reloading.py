@@ -40,6 +40,8 @@ _LIMITS = frozenset(
         "server.max_queued",
         "server.queue_wait_s",
         "server.answer_timeout_s",
+        "server.upload_idle_s",
+        "server.reader_idle_s",
         "server.max_result_rows",
         "server.max_result_bytes",
         "server.statement_timeout_s",
