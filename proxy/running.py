@@ -20,6 +20,7 @@ class Watched:
     watchdog: Watchdog
     timeout_s: float
     repinning: Callable[[], contextlib.AbstractContextManager[None]]
+    user: str | None = None
 
 
 class Running:
@@ -49,7 +50,9 @@ class Running:
         with self._cancellation.interrupting(self._result.cancel):
             while True:
                 with (
-                    self._watched.watchdog.expecting(self._watched.timeout_s),
+                    self._watched.watchdog.expecting(
+                        self._watched.timeout_s, self._watched.user
+                    ),
                     self._watched.repinning(),
                 ):
                     batch = next(batches, None)

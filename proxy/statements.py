@@ -346,7 +346,7 @@ class Statements:
             timeout_s = patience.left_s
             with (
                 patience.cancellation.interrupting(stop.cancel),
-                self._watchdog.expecting(timeout_s),
+                self._watchdog.expecting(timeout_s, session.user),
             ):
                 result = self._engine.run(
                     read.document,
@@ -357,9 +357,12 @@ class Statements:
                     timeout_s=timeout_s,
                     cancellation=stop,
                     cut=planned.cut,
+                    owner=session.user,
                 )
             held = stack.pop_all()
-        watched = Watched(self._watchdog, self.limits.timeout_s, lambda: self._repinning(read))
+        watched = Watched(
+            self._watchdog, self.limits.timeout_s, lambda: self._repinning(read), session.user
+        )
         return Running(result, patience.cancellation, watched, held, _metadata(planned.cut))
 
     def _answer(

@@ -47,11 +47,14 @@ class Supervisor:
         report: Callable[[str], None],
         stop_grace_s: float,
         max_silence_s: float = MAX_SILENCE_S,
+        inherited: Sequence[int] = (),
     ) -> None:
         """``stop_grace_s`` is how long a child that was told to stop may take.
 
-        ``max_silence_s`` as of ``Heartbeat``: the child is a program that has a ``ParentWatch``.
+        ``max_silence_s`` as of ``Heartbeat``: the child is a program that has a ``ParentWatch``. It gets the
+        descriptors ``inherited``.
         """
+        self._inherited = tuple(inherited)
         self._command = list(command)
         self._report = report
         self._stop_grace_s = stop_grace_s
@@ -71,7 +74,9 @@ class Supervisor:
             ours, theirs = socket.socketpair()
             with ours:
                 with theirs:
-                    self._child = subprocess.Popen(self._command, stdin=theirs.fileno())
+                    self._child = subprocess.Popen(
+                        self._command, stdin=theirs.fileno(), pass_fds=self._inherited
+                    )
                 if self._stopping.is_set():
                     self._child.terminate()
                 ours.setblocking(False)

@@ -11,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+from proxy.suspects import Suspects
 
 _log = logging.getLogger(__name__)
 
@@ -29,8 +32,13 @@ _MAX_SILENCE_S = 60.0
 _STOP_TIMEOUT_S = 5.0
 #: If our own look comes so much too late, nothing ran meanwhile: a machine was paused, or the process stopped.
 _STOOD_STILL_S = 2.0
-#: From this part of the process's limit on, statements are stopped, so that the process need not be ended.
-_SHORT = 0.9
+#: From these parts of the process's limit on, a statement is stopped, and then all of one user, so that the process
+#: need not be ended.
+_SHORT = 0.75
+_VERY_SHORT = 0.9
+#: Who waits for a statement is told that the process ends: as long as that takes, in as much memory.
+_FAREWELL_S = 1.0
+_FAREWELL_MEMORY = 1.25
 
 
 class Watchdog:
@@ -47,18 +55,27 @@ class Watchdog:
         max_process_bytes: int | None,
         healthy: Callable[[], bool] = lambda: True,
         relieve: Callable[[], bool] = lambda: False,
+        relieve_owner: Callable[[], bool] = lambda: False,
+        long: Callable[[], Mapping[str | None, float]] = dict,
+        suspects: Suspects | None = None,
     ) -> None:
         """``healthy`` says whether the engine still answers; asked once a second.
 
         ``relieve`` stops one statement, and says whether there was one: asked where memory is short, and again each
-        time that there is even less.
+        time that there is even less. ``relieve_owner`` stops all of one user, where memory is very short. ``long`` says
+        whose statements have run for long: if the process ends, that is among the ``suspects``.
         """
+        self._relieve_owner = relieve_owner
+        self._long = long
+        self._suspects = suspects or Suspects()
+        #: Tells whoever waits that the process ends, and why.
+        self.farewell: Callable[[str], None] = lambda _why: None
         self._relieve = relieve
         self._relieved_at = 0
         self._healthy = healthy
         self._grace_s = grace_s
         self._max_process_bytes = max_process_bytes
-        self._deadlines: dict[object, float] = {}
+        self._deadlines: dict[object, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         #: Of the clock, how much passed while this process stood still. Work could not go on in that time either.
@@ -84,11 +101,11 @@ class Watchdog:
         return self._now() - self._answered_at
 
     @contextlib.contextmanager
-    def expecting(self, timeout_s: float) -> Iterator[None]:
-        """Expect the work of this block to be over within ``timeout_s``."""
+    def expecting(self, timeout_s: float, user: str | None = None) -> Iterator[None]:
+        """Expect the work of this block, done for ``user``, to be over within ``timeout_s``."""
         key = object()
         with self._lock:
-            self._deadlines[key] = self._now() + timeout_s
+            self._deadlines[key] = (self._now() + timeout_s, user)
         try:
             yield
         finally:
@@ -107,11 +124,14 @@ class Watchdog:
                 _log.warning("this process stood still for %.0f s", late_s)
             looked_at = time.monotonic()
             with self._lock:
-                oldest = min(self._deadlines.values(), default=None)
-            if oldest is not None and self._now() > oldest + self._grace_s:
+                oldest = min(self._deadlines.values(), key=lambda held: held[0], default=None)
+            if oldest is not None and self._now() > oldest[0] + self._grace_s:
+                self._suspects.blame(oldest[1])
                 self._end(EXIT_STUCK, "a statement ignored its interrupt past its deadline")
+            self._suspects.note(self._long())
             resident = resident_bytes()
             if self._max_process_bytes is not None and resident > self._max_process_bytes:
+                self._suspects.blame_largest()
                 self._end(
                     EXIT_MEMORY, f"the process holds {resident} bytes, over max_process_bytes"
                 )
@@ -125,7 +145,11 @@ class Watchdog:
             self._relieved_at = 0
         elif resident > self._relieved_at:
             self._relieved_at = resident
-            if self._relieve():
+            if resident > self._max_process_bytes * _VERY_SHORT and self._relieve_owner():
+                _log.warning(
+                    "the process holds %s bytes; a user's statements were stopped", resident
+                )
+            elif self._relieve():
                 _log.warning("the process holds %s bytes; a statement was stopped", resident)
 
     def _ask(self) -> None:
@@ -136,6 +160,12 @@ class Watchdog:
 
     def _end(self, code: int, why: str) -> None:
         _log.critical("%s; ending the process", why)
+        # On a thread of its own: whatever holds it up must not hold up the end.
+        threading.Thread(target=self.farewell, args=(why,), daemon=True).start()
+        until = time.monotonic() + _FAREWELL_S
+        most = (self._max_process_bytes or sys.maxsize) * _FAREWELL_MEMORY
+        while time.monotonic() < until and resident_bytes() < most:
+            time.sleep(_FAREWELL_S / 50)
         logging.shutdown()
         os._exit(code)
 

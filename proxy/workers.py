@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -19,6 +20,8 @@ from proxy.flightsql.backend import Cancellation
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
+#: The priority threads begin with.
+_NICE = os.getpriority(os.PRIO_PROCESS, 0)
 #: A thread without work ends after this time.
 _IDLE_S = 5.0
 
@@ -148,7 +151,7 @@ class Workers:
                 self._clean(job)
             del job  # what it holds must not live until the next
             with self._lock:
-                if self._closed:
+                if self._closed or _gives_way():
                     return
                 self._idle.append(queue)
 
@@ -160,3 +163,8 @@ class Workers:
             _log.exception("work that was left behind was not cleaned up")
         with self._lock:
             self._late -= 1
+
+
+def _gives_way() -> bool:
+    """Whether this thread runs after others: its work took long, and it may not take its priority back."""
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) > _NICE

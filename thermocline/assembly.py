@@ -28,6 +28,7 @@ from proxy.ops.observed import Observed
 from proxy.ops.states import States, degraded
 from proxy.punctual import Punctual
 from proxy.statements import StatementLimits, Statements
+from proxy.suspects import Suspects
 from proxy.tail import Tails
 from proxy.watchdog import Watchdog
 from thermocline.access import access, limits_of, tls
@@ -122,7 +123,12 @@ class Parts:
 
 
 @contextlib.contextmanager
-def running_parts(settings: Settings, *, ingestion: Ingestion | None = None) -> Iterator[Parts]:
+def running_parts(
+    settings: Settings,
+    *,
+    ingestion: Ingestion | None = None,
+    suspects: Suspects | None = None,
+) -> Iterator[Parts]:
     """Start everything that answers statements; stop it in the opposite order.
 
     Topics are read by ``ingestion``, or by this process.
@@ -158,6 +164,9 @@ def running_parts(settings: Settings, *, ingestion: Ingestion | None = None) -> 
             max_process_bytes=server.max_process_bytes,
             healthy=engine.healthy,
             relieve=engine.relieve,
+            relieve_owner=engine.relieve_owner,
+            long=engine.long,
+            suspects=suspects,
         )
         watchdog.start()
         stack.callback(watchdog.stop)
@@ -190,18 +199,22 @@ def running_server(
     read: Callable[[], Settings] | None = None,
     lock: FileSystemLock = FileSystemLock(),  # noqa: B008  a value
     ingestion: Ingestion | None = None,
+    suspects: Suspects | None = None,
 ) -> Iterator[Running]:
     """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
 
     ``read`` reads the settings anew; without it a reload finds what it had. ``lock`` says how the file system is locked.
-    ``ingestion`` as ``running_parts``.
+    ``ingestion`` as ``running_parts``; ``suspects`` are whose statements ended the processes before this one.
 
     Raises:
         BadConfig: as ``running_parts``; an address cannot be listened on.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:
-        parts = stack.enter_context(running_parts(settings, ingestion=ingestion))
+        suspects = suspects or Suspects()
+        parts = stack.enter_context(
+            running_parts(settings, ingestion=ingestion, suspects=suspects)
+        )
         pins, tails, watchdog = parts.pins, parts.tails, parts.watchdog
         metrics = Metrics()
         metrics.registry.register(
@@ -243,12 +256,14 @@ def running_server(
             idle_timeout_s=settings.access.session_idle_s,
             limits_of=limits_of(settings),
             journal=journal,
+            suspects=suspects,
             session_secret=(
                 None
                 if server.ticket_secret is None
                 else server.ticket_secret.get_secret_value().encode()
             ),
         )
+        watchdog.farewell = flight.give_up
         stuck = threading.Event()
 
         def stop() -> None:

@@ -18,7 +18,13 @@ import duckdb
 import pyarrow as pa
 
 from connectors import duckdb_extensions as extensions
-from planner.errors import BadConfig, BadStatement, FederationError, UnsupportedStatement
+from planner.errors import (
+    BadConfig,
+    BadStatement,
+    FederationError,
+    LimitExceeded,
+    UnsupportedStatement,
+)
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
 from planner.statement.printable import same
@@ -112,8 +118,16 @@ class Engine:
         self._connection.close()
 
     def relieve(self) -> bool:
-        """Stop the statement that began last, to free its memory; False: none runs."""
+        """Stop the latest statement of whoever runs most, to free its memory; False: none runs."""
         return self._watch.relieve()
+
+    def relieve_owner(self) -> bool:
+        """Stop all statements of whoever runs most; False: none runs."""
+        return self._watch.relieve_owner()
+
+    def long(self) -> dict[str | None, float]:
+        """Whose statements have run for long, and how many seconds in all."""
+        return self._watch.long()
 
     @property
     def idle_s(self) -> float:
@@ -128,6 +142,8 @@ class Engine:
         """
         try:
             return self._ask("SELECT ?", "yes") == ("yes",)
+        except LimitExceeded:  # its memory is full: it works, and what fills it ends
+            return True
         except FederationError:
             return False
 
@@ -183,12 +199,14 @@ class Engine:
         timeout_s: float | None = None,
         cancellation: Cancellation | None = None,
         cut: str = "",
+        owner: str | None = None,
     ) -> Result:
         """Start a rewritten statement; its result streams, and must be closed.
 
         ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut``
         what ``thermocline_cut()`` says.
-        ``timeout_s`` counts the time spent here, not that of a slow reader. ``parameters`` are in the order of
+        ``timeout_s`` counts the time spent here, not that of a slow reader; ``owner`` is who shares the engine with
+        others. ``parameters`` are in the order of
         ``planner.statement.ast.parameters``.
 
         Raises:
@@ -197,6 +215,7 @@ class Engine:
         """
         sql = self.unparse(document)
         running = Running(self._connection.cursor(), self._watch, timeout_s, cancellation)
+        running.owner = owner
         try:
             reader = running.call(
                 lambda cursor: _started(

@@ -6,19 +6,31 @@ until the call has returned.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar
 
 import duckdb
 
-from planner.errors import Cancelled, DeadlineExceeded, FederationError, LimitExceeded
+from planner.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    FederationError,
+    LimitExceeded,
+    Overloaded,
+)
 from proxy.engine.errors import translate
 
 T = TypeVar("T")
 
+#: A call that takes longer has its thread give way to shorter ones: fewer of the processor's turns.
+_LONG_S = 1.0
+_LONG_NICE = 10
 #: Pause between two looks at running calls, and between two interrupts of one.
 _TICK_S = 0.01
 
@@ -72,13 +84,55 @@ class Watch:
             return 0.0 if self._calls else time.monotonic() - self._left_at
 
     def relieve(self) -> bool:
-        """Stop the statement that began last, of those that run, for memory; False: none does."""
+        """Stop a statement for memory: of the owner with most of those that run, the one that began last.
+
+        False: none runs.
+        """
         with self._changed:
-            running = [held for held in self._calls if held.stopped() is None]
-            if not running:
+            running = self._largest()
+            if running:
+                max(running, key=lambda held: held.began_s).is_too_large = True
+            return bool(running)
+
+    def relieve_owner(self) -> bool:
+        """Stop all that runs of the owner with most of it; False: nothing runs."""
+        with self._changed:
+            running = self._largest()
+            for held in running:
+                held.is_too_large = True
+            return bool(running)
+
+    def relieve_for(self, owner: str | None) -> bool:
+        """Stop a statement as ``relieve``; False: nobody has twice as much running as ``owner``."""
+        with self._changed:
+            running = self._largest()
+            own = sum(held.owner == owner for held in self._calls)
+            if len(running) < 2 * max(own, 1) or running[0].owner == owner:
                 return False
             max(running, key=lambda held: held.began_s).is_too_large = True
             return True
+
+    def long(self) -> dict[str | None, float]:
+        """Whose statements have been in the engine for long, and how many seconds in all."""
+        now_s = time.monotonic()
+        seconds: dict[str | None, float] = defaultdict(float)
+        with self._changed:
+            for held in self._calls:
+                if now_s - held.entered_s > _LONG_S:
+                    seconds[held.owner] += now_s - held.entered_s
+        return dict(seconds)
+
+    def _largest(self) -> list[Running]:
+        """What runs of the owner with most of it; of equals, the one whose statements run longest."""
+        running: dict[str | None, list[Running]] = defaultdict(list)
+        for held in self._calls:
+            if held.stopped() is None:
+                running[held.owner].append(held)
+        return max(
+            running.values(),
+            key=lambda calls: (len(calls), -sum(held.began_s for held in calls)),
+            default=[],
+        )
 
     def close(self) -> None:
         """Stop every running call, wait until they have returned, and end the thread."""
@@ -93,6 +147,7 @@ class Watch:
                 for running in self._calls:
                     if self._closed or running.stopped() is not None:
                         running.interrupt()
+                    running.give_way()
                 self._asleep = not self._calls
                 self._changed.wait(None if self._asleep else _TICK_S)
 
@@ -113,7 +168,11 @@ class Running:
         self._left_s = timeout_s
         self._deadline: float | None = None
         self.cancellation = cancellation or Cancellation()
-        self.began_s = time.monotonic()
+        #: The user it runs for.
+        self.owner: str | None = None
+        self.began_s = self.entered_s = time.monotonic()
+        self._thread = 0
+        self._gives_way = False
         #: Set where memory ran short and it is to go (``Watch.relieve``).
         self.is_too_large = False
 
@@ -123,7 +182,8 @@ class Running:
         Raises:
             Cancelled, DeadlineExceeded: stopped by the client or by the clock, before or meanwhile.
         """
-        started = time.monotonic()
+        started = self.entered_s = time.monotonic()
+        self._thread, self._gives_way = threading.get_native_id(), False
         if self._left_s is not None:
             self._deadline = started + self._left_s
         stopped = self.stopped()
@@ -134,12 +194,34 @@ class Running:
             return function(self._cursor)
         except (duckdb.Error, OSError, ValueError, RuntimeError) as error:
             # Arrow raises the errors of a stream as OSError, ValueError (ArrowInvalid) or RuntimeError.
-            raise self.stopped() or translate(error) from error
+            raise self.stopped() or self._for_want_of_memory(translate(error)) from error
         finally:
             self._watch.leave(self)
             if self._left_s is not None:
                 self._left_s -= time.monotonic() - started
                 self._deadline = None
+
+    def _for_want_of_memory(self, error: FederationError) -> FederationError:
+        """Blame others where they hold the memory that a statement did not get, and stop one of theirs.
+
+        Not for one that ran long: it may have filled the memory by itself.
+        """
+        is_short = time.monotonic() - self.began_s < _LONG_S
+        if not isinstance(error, LimitExceeded) or not is_short:
+            return error
+        if not self._watch.relieve_for(self.owner):
+            return error
+        return Overloaded(
+            "Statements of others held the memory this one needed; one of them was stopped. Retry at once.",
+            retry_after_s=1,
+        )
+
+    def give_way(self) -> None:
+        """Have the call's thread run after others once it takes long. It stays so: see ``proxy.workers``."""
+        if not self._gives_way and time.monotonic() - self.entered_s > _LONG_S:
+            self._gives_way = True
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._thread, _LONG_NICE)
 
     def stopped(self) -> FederationError | None:
         """Return why this statement must not go on, if so."""
@@ -147,8 +229,8 @@ class Running:
             return Cancelled("the statement was cancelled.")
         if self.is_too_large:
             return LimitExceeded(
-                "the server ran short of memory, and of the statements running this one began last; try again, or "
-                "narrow it."
+                "the server ran short of memory, and of the statements of who runs most this one began last; try again, "
+                "or narrow it."
             )
         if self._deadline is not None and time.monotonic() >= self._deadline:
             return DeadlineExceeded(

@@ -243,14 +243,18 @@ class Calls:
         self._draining = True
         return self._wait_until_idle(deadline_s)
 
-    def close(self, deadline_s: float) -> int:
-        """Refuse new calls, give up the running ones; return how many ignored it until the deadline."""
+    def give_up(self, reason: FederationError) -> None:
+        """Refuse new calls and give up the running ones; nothing is waited for."""
         with self._changed:
             self._closed = True
             live = tuple(self._live)
             self._changed.notify_all()
         for call in live:
-            call.cancellation.request(_shutting_down())
+            call.cancellation.request(reason)
+
+    def close(self, deadline_s: float) -> int:
+        """Refuse new calls, give up the running ones; return how many ignored it until the deadline."""
+        self.give_up(_shutting_down())
         return self._wait_until_idle(deadline_s)
 
     def _wait_until_idle(self, deadline_s: float) -> int:

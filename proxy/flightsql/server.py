@@ -27,6 +27,7 @@ from proxy.flightsql.service import Answer, Info, Request, Service
 from proxy.flightsql.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
 from proxy.flightsql.sqlinfo import Product
 from proxy.flightsql.tokens import SessionTokens
+from proxy.suspects import Suspects
 
 _MIDDLEWARE = "call"
 #: How rows go out. Left to pyarrow, it is worked out for each stream, from the environment.
@@ -113,6 +114,14 @@ class FlightSqlServer:
         """Let running calls end and nothing new begin; False if one still ran at the deadline."""
         return not self._parts.calls.drain(deadline_s)
 
+    def give_up(self, why: str) -> None:
+        """Have all calls answered that the process ends, as far as they can be; nothing is waited for."""
+        self._parts.calls.give_up(
+            Unavailable(
+                f"The statement is lost: the server's process ends and starts again ({why}). Retry in a few seconds."
+            )
+        )
+
     def stop(self, deadline_s: float) -> bool:
         """Interrupt all calls, then end the server; False if a call was still running at the deadline.
 
@@ -145,13 +154,14 @@ def start(
     limits_of: LimitsOf = lambda _user, _groups: UserLimits(),
     session_secret: bytes | None = None,
     journal: Journal = lambda _record: None,
+    suspects: Suspects | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> FlightSqlServer:
     """Listen on ``host:port`` (0: any free port) and serve ``backend``; the caller stops the server.
 
     At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a place.
     Servers with one ``session_secret`` and the same users take each other's session tokens. ``journal`` gets the
-    record of every call that is over.
+    record of every call that is over. ``suspects`` says whose statements are not wanted now.
 
     Raises:
         BadConfig: the address cannot be listened on, or the certificate is not usable.
@@ -167,7 +177,9 @@ def start(
         tokens=None if session_secret is None else SessionTokens(session_secret, time.time),
     )
     slots = Slots(max_streams, wait_s=stream_wait_s, max_waiting=max_queued)
-    service = Service(backend, product, sessions, slots, calls.check_open)
+    service = Service(
+        backend, product, sessions, slots, calls.check_open, suspects or Suspects()
+    )
     entry = Entry(sessions, calls, policy, Rate(clock_s))
 
     def listen(port: int, tls: Tls | None) -> _FlightServer:

@@ -26,6 +26,7 @@ from proxy.flightsql.session_sql import as_query, change_of
 from proxy.flightsql.sessions import Sessions
 from proxy.flightsql.settings import max_message_bytes, with_settings
 from proxy.flightsql.sqlinfo import Product
+from proxy.suspects import Suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,10 @@ class Service:
         sessions: Sessions,
         slots: Slots,
         check_open: Callable[[], None],
+        suspects: Suspects,
     ) -> None:
         """``check_open`` raises where nothing new may begin; what was planned before is still fetched."""
+        self._suspects = suspects
         self._check_open = check_open
         self.sessions = sessions
         self._backend = backend
@@ -238,6 +241,7 @@ class Service:
     def _begin(self, request: Request, sql: str) -> None:
         request.call.record.asks(sql)
         self._check_open()
+        self._suspects.check(request.client.session.user)
 
     def _place(self, session: Session, place: tuple[str, ...]) -> dict[str, str]:
         """What USE sets: one name is a catalog, or else a schema of the present one."""
@@ -281,7 +285,9 @@ class Service:
         opened_in = request.client.session
         record.redeems(planned, lambda: self._backend.about(opened_in, planned))
         limits = request.limits
-        self._slots.take(call, opened_in.user, limits.max_streams)
+        self._suspects.check(opened_in.user)
+        most = self._suspects.most(opened_in.user, limits.max_streams)
+        self._slots.take(call, opened_in.user, most)
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
         request.client.fetched(ticket)

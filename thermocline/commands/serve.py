@@ -22,6 +22,7 @@ import click
 from planner.errors import FederationError, RequestError
 from proxy.allocator import bound_arenas
 from proxy.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
+from proxy.suspects import Suspects, new_file
 from thermocline.config import Settings, load
 from thermocline.confinement import confined
 from thermocline.ingestion import ingesting
@@ -48,6 +49,7 @@ _LOOK_S = 0.1
 @click.option(
     "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
 )
+@click.option("--suspects", type=int, hidden=True, help="A descriptor: see proxy.suspects.")
 @click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
 @click.option(
     "--try-lock",
@@ -61,6 +63,7 @@ def command(
     host: str | None,
     port: int | None,
     supervised: bool,
+    suspects: int | None,
     no_supervisor: bool,
     try_lock: bool,
 ) -> None:
@@ -82,11 +85,14 @@ def command(
     if try_lock:
         sys.exit(_try_lock(settings, config))
     if supervised or no_supervisor:
-        sys.exit(_serve(settings, read, config, supervised=supervised))
+        sys.exit(_serve(settings, read, config, supervised=supervised, suspects=suspects))
+    left_behind = new_file()
     arguments = [sys.executable, "-m", "thermocline", *(["--config", config] if config else [])]
     flags = [
         "serve",
         "--supervised",
+        "--suspects",
+        str(left_behind),
         "--host",
         settings.server.host,
         "--port",
@@ -97,6 +103,7 @@ def command(
             [*arguments, *flags],
             report=lambda text: click.echo(f"thermocline: {text}", err=True),
             stop_grace_s=settings.server.drain_s + _STOP_GRACE_S,
+            inherited=(left_behind,),
         ).run()
     )
 
@@ -107,8 +114,15 @@ def _with_flags(settings: Settings, host: str | None, port: int | None) -> Setti
 
 
 def _serve(
-    settings: Settings, read: Callable[[], Settings], config: str | None, *, supervised: bool
+    settings: Settings,
+    read: Callable[[], Settings],
+    config: str | None,
+    *,
+    supervised: bool,
+    suspects: int | None,
 ) -> int:
+    if suspects is not None:
+        os.set_inheritable(suspects, False)  # not the process's that reads topics
     log_to_stderr()
     # A handler may interrupt anything, so it only notes what came.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -121,7 +135,9 @@ def _serve(
     try:
         with (
             _confined(settings, config) as (lock, ingestion),
-            _started(settings, read, lock, ingestion, supervised=supervised) as running,
+            _started(
+                settings, read, lock, ingestion, supervised=supervised, suspects=suspects
+            ) as running,
         ):
             # All that is loaded by now stays. Looking at it again takes 40 ms each time, and every statement waits.
             gc.collect()
@@ -187,13 +203,16 @@ def _started(
     ingestion: Ingestion | None,
     *,
     supervised: bool,
+    suspects: int | None,
 ) -> Iterator[Running]:
     parent = ParentWatch(settings.server.drain_s + _STOP_GRACE_S)
     if supervised:
         parent.start()
     from thermocline.assembly import running_server
 
-    with running_server(settings, read=read, lock=lock, ingestion=ingestion) as running:
+    with running_server(
+        settings, read=read, lock=lock, ingestion=ingestion, suspects=Suspects(suspects)
+    ) as running:
         parent.answer()
         yield running
 
