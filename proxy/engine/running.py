@@ -31,6 +31,8 @@ T = TypeVar("T")
 #: A call that takes longer has its thread give way to shorter ones: fewer of the processor's turns.
 _LONG_S = 1.0
 _LONG_NICE = 10
+#: Who runs so many times as much as another holds the memory which that one did not get.
+_MOST = 4
 #: Pause between two looks at running calls, and between two interrupts of one.
 _TICK_S = 0.01
 
@@ -103,11 +105,11 @@ class Watch:
             return bool(running)
 
     def relieve_for(self, owner: str | None) -> bool:
-        """Stop a statement as ``relieve``; False: nobody has twice as much running as ``owner``."""
+        """Stop a statement as ``relieve``; False: nobody has several times as much running as ``owner``."""
         with self._changed:
             running = self._largest()
             own = sum(held.owner == owner for held in self._calls)
-            if len(running) < 2 * max(own, 1) or running[0].owner == owner:
+            if len(running) < _MOST * max(own, 1):
                 return False
             max(running, key=lambda held: held.began_s).is_too_large = True
             return True
@@ -202,14 +204,8 @@ class Running:
                 self._deadline = None
 
     def _for_want_of_memory(self, error: FederationError) -> FederationError:
-        """Blame others where they hold the memory that a statement did not get, and stop one of theirs.
-
-        Not for one that ran long: it may have filled the memory by itself.
-        """
-        is_short = time.monotonic() - self.began_s < _LONG_S
-        if not isinstance(error, LimitExceeded) or not is_short:
-            return error
-        if not self._watch.relieve_for(self.owner):
+        """Blame others where they hold the memory that a statement did not get, and stop one of theirs."""
+        if not isinstance(error, LimitExceeded) or not self._watch.relieve_for(self.owner):
             return error
         return Overloaded(
             "Statements of others held the memory this one needed; one of them was stopped. Retry at once.",
