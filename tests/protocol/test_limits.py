@@ -17,6 +17,7 @@ from proxy.flightsql.access import Access, FixedUsers
 from proxy.flightsql.calls import Call, Calls
 from proxy.flightsql.limits import Rate, Slots, UserLimits
 from proxy.flightsql.record import Record
+from proxy.suspects import Suspects
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.test_sessions import login
@@ -272,3 +273,88 @@ def test_a_wait_ends_with_an_error_that_names_the_limit() -> None:
         with pytest.raises(Overloaded, match=told):
             slots.take(Call(Record("DO_GET")), user, 1)
     assert slots.waiting == 0
+
+
+def test_a_user_alone_leaves_a_place_for_who_comes_next() -> None:
+    asked = Queue(Slots(8, wait_s=SOON_S))
+    for number in range(10):
+        asked.ask(f"a{number}", "a")
+    asked.ask("b", "b")
+    assert sorted(asked.next() for _ in range(8)) == [
+        *(f"a{number}" for number in range(7)),
+        "b",
+    ]
+    assert asked.slots.waiting == 3
+
+
+def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
+    slots = Slots(1, wait_s=SOON_S, max_waiting=2)
+    held = Call(Record("DO_GET"))
+    slots.take(held, "ada", None)
+    refused: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def wait(user: str, waiting: Call) -> None:
+        try:
+            slots.take(waiting, user, None)
+        except Overloaded as error:
+            refused.put(f"{user}: {error}")
+        except Cancelled:
+            pass
+
+    calls, threads = [], []
+    for user in ("ada", "ada", "bob"):
+        calls.append(Call(Record("DO_GET")))
+        threads.append(threading.Thread(target=wait, args=(user, calls[-1])))
+        threads[-1].start()
+        until = time.monotonic() + SOON_S
+        while slots.waiting < min(len(calls), 2):
+            assert time.monotonic() < until
+            time.sleep(0.005)
+    said = refused.get(timeout=SOON_S)
+    assert said.startswith("ada: The queue for a place (max_queued) is full, and most of what")
+    assert slots.waiting == 2
+    for call in calls:
+        call.cancellation.request()
+    for thread in threads:
+        thread.join(SOON_S)
+    held.end()
+
+
+def test_whose_statements_ended_the_process_is_refused_by_name_and_others_are_not(
+    backend: CannedBackend,
+) -> None:
+    suspects = Suspects()
+    served = Served(
+        serve(backend, Access(FixedUsers(USERS).verify), suspects=suspects), backend
+    )
+    with closing(flight.connect(served.uri)) as client:
+        ada, bob = login(client, "ada"), login(client, "bob")
+        info = client.get_flight_info(select("SELECT 1 AS a"), ada)
+        suspects.blame("ada")
+        assert fetched(client, "SELECT 1 AS a", ada) == [{"a": 1}]
+        suspects.blame("ada")
+        with pytest.raises(
+            flight.FlightUnavailableError, match=r"user 'ada' ended .* 2 times.*UTC"
+        ):
+            fetched(client, "SELECT 1 AS a", ada)
+        with pytest.raises(flight.FlightUnavailableError, match="user 'ada' ended"):
+            client.do_get(info.endpoints[0].ticket, ada).read_all()
+        assert fetched(client, "SELECT 1 AS a", bob) == [{"a": 1}]
+    assert served.server.stop(10)
+
+
+def test_who_waits_when_the_process_ends_reads_that_it_may_be_tried_again(
+    backend: CannedBackend,
+) -> None:
+    served = Served(serve(backend, Access(FixedUsers(USERS).verify)), backend)
+    with closing(flight.connect(served.uri)) as client:
+        ada = login(client, "ada")
+        info = client.get_flight_info(select("trick slow"), ada)
+        reader = client.do_get(info.endpoints[0].ticket, ada)
+        assert reader.read_chunk().data.num_rows == 1
+        served.server.give_up("the process holds 3 bytes")
+        with pytest.raises(
+            flight.FlightUnavailableError, match=r"lost: .* Retry in a few seconds"
+        ):
+            reader.read_all()
+    assert served.server.stop(10)
