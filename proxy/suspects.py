@@ -2,7 +2,8 @@
 
 The next process must know, so it is written where a process that dies leaves it: in a file without a name that
 the supervisor made and each of its children inherits. What runs for long is noted there all the time, for a
-process that is killed says nothing. The first end slows a user down, the next ones have him refused for a while.
+process that is killed says nothing. The first end slows a user down, the next ones have him refused for a while. What is only
+guessed from those notes slows down, and counts for no refusal: a crash may have been a short statement's.
 """
 
 from __future__ import annotations
@@ -45,17 +46,21 @@ class Suspects:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._noted: dict[str | None, float] = {}
-        self._ends: list[tuple[str | None, float]] = []
+        #: User, time, and whether that is sure.
+        self._ends: list[tuple[str | None, float, bool]] = []
+        #: This process ends, and it was said for whom.
+        self._is_over = False
         left = _read(file)
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            self._ends = [(user, float(at_s)) for user, at_s in left["ends"]]
-            self._blame_largest([(user, float(held_s)) for user, held_s in left["running"]])
+            self._ends = [(user, float(at_s), bool(sure)) for user, at_s, sure in left["ends"]]
+            running = [(user, float(held_s)) for user, held_s in left["running"]]
+            self._blame_largest(running, is_sure=False)
         self._write()
 
     def note(self, running: Mapping[str | None, float]) -> None:
         """Write down whose statements have run for long, and how many seconds in all."""
         with self._lock:
-            if not running and not self._noted:
+            if self._is_over or not (running or self._noted):
                 return
             self._noted = dict(running)
             self._write()
@@ -63,16 +68,19 @@ class Suspects:
     def blame(self, user: str | None) -> None:
         """Write down that this process ends for a statement of ``user``."""
         with self._lock:
-            self._add(user)
-            self._noted = {}
-            self._write()
+            self._add(user, is_sure=True)
+            self._close()
+
+    def blame_nobody(self) -> None:
+        """Write down that this process does not end for what runs for long."""
+        with self._lock:
+            self._close()
 
     def blame_largest(self) -> None:
         """Blame who has more running than all others together, if anybody has."""
         with self._lock:
-            self._blame_largest(list(self._noted.items()))
-            self._noted = {}
-            self._write()
+            self._blame_largest(list(self._noted.items()), is_sure=True)
+            self._close()
 
     def check(self, user: str | None) -> None:
         """Refuse a user whose statements ended the process again and again.
@@ -85,7 +93,7 @@ class Suspects:
         if left_s <= 0:
             return
         raise Overloaded(
-            f"Statements of user {user!r} ended the server's process {len(self._of(user))} times within an hour; none is "
+            f"Statements of user {user!r} ended the server's process {len(self._of(user, only_sure=True))} times within an hour; none is "
             f"taken until {_time(until_s)}. Narrow them before you try again.",
             user=user,
             retry_after_s=int(left_s) + 1,
@@ -99,24 +107,32 @@ class Suspects:
         return SLOWED_PLACES if limit is None else min(SLOWED_PLACES, limit)
 
     def _refused_until_s(self, user: str | None) -> float:
-        ends = self._of(user)
+        ends = self._of(user, only_sure=True)
         if user is None or len(ends) < 2:
             return 0.0
         return ends[-1] + min(_MAX_REFUSED_S, _REFUSED_S * 4.0 ** (len(ends) - 2))
 
-    def _of(self, user: str | None) -> list[float]:
+    def _of(self, user: str | None, *, only_sure: bool = False) -> list[float]:
         since_s = self._now_s() - _COUNTS_S
-        return [at_s for name, at_s in self._ends if name == user and at_s > since_s]
+        return [
+            at_s
+            for name, at_s, is_sure in self._ends
+            if name == user and at_s > since_s and (is_sure or not only_sure)
+        ]
 
-    def _blame_largest(self, running: list[tuple[str | None, float]]) -> None:
+    def _blame_largest(self, running: list[tuple[str | None, float]], *, is_sure: bool) -> None:
         if not running:
             return
         user, held_s = max(running, key=lambda held: held[1])
         if held_s * 2 > sum(seconds for _, seconds in running):
-            self._add(user)
+            self._add(user, is_sure=is_sure)
 
-    def _add(self, user: str | None) -> None:
-        self._ends = [*self._ends, (user, self._now_s())][-_MAX_ENDS:]
+    def _add(self, user: str | None, *, is_sure: bool) -> None:
+        self._ends = [*self._ends, (user, self._now_s(), is_sure)][-_MAX_ENDS:]
+
+    def _close(self) -> None:
+        self._is_over, self._noted = True, {}
+        self._write()
 
     def _write(self) -> None:
         if self._file is None:

@@ -155,6 +155,7 @@ class Watchdog:
     def _ask(self) -> None:
         while not self._stop.wait(_PULSE_S):
             if not self._healthy():
+                self._suspects.blame_nobody()
                 self._end(EXIT_SICK, "the engine refuses all work after an internal error")
             self._answered_at = self._now()
 

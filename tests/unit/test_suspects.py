@@ -80,6 +80,22 @@ def test_a_process_that_was_killed_leaves_who_had_most_running(file: int, clock:
     assert not is_refused(Suspects(file, now_s=clock), "limited")
 
 
+def test_what_is_only_guessed_slows_down_and_refuses_nobody(file: int, clock: Clock) -> None:
+    for _ in range(5):
+        Suspects(file, now_s=clock).note({"limited": 31.0})
+    later = Suspects(file, now_s=clock)
+    assert later.most("limited", None) == SLOWED_PLACES
+    assert not is_refused(later, "limited")
+
+
+def test_a_process_that_says_why_it_ends_notes_nothing_more(file: int, clock: Clock) -> None:
+    ended = Suspects(file, now_s=clock)
+    ended.note({"limited": 31.0})
+    ended.blame_nobody()
+    ended.note({"limited": 32.0})
+    assert Suspects(file, now_s=clock).most("limited", None) is None
+
+
 def test_where_several_may_be_to_blame_nobody_is(file: int, clock: Clock) -> None:
     Suspects(file, now_s=clock).note({"limited": 5.0, "admin": 5.0})
     assert Suspects(file, now_s=clock).most("limited", None) is None
