@@ -102,6 +102,11 @@ class Call:
         """The client did what it was waited for."""
         self._awaits = None
 
+    @property
+    def awaits_client(self) -> bool:
+        """Whether it is its client's turn, to send or to read."""
+        return self._awaits is not None
+
     def hangs(self) -> bool:
         """Whether the call was given up a while ago, and its client is still waited for."""
         if self._awaits is None or self.cancellation.reason is None:

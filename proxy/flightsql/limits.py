@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
+import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +22,15 @@ _MAX_RETRY_S = 60
 _SMOOTHING = 0.2
 #: Buckets of users that have not called for long are dropped when there are more than this.
 _MAX_BUCKETS = 10_000
+#: Statements a user may have at work at first, beside other users. More of them at once are not faster.
+FIRST_AT_WORK = max(4, 2 * len(os.sched_getaffinity(0)))
+#: A place that was held for less lets its user have one more at work, one that was held for more takes half of that.
+_QUICK_S, _LONG_S = 1.0, 5.0
+#: So long after its last statement a user does not count as another one; and how many are remembered.
+_GONE_S = 600.0
+_MAX_USERS = 1_000
+#: How often who waits looks whether readers have left room meanwhile.
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +109,21 @@ class Slots:
     A place that comes free goes to the user with the fewest, and among those to whoever waits longest: a user
     who sends hundreds waits for his own statements, and others pass. Without a limit of his own a user may have a share
     (``proxy.flightsql.shares``), so that there is a place for whoever comes next.
+
+    Of those, as long as others use the server too, only ``first`` may be at work at the same time (not waiting for their
+    readers), and more once his statements have turned out to be short: thirty costly ones at once would hold up all others,
+    and none of them would be done sooner.
     """
 
-    def __init__(self, count: int, *, wait_s: float, max_waiting: int = 256) -> None:
+    def __init__(
+        self, count: int, *, wait_s: float, max_waiting: int = 256, first: int = FIRST_AT_WORK
+    ) -> None:
+        self._first = first
+        self._at_work: dict[str | None, int] = {}
+        self._holders: defaultdict[str | None, set[Call]] = defaultdict(set)
+        #: When each user came last, the latest at the end.
+        self._came_s: OrderedDict[str | None, float] = OrderedDict()
+        self._looked_s = 0.0
         self._count = count
         self._wait_s = wait_s
         self._max_waiting = max_waiting
@@ -119,9 +142,12 @@ class Slots:
             Cancelled: the client left while waiting.
         """
         call.cancellation.check()
+        self._note(user)
         if not self._take_at_once(user, most):
             self._wait(call, user, most)
-        place = _Place(lambda held_s: self._release(user, held_s))
+        with self._lock:
+            self._holders[user].add(call)
+        place = _Place(lambda held_s: self._release(call, user, held_s))
         call.resources.callback(place.leave)
         # A client that does not read keeps its call, but not its place.
         call.resources.enter_context(call.cancellation.interrupting(place.leave))
@@ -141,7 +167,25 @@ class Slots:
         own = self._taken[user]
         if most is not None:
             return own < most
-        return has_share(own, self._taken.total(), self._count)
+        if not has_share(own, self._taken.total(), self._count):
+            return False
+        if own < self._first or not self._has_others(user):
+            return True
+        at_work = own - sum(call.awaits_client for call in self._holders[user])
+        return at_work < self._at_work.get(user, self._first)
+
+    def _note(self, user: str | None) -> None:
+        with self._lock:
+            self._came_s[user] = time.monotonic()
+            self._came_s.move_to_end(user)
+            if len(self._came_s) > _MAX_USERS:
+                gone, _ = self._came_s.popitem(last=False)
+                self._at_work.pop(gone, None)
+
+    def _has_others(self, user: str | None) -> bool:
+        since_s = time.monotonic() - _GONE_S
+        latest = itertools.islice(reversed(self._came_s.items()), 2)
+        return any(other != user and came_s > since_s for other, came_s in latest)
 
     def _displace(self, user: str | None) -> bool:
         """Have the user who waits with most leave the queue with the last of these for ``user``; False: it is that one."""
@@ -170,8 +214,12 @@ class Slots:
                     f"{self._max_waiting} statements wait for a place already, which is what max_queued allows."
                 )
         try:
+            until = time.monotonic() + self._wait_s
             with call.cancellation.interrupting(waiting.woken.set):
-                waiting.woken.wait(self._wait_s)
+                while (left_s := until - time.monotonic()) > 0:
+                    if waiting.woken.wait(min(left_s, _LOOK_S)):
+                        break
+                    self._look()
             call.cancellation.check()
         except BaseException:
             self._give_up(waiting)
@@ -196,6 +244,13 @@ class Slots:
         with self._lock:
             return len(self._waiting)
 
+    def _look(self) -> None:
+        """Admit whoever has room since readers were waited for; once in a while, however many wait."""
+        with self._lock:
+            if time.monotonic() >= self._looked_s + _LOOK_S / 2:
+                self._looked_s = time.monotonic()
+                self._admit()
+
     def _give_up(self, waiting: _Waiting, *, keep: bool = False) -> bool:
         """Leave the queue; a place that was given meanwhile is kept, or goes on to the next. Returns whether."""
         with self._lock:
@@ -207,8 +262,16 @@ class Slots:
                 self._free(waiting.user)
             return waiting.has_place
 
-    def _release(self, user: str | None, held_s: float) -> None:
+    def _release(self, call: Call, user: str | None, held_s: float) -> None:
         with self._lock:
+            self._holders[user].discard(call)
+            if not self._holders[user]:
+                del self._holders[user]
+            at_work = self._at_work.get(user, self._first)
+            if held_s < _QUICK_S:
+                self._at_work[user] = min(self._count, at_work + 1)
+            elif held_s > _LONG_S:
+                self._at_work[user] = max(self._first, at_work // 2)
             self._held_s += (held_s - self._held_s) * _SMOOTHING
             self._free(user)
 
@@ -220,7 +283,9 @@ class Slots:
 
     def _admit(self) -> None:
         while self._waiting and self._taken.total() < self._count:
-            able = [held for held in self._waiting if self._may_take(held.user, held.most)]
+            whose = {(held.user, held.most) for held in self._waiting}
+            may = {pair for pair in whose if self._may_take(*pair)}
+            able = [held for held in self._waiting if (held.user, held.most) in may]
             if not able:
                 return
             # Of equals ``min`` takes the first: the one that waits longest.

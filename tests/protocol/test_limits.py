@@ -358,3 +358,25 @@ def test_who_waits_when_the_process_ends_reads_that_it_may_be_tried_again(
         ):
             reader.read_all()
     assert served.server.stop(10)
+
+
+def test_beside_others_a_user_s_costly_statements_are_at_work_a_few_at_a_time() -> None:
+    asked = Queue(Slots(32, wait_s=SOON_S, first=4))
+    asked.ask("b", "bob")
+    for number in range(8):
+        asked.ask(f"a{number}", "ada")
+    assert asked.slots.waiting == 4
+    running = {asked.next() for _ in range(5)}
+    assert running == {"b", "a0", "a1", "a2", "a3"}
+    asked.calls["a0"].await_reader(SOON_S)  # it does not work, its client reads
+    assert asked.next() == "a4"
+    # One that was short lets in one more than it leaves behind.
+    asked.leave("a1")
+    assert {asked.next(), asked.next()} == {"a5", "a6"}
+
+
+def test_a_user_alone_has_all_but_what_is_left_for_others_at_work() -> None:
+    asked = Queue(Slots(32, wait_s=SOON_S, first=4))
+    for number in range(25):
+        asked.ask(str(number), "ada")
+    assert asked.slots.waiting == 0
