@@ -251,9 +251,8 @@ def test_damaged_bytes_never_bring_out_a_traceback(
 
 
 def test_do_exchange_is_unimplemented(client: flight.FlightClient) -> None:
-    writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"x"))
+    # It is refused by its headers, which may be before or after its first message was sent.
     with pytest.raises(NotImplementedError) as found:
+        _, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"x"))
         reader.read_chunk()
     assert not LEAKS.search(str(found.value))
-    with contextlib.suppress(NotImplementedError):
-        writer.close()
