@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from planner.errors import DeadlineExceeded
+from proxy.engine.planning import planning_until
 from proxy.flightsql.backend import (
     About,
     Backend,
@@ -35,6 +36,8 @@ T = TypeVar("T")
 #: An interrupt that is heeded works in milliseconds, where the machine has time for it.
 GRACE_S = 0.5
 MAX_LATE = 8
+#: Of those, one user's.
+MAX_LATE_EACH = 3
 _SMALL_BYTES = 64 * 1024
 
 
@@ -63,7 +66,7 @@ class Punctual:
     def __init__(self, inner: Prompt, limit_of: Callable[[Session], float]) -> None:
         self._inner = inner
         self._limit_of = limit_of
-        self._workers = Workers(max_late=MAX_LATE)
+        self._workers = Workers(max_late=MAX_LATE, max_late_each=MAX_LATE_EACH)
 
     def close(self) -> None:
         """End the threads. What was left behind is not waited for."""
@@ -126,14 +129,19 @@ class Punctual:
         return self._inner.about(session, ticket)
 
     def _timed(self, session: Session, cancellation: Cancellation) -> _Timed:
-        return _Timed(self._workers, cancellation, self._limit_of(session))
+        return _Timed(
+            self._workers, cancellation, self._limit_of(session), user=session.user or ""
+        )
 
 
 class _Timed:
     """The calls that one statement makes in turn, and the time they have together."""
 
-    def __init__(self, workers: Workers, cancellation: Cancellation, limit_s: float) -> None:
+    def __init__(
+        self, workers: Workers, cancellation: Cancellation, limit_s: float, *, user: str
+    ) -> None:
         self._workers = workers
+        self._user = user
         self._cancellation = cancellation
         self._limit_s = self._left_s = limit_s
 
@@ -146,13 +154,20 @@ class _Timed:
             DeadlineExceeded: it was left behind; ``afterwards`` is called when it has ended.
         """
         began = time.monotonic()
+        deadline = began + self._left_s
+
+        def worked() -> T:
+            with planning_until(deadline):
+                return work()
+
         try:
             return self._workers.run(
-                work,
+                worked,
                 cancellation=self._cancellation,
                 left_s=self._left_s,
                 grace_s=GRACE_S,
                 afterwards=afterwards,
+                user=self._user,
             )
         except LeftBehind:
             raise DeadlineExceeded(

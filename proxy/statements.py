@@ -35,6 +35,7 @@ from planner.ports import ColdStore, Log
 from planner.pruning import EVERYTHING
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
+from planner.statement.breadth import Breadth, check_breadth
 from planner.statement.parameters import may_type_columns
 from planner.statement.references import CutKey
 from planner.ticket import Ticket, TicketTable
@@ -112,6 +113,7 @@ class Statements:
         self._rounds = Rounds(log)
         self._tails = tails
         self._engine = engine
+        engine.planning.expecting = watchdog.expecting
         #: Replaced when the settings are read again.
         self.limits = limits
         self._watchdog = watchdog
@@ -138,15 +140,14 @@ class Statements:
     def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
         cancellation.check()
         inner = explained(sql)
-        if inner is not None:
-            self.prepare(session, inner, cancellation)
-            return Prepared(EXPLAIN_SCHEMA, pa.schema([]))
         contract = Contract.of(session)
         side = contract.freshness.side
-        read = self._reader.read(sql, self.browsing.path(session), session, side)
+        path = self.browsing.path(session)
+        read = self._reader.read(sql if inner is None else inner, path, session, side)
         self.grants.check_uncounted(session, read.names, _counting(session, sql, read))
         pins = self._cutter.pins(read, contract, _when(self._now_us(), session.time_zone))
-        return self._describe(session, read, pins)
+        described = self._describe(session, read, pins)
+        return described if inner is None else Prepared(EXPLAIN_SCHEMA, pa.schema([]))
 
     def plan_at_once(
         self,
@@ -397,6 +398,8 @@ class Statements:
         empty, zone = tuple(self._sources.empty(session, read, known)), _zone(session)
 
         def described() -> Prepared:
+            breadths = {held.name: Breadth.of(held.arrow) for held in empty}
+            check_breadth(read.document, breadths)
             result, types = self._engine.describe(read.document, empty, time_zone=zone)
             names = parameters_of(read.document)
             fields = [pa.field(*parameter) for parameter in zip(names, types, strict=True)]

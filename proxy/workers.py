@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
@@ -33,13 +34,15 @@ class LeftBehind(Exception):
 class _Job(Generic[T]):
     """Work, its outcome, and a lock that is released once: at its end, or when it is given up."""
 
-    __slots__ = ("_woken", "afterwards", "error", "is_done", "result", "work")
+    __slots__ = ("_woken", "afterwards", "error", "is_done", "result", "user", "work")
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.work = work
         self.result: T | None = None
         self.error: BaseException | None = None
         self.is_done = False
+        #: Whose it is, once it was left behind.
+        self.user = ""
         self.afterwards: Callable[[T | None], None] | None = None
         # Events and futures are made of three of these, which is a tenth of `select 1`.
         self._woken = threading.Lock()
@@ -54,14 +57,19 @@ class _Job(Generic[T]):
 
 
 class Workers:
-    """Thread-safe. Of work left behind there may be ``max_late`` at one time: it keeps a core and memory busy."""
+    """Thread-safe. Of work left behind there may be ``max_late`` at one time: it keeps a core and memory busy.
 
-    def __init__(self, *, max_late: int) -> None:
+    Of one user's, ``max_late_each`` is admitted, and no more of it counts: what he began before any of it was late
+    keeps nobody else out.
+    """
+
+    def __init__(self, *, max_late: int, max_late_each: int | None = None) -> None:
         self._max_late = max_late
+        self._max_late_each = max_late if max_late_each is None else max_late_each
         self._lock = threading.Lock()
         #: Threads that wait for work, by its way to them; who came last is asked first.
         self._idle: list[SimpleQueue[_Job[Any] | None]] = []
-        self._late = 0
+        self._late: Counter[str] = Counter()
         self._closed = False
 
     def run(
@@ -72,6 +80,7 @@ class Workers:
         left_s: float,
         grace_s: float,
         afterwards: Callable[[T | None], None],
+        user: str = "",
     ) -> T:
         """Return what ``work`` does, within ``left_s``; what is given up or out of time gets ``grace_s`` more.
 
@@ -79,19 +88,16 @@ class Workers:
 
         Raises:
             LeftBehind: it had not ended by then; only if it was not given up.
-            Overloaded: too much was left behind already.
+            Overloaded: too much was left behind already, of all or of this user's.
         """
-        if self._late >= self._max_late:
-            raise Overloaded(
-                "Too many statements that cannot be interrupted are still running. Retry later, or elsewhere."
-            )
+        self._admit(user)
         job = _Job(work)
         with cancellation.interrupting(job.wake):
             self._give(job)
             job.wait(left_s)
         if not job.is_done:
             job.wait(grace_s)
-        if not job.is_done and self._leave(job, afterwards):
+        if not job.is_done and self._leave(job, afterwards, user):
             cancellation.check()
             raise LeftBehind
         if job.error is not None:
@@ -109,6 +115,19 @@ class Workers:
                 queue.put(None)
             self._idle.clear()
 
+    def _admit(self, user: str) -> None:
+        with self._lock:
+            own = self._late[user]
+            late = sum(min(count, self._max_late_each) for count in self._late.values())
+        if own >= self._max_late_each:
+            raise Overloaded(
+                f"{own} of your statements that cannot be interrupted are still running. Retry when they have ended."
+            )
+        if late >= self._max_late:
+            raise Overloaded(
+                "Too many statements that cannot be interrupted are still running. Retry later, or elsewhere."
+            )
+
     def _give(self, job: _Job[T]) -> None:
         with self._lock:
             queue = self._idle.pop() if self._idle else None
@@ -119,13 +138,14 @@ class Workers:
             ).start()
         queue.put(job)
 
-    def _leave(self, job: _Job[T], afterwards: Callable[[T | None], None]) -> bool:
+    def _leave(self, job: _Job[T], afterwards: Callable[[T | None], None], user: str) -> bool:
         """Go on without a job; False: it has ended just now."""
         with self._lock:
             if job.is_done:
                 return False
             job.afterwards = afterwards
-            self._late += 1
+            job.user = user
+            self._late[user] += 1
             return True
 
     def _serve(self, queue: SimpleQueue[_Job[Any] | None]) -> None:
@@ -162,7 +182,9 @@ class Workers:
         except Exception:  # noqa: BLE001  there is nobody left to tell
             _log.exception("work that was left behind was not cleaned up")
         with self._lock:
-            self._late -= 1
+            self._late[job.user] -= 1
+            if not self._late[job.user]:
+                del self._late[job.user]
 
 
 def _gives_way() -> bool:

@@ -32,6 +32,7 @@ from proxy.engine import macros
 from proxy.engine.describe import describe, describe_bound
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import Parameter, execute
+from proxy.engine.planning import Planning
 from proxy.engine.relations import Relation, nested, prelude
 from proxy.engine.result import Result, rows_per_batch
 from proxy.engine.running import Cancellation, Running, Watch
@@ -84,6 +85,7 @@ class Engine:
             self._connection.close()
             raise
         self._watch = Watch()
+        self.planning = Planning(self._watch)
         self._printed: dict[str, str] = {}
 
     def _prepare(self, roots: list[str], spill_dir: Path, max_spill_bytes: int | None) -> None:
@@ -244,14 +246,15 @@ class Engine:
             FederationError: a constant cannot be worked out.
         """
         sql = f"SELECT {columns} FROM ({self.unparse(document)})"  # noqa: S608 - printed by DuckDB, gated
-        try:
-            with self._connection.cursor() as cursor:
-                _set_time_zone(cursor, time_zone)
-                macros.set_time(cursor, sql, statement_time)
-                # Room for one row. Room for a million, which is what it reserves unasked, takes 1 ms [ran, 1.5.5].
-                return cursor.execute(sql, dict(values)).to_arrow_table(1)
-        except duckdb.Error as error:
-            raise translate(error) from error
+
+        def evaluated(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+            _set_time_zone(cursor, time_zone)
+            macros.set_time(cursor, sql, statement_time)
+            # Room for one row. Room for a million, which is what it reserves unasked, takes 1 ms [ran, 1.5.5].
+            return cursor.execute(sql, dict(values)).to_arrow_table(1)
+
+        with self._connection.cursor() as cursor:
+            return self.planning.call(cursor, evaluated)
 
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
@@ -263,12 +266,16 @@ class Engine:
         Raises:
             BadStatement, UnsupportedStatement: it does not bind.
         """
-        try:
-            with self._connection.cursor() as cursor:
-                _set_time_zone(cursor, time_zone)
-                return describe(cursor, self.unparse, document, relations)
-        except duckdb.Error as error:
-            raise translate(error) from error
+
+        def described(
+            held: duckdb.DuckDBPyConnection,
+        ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
+            _set_time_zone(held, time_zone)
+            schema, types = describe(held, self.unparse, document, relations)
+            return schema, types
+
+        with self._connection.cursor() as cursor:
+            return self.planning.call(cursor, described)
 
     def describe_bound(
         self,
@@ -283,17 +290,19 @@ class Engine:
         Raises:
             BadStatement, UnsupportedStatement, BadParameter: it does not bind.
         """
-        try:
-            with self._connection.cursor() as cursor:
-                _set_time_zone(cursor, time_zone)
-                return describe_bound(cursor, self.unparse, document, relations, parameters)
-        except duckdb.Error as error:
-            raise translate(error) from error
+
+        def described(held: duckdb.DuckDBPyConnection) -> pa.Schema:
+            _set_time_zone(held, time_zone)
+            return describe_bound(held, self.unparse, document, relations, parameters)
+
+        with self._connection.cursor() as cursor:
+            return self.planning.call(cursor, described)
 
     def _ask(self, sql: str, argument: str) -> tuple[str, ...]:
         """Return the one row of texts that a query of our own has."""
         try:
-            with self._connection.cursor() as cursor:
+            # It is over in milliseconds or heeds no interrupt: the watch is not woken for it.
+            with self.planning.watched(), self._connection.cursor() as cursor:
                 row: tuple[str, ...] | None = cursor.execute(sql, [argument]).fetchone()
         except duckdb.Error as error:
             raise translate(error) from error

@@ -1,0 +1,373 @@
+"""How wide a statement is: what its stars, aliases and macros come to once the engine has spelled them out.
+
+Nothing interrupts the engine while it binds and plans, and both take the square of what they are given, or worse.
+A few kilobytes of text become gigabytes there: a star is all columns of its FROM, an alias of the same list is its
+expression once more wherever it stands, a macro repeats its arguments. So these are counted here as the engine will
+see them, before it does. The tables' widths are facts that come in.
+
+Where the tree does not tell, the larger number counts. The statement has passed the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from planner.errors import UnsupportedStatement
+from planner.statement.ast import Node, kind_of, node_fields, statement
+from planner.statement.scope import fold, visible_name
+
+#: The bounds are set so that a statement within one of them takes two seconds of a core at most, measured with
+#: DuckDB 1.5.5 from its text to its plan.
+#: Columns of one SELECT, of its FROM, of a row of VALUES; fields of a struct or PIVOT's columns count.
+MAX_COLUMNS = 10_000
+#: What is bound, all together: columns of every SELECT and FROM, and parts of expressions as often as they are repeated.
+MAX_BOUND = 60_000
+#: Values of all VALUES lists together.
+MAX_CELLS = 20_000
+#: Tables that are joined otherwise than LEFT, RIGHT or FULL within one FROM: their order is searched for.
+MAX_JOINED = 40
+#: The same of all FROM clauses: tables, each as often as there are tables joined before it.
+MAX_PAIRS = 50_000
+#: Comparisons that joins make, each as often as tables are joined: what is equal to what is looked for among all.
+MAX_COMPARED = 4_000
+#: Columns that UNION BY NAME brings together: each of one side is looked for among all of the other.
+MAX_BY_NAME = 10_000
+MAX_WINDOWS = 1_000
+#: Subqueries within expressions: each becomes a join.
+MAX_SUBQUERIES = 100
+
+_MOST = {
+    "columns and parts of expressions, stars and aliases spelled out,": MAX_BOUND,
+    "values in VALUES": MAX_CELLS,
+    "pairs of tables to join": MAX_PAIRS,
+    "comparisons to join by": MAX_COMPARED,
+    "columns brought together by name": MAX_BY_NAME,
+    "window functions": MAX_WINDOWS,
+    "subqueries within expressions": MAX_SUBQUERIES,
+}
+_BOUND, _CELLS, _PAIRS, _COMPARED, _BY_NAME, _WINDOWS, _SUBQUERIES = _MOST
+
+#: How often the engine's macros repeat what they are given (``proxy.engine.macros``), at most.
+_REPEATS = {
+    "array_resize": 2,
+    "bar": 2,
+    "bitstring": 2,
+    "damerau_levenshtein": 2,
+    "editdist3": 2,
+    "generate_series": 2,
+    "jaro_similarity": 2,
+    "jaro_winkler_similarity": 2,
+    "levenshtein": 2,
+    "list_resize": 2,
+    "lpad": 2,
+    "range": 2,
+    "regexp_replace": 3,
+    "repeat": 2,
+    "replace": 3,
+    "rpad": 2,
+}
+#: Functions that make a struct of their arguments.
+_STRUCTS = frozenset(("row", "struct_concat", "struct_insert", "struct_pack", "struct_update"))
+#: SUMMARIZE makes so many aggregates of a column.
+_SUMMARIES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Breadth:
+    """Columns of a table, and the most fields that a struct among them has at any level, together."""
+
+    columns: int
+    fields: int = 0
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Breadth:
+        return cls(len(schema), max((_fields_of(field.type) for field in schema), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class _From:
+    """One FROM clause: its columns, and those of its parts by folded name; how many of these are in one search."""
+
+    columns: int
+    parts: Mapping[str, int] = field(default_factory=dict)
+    joined: int = 1
+
+
+def check_breadth(document: Node, tables: Mapping[str, Breadth]) -> None:
+    """Let a rewritten statement pass whose binding takes a bounded time, or raise.
+
+    ``tables`` has an entry for every relation that the statement was rewritten to.
+
+    Raises:
+        UnsupportedStatement: names what there is too much of, and the bound.
+    """
+    _Counting(document, tables).query(statement(document)["node"], {})
+
+
+class _Counting:
+    def __init__(self, document: Node, tables: Mapping[str, Breadth]) -> None:
+        self._tables = tables
+        self._room = dict(_MOST)
+        #: What a struct comes to that is unpacked, wherever it is from.
+        self._fields = max((found.fields for found in tables.values()), default=0)
+        self._fields += _own_fields(statement(document)["node"])
+
+    def query(self, node: Node, ctes: Mapping[str, int]) -> int:
+        """Count one query with those inside it; ``ctes`` are widths by folded name. Returns its columns."""
+        ctes = dict(ctes)
+        for entry in node["cte_map"]["map"]:
+            ctes[fold(entry["key"])] = self.query(entry["value"]["query"]["node"], ctes)
+        kind = node["type"]
+        if kind == "SELECT_NODE":
+            return self._select(node, ctes)
+        left = self.query(node["left"], ctes)
+        if kind == "RECURSIVE_CTE_NODE":
+            ctes[fold(node["cte_name"])] = left
+        right = self.query(node["right"], ctes)
+        columns = max(left, right)
+        if node.get("setop_type") == "UNION_BY_NAME":
+            columns = left + right
+            self._take(_BY_NAME, columns)
+        self._expressions([node["modifiers"]], {}, ctes)
+        return self._wide(columns)
+
+    def _select(self, node: Node, ctes: Mapping[str, int]) -> int:
+        source = self._from(node["from_table"], ctes)
+        aliases: dict[str, int] = {}
+        columns = 0
+        for item in node["select_list"]:
+            times = self._times(item, source)
+            weight = self._expressions([item], aliases, ctes, times)
+            if item["alias"]:
+                aliases[fold(item["alias"])] = weight
+            columns += times
+        self._take(_COMPARED, _comparisons(node["where_clause"]) * (source.joined - 1))
+        others = [node[name] for name in _CLAUSES if node.get(name)]
+        for item in others:
+            self._expressions([item], aliases, ctes, self._times(item, source))
+        self._take(_BOUND, columns)
+        return self._wide(columns)
+
+    def _from(self, table: Node, ctes: Mapping[str, int]) -> _From:
+        kind = table["type"]
+        if kind == "JOIN":
+            found = self._join(table, ctes)
+        else:
+            columns = self._wide(self._source(table, kind, ctes))
+            name = fold(visible_name(table))
+            found = _From(columns, {name: columns} if name else {})
+            self._take(_BOUND, columns)
+        return found
+
+    def _join(self, table: Node, ctes: Mapping[str, int]) -> _From:
+        # A list of tables is as deep as it is long.
+        right: list[Node] = []
+        while table["type"] == "JOIN":
+            right.append(table)
+            table = table["left"]
+        found = self._from(table, ctes)
+        for join in reversed(right):
+            other = self._from(join["right"], ctes)
+            columns = self._wide(found.columns + other.columns)
+            is_searched = join["join_type"] not in ("LEFT", "RIGHT", "OUTER")
+            joined = found.joined + other.joined if is_searched else 1
+            if joined > MAX_JOINED:
+                raise UnsupportedStatement(
+                    f"more than {MAX_JOINED} tables are joined in one FROM; join some of them by LEFT JOIN, or in a WITH "
+                    f"clause AS MATERIALIZED."
+                )
+            self._take(_PAIRS, joined * joined)
+            compared = len(join["using_columns"]) + _comparisons(join["condition"])
+            if join["ref_type"] == "NATURAL":
+                compared = min(found.columns, other.columns)
+            self._take(_COMPARED, compared * joined)
+            found = _From(columns, {**found.parts, **other.parts}, joined)
+            if join["condition"]:
+                times = self._times(join["condition"], found)
+                self._expressions([join["condition"]], {}, ctes, times)
+        return found
+
+    def _source(self, table: Node, kind: str, ctes: Mapping[str, int]) -> int:
+        """Count what is not a join; return its columns."""
+        if kind == "BASE_TABLE":
+            relation = self._tables.get(table["table_name"])
+            if relation is None:
+                return ctes.get(fold(table["table_name"]), 0)
+            return relation.columns
+        if kind == "SUBQUERY":
+            return self.query(table["subquery"]["node"], ctes)
+        if kind == "EXPRESSION_LIST":
+            rows = table["values"]
+            self._take(_CELLS, sum(map(len, rows)))
+            self._expressions(rows, {}, ctes)
+            return max(map(len, rows))
+        if kind == "TABLE_FUNCTION":
+            self._expressions([table["function"]], {}, ctes)
+            return 2 + self._fields
+        if kind == "PIVOT":
+            return self._pivot(table, ctes)
+        if kind == "SHOW_REF":
+            columns = self.query(table["query"], ctes)
+            self._take(_BOUND, columns * (_SUMMARIES if table["show_type"] == "SUMMARY" else 1))
+            return _SUMMARIES
+        return 0
+
+    def _pivot(self, table: Node, ctes: Mapping[str, int]) -> int:
+        source = self._from(table["source"], ctes)
+        made = max(len(table["aggregates"]), 1)
+        for pivot in table["pivots"]:
+            self._expressions([pivot], {}, ctes, self._times(pivot, source))
+            made = self._wide(made * max(len(pivot["entries"]), 1))
+        self._expressions([table["aggregates"]], {}, ctes, made)
+        return source.columns + made
+
+    def _times(self, item: Any, source: _From) -> int:
+        """Return how many columns an expression becomes: those of its widest star."""
+        times = 1
+        for node in _own(item):
+            kind = kind_of(node)
+            if kind == "STAR":
+                name = fold(node["relation_name"])
+                columns = source.parts.get(name)
+                if columns is None:
+                    columns = max(source.columns, self._fields) if name else source.columns
+                times = max(times, columns)
+            elif kind == "FUNCTION" and fold(node["function_name"]) == "unnest":
+                times = max(times, self._fields)
+        return times
+
+    def _expressions(
+        self,
+        items: Sequence[Any],
+        aliases: Mapping[str, int],
+        ctes: Mapping[str, int],
+        times: int = 1,
+    ) -> int:
+        """Count expressions that are there ``times``, and return what one of them weighs."""
+        weight = 0
+        pending: list[tuple[Any, int]] = [(item, 1) for item in items]
+        while pending:
+            value, repeated = pending.pop()
+            if value.__class__ is list:
+                pending += [(item, repeated) for item in value]
+                continue
+            kind = kind_of(value)
+            if kind == "SUBQUERY":
+                self._take(_SUBQUERIES, repeated * times)
+                for _ in range(repeated * times):
+                    self.query(value["subquery"]["node"], ctes)
+            weight += repeated * _weight(value, kind, aliases)
+            if kind == "WINDOW":
+                self._take(_WINDOWS, repeated * times)
+            if weight * times > MAX_BOUND:
+                self._take(_BOUND, weight * times)
+            if kind == "FUNCTION":
+                repeated *= _REPEATS.get(fold(value["function_name"]), 1)
+            for name in node_fields(value):
+                child = value.get(name)
+                if child and name != "subquery":
+                    pending.append((child, repeated))
+        self._take(_BOUND, weight * times)
+        return weight
+
+    def _wide(self, columns: int) -> int:
+        if columns > MAX_COLUMNS:
+            raise UnsupportedStatement(
+                f"the statement has {columns} columns in one place, stars spelled out; the limit is {MAX_COLUMNS}: name "
+                f"those you need.",
+                columns=columns,
+            )
+        return columns
+
+    def _take(self, what: str, count: int) -> None:
+        self._room[what] -= count
+        if self._room[what] < 0:
+            raise UnsupportedStatement(
+                f"the statement has more than {_MOST[what]} {what.rstrip(',')}; narrow it.",
+                what=what,
+            )
+
+
+_CLAUSES = ("where_clause", "group_expressions", "having", "qualify", "modifiers")
+
+
+def _weight(node: Node, kind: str, aliases: Mapping[str, int]) -> int:
+    """Return what one node comes to, without those inside it. Literals are counted by the gate."""
+    if kind == "CONSTANT":
+        return 0
+    if kind == "COLUMN_REF" and aliases:
+        return max(aliases.get(fold(node["column_names"][-1]), 1), 1)
+    return 1
+
+
+def _own(item: Any) -> Iterator[Node]:
+    """Yield the nodes of an expression, not those of subqueries inside it."""
+    pending = [item]
+    while pending:
+        value = pending.pop()
+        if value.__class__ is list:
+            pending += value
+            continue
+        yield value
+        for name in node_fields(value):
+            child = value.get(name)
+            if child and name != "subquery":
+                pending.append(child)
+
+
+def _comparisons(condition: Node | None) -> int:
+    """Return how many comparisons with more than literals hold at once: those of the topmost AND."""
+    count, pending = 0, [condition] if condition else []
+    while pending:
+        node = pending.pop()
+        if node["type"] == "CONJUNCTION_AND":
+            pending += node["children"]
+        elif node["class"] == "COMPARISON":
+            count += "CONSTANT" not in (node["left"]["class"], node["right"]["class"])
+    return count
+
+
+def _fields_of(kind: pa.DataType) -> int:
+    """Return how many fields the structs of a type have together."""
+    return sum(
+        1 + _fields_of(field.type) if pa.types.is_struct(kind) else _fields_of(field.type)
+        for field in (kind.field(index) for index in range(kind.num_fields))
+    )
+
+
+def _own_fields(document: Node) -> int:
+    """Return how many fields the structs have together that a statement makes itself."""
+    fields = 0
+    pending: list[Any] = [document]
+    while pending:
+        value = pending.pop()
+        if value.__class__ is list:
+            pending += value
+            continue
+        kind = kind_of(value)
+        if kind == "FUNCTION" and fold(value["function_name"]) in _STRUCTS:
+            fields += len(value["children"])
+        elif kind == "CAST":
+            fields += _type_fields(value["cast_type"])
+        for name in node_fields(value):
+            child = value.get(name)
+            if child:
+                pending.append(child)
+    return fields
+
+
+def _type_fields(kind: Node) -> int:
+    fields = 0
+    pending = [kind]
+    while pending:
+        info = pending.pop()["type_info"] or {}
+        inside = info.get("child_types", ())
+        fields += len(inside)
+        pending.extend(child["second"] for child in inside)
+        if "child_type" in info:
+            pending.append(info["child_type"])
+    return fields
