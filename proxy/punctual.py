@@ -37,7 +37,7 @@ T = TypeVar("T")
 GRACE_S = 0.5
 MAX_LATE = 8
 #: Of those, one user's.
-MAX_LATE_EACH = 3
+MAX_LATE_EACH = 4
 _SMALL_BYTES = 64 * 1024
 
 

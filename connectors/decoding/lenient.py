@@ -111,21 +111,53 @@ def _string(_: Field, value: Any) -> str | None:
 
 
 def _json(value: Any) -> str:
-    """JSON text without spaces, numbers as the record wrote them; a string as it is."""
+    """JSON text without spaces, numbers as the record wrote them; a string as it is.
+
+    Written in one pass with a stack of its own: level by level, what is inside would be copied once for each level
+    around it, and 500 of them are more than Python's stack takes.
+    """
     if isinstance(value, str):
         return value
-    if isinstance(value, dict):
-        held = (f"{_quoted(key)}:{_quoted(item)}" for key, item in value.items())
-        return "{" + ",".join(held) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_quoted, value)) + "]"
-    return json.dumps(value)
+    written: list[str] = []
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, _Mark):
+            written.append(item)
+        elif isinstance(item, dict):
+            keys = [f"{_quoted(key)}:" for key in item]
+            _open(written, pending, "{}", keys, list(item.values()))
+        elif isinstance(item, list):
+            _open(written, pending, "[]", [""] * len(item), item)
+        else:
+            written.append(_quoted(item))
+    return "".join(written)
+
+
+def _open(
+    written: list[str], pending: list[Any], ends: str, keys: list[str], values: list[Any]
+) -> None:
+    """Write an object or array; what holds others is left on the stack, between what goes before and after it."""
+    if not any(isinstance(value, dict | list) for value in values):
+        held = (f"{key}{_quoted(value)}" for key, value in zip(keys, values, strict=True))
+        written.append(f"{ends[0]}{','.join(held)}{ends[1]}")
+        return
+    written.append(ends[0])
+    pending.append(_Mark(ends[1]))
+    for number in range(len(values) - 1, -1, -1):
+        pending += [values[number], _Mark(f"{',' if number else ''}{keys[number]}")]
+
+
+class _Mark(str):
+    """Text to be written as it is."""
+
+    __slots__ = ()
 
 
 def _quoted(value: Any) -> str:
-    if isinstance(value, str) and not isinstance(value, Number):
-        return json.dumps(value, ensure_ascii=False)
-    return _json(value)
+    if isinstance(value, Number):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _time_us(field: Field, value: Any) -> int | None:

@@ -23,7 +23,7 @@ from planner.statement.scope import fold, visible_name
 #: The bounds are set so that a statement within one of them takes two seconds of a core at most, measured with
 #: DuckDB 1.5.5 from its text to its plan.
 #: Columns of one SELECT, of its FROM, of a row of VALUES; fields of a struct or PIVOT's columns count.
-MAX_COLUMNS = 10_000
+MAX_COLUMNS = 5_000
 #: What is bound, all together: columns of every SELECT and FROM, and parts of expressions as often as they are repeated.
 MAX_BOUND = 60_000
 #: Values of all VALUES lists together.

@@ -32,7 +32,7 @@ MAX_SQL_BYTES = 1 << 20
 MAX_COMMENTS = 1_000
 #: What is neither a literal nor a list of them. Binding takes time with the square of it [ran: 40,000 take 0.5 s], and
 #: nothing interrupts that.
-MAX_EXPRESSIONS = 20_000
+MAX_EXPRESSIONS = 12_000
 #: WITH clauses, and tables: resolving names looks at all that are visible for each.
 MAX_CLAUSES = 1_000
 MAX_TABLES = 500
