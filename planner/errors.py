@@ -39,6 +39,7 @@
     │   ├── WatermarkMissing
     │   ├── WatermarkUnreadable
     │   ├── ForeignCommit
+    │   ├── ForeignFile
     │   ├── ShapeMismatch
     │   ├── PermissionsMismatch    a grant does not fit its table
     │   └── UndecodableRecord
@@ -212,6 +213,10 @@ class WatermarkUnreadable(Inconsistent):
 
 class ForeignCommit(Inconsistent):
     """Another writer added rows above the last watermark."""
+
+
+class ForeignFile(Inconsistent):
+    """A table lists a file outside its own places, or deletes as rows."""
 
 
 class ShapeMismatch(Inconsistent):

@@ -145,6 +145,7 @@ def running_parts(
             cache_dir=cold.cache_dir,
             max_cache_memory_bytes=cold.max_memory_bytes,
             max_cache_disk_bytes=cold.max_cache_bytes,
+            catalog_roots=server.catalog_roots,
         )
         stack.callback(store.close)
         log = stack.enter_context(open_log(settings))

@@ -97,6 +97,8 @@ class Server(_Section):
     audit_text: bool = False
     users: dict[str, SecretStr] = Field(default_factory=dict)
     storage_roots: tuple[str, ...] = ()
+    #: Places below which a catalog's tables may read, beside its warehouse and their own location.
+    catalog_roots: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     #: Whether the process gives up the file system but for what it needs, and what it reads besides.
     landlock: Literal["auto", "required", "off"] = "auto"
     landlock_readable: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from connectors.iceberg.blocks import Block
 _log = logging.getLogger(__name__)
 
 #: Changes when the columns of a block do.
-_VERSION = b"thermocline block 1\n"
+_VERSION = b"thermocline block 2\n"
 _DIGEST_BYTES = 32
 _SUFFIX = ".block"
 

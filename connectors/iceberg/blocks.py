@@ -12,6 +12,8 @@ from planner.pruning import Bounds
 #: Columns of a block; those of its partition values follow as ``p0``, ``p1``, ... The maps of a manifest are
 #: lists of field ids and lists of values, one entry per file.
 PATH, FORMAT, ROWS = "path", "format", "rows"
+#: 0: rows, 1: deletes by position, 2: by equality (Iceberg spec, field 134).
+CONTENT = "content"
 NULLS, NANS, LOWER, UPPER = "nulls", "nans", "lower", "upper"
 MAPS = (NULLS, NANS, LOWER, UPPER)
 MAP_COLUMNS = tuple(f"{name}_{part}" for name in MAPS for part in ("ids", "values"))

@@ -38,12 +38,15 @@ from connectors.iceberg.projection import (
     on_partition,
     partition_type,
 )
+from connectors.iceberg.reach import Reach
 from planner.cut import ColdSlice
 from planner.pruning import Bounds, Condition, Wanted, kept
 from planner.schema import Column
 
 #: With more files left than this, the extension's own scan is as fast, and no list goes into the statement.
 MAX_LISTED_FILES = 1_000
+#: Manifests whose files were looked at; they are decoded, which is most of the work, by ``Manifests``.
+MAX_CHECKED = 100_000
 #: Snapshots whose metadata is remembered.
 MAX_REMEMBERED = 1_000
 #: Selections of manifests whose files are held together: one decision for all, not one a manifest.
@@ -79,6 +82,7 @@ class Facts:
     specs: Mapping[int, tuple[_Part, ...]]
     own: frozenset[int]
     is_head: bool = True
+    location: str = ""
 
     @classmethod
     def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
@@ -116,6 +120,7 @@ class Facts:
             specs,
             frozenset(own),
             is_head,
+            metadata.location,
         )
 
 
@@ -136,8 +141,16 @@ def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
 class ColdPlan:
     """Thread-safe; ``close`` ends its threads."""
 
-    def __init__(self, manifests: Manifests, file_io: Callable[[str], FileIO]) -> None:
-        """``file_io`` opens the files beside a metadata location."""
+    def __init__(
+        self,
+        manifests: Manifests,
+        file_io: Callable[[str], FileIO],
+        roots: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's."""
+        self._roots = roots
+        #: Manifests whose files were found where they may be, for whom, and as what.
+        self._checked: OrderedDict[tuple[Reach, str, bool], None] = OrderedDict()
         self._manifests = manifests
         self._file_io = file_io
         self._footers = Footers()
@@ -181,13 +194,39 @@ class ColdPlan:
         facts = self._of(io, cold)
         if facts.manifest_list is None:
             return None
-        paths = self._listed(io, facts, facts.manifest_list, cold, wanted)
+        reach = Reach.of(cold.metadata_location, facts.location, self._roots)
+        paths = self._listed(io, facts, facts.manifest_list, cold, wanted, reach)
         if facts.is_head:
             self._note_read(facts.table_uuid, facts.manifest_list)
         if paths is not None and self._footers.fit(io, paths, cold.schema, facts.own):
             return paths
         self._manifests.check(io, facts.manifest_list)
+        # The extension reads whatever it finds listed.
+        listed = self._manifests.list(io, facts.manifest_list)
+        self._check(io, listed.data, reach, is_data=True)
+        self._check(io, listed.deletes, reach, is_data=False)
         return None
+
+    def _check(
+        self, io: FileIO, manifests: Sequence[Manifest], reach: Reach, *, is_data: bool
+    ) -> None:
+        """Check that what manifests list is where it may be; each once.
+
+        Raises:
+            ForeignFile: as ``Reach.check``.
+        """
+        with self._lock:
+            new = [
+                held for held in manifests if (reach, held.path, is_data) not in self._checked
+            ]
+        if not new:
+            return
+        for manifest, block in zip(new, self._manifests.blocks(io, new), strict=True):
+            reach.check(block, is_data=is_data)
+            with self._lock:
+                self._checked[reach, manifest.path, is_data] = None
+                while len(self._checked) > MAX_CHECKED:
+                    self._checked.popitem(last=False)
 
     def _note_read(self, table_uuid: str, manifest_list: str) -> None:
         with self._lock:
@@ -236,6 +275,7 @@ class ColdPlan:
         manifest_list: str,
         cold: ColdSlice,
         wanted: Wanted,
+        reach: Reach,
     ) -> Sequence[str] | None:
         listed = self._manifests.list(io, manifest_list)
         if not listed.is_enough:
@@ -248,6 +288,7 @@ class ColdPlan:
             return None
         paths: list[str] = []
         for spec_id, manifests in groups.items():
+            self._check(io, manifests, reach, is_data=True)
             held = self._files(io, manifests)
             found = held.paths(pruning.files(spec_id, held))
             if len(paths) + len(found) > MAX_LISTED_FILES or not held.are_parquet:

@@ -32,7 +32,17 @@ from pyiceberg.manifest import (
 
 from connectors.iceberg.avro import AvroReader
 from connectors.iceberg.blockcache import BlockCache
-from connectors.iceberg.blocks import FORMAT, LOWER, NANS, NULLS, PATH, ROWS, UPPER, Block
+from connectors.iceberg.blocks import (
+    CONTENT,
+    FORMAT,
+    LOWER,
+    NANS,
+    NULLS,
+    PATH,
+    ROWS,
+    UPPER,
+    Block,
+)
 from connectors.iceberg.errors import DamagedFile, decoding
 from connectors.iceberg.paths import local_path
 
@@ -44,6 +54,8 @@ REMOTE_CHECK_S = 5.0
 _READERS = min(8, 2 * (os.cpu_count() or 1))
 
 _DELETED = 2
+#: Of a list of format v1 that does not say how many files there are.
+_UNKNOWN = -1
 _FILE = "data_file"
 _COLUMNS = ", ".join(
     (
@@ -51,6 +63,7 @@ _COLUMNS = ", ".join(
         f"{_FILE}.file_path AS {PATH}",
         f"{_FILE}.file_format AS {FORMAT}",
         f"{_FILE}.record_count AS {ROWS}",
+        f"{_FILE}.content AS {CONTENT}",
         *(
             f"map_{part}({_FILE}.{name}) AS {column}_{suffix}"
             for column, name in (
@@ -94,7 +107,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestList:
-    """One snapshot's manifests: ``every`` has path and length of all, ``data`` are those of data files.
+    """One snapshot's manifests: ``every`` has path and length of all, ``data`` and ``deletes`` what each is of.
 
     ``is_enough``: the rows of these data files are the snapshot's. Not so where other files delete some of
     them, where they are encrypted, or where the list (of format v1) does not say how many there are.
@@ -103,6 +116,7 @@ class ManifestList:
     every: tuple[tuple[str, int], ...]
     data: tuple[Manifest, ...]
     is_enough: bool
+    deletes: tuple[Manifest, ...] = ()
 
 
 class Manifests:
@@ -183,11 +197,13 @@ class Manifests:
     def _decoded(self, io: FileIO, manifest: Manifest) -> Block:
         try:
             with self._on_this_machine(io, manifest) as file:
+                if manifest.files == _UNKNOWN:
+                    raise duckdb.InvalidInputException
                 block = self._by_duckdb(file, manifest)
         except duckdb.Error:
             with decoding("manifests"):
                 block = _by_pyiceberg(io, manifest)
-        if len(block) != manifest.files:
+        if manifest.files not in (len(block), _UNKNOWN):
             raise DamagedFile("manifests")
         self._cache.put(manifest.path, manifest.length, block)
         return block
@@ -226,7 +242,10 @@ class Manifests:
 
 
 def _listed(found: Iterable[ManifestFile]) -> ManifestList:
-    every, data, is_enough = [], [], True
+    every: list[tuple[str, int]] = []
+    data: list[Manifest] = []
+    deletes: list[Manifest] = []
+    is_enough = True
     for held in found:
         every.append((held.manifest_path, held.manifest_length))
         counts = (held.added_files_count, held.existing_files_count, held.deleted_files_count)
@@ -236,18 +255,17 @@ def _listed(found: Iterable[ManifestFile]) -> ManifestList:
             continue
         if held.content != ManifestContent.DATA or not is_known:
             is_enough = False
-        if held.content == ManifestContent.DATA:
-            data.append(
-                Manifest(
-                    path=held.manifest_path,
-                    length=held.manifest_length,
-                    spec_id=held.partition_spec_id,
-                    files=added + existing,
-                    entries=added + existing + deleted,
-                    summaries=tuple(map(_summary, held.partitions or ())),
-                )
+        (data if held.content == ManifestContent.DATA else deletes).append(
+            Manifest(
+                path=held.manifest_path,
+                length=held.manifest_length,
+                spec_id=held.partition_spec_id,
+                files=added + existing if None not in counts else _UNKNOWN,
+                entries=added + existing + deleted,
+                summaries=tuple(map(_summary, held.partitions or ())),
             )
-    return ManifestList(tuple(every), tuple(data), is_enough)
+        )
+    return ManifestList(tuple(every), tuple(data), is_enough, tuple(deletes))
 
 
 def _summary(held: PartitionFieldSummary) -> Summary:
@@ -270,6 +288,7 @@ def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
         PATH: pa.array([file.file_path for file in files], pa.string()),
         FORMAT: pa.array([file.file_format.value for file in files], pa.string()),
         ROWS: pa.array([file.record_count for file in files], pa.int64()),
+        CONTENT: pa.array([int(file.content or 0) for file in files], pa.int32()),
     }
     for name, kind, maps in (
         (NULLS, pa.int64(), [file.null_value_counts for file in files]),

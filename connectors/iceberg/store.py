@@ -57,8 +57,12 @@ class IcebergStore:
         cache_dir: Path | None = None,
         max_cache_memory_bytes: int = 512 << 20,
         max_cache_disk_bytes: int = 2 << 30,
+        catalog_roots: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """``catalogs``: pyiceberg properties by catalog name. ``cache_dir`` keeps decoded manifests."""
+        """``catalogs``: pyiceberg properties by catalog name. ``cache_dir`` keeps decoded manifests.
+
+        A table reads below its location and its catalog's warehouse; ``catalog_roots`` are more places of a catalog.
+        """
         self._catalogs = Catalogs(catalogs)
         self._lock = threading.Lock()
         cache = BlockCache(
@@ -67,7 +71,9 @@ class IcebergStore:
             max_disk_bytes=max_cache_disk_bytes,
         )
         self._manifests = Manifests(cache)
-        self._plan = ColdPlan(self._manifests, self._file_io)
+        self._plan = ColdPlan(
+            self._manifests, self._file_io, _roots(catalogs, catalog_roots or {})
+        )
         self._added: OrderedDict[tuple[str, int], OffsetVector | None] = OrderedDict()
         self._io: OrderedDict[str, FileIO] = OrderedDict()
         self._retained: OrderedDict[str, Retained] = OrderedDict()
@@ -284,6 +290,19 @@ class IcebergStore:
             if io.new_input(location).exists():
                 return io
         raise FileNotFoundError
+
+
+def _roots(
+    catalogs: Mapping[str, Mapping[str, str]], more: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the places of each catalog. The warehouse of a REST catalog may be a name, which is none."""
+    return tuple(
+        (
+            *(held for held in (properties.get("warehouse", ""),) if "/" in held),
+            *more.get(name, ()),
+        )
+        for name, properties in catalogs.items()
+    )
 
 
 def scan_sql(cold: ColdSlice, opaque: Collection[int] = (), *, is_head: bool = True) -> str:

@@ -65,9 +65,9 @@ _REPEATS = {
     "list_resize": 2,
     "lpad": 2,
     "range": 2,
-    "regexp_replace": 3,
+    "regexp_replace": 2,
     "repeat": 2,
-    "replace": 3,
+    "replace": 2,
     "rpad": 2,
 }
 #: Functions that make a struct of their arguments.
@@ -266,10 +266,19 @@ class _Counting:
             if weight * times > MAX_BOUND:
                 self._take(_BOUND, weight * times)
             if kind == "FUNCTION":
-                repeated *= _REPEATS.get(fold(value["function_name"]), 1)
+                repeats = _REPEATS.get(fold(value["function_name"]), 1)
+                # Of ``replace`` the third is repeated four times, a text to put in its place.
+                pending += [
+                    (child, repeated * (repeats if number < 2 else repeats * repeats))
+                    for number, child in enumerate(value["children"])
+                ]
             for name in node_fields(value):
                 child = value.get(name)
-                if child and name != "subquery":
+                if (
+                    child
+                    and name != "subquery"
+                    and not (kind == "FUNCTION" and name == "children")
+                ):
                     pending.append((child, repeated))
         self._take(_BOUND, weight * times)
         return weight

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -12,6 +13,12 @@ from planner.errors import BadStatement, UnknownTable, UnsupportedStatement
 from planner.names import VIRTUAL_SUFFIXES, TableName
 from planner.statement.ast import Node
 from planner.statement.scope import fold, is_table, scoped
+
+#: What a name holds when it is meant as a file or an address. Tables may be called so too: see ``references``.
+PATH = re.compile(
+    r"[/\\*?\[\]]|:|\.(parquet|csv|tsv|json|jsonl|ndjson|txt|arrow|avro|db|duckdb|gz|zst)$",
+    re.IGNORECASE,
+)
 
 Virtual = Literal["cold", "tail", "seam"]
 
@@ -132,6 +139,7 @@ def resolve(
 
     Raises:
         UnknownTable: there is none.
+        UnsupportedStatement: there is none, and the name is like a file's.
         BadStatement: there are several.
     """
     places = _places(reference, default_catalog, default_schema)
@@ -144,6 +152,12 @@ def resolve(
             found = _match(reference, base, places, tables)
             if found is not None:
                 return ResolvedTable(found, suffix, reference.at)  # type: ignore[arg-type]
+    if PATH.search(reference.name):
+        name = reference.name if len(reference.name) <= 80 else f"{reference.name[:77]}..."
+        raise UnsupportedStatement(
+            f"'{name}' is not a table of this server; files and addresses cannot be read.",
+            table=reference.name,
+        )
     raise UnknownTable(
         f"there is no table {reference}{_suggestion(reference.name, tables)}",
         table=str(reference),

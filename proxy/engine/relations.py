@@ -109,7 +109,11 @@ def _restricted(body: str, shown: Shown) -> str:
     columns = ", ".join(f"{value} AS {identifier(name)}" for name, value in shown.columns)
     if shown.rows is None:
         return f"SELECT {columns} FROM ({body})"  # noqa: S608 - printed by DuckDB, gated
-    never = identifier("__tc:never")
+    taken = {name.lower() for name, _ in shown.columns}
+    never = "__tc:never"
+    while never in taken:
+        never += "'"
+    never = identifier(never)
     seen = f"SELECT {columns}, random() > 2 AS {never} FROM ({body}) WHERE {shown.rows}"  # noqa: S608
     copied = ", ".join(
         f"coalesce(CASE WHEN {never} THEN {name} END, {name}) AS {name}"
