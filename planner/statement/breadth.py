@@ -35,7 +35,7 @@ MAX_PAIRS = 50_000
 #: Comparisons that joins make, each as often as tables are joined: what is equal to what is looked for among all.
 MAX_COMPARED = 4_000
 #: Columns that UNION BY NAME brings together: each of one side is looked for among all of the other.
-MAX_BY_NAME = 10_000
+MAX_BY_NAME = 6_000
 MAX_WINDOWS = 1_000
 #: Subqueries within expressions: each becomes a join.
 MAX_SUBQUERIES = 100

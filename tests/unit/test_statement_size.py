@@ -9,6 +9,8 @@ from planner.statement.gate import (
     MAX_CLAUSES,
     MAX_COMMENTS,
     MAX_EXPRESSIONS,
+    MAX_LITERALS,
+    MAX_NESTED_CONDITIONS,
     MAX_TABLES,
     check,
     check_text,
@@ -24,6 +26,8 @@ def test_comments_are_counted_before_the_text_is_parsed() -> None:
 
 def test_literals_are_many_and_what_is_made_of_them_is_less() -> None:
     check(parse("SELECT 1 IN (" + ",".join(["1"] * (MAX_EXPRESSIONS + 1)) + ")"))
+    with pytest.raises(UnsupportedStatement, match=f"more than {MAX_LITERALS} literals"):
+        check(parse("SELECT 1 IN (" + ",".join(["1"] * (MAX_LITERALS + 1)) + ")"))
     with pytest.raises(UnsupportedStatement, match=f"more than {MAX_EXPRESSIONS} parts"):
         check(parse("SELECT 1 WHERE " + " OR ".join(["1 = 1"] * MAX_EXPRESSIONS)))
 
@@ -37,3 +41,14 @@ def test_tables_and_clauses_are_counted() -> None:
     check(parse(f"WITH {','.join(clauses[1:])} SELECT 1"))
     with pytest.raises(UnsupportedStatement, match=f"more than {MAX_CLAUSES} WITH clauses"):
         check(parse(f"WITH {','.join(clauses)} SELECT 1"))
+
+
+def test_conditions_inside_conditions_are_counted_and_tuples_stand_for_them() -> None:
+    pairs = range(MAX_NESTED_CONDITIONS + 1)
+    tuples = ",".join(f"({pair}, 1)" for pair in pairs)
+    check(parse(f"SELECT 1 FROM t WHERE (a, b) IN ({tuples})"))
+    for arm in ("(a = {} AND b = 1)", "a BETWEEN {} AND 7"):
+        arms = [arm.format(pair) for pair in pairs]
+        check(parse(f"SELECT 1 FROM t WHERE {' OR '.join(arms[1:])}"))
+        with pytest.raises(UnsupportedStatement, match=f"more than {len(arms) - 1} conditions"):
+            check(parse(f"SELECT 1 FROM t WHERE {' OR '.join(arms)}"))
