@@ -23,7 +23,7 @@ from connectors.iceberg.errors import DamagedFile
 from connectors.iceberg.manifests import Manifests
 from connectors.iceberg.store import IcebergStore
 from planner.cut import ColdSlice, cold_cut
-from planner.errors import ColdStoreUnavailable, SnapshotExpired
+from planner.errors import ColdStoreUnavailable, ForeignFile, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ArrowRelation, SqlRelation
 from planner.pruning import EVERYTHING, Condition, Wanted
@@ -399,3 +399,22 @@ def test_a_version_reads_the_same_by_files_and_by_the_extension(
     current = cold_cut(newest).cold
     found = duck.execute(f"SELECT id, text FROM ({store.extension_sql(current)}) ORDER BY 1")
     assert found.fetchall() == [(1, "s1"), (2, "s2")]
+
+
+def test_a_file_of_another_place_is_refused_unless_the_settings_name_it(
+    lake: Lake, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    vault = tmp_path_factory.mktemp("vault")
+    pq.write_table(
+        rows(2).cast(pa.schema([field.remove_metadata() for field in SCHEMA])),
+        vault / "x.parquet",
+    )
+    table.add_files([str(vault / "x.parquet")])
+    store = lake.store()
+    with pytest.raises(ForeignFile, match=r"server\.catalog_roots"):
+        store.scan(slice_of(store))
+    opened = IcebergStore({"c": lake.properties}, catalog_roots={"c": [vault.as_uri()]})
+    lake.stores.append(opened)
+    opened.scan(slice_of(opened))

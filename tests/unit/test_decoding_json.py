@@ -403,3 +403,14 @@ def test_few_and_many_times_are_doubted_alike(count: int) -> None:
     assert doubtful == [0, 1]
     assert positions == list(range(2, count + 2))
     assert times.to_pylist() == [datetime(2024, 2, 29, 12, tzinfo=UTC)] * count
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")])
+def test_lenient_texts_hold_what_is_nested_as_deep_as_a_record_may_be(
+    opening: str, closing: str, exact_only: bool
+) -> None:
+    deep = opening * 490 + '[1.50,"\u00e9",{"x":null,"y":true}]' + closing * 490
+    decoder = JsonDecoder(
+        "t", schema(column(pa.string())), binding("fail", json_mode="lenient"), exact_only
+    )
+    assert decoder.decode(raw(f'{{"a": {deep}}}')).rows.column("a").to_pylist() == [deep]

@@ -3,6 +3,7 @@ import pytest
 from planner.errors import BadStatement, UnknownTable, UnsupportedStatement
 from planner.names import TableName
 from planner.statement.ast import is_constant
+from planner.statement.gate import check
 from planner.statement.references import (
     ResolvedTable,
     TableReference,
@@ -254,3 +255,21 @@ def test_literals_alone_are_constant(sql: str) -> None:
 )
 def test_whatever_else_a_statement_holds_it_is_not_constant(sql: str) -> None:
     assert not is_constant(parse(sql))
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "a*", "a:b", "x.csv", "two\nlines", "s3://b/x.parquet"]
+)
+def test_a_table_may_be_called_like_a_file_and_a_file_is_none(name: str) -> None:
+    document = parse(f'SELECT * FROM "{name}"')
+    check(document)
+    (reference,) = references(document)
+    table = TableName("lake", ("main",), name)
+    assert resolve(reference, "lake", "main", [table]).table == table
+
+
+def test_a_name_like_a_file_that_is_no_table_says_so() -> None:
+    for name in ("x.parquet", "s3://b/" + "x" * 100):
+        (reference,) = references(parse(f"SELECT * FROM '{name}'"))
+        with pytest.raises(UnsupportedStatement, match="files and addresses cannot be read"):
+            resolve(reference, "lake", "main", [])

@@ -273,3 +273,29 @@ def test_a_batch_that_cannot_be_made_closes_what_was_opened() -> None:
     with punctual(inner, SOON_S) as backend, pytest.raises(Overloaded):
         backend.open(SESSION, b"", Cancellation())
     assert inner.closed.is_set()
+
+
+def test_what_one_user_left_behind_keeps_nobody_else_out() -> None:
+    workers, gate = Workers(max_late=3, max_late_each=2), threading.Event()
+    began = threading.Barrier(5)
+
+    def stay() -> None:
+        began.wait(SOON_S)
+        gate.wait(SOON_S)
+
+    def leave() -> None:
+        with pytest.raises(LeftBehind):
+            run(workers, stay, left_s=0.05, user="mallory")
+
+    # All of them begin before any is late.
+    callers = [threading.Thread(target=leave) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    began.wait(SOON_S)
+    for caller in callers:
+        caller.join(SOON_S)
+    with pytest.raises(Overloaded, match="4 of your statements"):
+        run(workers, lambda: 7, user="mallory")
+    assert run(workers, lambda: 7, user="ada") == 7
+    gate.set()
+    workers.close()
