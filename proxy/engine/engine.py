@@ -33,7 +33,7 @@ from proxy.engine.describe import describe, describe_bound
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import Parameter, execute
 from proxy.engine.planning import Planning
-from proxy.engine.relations import Relation, nested, prelude
+from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
 from proxy.engine.running import Cancellation, Running, Watch
 from proxy.engine.segments import Segments
@@ -227,7 +227,7 @@ class Engine:
         except BaseException:
             running.close()
             raise
-        return Result(reader, running)
+        return Result(reader, running, plain_names(reader.schema, relations))
 
     def evaluate(
         self,
@@ -272,7 +272,7 @@ class Engine:
         ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
             _set_time_zone(held, time_zone)
             schema, types = describe(held, self.unparse, document, relations)
-            return schema, types
+            return plain_names(schema, relations), types
 
         with self._connection.cursor() as cursor:
             return self.planning.call(cursor, described)
@@ -293,7 +293,8 @@ class Engine:
 
         def described(held: duckdb.DuckDBPyConnection) -> pa.Schema:
             _set_time_zone(held, time_zone)
-            return describe_bound(held, self.unparse, document, relations, parameters)
+            schema = describe_bound(held, self.unparse, document, relations, parameters)
+            return plain_names(schema, relations)
 
         with self._connection.cursor() as cursor:
             return self.planning.call(cursor, described)

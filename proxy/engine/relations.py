@@ -75,6 +75,18 @@ def empty_prelude(relations: Sequence[Relation]) -> str:
     return _with([_clause(relation, []) for relation in relations])
 
 
+def plain_names(schema: pa.Schema, relations: Sequence[Relation]) -> pa.Schema:
+    """Return a result's schema without our names: a column without alias is called after its text."""
+    names = schema.names
+    if not any("__tc:" in name for name in names):
+        return schema
+    for relation in relations:
+        ours = f"{identifier(relation.name)} AS "
+        names = [name.replace(ours, "") for name in names]
+    fields = zip(schema, names, strict=True)
+    return pa.schema([field.with_name(name) for field, name in fields], schema.metadata)
+
+
 def nested(sql: str) -> str:
     """Return a query around a query: whatever the text says, only a query can run (duckdb.md A.4).
 

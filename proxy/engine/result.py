@@ -17,10 +17,14 @@ MAX_BATCH_BYTES = 2 << 20
 class Result:
     """A stream of record batches; iterate once, then close. Not thread-safe, but for ``cancel``."""
 
-    def __init__(self, reader: pa.RecordBatchReader, running: Running) -> None:
+    def __init__(
+        self, reader: pa.RecordBatchReader, running: Running, schema: pa.Schema | None = None
+    ) -> None:
+        """``schema`` is the reader's, maybe with other names."""
         self._reader = reader
         self._running = running
-        self.schema: pa.Schema = reader.schema
+        self.schema: pa.Schema = reader.schema if schema is None else schema
+        self._is_renamed = self.schema.names != reader.schema.names
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield batches of at most ``MAX_BATCH_BYTES``, larger only where one row is. Closes at the end.
@@ -37,9 +41,13 @@ class Result:
 
     def _next(self) -> pa.RecordBatch | None:
         try:
-            return self._reader.read_next_batch()
+            batch = self._reader.read_next_batch()
+            return self._named(batch) if self._is_renamed else batch
         except StopIteration:
             return None
+
+    def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
     def cancel(self) -> None:
         """Stop the statement. Thread-safe; the reading thread gets ``Cancelled``."""

@@ -8,9 +8,11 @@ import pytest
 
 from planner.errors import BadStatement
 from planner.ports import SqlRelation
+from planner.statement.references import references
+from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, Shown
-from tests.contract.engine import arrow, rows, value
+from tests.contract.engine import NOW, arrow, rows, value
 from tests.fixtures.engine import Place
 
 #: DuckDB tries out orders of conditions as rows go by; one row in 2,500 is hidden.
@@ -121,3 +123,14 @@ def test_columns_that_are_not_shown_are_not_there(engine: Engine) -> None:
         "id",
         "name",
     ]
+
+
+def test_columns_are_not_called_after_our_relations(engine: Engine) -> None:
+    people = Relation("__tc:lake.net.people:all", PEOPLE.arrow)
+    document = engine.parse("SELECT (SELECT count(*) FROM people), EXISTS (FROM people)")
+    told = rewrite(document, dict.fromkeys(references(document), people.name))
+    schema, _ = engine.describe(told, [people])
+    with engine.run(told, [people], statement_time=NOW) as result:
+        batches = list(result)
+        assert result.schema.names == schema.names == batches[0].schema.names
+    assert "__tc:" not in str(schema.names)
