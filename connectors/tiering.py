@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.cut import LogBounds, Pin
+from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import BadBinding, FederationError
 from planner.names import TableName
 from planner.ports import Log, TieringTarget
@@ -54,12 +54,15 @@ def tier_once(
         TieringConflict, SnapshotExpired: nothing changed; the next round plans again.
         ShapeMismatch, TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_tiering``.
         UndecodableRecord, OffsetsExpired, LogUnavailable: as executors met them; nothing changed.
-        BadBinding: the table is not bound.
+        BadBinding: the table is not bound, or to another topic than its watermark's.
         As ``ColdStore.pin`` and ``TieringTarget.publish``.
     """
     pin = target.pin()
     if pin.binding is None:
         raise not_bound(pin.table)
+    if pin.watermark is not None:
+        # Before the topic is asked for, which may not exist.
+        check_topic(pin.table, pin.watermark, pin.binding.topic)
     bounds = log.measure([pin.binding.topic])[pin.binding.topic]
     plan = plan_tiering(pin, bounds, budget, bytes_per_offset=bytes_per_offset)
     ends = {held.partition: held.log_end for held in bounds.partitions}

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from planner.binding import Binding
-from planner.errors import ClusterChanged, LogTruncated, TailGap, TopicRecreated
+from planner.binding import TOPIC, Binding
+from planner.errors import BadBinding, ClusterChanged, LogTruncated, TailGap, TopicRecreated
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import TableSchema
@@ -216,6 +216,7 @@ def check_log(
 
     Raises:
         ClusterChanged, TopicRecreated, TailGap, LogTruncated: see ``plan_cut``.
+        BadBinding: as ``check_topic``.
     """
     if bounds.cluster_id != watermark.cluster_id:
         raise ClusterChanged(
@@ -226,7 +227,8 @@ def check_log(
             expected=watermark.cluster_id,
             found=bounds.cluster_id,
         )
-    if bounds.topic != watermark.topic or bounds.topic_id != watermark.topic_id:
+    check_topic(table, watermark, bounds.topic)
+    if bounds.topic_id != watermark.topic_id:
         raise TopicRecreated(
             f"{table}: its watermark names topic {watermark.topic} with id {watermark.topic_id}, the log has "
             f"{bounds.topic} with id {bounds.topic_id}: the topic was deleted and created again, so its offsets "
@@ -247,6 +249,24 @@ def check_log(
                 partition=partition,
             )
     return tuple(_untiered(table, watermark, held) for held in bounds.partitions)
+
+
+def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:
+    """Make sure that the binding names the topic whose offsets the table holds.
+
+    Raises:
+        BadBinding: ``thermocline.topic`` was changed. Readers go on by the watermark's topic.
+    """
+    if topic != watermark.topic:
+        raise BadBinding(
+            f"{table}: property {TOPIC} names topic {topic}, but the table holds offsets of topic {watermark.topic}, by "
+            f"its watermark, and offsets of one mean nothing on the other. Set {TOPIC} back to {watermark.topic}, and "
+            f"bind a new table to {topic} (`thermocline create`).",
+            table=str(table),
+            property=TOPIC,
+            expected=watermark.topic,
+            found=topic,
+        )
 
 
 def _untiered(table: TableName, watermark: Watermark, held: PartitionBounds) -> OffsetRange:

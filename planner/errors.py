@@ -14,7 +14,8 @@
     │   ├── BadTicket
     │   ├── BadConfig
     │   ├── BadBinding
-    │   └── UnsupportedType        a column type one side cannot hold
+    │   ├── UnsupportedType        a column type one side cannot hold
+    │   └── UnsupportedFile        a file's format, codec or encryption is not read
     ├── Unavailable            a system is unreachable or too slow         retry the same call
     │   ├── CatalogUnavailable
     │   ├── ColdStoreUnavailable
@@ -117,6 +118,10 @@ class BadBinding(RequestError):
 
 class UnsupportedType(RequestError):
     """A column's type cannot be held on both sides of the seam."""
+
+
+class UnsupportedFile(RequestError):
+    """A table has files, or asks for files, of a format, codec or encryption that this program does not read."""
 
 
 class Unavailable(FederationError):

@@ -46,6 +46,9 @@ METADATA_TYPES: dict[str, pa.DataType] = {
     KAFKA_ERROR: pa.string(),
 }
 
+#: What else a metadata column may be: Iceberg lets anybody widen an int, and nobody narrow it again.
+_WIDENED_TYPES: dict[str, pa.DataType] = {KAFKA_PARTITION: pa.int64()}
+
 #: One batch of log records before decoding: what ``Log.fetch`` yields and a decoder takes. A null value is a
 #: tombstone. Key and headers are null unless the fetch asked for them. Sorted by offset within a partition.
 RAW_SCHEMA = pa.schema(
@@ -173,7 +176,8 @@ def check_federated(table: TableName, schema: TableSchema) -> None:
                 column=name,
             )
     for column in schema.columns:
-        if column.is_metadata and not column.type.equals(METADATA_TYPES[column.name]):
+        allowed = METADATA_TYPES.get(column.name), _WIDENED_TYPES.get(column.name)
+        if column.is_metadata and column.type not in allowed:
             raise BadBinding(
                 f"{table}: column {column.name} is {column.type}, it must be "
                 f"{METADATA_TYPES[column.name]}; that name is reserved for log metadata.",

@@ -12,7 +12,7 @@ from connectors.verification.cold import ColdCount
 from planner.cut import ColdSlice
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import ColdStore
+from planner.ports import ColdStore, SqlRelation
 from planner.schema import TableSchema
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, identifier
@@ -69,15 +69,20 @@ class EngineColdRows:
 
     def _before(self, snapshot_id: int) -> Relation:
         """Name an older snapshot's rows under the columns' names of today, those it had."""
-        schema, rows = self._audit.rows_at(snapshot_id)
+        facts = self._audit.facts
+        schema = self._audit.schemas[self._audit.schema_ids[snapshot_id]]
+        rows = self._store.scan(ColdSlice(facts.metadata_location, snapshot_id, schema))
         held = {column.field_id: column.name for column in schema.columns}
         kept = [column for column in self._schema.columns if column.field_id in held]
         listed = ", ".join(
             f"{identifier(held[column.field_id])} AS {identifier(column.name)}"
             for column in kept
         )
-        renamed = type(rows)(f"SELECT {listed} FROM ({rows.sql})")  # noqa: S608 - names are quoted
-        return Relation(_NAME, TableSchema(schema.schema_id, tuple(kept)), (renamed,))
+        renamed: tuple[SqlRelation, ...] = ()
+        # Without a file, there are no rows.
+        if isinstance(rows, SqlRelation):
+            renamed = (SqlRelation(f"SELECT {listed} FROM ({rows.sql})"),)  # noqa: S608 - names are quoted
+        return Relation(_NAME, TableSchema(schema.schema_id, tuple(kept)), renamed)
 
     def _run(self, sql: str, relation: Relation) -> pa.Table:
         document = self._engine.parse(sql)

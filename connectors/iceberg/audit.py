@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
-from pyiceberg.types import IntegerType, LongType, PrimitiveType
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
-from connectors.iceberg.statistics import added_next
+from connectors.iceberg.statistics import added_next, whole_number
 from connectors.iceberg.store import read_facts
 from connectors.iceberg.types import table_schema
 from connectors.pinning import TableFacts, decide_pin
@@ -22,7 +20,6 @@ from planner.cut import Pin
 from planner.errors import ColdStoreUnavailable, Inconsistent, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.ports import SqlRelation
 from planner.schema import TableSchema
 
 
@@ -63,12 +60,6 @@ class Audit:
     schemas: Mapping[int, TableSchema]
     files: tuple[DataFileFacts, ...]
     row_deletes: int
-
-    def rows_at(self, snapshot_id: int) -> tuple[TableSchema, SqlRelation]:
-        """Name the rows of a retained snapshot, in the schema it was written with."""
-        location = self.facts.metadata_location.replace("'", "''")
-        scan = f"iceberg_scan('{location}', snapshot_from_id => {snapshot_id})"
-        return self.schemas[self.schema_ids[snapshot_id]], SqlRelation(f"SELECT * FROM {scan}")  # noqa: S608
 
 
 class Auditor:
@@ -148,15 +139,13 @@ def _file_facts(table: Table, files: list[tuple[int, DataFile]]) -> Iterator[Dat
             added_by=added_by,
             references=references[path],
             rows=file.record_count,
-            partitions=_bounds(file, partition_id, IntegerType()),
-            offsets=_bounds(file, offset_id, LongType()),
+            partitions=_bounds(file, partition_id),
+            offsets=_bounds(file, offset_id),
         )
 
 
-def _bounds(
-    file: DataFile, field_id: int | None, kind: PrimitiveType
-) -> tuple[int, int] | None:
+def _bounds(file: DataFile, field_id: int | None) -> tuple[int, int] | None:
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
     if field_id is None or field_id not in lower or field_id not in upper:
         return None
-    return int(from_bytes(kind, lower[field_id])), int(from_bytes(kind, upper[field_id]))
+    return whole_number(lower[field_id]), whole_number(upper[field_id])

@@ -40,7 +40,8 @@ class Block:
         self._bounds: dict[tuple[int, pa.DataType], Bounds | None] = {}
         self._partitions: dict[tuple[int, pa.DataType], Bounds | None] = {}
         self.size_bytes: int = table.nbytes
-        self.formats: frozenset[str] = frozenset(pc.unique(self._column(FORMAT)).to_pylist())
+        #: In capitals, as the specification has them; not every writer does.
+        self.formats: pa.Array = pc.utf8_upper(self._column(FORMAT))
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -106,7 +107,9 @@ class Files:
     def __init__(self, blocks: Sequence[Block]) -> None:
         self._blocks = tuple(blocks)
         self._known: dict[tuple[str, int, pa.DataType], Bounds | None] = {}
-        self.are_parquet = all(block.formats <= {"PARQUET"} for block in blocks)
+        self.are_parquet = all(
+            pc.all(pc.equal(block.formats, "PARQUET")).as_py() is not False for block in blocks
+        )
 
     def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
         """Return as ``Block.bounds``, of all files."""
@@ -119,6 +122,10 @@ class Files:
     def paths(self, kept: pa.BooleanArray | None) -> pa.ChunkedArray:
         paths = pa.chunked_array([block.paths for block in self._blocks], pa.string())
         return paths if kept is None else paths.filter(kept)
+
+    def formats(self, kept: pa.BooleanArray | None) -> pa.ChunkedArray:
+        formats = pa.chunked_array([block.formats for block in self._blocks], pa.string())
+        return formats if kept is None else formats.filter(kept)
 
     def _joined(self, what: str, number: int, kind: pa.DataType) -> Bounds | None:
         key = (what, number, kind)

@@ -39,6 +39,7 @@ from connectors.iceberg.projection import (
     partition_type,
 )
 from connectors.iceberg.reach import Reach
+from connectors.iceberg.readable import ExtensionCheck, check_formats, unread
 from planner.cut import ColdSlice
 from planner.pruning import Bounds, Condition, Wanted, kept
 from planner.schema import Column
@@ -154,6 +155,7 @@ class ColdPlan:
         self._manifests = manifests
         self._file_io = file_io
         self._footers = Footers()
+        self._extension = ExtensionCheck(manifests)
         self._lock = threading.Lock()
         self._facts: OrderedDict[_Key, Facts] = OrderedDict()
         #: Manifest list a statement read last, by table.
@@ -188,6 +190,7 @@ class ColdPlan:
         Raises:
             FileNotFoundError: a file is gone.
             DamagedFile: one is.
+            UnreadableFiles: some are of a format that is not read.
             OSError: one cannot be read just now.
         """
         io = self._file_io(cold.metadata_location)
@@ -201,6 +204,7 @@ class ColdPlan:
         if paths is not None and self._footers.fit(io, paths, cold.schema, facts.own):
             return paths
         self._manifests.check(io, facts.manifest_list)
+        self._extension.check(io, facts.manifest_list)
         # The extension reads whatever it finds listed.
         listed = self._manifests.list(io, facts.manifest_list)
         self._check(io, listed.data, reach, is_data=True)
@@ -267,6 +271,7 @@ class ColdPlan:
 
     def close(self) -> None:
         self._footers.close()
+        self._extension.close()
 
     def _listed(
         self,
@@ -290,8 +295,11 @@ class ColdPlan:
         for spec_id, manifests in groups.items():
             self._check(io, manifests, reach, is_data=True)
             held = self._files(io, manifests)
-            found = held.paths(pruning.files(spec_id, held))
-            if len(paths) + len(found) > MAX_LISTED_FILES or not held.are_parquet:
+            chosen = pruning.files(spec_id, held)
+            if not held.are_parquet:
+                check_formats([unread(held.formats(chosen).to_pylist())])
+            found = held.paths(chosen)
+            if len(paths) + len(found) > MAX_LISTED_FILES:
                 return None
             paths += found.to_pylist()
         return None if any(_PATTERN.intersection(path) for path in paths) else paths

@@ -19,6 +19,7 @@ from planner.errors import (
     FederationError,
     SnapshotExpired,
     UnknownTable,
+    UnsupportedFile,
     UnsupportedType,
 )
 from planner.names import TableName
@@ -79,6 +80,10 @@ class DamagedFile(Exception):
         self.kind = kind
 
 
+class UnreadableFiles(Exception):
+    """Files of a snapshot are whole, and of a kind that is not read. The text goes on where a sentence named them."""
+
+
 _FORBIDDEN = "may not be read by this process: it lies outside server.storage_roots, or the store's rights forbid it."
 
 
@@ -91,7 +96,7 @@ def decoding(kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, FederationError, DamagedFile):
+    except (OSError, FederationError, DamagedFile, UnreadableFiles):
         raise
     except Exception as error:
         raise DamagedFile(kind) from error
@@ -103,11 +108,14 @@ def file_errors(what: str, *, gone: type[FederationError], **facts: object) -> I
 
     Raises:
         ColdStoreUnavailable: the store does not answer, or the file is damaged. Retryable.
+        UnsupportedFile: files are of a format, codec or encryption that is not read.
     """
     try:
         yield
     except FederationError:
         raise
+    except UnreadableFiles as error:
+        raise UnsupportedFile(f"{what} {error}", **facts) from error
     except DamagedFile as error:
         raise ColdStoreUnavailable(
             f"{what}: one of its {error.kind} is damaged; roll the table back, or restore the file.",

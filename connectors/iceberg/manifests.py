@@ -110,13 +110,15 @@ class ManifestList:
     """One snapshot's manifests: ``every`` has path and length of all, ``data`` and ``deletes`` what each is of.
 
     ``is_enough``: the rows of these data files are the snapshot's. Not so where other files delete some of
-    them, where they are encrypted, or where the list (of format v1) does not say how many there are.
+    them, where they are encrypted, or where the list (of format v1) does not say how many there are. ``encrypted``
+    counts manifests that are.
     """
 
     every: tuple[tuple[str, int], ...]
     data: tuple[Manifest, ...]
     is_enough: bool
     deletes: tuple[Manifest, ...] = ()
+    encrypted: int = 0
 
 
 class Manifests:
@@ -245,12 +247,13 @@ def _listed(found: Iterable[ManifestFile]) -> ManifestList:
     every: list[tuple[str, int]] = []
     data: list[Manifest] = []
     deletes: list[Manifest] = []
-    is_enough = True
+    is_enough, encrypted = True, 0
     for held in found:
         every.append((held.manifest_path, held.manifest_length))
         counts = (held.added_files_count, held.existing_files_count, held.deleted_files_count)
         added, existing, deleted = (count or 0 for count in counts)
         is_known = None not in counts and not held.key_metadata
+        encrypted += bool(held.key_metadata)
         if is_known and not added + existing:
             continue
         if held.content != ManifestContent.DATA or not is_known:
@@ -265,7 +268,7 @@ def _listed(found: Iterable[ManifestFile]) -> ManifestList:
                 summaries=tuple(map(_summary, held.partitions or ())),
             )
         )
-    return ManifestList(tuple(every), tuple(data), is_enough, tuple(deletes))
+    return ManifestList(tuple(every), tuple(data), is_enough, tuple(deletes), encrypted)
 
 
 def _summary(held: PartitionFieldSummary) -> Summary:

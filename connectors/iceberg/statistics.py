@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.types import IntegerType, LongType, NestedField
+from pyiceberg.types import NestedField
 
+from connectors.iceberg.readable import check_formats, unread
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetVector
 from planner.ways_out import AddedRows
@@ -25,7 +25,10 @@ from planner.ways_out import AddedRows
 def added_next(table: Table, snapshot_id: int) -> OffsetVector | None:
     """Return 1 + the greatest offset per partition among rows of the data files the snapshot added.
 
-    None when it cannot be known: a row without partition or offset, or files this program cannot read.
+    None when it cannot be known: a row without partition or offset, or a file that cannot be decoded.
+
+    Raises:
+        UnreadableFiles: a file whose statistics do not say is of a format that is not read.
     """
     reach: dict[int, int] = {}
     for file in _added_files(table, snapshot_id):
@@ -63,9 +66,12 @@ def _by_statistics(schema: Schema, file: DataFile) -> dict[int, int] | None:
     first, last, offset = lower.get(partition_id), upper.get(partition_id), upper.get(offset_id)
     if first is None or first != last or offset is None:
         return None
-    # pyiceberg declares the result of ``from_bytes`` by the type of its literal, which is a string for both.
-    partition, greatest = from_bytes(IntegerType(), first), from_bytes(LongType(), offset)
-    return {int(partition): int(greatest) + 1}
+    return {whole_number(first): whole_number(offset) + 1}
+
+
+def whole_number(bound: bytes) -> int:
+    """Decode a bound of an int or a long: which of the two, the file was written as (Iceberg spec, Appendix D)."""
+    return int.from_bytes(bound, "little", signed=True)
 
 
 def added_rows(table: Table, snapshot_id: int) -> AddedRows | None:
@@ -97,6 +103,8 @@ def _by_reading(table: Table, file: DataFile) -> dict[int, int] | None:
 
 def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
     """Read the two columns by field id, a batch at a time: where they reach, and how many rows lack one."""
+    # Nobody could read the snapshot: said here, where a person would be told to accept it.
+    check_formats([unread([file.file_format.value.upper()])])
     fields = [table.schema().find_field(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
     # Optional, whatever the schema says: a file may lack the column altogether.
     projected = Schema(

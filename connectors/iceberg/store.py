@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.iceberg.blockcache import BlockCache
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.coldplan import ColdPlan, version_of
-from connectors.iceberg.errors import catalog_errors, file_errors
+from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
 from connectors.iceberg.manifests import Manifests
 from connectors.iceberg.paths import local_path
 from connectors.iceberg.statistics import added_next
@@ -27,7 +28,7 @@ from connectors.iceberg.types import table_schema
 from connectors.pinning import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin
-from planner.errors import ColdStoreUnavailable, CutExpired, SnapshotExpired
+from planner.errors import ColdStoreUnavailable, CutExpired, SnapshotExpired, UnsupportedFile
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
@@ -76,6 +77,7 @@ class IcebergStore:
         )
         self._added: OrderedDict[tuple[str, int], OffsetVector | None] = OrderedDict()
         self._io: OrderedDict[str, FileIO] = OrderedDict()
+        self._names: OrderedDict[str, TableName] = OrderedDict()
         self._retained: OrderedDict[str, Retained] = OrderedDict()
 
     def catalogs(self) -> tuple[str, ...]:
@@ -186,6 +188,7 @@ class IcebergStore:
         """Pin the head in the current schema, or a version in its own."""
         with self._lock:
             _remember(self._io, loaded.metadata_location, loaded.io, MAX_REMEMBERED_FILE_IO)
+            _remember(self._names, loaded.metadata_location, table, MAX_REMEMBERED_FILE_IO)
         facts = read_facts(table, loaded, version)
         if version is None:
             self._plan.remember(loaded.metadata_location, loaded.metadata)
@@ -200,11 +203,16 @@ class IcebergStore:
         For that scan, the metadata file's head is the slice's snapshot and its current schema the slice's; or the
         slice is of another version, in the schema it was written with, which is what the extension shows when
         asked for it by ``snapshot_from_id``. ``probe`` tells why either failed later.
+
+        Raises:
+            UnsupportedFile: files it needs are of a format, codec or encryption that is not read.
+            SnapshotExpired, ColdStoreUnavailable: as ``probe``.
         """
         if cold.snapshot_id is None:
             return ArrowRelation(cold.schema.arrow.empty_table())
         what = f"snapshot {cold.snapshot_id} of a pinned table"
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+        facts = {"snapshot_id": cold.snapshot_id}
+        with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
             files = self._plan.files(cold, wanted)
             if files is None:
                 return SqlRelation(self.extension_sql(cold))
@@ -234,7 +242,8 @@ class IcebergStore:
         if cold.snapshot_id is None:
             return 0
         what = f"snapshot {cold.snapshot_id} of a pinned table"
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+        facts = {"snapshot_id": cold.snapshot_id}
+        with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
             files = self._plan.files(cold, wanted)
         return None if files is None else len(files)
 
@@ -258,6 +267,20 @@ class IcebergStore:
                 for entry in manifest.fetch_manifest_entry(io):
                     if not io.new_input(entry.data_file.file_path).exists():
                         raise FileNotFoundError
+
+    @contextlib.contextmanager
+    def _formats(self, cold: ColdSlice) -> Iterator[None]:
+        """Name the table of files that are of no use here: whoever owns it has to rewrite them."""
+        try:
+            yield
+        except UnreadableFiles as error:
+            with self._lock:
+                table = self._names.get(cold.metadata_location, "a pinned table")
+            raise UnsupportedFile(
+                f"{table}: snapshot {cold.snapshot_id} {error}",
+                table=str(table),
+                snapshot_id=cold.snapshot_id,
+            ) from error
 
     def close(self) -> None:
         self._plan.close()

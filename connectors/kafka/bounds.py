@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import (
@@ -57,7 +57,10 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Requests on their way. ``seen`` was noted before they were sent: answers may arrive out of order."""
+    """Requests on their way. ``seen`` was noted before they were sent: answers may arrive out of order.
+
+    ``may_cross``: the round before found a log start beyond the log end, and had both at the same time.
+    """
 
     client: Admin
     topics: tuple[str, ...]
@@ -69,6 +72,7 @@ class Round:
     ends: Offsets | None = None
     starts: Offsets | None = None
     high_watermarks: Offsets | None = None
+    may_cross: bool = False
 
 
 class _AskAgain(Exception):
@@ -78,6 +82,10 @@ class _AskAgain(Exception):
         super().__init__(error.message)
         self.error = error
         self.pause_s = pause_s
+
+
+class _Crossed(_AskAgain):
+    """A log starts beyond its end: retention moved the start meanwhile, or records of an open transaction are gone."""
 
 
 class _Silent(_AskAgain):
@@ -182,7 +190,9 @@ class BoundsReader:
                 return self._gather(round_)
             except _AskAgain as again:
                 self._pause(again, round_, unknown_until)
+                may_cross = round_.may_cross or isinstance(again, _Crossed)
                 round_ = self.begin(round_.topics, deadline=round_.deadline)
+                round_ = replace(round_, may_cross=may_cross)
 
     def _pause(self, again: _AskAgain, round_: Round, unknown_until: float) -> None:
         """Wait before asking again, or raise what it comes to. Whoever asks next has a client that answers."""
@@ -229,7 +239,10 @@ class BoundsReader:
         ends, starts = _listed(round_.ends, round_), _listed(round_.starts, round_)
         high = _listed(round_.high_watermarks, round_)
         measured = {
-            name: self._bounds(name, found[name], ends, starts, high) for name in round_.topics
+            name: self._bounds(
+                name, found[name], ends, starts, high, may_cross=round_.may_cross
+            )
+            for name in round_.topics
         }
         for bounds in measured.values():
             _check_monotonic(round_.seen.get(bounds.topic), bounds)
@@ -244,21 +257,30 @@ class BoundsReader:
         return _Identity(str(told.topic_id), tuple(sorted(held.id for held in told.partitions)))
 
     def _bounds(
-        self, topic: str, identity: _Identity, ends: _Listed, starts: _Listed, high: _Listed
+        self,
+        topic: str,
+        identity: _Identity,
+        ends: _Listed,
+        starts: _Listed,
+        high: _Listed,
+        *,
+        may_cross: bool,
     ) -> LogBounds:
         partitions = []
         for partition in identity.partitions:
             at = (topic, partition)
             end, start = _offset(ends, at), _offset(starts, at)
             # Asked at the same time, so retention may have moved the start past an older end.
-            if start.offset > end.offset:
-                raise _AskAgain(no_answer(topic, "log start and end cross"))
+            if start.offset > end.offset and not may_cross:
+                raise _Crossed(no_answer(topic, "log start and end cross"), pause_s=0)
             epoch = end.leader_epoch
             partitions.append(
                 PartitionBounds(
                     partition,
                     start.offset,
-                    end.offset,
+                    # An open transaction keeps the last stable offset where it began, also when DeleteRecords or
+                    # retention have taken those records: committed readers find the log empty from its start on.
+                    max(start.offset, end.offset),
                     epoch if epoch is not None and epoch >= 0 else None,
                     _offset(high, at).offset if high else None,
                 )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from planner import errors
@@ -21,6 +21,7 @@ from planner.errors import (
     FederationError,
     InternalError,
     LogUnavailable,
+    Unavailable,
     UnknownTable,
 )
 from planner.names import TableName
@@ -63,6 +64,10 @@ _SENTENCES: dict[type[FederationError], str] = {
 }
 
 
+class SparkLost(Unavailable):
+    """The JVM does not answer. Whether it has ended, ``session.check_alive`` tells."""
+
+
 def pack(error: FederationError) -> RuntimeError:
     """Return an error whose text carries ``error`` from an executor to the driver."""
     held = {"kind": type(error).__name__, "message": error.message, "facts": error.facts}
@@ -84,12 +89,15 @@ def java_errors(table: TableName) -> Iterator[None]:
     """Translate what Spark, Iceberg or the gateway raise about ``table``."""
     try:
         yield
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, OSError) as error:
         raise translated(table, error) from error
 
 
 def translated(table: TableName, error: Exception) -> FederationError:
     """Return the error of ours that says what ``error`` means to the caller."""
+    if isinstance(error, Py4JNetworkError | OSError):
+        # Files are read on Java's side: the one socket here is the gateway's.
+        return SparkLost(f"{table}: Spark does not answer; try again.", table=str(table))
     packed = unpack(str(error))
     if packed is not None:
         return packed

@@ -22,8 +22,9 @@ from pyspark.sql import SparkSession
 
 from connectors import failpoints
 from connectors.pinning import with_statistics
-from connectors.spark.errors import java_errors
+from connectors.spark.errors import SparkLost, java_errors
 from connectors.spark.metadata import TableState, added_next, each, load_table, read_state
+from connectors.spark.metrics import LeadingMetrics
 from connectors.spark.stage import FOREVER_MS, branch_of, check_same_table, staged_snapshot
 from planner.binding import MIRROR, parse_binding
 from planner.errors import (
@@ -94,6 +95,9 @@ class Publisher:
                 if landed is None:
                     raise
                 return landed
+            except SparkLost:
+                # Nothing can be looked up here any more; the next plan starts from what was committed.
+                raise
             except Unavailable as error:
                 # Committed or not may be unknown: the next attempt looks before it does anything.
                 last = error
@@ -119,7 +123,7 @@ class Publisher:
             lambda head: self._decide(staged.plan, state.head, head, transaction)
         )
         try:
-            mark = _build(staged, state, transaction, check)
+            mark = _build(self._session, staged, state, transaction, check)
             failpoints.reach("before_commit")
             transaction.commitTransaction()
         except (Py4JError, PySparkException) as error:
@@ -170,7 +174,11 @@ class Publisher:
 
 
 def _build(
-    staged: Staged, state: TableState, transaction: Any, check: _AncestryCheck
+    session: SparkSession,
+    staged: Staged,
+    state: TableState,
+    transaction: Any,
+    check: _AncestryCheck,
 ) -> Watermark:
     """Add everything the commit holds to ``transaction``; the check runs inside the first step."""
     run = staged.reference
@@ -181,8 +189,9 @@ def _build(
     if staged.plan.splits:
         source = staged_snapshot(staged.plan, state, run)
         table = transaction.table()
+        metrics = LeadingMetrics(session, table)
         for file in each(table.snapshot(source).addedDataFiles(table.io())):
-            append.appendFile(file.copy())
+            append.appendFile(metrics.completed(file))
         append.set(_SOURCE_SNAPSHOT, str(source))
     append.set(SUMMARY_KEY, text).validateWith(check).commit()
     transaction.updateProperties().set(MIRROR, text).commit()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connectors.spark.catalogs import catalog_conf
+from connectors.spark.errors import SparkLost
 from connectors.spark.shipping import PACKED_PYTHON, ship_sources, with_environment
 from planner.errors import Unavailable
 
@@ -131,7 +134,15 @@ def check_alive(session: SparkSession) -> None:
     except (Py4JError, OSError, AttributeError):
         stopped = True
     if stopped:
-        raise Unavailable("Spark has ended under the tierer; start it again.")
+        raise SparkLost("Spark has ended under the tierer; start it again.")
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop Spark. One whose JVM is gone has stopped; how it went is told by whoever noticed."""
+    with warnings.catch_warnings(), contextlib.suppress(Py4JError, OSError):
+        # pyspark warns that it could not stop the JVM.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        session.stop()
 
 
 def _launch(conf: Mapping[str, str], file: Path) -> None:

@@ -7,6 +7,7 @@ would under ``spark.wap.branch`` in a table whose ``write.wap.enabled`` somebody
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ from planner.schema import TableSchema
 from planner.snapshots import STAGE_BRANCH_PREFIX
 from planner.tiering import TieringPlan
 from planner.watermark import Outcomes
+from planner.writing import write_options
 
 FOREVER_MS = 2**63 - 1
 #: Summary key of a staged snapshot: which run wrote it.
@@ -93,6 +95,7 @@ class Stager:
 
         Raises:
             TieringConflict: the table was replaced or its schema changed since the plan's pin.
+            UnsupportedFile, BadBinding: as ``write_options``.
             UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
         """
         with java_errors(self._table):
@@ -108,6 +111,7 @@ class Stager:
                 rows.writeTo(identifier(self._table, branch_of(run)))
                 .option("distribution-mode", layout.distribution)
                 .option("fanout-enabled", str(layout.fanout).lower())
+                .options(**write_options(self._table, state.properties))
                 .option(f"snapshot-property.{RUN_KEY}", run)
                 .append()
             )
@@ -118,8 +122,9 @@ class Stager:
             )
 
     def cancel(self) -> None:
-        """Cancel what this table's thread runs on Spark."""
-        self._session.sparkContext.cancelJobGroup(str(self._table))
+        """Cancel what this table's thread runs on Spark; nothing does where Spark has ended."""
+        with contextlib.suppress(Py4JError, OSError):
+            self._session.sparkContext.cancelJobGroup(str(self._table))
 
     def _name_jobs(self) -> None:
         """Tie this thread's jobs to the table: a pool of its own under FAIR scheduling, and a group to cancel."""
@@ -161,6 +166,7 @@ class Stager:
             loaded = load_table(self._session, self._table)
             state = _state(self._session, loaded)
             head = check_same_table(plan, state)
+            write_options(self._table, state.properties)  # refuses before anything is written
             try:
                 (
                     loaded.manageSnapshots()

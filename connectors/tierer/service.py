@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from connectors.tierer.events import Events
 from connectors.tierer.known import Known
 from connectors.tiering import RoundResult, always, not_bound, tier_once
-from planner.cut import LogBounds, Pin
+from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import CatalogUnavailable, FederationError, InternalError, StalePlan
 from planner.names import TableName
 from planner.ports import Log, TieringTarget
@@ -88,8 +88,8 @@ class TieringService:
     ) -> None:
         """``discover`` lists the bound tables; ``retentions`` says what brokers keep of topics, where they tell.
 
-        ``adjust`` may replace a table's own options. ``check`` is called before every look; what it raises ends the
-        service: what all tables need is gone. ``now_s`` is in seconds since 1970, ``clock`` any that only
+        ``adjust`` may replace a table's own options. ``check`` is called before every look and after every failure;
+        what it raises ends the service: what all tables need is gone. ``now_s`` is in seconds since 1970, ``clock`` any that only
         rises.
         """
         self._log = log
@@ -125,7 +125,7 @@ class TieringService:
                 ended = self._collect()
                 clock_s = self._clock()
                 if clock_s >= look_at_s or ended:
-                    self._check()
+                    self._check_all()
                     self._list(clock_s)
                     due = self._due(clock_s)
                     for name in choose(due, set(self._running), at_once=self._limits.at_once):
@@ -149,8 +149,20 @@ class TieringService:
                 time.sleep(_TICK_S)
         for future in rounds:
             if future.done() and not future.cancelled():
-                future.result()
+                try:
+                    future.result()
+                except Exception:
+                    self._check_all()
+                    raise
         return len(rounds)
+
+    def _check_all(self) -> None:
+        """Look for what all tables need; without it no round has anything else to say."""
+        try:
+            self._check()
+        except FederationError:
+            self._stopping = True
+            raise
 
     @contextlib.contextmanager
     def _pool(self) -> Iterator[ThreadPoolExecutor]:
@@ -247,6 +259,8 @@ class TieringService:
         pin = known.target.pin()
         if pin.binding is None:
             raise not_bound(known.name)
+        if pin.watermark is not None:
+            check_topic(known.name, pin.watermark, pin.binding.topic)
         known.survey = self._adjust(known.target.survey())
         known.pin = pin
 
@@ -352,6 +366,7 @@ class TieringService:
             error = _ours(known.name, found)
             if self._stopping:
                 return
+            self._check_all()
             known.failures += 1
             known.round_failed = known.round_failed or in_round
             known.until_s = 0.0

@@ -13,6 +13,7 @@ from planner.errors import (
     InternalError,
     LimitExceeded,
     SnapshotExpired,
+    UnsupportedFile,
     UnsupportedStatement,
 )
 from proxy.engine.macros import REFUSED
@@ -42,6 +43,7 @@ _MISSING = re.compile(
     r"No such file|No files found|does not exist|404|NoSuchKey", re.IGNORECASE
 )
 _DAMAGED = re.compile(r"/[^\s'/]+\.(parquet|avro|json)'", re.IGNORECASE)
+_CODEC = "Unsupported compression codec"
 #: A path or address: at least two levels, from the root or after a scheme.
 _PATH = re.compile(
     r"(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:/{0,2})?(?:/[^\s/'\":,;()]+){2,}/?",
@@ -72,6 +74,11 @@ def translate(error: BaseException) -> FederationError:
                 "a file of the pinned snapshot is gone; run the statement again."
             )
         return ColdStoreUnavailable("a file of the table could not be read; try again.")
+    if text.startswith("Invalid Input Error") and _CODEC in text:
+        return UnsupportedFile(
+            "a Parquet file of the table is compressed with a codec that is not read (Hadoop's LZ4, or LZO); set "
+            "write.parquet.compression-codec to zstd and rewrite the data files."
+        )
     if text.startswith("Invalid Input Error") and _DAMAGED.search(text):
         return ColdStoreUnavailable("a file of the table is damaged.")
     if text.startswith("Permission Error: Cannot access"):

@@ -17,7 +17,8 @@ from connectors.decoding import decoder_for
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.retention import TopicRetention
-from connectors.spark.session import SparkSettings, check_alive, start_session
+from connectors.spark.errors import java_errors
+from connectors.spark.session import SparkSettings, check_alive, start_session, stop_session
 from connectors.spark.target import TASK_BUFFER_BYTES, TASK_OFFSETS, SparkTieringTarget
 from connectors.tierer.service import ServiceLimits, TieringService
 from planner.errors import BadConfig, FederationError, Inconsistent, RequestError
@@ -113,7 +114,7 @@ def running_service(
             settings.catalogs,
             jars.resolve("iceberg"),
         )
-        stack.callback(spark.stop)
+        stack.callback(stop_session, spark)
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
         metrics = Metrics()
         lines = stack.enter_context(Lines(bars=sys.stderr.isatty()))
@@ -168,15 +169,16 @@ def _adjustment(max_age_s: float | None) -> Callable[[ColdSurvey], ColdSurvey]:
 def _target(
     spark: SparkSession, store: ColdStore, settings: Settings, name: TableName
 ) -> SparkTieringTarget:
-    target = SparkTieringTarget(
-        spark,
-        store,
-        name,
-        open_log=functools.partial(
-            KafkaLog, dict(settings.kafka), buffer_bytes=TASK_BUFFER_BYTES
-        ),
-        open_decoder=functools.partial(decoder_for, str(name)),
-    )
+    with java_errors(name):
+        target = SparkTieringTarget(
+            spark,
+            store,
+            name,
+            open_log=functools.partial(
+                KafkaLog, dict(settings.kafka), buffer_bytes=TASK_BUFFER_BYTES
+            ),
+            open_decoder=functools.partial(decoder_for, str(name)),
+        )
     try:
         for branch in target.drop_stale(older_than_s=STALE_STAGE_S):
             click.echo(f"{name}: removed {branch}, left by a tierer that died", err=True)

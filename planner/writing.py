@@ -1,0 +1,71 @@
+"""How the tierer writes a table's files, where the table's own properties would put them out of readers' reach. Pure.
+
+Table properties belong to whoever may alter the table, and Iceberg's writer obeys them. What changes the layout is
+left as it is; what readers could not read is overridden, or refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from planner.errors import BadBinding, UnsupportedFile
+from planner.names import LEADING_COLUMNS, TableName
+
+_CODEC = "write.parquet.compression-codec"
+#: Parquet codecs that Spark writes and DuckDB reads. Not ``lz4``: that is Hadoop's own framing of it.
+_CODECS = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
+_DEFAULT_CODEC = "zstd"
+_ENCRYPTION_KEY = "encryption.key-id"
+_METRICS = "write.metadata.metrics."
+#: Properties that Iceberg's writer and its commits read as numbers, and those of them that must be above 0.
+_NUMBER = re.compile(
+    r"write\.parquet\..*-(?:bytes|limit|count|level)|commit\..*-(?:retries|ms|bytes|merge)"
+    r"|write\.metadata\.previous-versions-max"
+)
+_SIZE = re.compile(r"write\.parquet\..*-(?:bytes|limit|count)")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of Iceberg's Spark writer that a table's properties must not decide.
+
+    Raises:
+        UnsupportedFile: the table asks for encrypted files.
+        BadBinding: a property that the writer reads as a number is none.
+    """
+    if properties.get(_ENCRYPTION_KEY):
+        raise UnsupportedFile(
+            f"{table}: property {_ENCRYPTION_KEY} asks for encrypted files, which Thermocline neither writes nor reads; "
+            f"unset it, and the table is tiered again.",
+            table=str(table),
+            property=_ENCRYPTION_KEY,
+        )
+    for key, text in properties.items():
+        if _NUMBER.fullmatch(key) and not _is_number(key, text):
+            above = " above 0" if _SIZE.fullmatch(key) else ""
+            raise BadBinding(
+                f"{table}: property {key} is {text!r}; it must be a whole number{above}.",
+                table=str(table),
+                property=key,
+            )
+    codec = properties.get(_CODEC, _DEFAULT_CODEC).lower()
+    return {
+        "write-format": "parquet",
+        "compression-codec": codec if codec in _CODECS else _DEFAULT_CODEC,
+    }
+
+
+def leading_metrics() -> dict[str, str]:
+    """Return the properties under which Iceberg takes whole bounds of the leading columns, and of no other.
+
+    The resolver, pruning and ``verify`` go by these bounds; without them, each has to read the columns.
+    """
+    columns = {f"{_METRICS}column.{name}": "full" for name in LEADING_COLUMNS}
+    return {f"{_METRICS}default": "none", **columns}
+
+
+def _is_number(key: str, text: str) -> bool:
+    return _WHOLE.fullmatch(text) is not None and (
+        int(text) > 0 or _SIZE.fullmatch(key) is None
+    )
