@@ -10,9 +10,10 @@ import pyarrow as pa
 from connectors.iceberg.audit import Audit
 from connectors.verification.cold import ColdCount
 from planner.cut import ColdSlice
+from planner.errors import UnsupportedFile
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import ColdStore, SqlRelation
+from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.schema import TableSchema
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, identifier
@@ -65,13 +66,22 @@ class EngineColdRows:
         return rows.cast(pa.schema([pa.field(name, kinds.field(name).type) for name in held]))
 
     def _now(self) -> Relation:
-        return Relation(_NAME, self._schema, (self._store.scan(self._cold),))
+        return Relation(_NAME, self._schema, (self._scan(self._cold),))
+
+    def _scan(self, cold: ColdSlice) -> SqlRelation | ArrowRelation:
+        """Name the rows of a slice. The store, which pinned nothing for this, does not know whose they are."""
+        try:
+            return self._store.scan(cold)
+        except UnsupportedFile as error:
+            table = self._audit.facts.table
+            facts = {**error.facts, "table": str(table)}
+            raise UnsupportedFile(f"{table}: {error.message}", **facts) from error
 
     def _before(self, snapshot_id: int) -> Relation:
         """Name an older snapshot's rows under the columns' names of today, those it had."""
         facts = self._audit.facts
         schema = self._audit.schemas[self._audit.schema_ids[snapshot_id]]
-        rows = self._store.scan(ColdSlice(facts.metadata_location, snapshot_id, schema))
+        rows = self._scan(ColdSlice(facts.metadata_location, snapshot_id, schema))
         held = {column.field_id: column.name for column in schema.columns}
         kept = [column for column in self._schema.columns if column.field_id in held]
         listed = ", ".join(

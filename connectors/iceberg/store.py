@@ -275,11 +275,11 @@ class IcebergStore:
             yield
         except UnreadableFiles as error:
             with self._lock:
-                table = self._names.get(cold.metadata_location, "a pinned table")
+                table = self._names.get(cold.metadata_location)
+            where = "" if table is None else f"{table}: "
+            facts = {} if table is None else {"table": str(table)}
             raise UnsupportedFile(
-                f"{table}: snapshot {cold.snapshot_id} {error}",
-                table=str(table),
-                snapshot_id=cold.snapshot_id,
+                f"{where}snapshot {cold.snapshot_id} {error}", snapshot_id=cold.snapshot_id, **facts
             ) from error
 
     def close(self) -> None:

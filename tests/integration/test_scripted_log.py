@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.log import KafkaLog
-from planner.errors import LogTruncated, LogUnavailable, OffsetsExpired
-from planner.offsets import OffsetRange
+from planner.cut import check_log
+from planner.errors import LogTruncated, LogUnavailable, OffsetsExpired, TailGap
+from planner.offsets import OffsetRange, OffsetVector
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
+from tests.unit.builders import FLOWS, watermark
 
 PRODUCER = 7
 
@@ -93,6 +96,40 @@ def test_an_open_transaction_at_the_tail_ends_the_log_at_the_last_stable_offset(
     script.high_watermark = 9
     assert log.measure([TOPIC])[TOPIC].partitions[0].log_end == 2
     assert offsets(log, 0, 2) == [0, 1]
+
+
+def test_an_open_transaction_whose_records_were_removed_leaves_a_gap_and_brokers_that_answer(
+    log: KafkaLog, script: Script
+) -> None:
+    """DeleteRecords takes what an open transaction keeps the last stable offset at: it stays where it was."""
+    script.add(0, [(offset, b"a") for offset in range(10)])
+    script.high_watermark = 30
+    script.log_start = 22
+    began = time.monotonic()
+    measured = log.measure([TOPIC])[TOPIC]
+    assert time.monotonic() - began < 1.5
+    assert [(held.log_start, held.log_end) for held in measured.partitions] == [(22, 22)]
+    marked = watermark(
+        10, topic=TOPIC, topic_id=measured.topic_id, cluster_id=measured.cluster_id
+    )
+    with pytest.raises(TailGap, match="ends at offset 10 but the log starts at 22; 12 offsets"):
+        check_log(FLOWS, marked, measured)
+    # Given up, the rest is read from the log start on, whatever the transaction comes to.
+    after = replace(marked, next=OffsetVector.of([(0, 22)]))
+    assert [len(item) for item in check_log(FLOWS, after, measured)] == [0]
+    script.add(22, [(offset, b"b") for offset in range(22, 30)])
+    (item,) = check_log(FLOWS, after, log.measure([TOPIC])[TOPIC])
+    assert (item.start, item.stop) == (22, 30)
+
+
+def test_a_log_start_that_moved_while_the_end_was_told_is_asked_for_again(
+    log: KafkaLog, script: Script
+) -> None:
+    script.add(0, [(offset, b"a") for offset in range(30)])
+    script.log_start = 22
+    script.stale_ends = [10]
+    (held,) = log.measure([TOPIC])[TOPIC].partitions
+    assert (held.log_start, held.log_end) == (22, 30)
 
 
 def test_later_offsets_than_asked_are_a_gap_when_the_log_start_has_moved(

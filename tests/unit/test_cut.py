@@ -14,7 +14,9 @@ from planner.cut import (
     plan_cut,
 )
 from planner.errors import (
+    BadBinding,
     ClusterChanged,
+    FederationError,
     Inconsistent,
     LogTruncated,
     TailGap,
@@ -78,8 +80,8 @@ REFUSED = {
     "other topic": (
         pin(10),
         bounds((0, 10), topic="other"),
-        TopicRecreated,
-        "the log has other",
+        BadBinding,
+        r"thermocline.topic names topic other, but the table holds offsets of topic flows.* Set .* back to flows",
     ),
     "other cluster": (
         pin(10),
@@ -92,7 +94,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("held", "log", "error", "text"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_log_that_is_not_the_watermarks_is_refused(
-    held: object, log: LogBounds, error: type[Inconsistent], text: str
+    held: object, log: LogBounds, error: type[FederationError], text: str
 ) -> None:
     with pytest.raises(error, match=text) as caught:
         plan_cut(held, log)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ TRANSLATED = [
     ("Conversion Error: Could not convert string 'a' to INT32", errors.BadStatement, "Could not convert string 'a' to INT32."),
     ("Invalid Input Error: boom /var/lib/x.db now", errors.BadStatement, "boom <path> now."),
     ("Invalid Input Error: No magic bytes found at end of file '/w/x.parquet'", errors.ColdStoreUnavailable, "a file of the table is damaged."),
+    ('Invalid Input Error: Failed to read file "/w/x.parquet": Unsupported compression codec "LZ4". Supported options are x', errors.UnsupportedFile, "a Parquet file of the table is compressed with a codec that is not read (Hadoop's LZ4, or LZO); set write.parquet.compression-codec to zstd and rewrite the data files."),
     ("Out of Range Error: overflow", errors.BadStatement, "overflow."),
     ("Not implemented Error: that", errors.UnsupportedStatement, "that."),
     ('Permission Error: Cannot access file "/a/b/c" - file system operations are disabled', errors.BadConfig, "a file of the table lies outside the storage roots of this server; add its root, and restart."),

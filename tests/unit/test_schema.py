@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -62,6 +63,19 @@ def test_a_bound_table_needs_its_metadata_columns() -> None:
         check_federated(FLOWS, TableSchema(0, (Column(1, "x", pa.int32()),)))
     with pytest.raises(BadBinding, match="column kafka_key is string, it must be binary"):
         check_federated(FLOWS, schema(Column(4, "kafka_key", pa.string())))
+
+
+def test_a_widened_partition_column_is_served() -> None:
+    """Iceberg lets anybody widen an int, and nobody narrow it."""
+
+    def typed(name: str, kind: pa.DataType) -> TableSchema:
+        columns = (replace(c, type=kind) if c.name == name else c for c in schema().columns)
+        return TableSchema(0, tuple(columns))
+
+    check_federated(FLOWS, typed("kafka_partition", pa.int64()))
+    for name, kind in (("kafka_partition", pa.string()), ("kafka_offset", pa.int32())):
+        with pytest.raises(BadBinding, match=f"column {name} is {kind}, it must be"):
+            check_federated(FLOWS, typed(name, kind))
 
 
 def test_errors_survive_the_way_from_an_executor() -> None:

@@ -16,7 +16,7 @@ from connectors.memory.cold import MemoryColdStore
 from connectors.memory.log import MemoryLog, Record
 from connectors.memory.tiering import MemoryTieringTarget
 from connectors.tierer.service import ServiceLimits, TieringService
-from connectors.tiering import RoundResult
+from connectors.tiering import RoundResult, tier_once
 from planner.binding import Binding
 from planner.cut import ColdSlice, Pin
 from planner.errors import CatalogUnavailable, FederationError, StalePlan
@@ -24,7 +24,7 @@ from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Staged
 from planner.schedule import Backfill
-from planner.tiering import TieringPlan
+from planner.tiering import TieringBudget, TieringPlan
 from planner.triggers import ColdSurvey, Lag, Retention, Trigger
 from planner.watermark import Watermark
 from tests.fixtures.generated_log import open_decoder
@@ -408,6 +408,48 @@ def test_what_all_tables_need_ends_the_service_when_it_is_gone(lake: Lake) -> No
 
     with pytest.raises(CatalogUnavailable, match="Spark has ended"):
         lake.service(check=gone).run()
+
+
+class Lost(MemoryTieringTarget):
+    """What all tables need ends while this one stages."""
+
+    lost = threading.Event()
+
+    def stage(self, plan: TieringPlan) -> Staged:
+        self.lost.set()
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_round_that_fails_with_what_all_tables_need_says_nothing_of_its_own(
+    lake: Lake, once: bool
+) -> None:
+    lake.make = Lost
+    Lost.lost.clear()
+    lake.create("t0")
+    lake.send("t0", 8)
+
+    def check() -> None:
+        if Lost.lost.is_set():
+            raise CatalogUnavailable("Spark has ended.")
+
+    service = lake.service(check=check)
+    with pytest.raises(CatalogUnavailable, match="Spark has ended"):
+        service.drain() if once else service.run()
+    assert lake.heard.lines == []
+
+
+def test_a_binding_to_another_topic_is_told_as_such(lake: Lake) -> None:
+    name = lake.create("t0")
+    lake.store.set_properties(name, {"thermocline.topic": "elsewhere"})
+    with running(lake.service()):
+        until(lambda: lake.heard.of("t0") == ["BadBinding"])
+        lake.store.set_properties(name, {"thermocline.topic": "t0"})
+        lake.send("t0", 1)
+        until(lambda: lake.rows(name) == 1)
+    lake.store.set_properties(name, {"thermocline.topic": "elsewhere"})
+    with pytest.raises(FederationError, match="names topic elsewhere, but the table holds"):
+        tier_once(lake.log, lake.open(name), TieringBudget())
 
 
 def test_a_drain_can_be_stopped(lake: Lake) -> None:

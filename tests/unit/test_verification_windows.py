@@ -33,10 +33,11 @@ def test_keys_lead_back_to_the_offsets_they_came_from(
     assert found == sorted(chosen)
 
 
-def test_a_batch_has_keys_as_a_table_has() -> None:
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
+def test_a_batch_has_keys_as_a_table_has(kind: pa.DataType) -> None:
     batch = pa.RecordBatch.from_pydict(
         {
-            "kafka_partition": pa.array([3], pa.int32()),
+            "kafka_partition": pa.array([3], kind),
             "kafka_offset": pa.array([12], pa.int64()),
         }
     )
