@@ -18,6 +18,7 @@ NAVIGATION = {
         "security",
         "operating",
         "tiering",
+        "table-properties",
         "cli",
         "verify",
         "ways-out",

@@ -279,7 +279,9 @@ class IcebergStore:
             where = "" if table is None else f"{table}: "
             facts = {} if table is None else {"table": str(table)}
             raise UnsupportedFile(
-                f"{where}snapshot {cold.snapshot_id} {error}", snapshot_id=cold.snapshot_id, **facts
+                f"{where}snapshot {cold.snapshot_id} {error}",
+                snapshot_id=cold.snapshot_id,
+                **facts,
             ) from error
 
     def close(self) -> None:

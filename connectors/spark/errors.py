@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from planner import errors
 from planner.errors import (
+    BadBinding,
     CatalogUnavailable,
     ColdStoreUnavailable,
     FederationError,
@@ -33,6 +34,11 @@ _BY_NAME: dict[str, type[FederationError]] = {
     if isinstance(kind, type) and issubclass(kind, FederationError)
 }
 _ICEBERG = "org.apache.iceberg.exceptions."
+
+#: What fails a task before its first row is written: a number, a class or a path that a table property names.
+_REFUSED_BY_WRITER = re.compile(
+    r"most recent failure: [^\n]*\): java\.lang\.(?:IllegalArgument|NumberFormat)Exception"
+)
 
 #: By the Java class of any exception in the chain of causes, outermost first.
 _KINDS: dict[str, type[FederationError]] = {
@@ -101,6 +107,12 @@ def translated(table: TableName, error: Exception) -> FederationError:
     packed = unpack(str(error))
     if packed is not None:
         return packed
+    if _REFUSED_BY_WRITER.search(str(error)):
+        return BadBinding(
+            f"{table}: Iceberg's writer refuses a value of the table's write.* properties; Spark's log says which. Set "
+            f"it right, or unset it.",
+            table=str(table),
+        )
     kind = next((_KINDS[name] for name in java_classes(error) if name in _KINDS), None)
     if kind is None:
         # The worker's own traceback names no planner error: a lost executor or a bug.

@@ -18,7 +18,7 @@ from connectors.verification.comparing import Comparer
 from connectors.verification.tally import Tally
 from connectors.verification.windows import windows
 from planner.binding import Binding
-from planner.cut import LogBounds, Pin
+from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import BadBinding, Inconsistent, OffsetsExpired
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
@@ -124,6 +124,11 @@ class Verification:
         since = None
         if self.extent.since_ms is not None:
             since = start_since(history, head, self.audit.written_ms, self.extent.since_ms)
+        try:
+            check_topic(self.audit.facts.table, mark, binding.topic)
+        except BadBinding as error:
+            unchecked = ("the log: the table is bound to another topic than its rows are of",)
+            return CoveragePlan((), (Finding(Kind.LOG, error.message),), unchecked)
         bounds = self.log.measure([binding.topic])[binding.topic]
         return plan_coverage(mark, bounds, carriers(history, head), since)
 

@@ -27,14 +27,12 @@ class Window:
 
     def keys(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
         """Return the key of each row; every row must lie inside the ranges."""
-        partitions = pa.array([item.partition for item in self.ranges], pa.int64())
+        partitions = pa.array([item.partition for item in self.ranges], pa.int32())
         shifts = pa.array(
             [base - item.start for base, item in zip(self._bases(), self.ranges, strict=True)],
             pa.int64(),
         )
-        # int in the log, and long in a table where somebody widened the column.
-        found = _column(rows, KAFKA_PARTITION).cast(pa.int64())
-        shift = shifts.take(pc.index_in(found, value_set=partitions))
+        shift = shifts.take(pc.index_in(_column(rows, KAFKA_PARTITION), value_set=partitions))
         return pc.add(_column(rows, KAFKA_OFFSET), shift)
 
     def places(self, keys: pa.Array) -> Iterator[OffsetRange]:

@@ -210,3 +210,31 @@ def test_once_names_the_first_failure_and_tiers_the_rest(site: Site, kafka: Kafk
     assert tierer.process.wait(TIMEOUT_S) == 6, tierer.said
     assert (site.watermark(bad), site.watermark(good)) == (0, 10)
     assert "Traceback" not in tierer.said
+
+
+@pytest.mark.parametrize("failpoint", ["", "after_fetch", "before_commit"])
+def test_a_tierer_whose_jvm_is_killed_ends_with_its_one_sentence(
+    site: Site, kafka: Kafka, tmp_path: Path, failpoint: str
+) -> None:
+    topic = kafka.topic()
+    name = site.create(topic)
+    kafka.produce(topic, values(100))
+    marker = tmp_path / "hit"
+    tierer = site.start(
+        *("loop", "--interval", "0.2", str(name)),
+        THERMOCLINE_FAILPOINT=f"{failpoint}:barrier" if failpoint else "",
+        THERMOCLINE_FAILPOINT_FILE=str(marker),
+    )
+    tierer.wait_for(marker.exists if failpoint else lambda: site.watermark(name) == 100)
+    family = psutil.Process(tierer.process.pid).children(recursive=True)
+    (java,) = (member for member in family if member.name() == "java")
+    java.kill()
+    # Whoever stands at the barrier goes on, and finds nobody.
+    Path(f"{marker}.release").touch()
+    assert tierer.process.wait(60) == 3, tierer.said
+    psutil.wait_procs(family, timeout=20)
+    assert tierer.said.count("Spark has ended under the tierer; start it again.") == 1
+    for word in ("Traceback", "InternalError", "report it", "Py4J", "RuntimeWarning"):
+        assert word not in tierer.said, tierer.said
+    # Committed as a whole or not at all; whoever is started next goes on from there.
+    assert site.watermark(name) in ((100,) if not failpoint else (0,))

@@ -152,8 +152,8 @@ def verify_tables(
                 continue
             compacted = (
                 isinstance(pin, Pin)
-                and pin.binding is not None
-                and is_compacted(settings.kafka, pin.binding.topic)
+                and pin.watermark is not None
+                and is_compacted(settings.kafka, pin.watermark.topic)
             )
             with shown_progress(str(name)) as steps:
                 yield Verification(
