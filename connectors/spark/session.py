@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import sys
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -120,7 +122,26 @@ def start_session(
         ) from error
     if not settings.master.startswith("local"):
         ship_sources(session.sparkContext)
+    _without_traces(session)
     return session
+
+
+def _without_traces(session: SparkSession) -> None:
+    """Keep py4j and pyspark from printing tracebacks when the JVM ends; whoever calls is told by an exception.
+
+    py4j logs by the root logger, with whatever handler that has. pyspark's server for accumulators prints what its
+    base class does; a job whose updates did not arrive fails on Java's side.
+    """
+    logger = logging.getLogger()
+    if _is_ours not in logger.filters:
+        logger.addFilter(_is_ours)
+    server: Any = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def check_alive(session: SparkSession) -> None:
