@@ -57,7 +57,6 @@ REFUSED: list[tuple[dict[str, str], type[FederationError], str]] = [
         BadBinding,
         "refuses a value of the table's write",
     ),
-    ({"commit.retry.num-retries": "x"}, BadBinding, "num-retries is 'x'"),
 ]
 
 
