@@ -89,7 +89,8 @@ class ExtensionCheck:
             unknown = min(codecs - _CODECS)
             raise UnreadableFiles(
                 f"has manifests of codec {unknown}, which can be read only where there are no delete files; set "
-                f"write.manifest.compression-codec to gzip and rewrite them (CALL system.rewrite_manifests)."
+                f"write.manifest.compression-codec to gzip and apply the deletes (CALL system.rewrite_data_files, options "
+                f"=> map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))."
             )
         data = {manifest.path for manifest in listed.data}
         check_formats(content.unread for path, content in contents.items() if path in data)

@@ -16,7 +16,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import NestedField
 
-from connectors.iceberg.readable import check_formats, unread
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetVector
 from planner.ways_out import AddedRows
@@ -25,10 +24,7 @@ from planner.ways_out import AddedRows
 def added_next(table: Table, snapshot_id: int) -> OffsetVector | None:
     """Return 1 + the greatest offset per partition among rows of the data files the snapshot added.
 
-    None when it cannot be known: a row without partition or offset, or a file that cannot be decoded.
-
-    Raises:
-        UnreadableFiles: a file whose statistics do not say is of a format that is not read.
+    None when it cannot be known: a row without partition or offset, or files this program cannot read.
     """
     reach: dict[int, int] = {}
     for file in _added_files(table, snapshot_id):
@@ -103,8 +99,6 @@ def _by_reading(table: Table, file: DataFile) -> dict[int, int] | None:
 
 def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
     """Read the two columns by field id, a batch at a time: where they reach, and how many rows lack one."""
-    # Nobody could read the snapshot: said here, where a person would be told to accept it.
-    check_formats([unread([file.file_format.value.upper()])])
     fields = [table.schema().find_field(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
     # Optional, whatever the schema says: a file may lack the column altogether.
     projected = Schema(

@@ -1,4 +1,4 @@
-"""Files that readers do not read, put into a bound table by others: named by both scans, by pins and by ``verify``."""
+"""Files that readers do not read, put into a bound table by others: named by both scans and by ``verify``."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ from tests.unit.builders import FLOWS
 ROWS = [(0, offset, "a", 1) for offset in range(4)]
 
 
-def rewritten_as(table: Table, kind: FileFormat, *, bounds: bool = True) -> None:
+def rewritten_as(table: Table, kind: FileFormat, *) -> None:
     """Rewrite all rows, as a copy-on-write UPDATE under another ``write.format.default`` would."""
     with table.transaction() as transaction:
         producer = _OverwriteFiles(Operation.OVERWRITE, transaction, table.io)
         for task in table.scan().plan_files():
             producer.delete_data_file(task.file)
         for file in _dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io):
-            producer.append_data_file(_as(file, kind, bounds=bounds))
+            producer.append_data_file(_as(file, kind))
         producer.commit()
 
 
-def _as(file: DataFile, kind: FileFormat, *, bounds: bool) -> DataFile:
+def _as(file: DataFile, kind: FileFormat) -> DataFile:
     names = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
-    kept = {name: getattr(file, name) for name in names} if bounds else {}
-    if bounds:
-        kept |= {"lower_bounds": file.lower_bounds, "upper_bounds": file.upper_bounds}
+    kept = {name: getattr(file, name) for name in (*names, "lower_bounds", "upper_bounds")}
     found = DataFile.from_args(
         content=file.content,
         file_path=file.file_path,
@@ -85,16 +83,6 @@ def test_the_extensions_scan_is_kept_from_files_of_another_format(
     for _ in range(2):
         with pytest.raises(UnsupportedFile, match=rf"not read \(1 {kind.name}\)"):
             iceberg.store.scan(cold_slice(iceberg.store.pin(FLOWS)))
-
-
-def test_a_pin_names_files_whose_offsets_it_would_have_to_read(iceberg: IcebergCold) -> None:
-    iceberg.create()
-    iceberg.tier(ROWS, 4, 0)
-    rewritten_as(iceberg.table(), FileFormat.AVRO, bounds=False)
-    with pytest.raises(
-        UnsupportedFile, match=r"net\.flows: a file of snapshot \d+ has data files"
-    ):
-        iceberg.store.pin(FLOWS)
 
 
 def test_verify_names_them(lake_of: Make) -> None:
