@@ -21,7 +21,7 @@ from tests.unit.builders import FLOWS
 ROWS = [(0, offset, "a", 1) for offset in range(4)]
 
 
-def rewritten_as(table: Table, kind: FileFormat, *) -> None:
+def rewritten_as(table: Table, kind: FileFormat) -> None:
     """Rewrite all rows, as a copy-on-write UPDATE under another ``write.format.default`` would."""
     with table.transaction() as transaction:
         producer = _OverwriteFiles(Operation.OVERWRITE, transaction, table.io)
