@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from connectors.pinning import TableFacts, decide_pin, with_statistics
+from connectors.pinning import Evidence, TableFacts, decide_pin, with_statistics
 from planner.binding import Binding
 from planner.cut import Pin
 from planner.errors import BadParameter, UndecodableRecord, WatermarkMissing
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
-from planner.offsets import OffsetRange, OffsetVector
+from planner.offsets import OffsetRange
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from planner.watermark import Skip, Watermark
@@ -35,8 +35,9 @@ FETCH_TIMEOUT_S = 30.0
 class Added(Protocol):
     """Looks up what a snapshot of the table added."""
 
-    def next(self, snapshot_id: int) -> OffsetVector | None:
-        """Return 1 + the greatest offset per partition; None when a row has none, or it cannot be known."""
+    @property
+    def evidence(self) -> Evidence:
+        """What the resolver needs to know of the table."""
 
     def rows(self, snapshot_id: int) -> AddedRows | None:
         """Describe the rows; None when they cannot be read."""
@@ -83,7 +84,7 @@ class WaysOut:
         """
 
         def decide(facts: TableFacts, added: Added) -> Watermark:
-            pin = decide_pin(facts, added.next)
+            pin = decide_pin(facts, added.evidence)
             bounds = self.log.measure([_mark(pin).topic])[_mark(pin).topic]
             return accept_gap(pin, bounds, shown, run=_run())
 
@@ -110,7 +111,7 @@ class WaysOut:
                 )
 
         def decide(facts: TableFacts, added: Added) -> Watermark:
-            pin = decide_pin(facts, added.next)
+            pin = decide_pin(facts, added.evidence)
             mark = _mark(pin)
             bounds = self.log.measure([mark.topic])[mark.topic]
             after = skip_record(pin, bounds, skips, run=_run())
@@ -191,9 +192,11 @@ def _accepting(
     def decide(facts: TableFacts, added: Added) -> Watermark:
         if facts.head is None:
             raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
-        history = with_statistics(facts.history, facts.head, added.next)
+        history = with_statistics(facts.history, facts.head, added.evidence)
         rows = {
-            snapshot_id: added.rows(snapshot_id) if snapshot_id in history.snapshots else None
+            snapshot_id: added.rows(snapshot_id)
+            if snapshot_id in facts.history.snapshots
+            else None
             for snapshot_id in snapshot_ids
         }
         after = accept_foreign(table, history, facts.head, snapshot_ids, rows, run=_run())

@@ -10,14 +10,17 @@ operation  rule
 replace    passes: compaction moves rows, it adds none. A watermark on it is ignored (it was copied).
 delete     passes: rows below the watermark were removed.
 overwrite  passes if every added row lies below the watermark found and the rows did not grow (a
-           copy-on-write DELETE, an UPDATE); its ``added_next`` must be known.
-append     refused until accepted, unless it added no rows.
+           copy-on-write DELETE, an UPDATE); its ``added_next`` must be known, and its ``growth``
+           where the table had row deletes: its counts then include rows that were deleted before.
+append     refused until accepted, unless it added no rows. A copied watermark does not help it
+           (``planner.carriers``).
 other      refused.
 =========  ===========================================================================================
 
-If somebody's expiry broke the chain, the tagged snapshot's watermark is taken when tag and mirror property
-agree and the hidden part neither added nor removed rows. The last condition is what tells a compaction from
-a rollback whose traces were expired.
+If somebody's expiry broke the chain, older metadata files still tell of the expired snapshots, and the same rules
+hold for them (``broken_at`` names where they are needed). Where those files are gone too, the tagged snapshot's
+watermark is taken when tag and mirror property agree and the hidden part neither added nor removed rows. The last
+condition is what tells a compaction from a rollback whose traces are gone (docs/decisions/0002, 0026).
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.carriers import carries
 from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
+from planner.growth import counted_growth
 from planner.snapshots import History, Snapshot
 from planner.watermark import Watermark, parse_watermark
 
@@ -49,6 +54,48 @@ def needs_statistics(history: History, head: int) -> tuple[int, ...]:
     )
 
 
+def needs_growth(history: History, head: int) -> tuple[int, ...]:
+    """Name the ``overwrite`` snapshots whose ``growth`` must be looked up before ``resolve``."""
+    return tuple(
+        snapshot.snapshot_id
+        for snapshot in _above_watermark(history, head)
+        if snapshot.operation == "overwrite"
+        and snapshot.growth is None
+        and counted_growth(snapshot) is None
+    )
+
+
+def broken_at(history: History, head: int) -> int | None:
+    """Name the oldest snapshot of ``head``'s ancestry if what it was built on was expired, up to the watermark.
+
+    Java's expiry leaves the parent id of an expired snapshot in place, pyiceberg's takes it away: a snapshot without
+    a parent may be the table's first, or not, and only an older metadata file tells.
+    """
+    above = tuple(_above_watermark(history, head))
+    if not above:
+        return None
+    parent_id = above[-1].parent_id
+    return None if parent_id in history.snapshots else above[-1].snapshot_id
+
+
+def line_above(history: History, head: int) -> tuple[Snapshot, ...]:
+    """Return the ancestry of ``head`` above its watermark, newest first."""
+    return tuple(_above_watermark(history, head))
+
+
+def base_watermark(history: History, head: int) -> Watermark | None:
+    """Return the watermark that the ancestry of ``head`` leads to, whatever lies above it; None without a readable one."""
+    above = tuple(_above_watermark(history, head))
+    carrier_id = above[-1].parent_id if above else head
+    carrier = None if carrier_id is None else history.snapshots.get(carrier_id)
+    if carrier is None or carrier.watermark_text is None:
+        return None
+    try:
+        return parse_watermark(carrier.watermark_text)
+    except WatermarkUnreadable:
+        return None
+
+
 def resolve(
     history: History, head: int, *, table: str, accepted: Set[int] = frozenset()
 ) -> Resolved:
@@ -69,7 +116,8 @@ def resolve(
     if carrier_id is None and history.tagged_id is None:
         raise WatermarkMissing(
             f"{table}: no snapshot back to the table's first carries a watermark, so nobody can say which "
-            f"offsets its rows cover; create it with `thermocline create`, or say what it covers.",
+            f"offsets its rows cover; create it with `thermocline create`, or say what it covers with "
+            f"`thermocline covers`.",
             table=table,
             snapshot_id=head,
         )
@@ -111,14 +159,10 @@ def _parsed(text: str, table: str) -> Watermark:
         ) from error
 
 
-def _carries(snapshot: Snapshot) -> bool:
-    return snapshot.operation != "replace" and snapshot.watermark_text is not None
-
-
 def _above_watermark(history: History, head: int) -> Iterator[Snapshot]:
     """Yield the retained ancestry of ``head``, newest first, down to but without the first carrier."""
     snapshot = history.snapshots.get(head)
-    while snapshot is not None and not _carries(snapshot):
+    while snapshot is not None and not carries(history, snapshot):
         yield snapshot
         parent_id = snapshot.parent_id
         snapshot = None if parent_id is None else history.snapshots.get(parent_id)
@@ -129,10 +173,15 @@ def _check_passes(
 ) -> None:
     why = _why_refused(history, snapshot, watermark)
     if why is not None:
+        way_out = (
+            f"roll the table back to the snapshot before it, or, if its rows belong to the table, run "
+            f"`thermocline accept {table} --snapshot {snapshot.snapshot_id}`"
+            if snapshot.is_retained
+            else f"it was expired since: look at the rows, and say what they cover with `thermocline covers {table}`"
+        )
         raise ForeignCommit(
             f"{table}: snapshot {snapshot.snapshot_id} was committed by another writer above the watermark and "
-            f"{why}; roll the table back to the snapshot before it, or, if its rows belong to the table, run "
-            f"`thermocline accept {table} --snapshot {snapshot.snapshot_id}`.",
+            f"{why}; {way_out}.",
             table=table,
             snapshot_id=snapshot.snapshot_id,
             operation=snapshot.operation,
@@ -147,6 +196,8 @@ def _why_refused(history: History, snapshot: Snapshot, watermark: Watermark) -> 
             return _why_overwrite_is_refused(snapshot, watermark)
         case "append" if _added_nothing(history, snapshot):
             return None
+        case "append" if snapshot.watermark_text is not None:
+            return "it appended rows, under a watermark copied from another commit"
         case "append":
             return "it appended rows"
         case other:
@@ -159,13 +210,16 @@ def _why_overwrite_is_refused(snapshot: Snapshot, watermark: Watermark) -> str |
     for partition, following in snapshot.added_next:
         if following > watermark.offset(partition):
             return f"added offset {following - 1} of partition {partition}, which is not below the watermark"
-    added = snapshot.count("added-records") or 0
-    # Position deletes and deletion vectors count rows; an equality delete says nothing of how many.
-    removed = (snapshot.count("deleted-records") or 0) + (
-        snapshot.count("added-position-deletes") or 0
-    )
-    if added > removed:
-        return f"added {added} rows but removed {removed}"
+    growth = snapshot.growth if snapshot.growth is not None else counted_growth(snapshot)
+    added = snapshot.count("added-records")
+    if growth is None:
+        return "how many rows it added and removed is not known"
+    if growth > 0:
+        return (
+            "the table grew"
+            if added is None
+            else f"added {added} rows but removed {added - growth}"
+        )
     return None
 
 
@@ -203,7 +257,7 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
     if why is not None or tagged is None or text is None:
         raise WatermarkMissing(
             f"{table}: snapshots between {head} and its watermark were expired, and {why}; roll back to a "
-            f"snapshot that carries a watermark, or say what the table covers.",
+            f"snapshot that carries a watermark, or say what the table covers with `thermocline covers {table}`.",
             table=table,
             snapshot_id=head,
         )

@@ -19,7 +19,9 @@ class Snapshot:
     """One snapshot's summary.
 
     ``added_next`` is, per Kafka partition, 1 + the greatest offset among rows of the files this snapshot
-    added; None when it was not looked up or cannot be known. Only ``overwrite`` snapshots need it.
+    added, or more; ``growth`` is how many rows the table had after it more than before, row deletes applied. None
+    when it was not looked up or cannot be known. Only ``overwrite`` snapshots need them. A snapshot that is not
+    retained was expired, and an older metadata file still tells of it.
     """
 
     snapshot_id: int
@@ -28,6 +30,8 @@ class Snapshot:
     operation: str
     summary: Mapping[str, str] = field(default_factory=dict)
     added_next: OffsetVector | None = None
+    growth: int | None = None
+    is_retained: bool = True
 
     @property
     def watermark_text(self) -> str | None:

@@ -153,6 +153,13 @@ def accept_foreign(
                 table=str(table),
                 snapshot_id=snapshot_id,
             )
+        if not history.snapshots[snapshot_id].is_retained:
+            raise ForeignCommit(
+                f"{table}: snapshot {snapshot_id} was expired since, so nobody can say what it added; look at the rows, "
+                f"and say what they cover with `thermocline covers {table}`.",
+                table=str(table),
+                snapshot_id=snapshot_id,
+            )
     mark = resolve(history, head, table=str(table), accepted=frozenset(accepted)).watermark
     for snapshot_id in accepted:
         _check_not_doubled(table, mark, snapshot_id, added[snapshot_id])

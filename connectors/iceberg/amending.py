@@ -20,12 +20,12 @@ from connectors.amending import Decide
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import NEVER_EXPIRES_MS
 from connectors.iceberg.errors import file_errors
-from connectors.iceberg.statistics import added_next, added_rows
+from connectors.iceberg.evidence import TableEvidence
+from connectors.iceberg.statistics import added_rows
 from connectors.iceberg.store import read_facts
 from planner.binding import MIRROR
 from planner.errors import BadConfig, CatalogUnavailable, ColdStoreUnavailable
 from planner.names import TableName
-from planner.offsets import OffsetVector
 from planner.snapshots import TAG
 from planner.watermark import SUMMARY_KEY, Watermark, format_watermark, parse_watermark
 from planner.ways_out import AddedRows
@@ -124,10 +124,9 @@ class _Added:
     table: TableName
     loaded: Table
 
-    def next(self, snapshot_id: int) -> OffsetVector | None:
-        what = f"{self.table}: a file of snapshot {snapshot_id}"
-        with file_errors(what, gone=ColdStoreUnavailable, table=str(self.table)):
-            return added_next(self.loaded, snapshot_id)
+    @property
+    def evidence(self) -> TableEvidence:
+        return TableEvidence(self.table, self.loaded)
 
     def rows(self, snapshot_id: int) -> AddedRows | None:
         what = f"{self.table}: a file of snapshot {snapshot_id}"

@@ -12,14 +12,15 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
-from connectors.iceberg.statistics import added_next, whole_number
+from connectors.iceberg.evidence import TableEvidence
+from connectors.iceberg.statistics import whole_number
 from connectors.iceberg.store import read_facts
 from connectors.iceberg.types import table_schema
 from connectors.pinning import TableFacts, decide_pin
 from planner.cut import Pin
-from planner.errors import ColdStoreUnavailable, Inconsistent, SnapshotExpired
+from planner.errors import Inconsistent, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
-from planner.offsets import OffsetRange, OffsetVector
+from planner.offsets import OffsetRange
 from planner.schema import TableSchema
 
 
@@ -111,13 +112,8 @@ class Auditor:
 
 
 def _pin(loaded: Table, facts: TableFacts) -> Pin | Inconsistent:
-    def look_up(snapshot_id: int) -> OffsetVector | None:
-        what = f"{facts.table}: a file of snapshot {snapshot_id}"
-        with file_errors(what, gone=ColdStoreUnavailable, table=str(facts.table)):
-            return added_next(loaded, snapshot_id)
-
     try:
-        return decide_pin(facts, look_up)
+        return decide_pin(facts, TableEvidence(facts.table, loaded))
     except Inconsistent as verdict:
         return verdict
 

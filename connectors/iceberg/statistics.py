@@ -35,6 +35,38 @@ def added_next(table: Table, snapshot_id: int) -> OffsetVector | None:
     return OffsetVector.of(reach.items())
 
 
+def reach(table: Table, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
+    """Return 1 + the greatest offset per partition among rows of all data files of a snapshot, or more.
+
+    Files that lie wholly below ``below`` by their statistics are not read, and not in the answer.
+    None as ``added_next``. Rows that were deleted from a file count.
+    """
+    found: dict[int, int] = {}
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        if manifest.content != ManifestContent.DATA:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            file = entry.data_file
+            if not file.record_count or _lies_below(table.schema(), file, below):
+                continue
+            ends = _by_statistics(table.schema(), file) or _by_reading(table, file)
+            if ends is None:
+                return None
+            _raise_to(found, ends)
+    return OffsetVector.of(found.items())
+
+
+def _lies_below(schema: Schema, file: DataFile, below: OffsetVector) -> bool:
+    """Whether statistics show that every row has a partition, and an offset below that partition's."""
+    found = _bounds(schema, file)
+    if found is None:
+        return False
+    first, last, greatest = found
+    limits = below.as_dict()
+    return all(greatest < limits.get(partition, 0) for partition in range(first, last + 1))
+
+
 def _added_files(table: Table, snapshot_id: int) -> Iterator[DataFile]:
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
@@ -53,6 +85,14 @@ def _added_files(table: Table, snapshot_id: int) -> Iterator[DataFile]:
 
 
 def _by_statistics(schema: Schema, file: DataFile) -> dict[int, int] | None:
+    found = _bounds(schema, file)
+    if found is None or found[0] != found[1]:
+        return None
+    return {found[0]: found[2] + 1}
+
+
+def _bounds(schema: Schema, file: DataFile) -> tuple[int, int, int] | None:
+    """Return lowest and greatest partition and greatest offset; None where a row may lack one."""
     partition_id = schema.find_field(KAFKA_PARTITION).field_id
     offset_id = schema.find_field(KAFKA_OFFSET).field_id
     nulls = file.null_value_counts or {}
@@ -60,9 +100,9 @@ def _by_statistics(schema: Schema, file: DataFile) -> dict[int, int] | None:
     if nulls.get(partition_id) != 0 or nulls.get(offset_id) != 0:
         return None
     first, last, offset = lower.get(partition_id), upper.get(partition_id), upper.get(offset_id)
-    if first is None or first != last or offset is None:
+    if first is None or last is None or offset is None:
         return None
-    return {whole_number(first): whole_number(offset) + 1}
+    return whole_number(first), whole_number(last), whole_number(offset)
 
 
 def whole_number(bound: bytes) -> int:

@@ -6,9 +6,9 @@ import contextlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, load_file_io
@@ -21,27 +21,26 @@ from connectors.iceberg.blockcache import BlockCache
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.coldplan import ColdPlan, version_of
 from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
+from connectors.iceberg.evidence import TableEvidence, snapshots_of
 from connectors.iceberg.manifests import Manifests
 from connectors.iceberg.paths import local_path
-from connectors.iceberg.statistics import added_next
 from connectors.iceberg.types import table_schema
 from connectors.pinning import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin
-from planner.errors import ColdStoreUnavailable, CutExpired, SnapshotExpired, UnsupportedFile
+from planner.errors import CutExpired, SnapshotExpired, UnsupportedFile
 from planner.names import TableName
-from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
 from planner.pruning import EVERYTHING, Wanted
-from planner.snapshots import TAG, History, Retained, Snapshot
+from planner.snapshots import TAG, History, Retained
 from planner.sqltext import identifier, literal, sql_type
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
-#: What a snapshot added never changes; one entry is an offset per partition.
-MAX_REMEMBERED_SNAPSHOTS = 10_000
+#: What a snapshot added or holds never changes; one entry is an offset per partition, or a few expired snapshots.
+MAX_REMEMBERED_EVIDENCE = 10_000
 #: FileIO by metadata location, for ``probe``: a REST catalog gives each table its own credentials.
 MAX_REMEMBERED_FILE_IO = 1_000
 #: Lists of retained snapshots by metadata location: of the pins in use, some tens of bytes a snapshot.
@@ -75,7 +74,7 @@ class IcebergStore:
         self._plan = ColdPlan(
             self._manifests, self._file_io, _roots(catalogs, catalog_roots or {})
         )
-        self._added: OrderedDict[tuple[str, int], OffsetVector | None] = OrderedDict()
+        self._evidence: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._io: OrderedDict[str, FileIO] = OrderedDict()
         self._names: OrderedDict[str, TableName] = OrderedDict()
         self._retained: OrderedDict[str, Retained] = OrderedDict()
@@ -193,9 +192,7 @@ class IcebergStore:
         if version is None:
             self._plan.remember(loaded.metadata_location, loaded.metadata)
             self._note(loaded.metadata_location, loaded.metadata)
-        return decide_pin(
-            facts, lambda snapshot_id: self._added_next(table, loaded, snapshot_id)
-        )
+        return decide_pin(facts, TableEvidence(table, loaded, self._once))
 
     def scan(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice: our own list of files where that is enough, else the extension's scan.
@@ -289,19 +286,14 @@ class IcebergStore:
         self._manifests.close()
         self._catalogs.close()
 
-    def _added_next(
-        self, table: TableName, loaded: Table, snapshot_id: int
-    ) -> OffsetVector | None:
-        key = (str(loaded.metadata.table_uuid), snapshot_id)
+    def _once(self, key: tuple[object, ...], find: Callable[[], _V]) -> _V:
         with self._lock:
-            if key in self._added:
-                return self._added[key]
-        what = f"{table}: a file of snapshot {snapshot_id}"
-        facts = {"table": str(table), "snapshot_id": snapshot_id}
-        with file_errors(what, gone=ColdStoreUnavailable, **facts):
-            found = added_next(loaded, snapshot_id)
+            if key in self._evidence:
+                before: _V = self._evidence[key]
+                return before
+        found = find()
         with self._lock:
-            _remember(self._added, key, found, MAX_REMEMBERED_SNAPSHOTS)
+            _remember(self._evidence, key, found, MAX_REMEMBERED_EVIDENCE)
         return found
 
     def _file_io(self, location: str) -> FileIO:
@@ -394,20 +386,9 @@ def own_schema_id(metadata: TableMetadata, version: IcebergSnapshot) -> int:
 def _history(metadata: TableMetadata) -> History:
     tag = metadata.refs.get(TAG)
     return History(
-        snapshots={held.snapshot_id: _snapshot(held) for held in metadata.snapshots},
+        snapshots=snapshots_of(metadata),
         tagged_id=None if tag is None else tag.snapshot_id,
         mirror=metadata.properties.get(MIRROR),
-    )
-
-
-def _snapshot(held: IcebergSnapshot) -> Snapshot:
-    # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
-    return Snapshot(
-        snapshot_id=held.snapshot_id,
-        parent_id=held.parent_snapshot_id,
-        sequence_number=held.sequence_number or 0,
-        operation=held.summary.operation.value if held.summary is not None else "unknown",
-        summary=held.summary.additional_properties if held.summary is not None else {},
     )
 
 

@@ -10,7 +10,6 @@ from connectors.amending import Decide
 from connectors.memory.cold import MemoryColdStore
 from connectors.pinning import TableFacts
 from planner.names import TableName
-from planner.offsets import OffsetVector
 from planner.snapshots import History
 from planner.watermark import Watermark
 from planner.ways_out import AddedRows
@@ -40,8 +39,9 @@ class MemoryAmender:
 class _Added:
     store: MemoryColdStore
 
-    def next(self, snapshot_id: int) -> OffsetVector | None:
-        return self.store.added_next(snapshot_id)
+    @property
+    def evidence(self) -> MemoryColdStore:
+        return self.store
 
     def rows(self, snapshot_id: int) -> AddedRows | None:
         rows, reach = self.store.added_rows(snapshot_id)

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.earlier import earlier_line
 from connectors.pinning import COMMENT, TableFacts, decide_pin, with_statistics
 from planner.binding import MIRROR, Binding
 from planner.cut import ColdSlice, Pin
@@ -66,7 +67,10 @@ class MemoryColdStore:
         *,
         fault: Callable[[str], None] = no_fault,
         clock: Callable[[], float] = time.time,
+        older_files: int = 100,
     ) -> None:
+        """``older_files``: how many metadata files before the newest the resolver may go by."""
+        self._older_files = older_files
         self._fault = fault
         self._clock = clock
         self._lock = threading.RLock()
@@ -92,7 +96,7 @@ class MemoryColdStore:
 
     def pin(self, table: TableName) -> Pin:
         self._fault("pin")
-        return decide_pin(self.facts(table), self.added_next)
+        return decide_pin(self.facts(table), self)
 
     def pin_at(
         self,
@@ -116,7 +120,7 @@ class MemoryColdStore:
                 table=str(table),
                 snapshot_id=snapshot_id,
             )
-        return decide_pin(held, self.added_next)
+        return decide_pin(held, self)
 
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
         held = self._version(self._file(pin), snapshot_id)
@@ -127,7 +131,7 @@ class MemoryColdStore:
                 table=str(pin.table),
                 snapshot_id=snapshot_id,
             )
-        return decide_pin(held, self.added_next)
+        return decide_pin(held, self)
 
     def retained(self, pin: Pin) -> Retained:
         facts = self._file(pin)
@@ -207,7 +211,7 @@ class MemoryColdStore:
             facts = self.facts(table)
             history = facts.history
             if facts.head is not None:
-                history = with_statistics(history, facts.head, self.added_next)
+                history = with_statistics(history, facts.head, self)
             mark = check(facts, history)
             before = _no_rows() if facts.head is None else self._rows(facts.head).rows
             after, added = rows(before)
@@ -215,6 +219,7 @@ class MemoryColdStore:
                 "added-records": str(added.num_rows),
                 "deleted-records": str(before.num_rows + added.num_rows - after.num_rows),
                 "total-records": str(after.num_rows),
+                "total-delete-files": "0",
             }
             snapshot = self._snapshot(
                 facts,
@@ -437,20 +442,50 @@ class MemoryColdStore:
         rows, reach = self.added_rows(snapshot_id)
         return None if rows.num_rows != rows.drop_null().num_rows else reach
 
+    def live_rows(self, snapshot_id: int) -> int:
+        """See ``connectors.pinning.Evidence.live_rows``."""
+        return int(self._rows(snapshot_id).rows.num_rows)
+
+    def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
+        """See ``connectors.pinning.Evidence.reach``."""
+        del below  # exact everywhere
+        rows, reach = _places(self._rows(snapshot_id).rows)
+        return None if rows.num_rows != rows.drop_null().num_rows else reach
+
+    def earlier(self, snapshot_id: int) -> Mapping[int, Snapshot]:
+        """See ``connectors.pinning.Evidence.earlier``."""
+        with self._lock:
+            (root,) = {
+                location.rpartition("/")[0]
+                for location, facts in self._files.items()
+                if snapshot_id in facts.history.snapshots
+            }
+            numbered = {
+                int(name.partition(".")[0]): facts.history.snapshots
+                for location, facts in self._files.items()
+                for folder, _, name in (location.rpartition("/"),)
+                if folder == root
+            }
+        newest_first = [numbered[number] for number in sorted(numbered, reverse=True)]
+        return earlier_line(snapshot_id, newest_first[1 : 1 + self._older_files])
+
     def added_rows(self, snapshot_id: int) -> tuple[pa.Table, OffsetVector]:
         """Return partition and offset of the rows a snapshot added, and where those that have both end."""
-        added = self._rows(snapshot_id).added
-        # The leading columns of a bound table are its first fields.
-        partition, offset = (
-            str(1 + LEADING_COLUMNS.index(name)) for name in (KAFKA_PARTITION, KAFKA_OFFSET)
-        )
-        if added.num_rows == 0:
-            return pa.table({}), OffsetVector()
-        places = added.select([partition, offset])
-        reach = places.drop_null().group_by(partition).aggregate([(offset, "max")])
-        return places, OffsetVector.of(
-            (row[partition], row[f"{offset}_max"] + 1) for row in reach.to_pylist()
-        )
+        return _places(self._rows(snapshot_id).added)
+
+
+def _places(added: pa.Table) -> tuple[pa.Table, OffsetVector]:
+    # The leading columns of a bound table are its first fields.
+    partition, offset = (
+        str(1 + LEADING_COLUMNS.index(name)) for name in (KAFKA_PARTITION, KAFKA_OFFSET)
+    )
+    if added.num_rows == 0:
+        return pa.table({}), OffsetVector()
+    places = added.select([partition, offset])
+    reach = places.drop_null().group_by(partition).aggregate([(offset, "max")])
+    return places, OffsetVector.of(
+        (row[partition], row[f"{offset}_max"] + 1) for row in reach.to_pylist()
+    )
 
 
 def _gone(snapshot_id: int | None) -> SnapshotExpired:

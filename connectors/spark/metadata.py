@@ -162,7 +162,7 @@ def added_next(
     """
     reach: dict[int, int] = {}
     unknown: list[str] = []
-    bounds = _Bounds(session, loaded)
+    bounds = Bounds(session, loaded)
     for file in each(loaded.snapshot(snapshot_id).addedDataFiles(loaded.io())):
         if not file.recordCount():
             continue
@@ -172,14 +172,14 @@ def added_next(
         else:
             reach[found[0]] = max(found[1], reach.get(found[0], 0))
     if unknown:
-        for partition, offset in _greatest_offsets(session, table, snapshot_id, unknown):
+        for partition, offset in greatest_offsets(session, table, snapshot_id, unknown):
             if partition is None or offset is None:
                 return None
             reach[partition] = max(offset + 1, reach.get(partition, 0))
     return OffsetVector.of(reach.items())
 
 
-class _Bounds:
+class Bounds:
     """Decodes lower and upper bounds of the two columns."""
 
     def __init__(self, session: SparkSession, loaded: Any) -> None:
@@ -189,15 +189,20 @@ class _Bounds:
 
     def next_offset(self, file: Any) -> tuple[int, int] | None:
         """Return (partition, greatest offset + 1) of a file, or None when statistics do not say."""
+        found = self.ends(file)
+        return None if found is None or found[0] != found[1] else (found[0], found[2])
+
+    def ends(self, file: Any) -> tuple[int, int, int] | None:
+        """Return lowest and greatest partition and the greatest offset + 1; None where a row may lack one."""
         nulls = file.nullValueCounts() or {}
         if any(nulls.get(field.fieldId()) != 0 for field in (self._partition, self._offset)):
             return None
         first = self._bound(file.lowerBounds(), self._partition)
         last = self._bound(file.upperBounds(), self._partition)
         offset = self._bound(file.upperBounds(), self._offset)
-        if first is None or first != last or offset is None:
+        if first is None or last is None or offset is None:
             return None
-        return first, offset + 1
+        return first, last, offset + 1
 
     def _bound(self, bounds: Any, field: Any) -> int | None:
         held = None if bounds is None else bounds.get(field.fieldId())
@@ -206,9 +211,10 @@ class _Bounds:
         return int(self._conversions.fromByteBuffer(field.type(), held))
 
 
-def _greatest_offsets(
+def greatest_offsets(
     session: SparkSession, table: TableName, snapshot_id: int, files: list[str]
 ) -> list[tuple[int | None, int | None]]:
+    """Read the greatest offset per partition of some data files; None where a row has none."""
     rows: DataFrame = session.read.option("versionAsOf", snapshot_id).table(identifier(table))
     held = rows.where(F.col("_file").isin(files)).groupBy(KAFKA_PARTITION)
     # A null offset must show: max() alone would pass over it.

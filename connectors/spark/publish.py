@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from connectors import failpoints
 from connectors.pinning import with_statistics
 from connectors.spark.errors import SparkLost, java_errors
-from connectors.spark.metadata import TableState, added_next, each, load_table, read_state
+from connectors.spark.evidence import SparkEvidence
+from connectors.spark.metadata import TableState, each, load_table, read_state
 from connectors.spark.metrics import LeadingMetrics
 from connectors.spark.stage import FOREVER_MS, branch_of, check_same_table, staged_snapshot
 from planner.binding import MIRROR, parse_binding
@@ -36,7 +37,6 @@ from planner.errors import (
     Unavailable,
 )
 from planner.names import TableName
-from planner.offsets import OffsetVector
 from planner.ports import Staged
 from planner.publish import advance, check_publish
 from planner.snapshots import TAG
@@ -64,7 +64,7 @@ class Publisher:
         self._session = session
         self._table = table
         self._sleep = sleep
-        self._added: dict[int, OffsetVector | None] = {}
+        self._evidence: dict[tuple[object, ...], Any] = {}
         self._read: tuple[str, TableState] | None = None
         ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
 
@@ -159,18 +159,8 @@ class Publisher:
             raise _BuiltOnOldHead
         check_same_table(plan, state)
         _check_same_binding(plan, state)
-        loaded = transaction.table()
-        history = with_statistics(
-            state.history, head, lambda snapshot_id: self._added_next(loaded, snapshot_id)
-        )
-        check_publish(plan, history, head)
-
-    def _added_next(self, loaded: Any, snapshot_id: int) -> OffsetVector | None:
-        if snapshot_id not in self._added:
-            self._added[snapshot_id] = added_next(
-                self._session, self._table, loaded, snapshot_id
-            )
-        return self._added[snapshot_id]
+        evidence = SparkEvidence(self._session, self._table, transaction, self._evidence)
+        check_publish(plan, with_statistics(state.history, head, evidence), head)
 
 
 def _build(

@@ -7,15 +7,18 @@ What the world *knows* (``truth``, ``lost``, ``tainted``) is tracked apart from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from connectors.earlier import earlier_line
+from connectors.pinning import with_statistics
 from planner.binding import MIRROR
+from planner.covering import PartitionRows, cover
 from planner.cut import LogBounds, PartitionBounds, Pin, plan_cut
 from planner.errors import FederationError, OffsetsExpired
 from planner.offsets import OffsetRange, OffsetVector
 from planner.publish import advance, check_publish
-from planner.resolver import foreign_commits, needs_statistics, resolve
+from planner.resolver import foreign_commits, resolve
 from planner.snapshots import History, Snapshot
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import (
@@ -115,6 +118,9 @@ class Version:
     swapped: bool = False
     #: Committed by a tierer (or at creation), so its own watermark is the truth.
     is_ours: bool = False
+    #: Deleted rows that its data files still hold, and how many files delete them.
+    dead: int = 0
+    delete_files: int = 0
 
 
 class Table:
@@ -128,6 +134,9 @@ class Table:
         self.mirror: str | None = None
         #: What the planner said of each snapshot since the table last changed: it is pure.
         self._pins: dict[int, Pin | FederationError] = {}
+        #: Snapshots that older metadata files tell of, and those of all snapshots that are a tierer's.
+        self.older: dict[int, Snapshot] = {}
+        self.ours: set[int] = set()
         self._add("append", (), first.next, mark=first)
 
     def history(self) -> History:
@@ -136,6 +145,25 @@ class Table:
             self.tagged_id,
             self.mirror,
         )
+
+    def looked_up(self, head: int) -> History:
+        """What a reader knows of the table before it resolves."""
+        return with_statistics(self.history(), head, self)
+
+    # What a reader looks up (connectors.pinning.Evidence).
+
+    def added_next(self, snapshot_id: int) -> OffsetVector:
+        return _reach(self.versions[snapshot_id].rows)
+
+    def live_rows(self, snapshot_id: int) -> int:
+        return len(self.versions[snapshot_id].rows)
+
+    def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector:
+        del below
+        return _reach(self.versions[snapshot_id].rows)
+
+    def earlier(self, snapshot_id: int) -> Mapping[int, Snapshot]:
+        return earlier_line(snapshot_id, [self.older])
 
     def pin(self, snapshot_id: int) -> Pin:
         """What a reader pins: the watermark is resolved from this snapshot's own ancestry."""
@@ -150,8 +178,7 @@ class Table:
         return held
 
     def _pin(self, snapshot_id: int) -> Pin:
-        self.added_next(snapshot_id)
-        found = resolve(self.history(), snapshot_id, table=str(FLOWS))
+        found = resolve(self.looked_up(snapshot_id), snapshot_id, table=str(FLOWS))
         return Pin(
             FLOWS,
             "table-1",
@@ -162,16 +189,8 @@ class Table:
             found.watermark,
         )
 
-    def added_next(self, head: int) -> None:
-        """Look up what overwrites added, as a reader does before it resolves."""
-        for needed in needs_statistics(self.history(), head):
-            version = self.versions[needed]
-            version.snapshot = replace(version.snapshot, added_next=_reach(version.rows))
-
     def publish(self, plan: TieringPlan, rows: list[Row], outcomes: Outcomes, run: str) -> None:
-        self.added_next(self.head)
-        self.pin(self.head)
-        check_publish(plan, self.history(), self.head)
+        check_publish(plan, self.looked_up(self.head), self.head)
         mark = advance(plan, outcomes, run=run, head=self.head)
         self._add("append", (*self.current.rows, *rows), mark.next, mark=mark)
 
@@ -184,11 +203,12 @@ class Table:
 
     def refused(self) -> tuple[int, ...]:
         """The foreign snapshots for which the head is refused."""
-        self.added_next(self.head)
-        return foreign_commits(self.history(), self.head, table=str(FLOWS))
+        return foreign_commits(self.looked_up(self.head), self.head, table=str(FLOWS))
 
-    def added(self, snapshot_id: int) -> AddedRows:
-        version = self.versions[snapshot_id]
+    def added(self, snapshot_id: int) -> AddedRows | None:
+        version = self.versions.get(snapshot_id)
+        if version is None:
+            return None
         is_append = version.snapshot.operation == "append"
         rows = version.appended if is_append else version.rows
         return AddedRows(len(rows), _reach(rows), 0)
@@ -197,8 +217,20 @@ class Table:
     def current(self) -> Version:
         return self.versions[self.head]
 
-    def append_foreign(self, rows: tuple[Row, ...]) -> None:
-        self._add("append", (*self.current.rows, *rows), self.current.covered, foreign=rows)
+    def append_foreign(self, rows: tuple[Row, ...], *, text: str | None = None) -> None:
+        """``text``: a watermark of another commit, which the writer copied."""
+        self._add(
+            "append",
+            (*self.current.rows, *rows),
+            self.current.covered,
+            foreign=rows,
+            text=text,
+        )
+
+    def texts(self) -> list[str]:
+        """Return all watermarks that a writer can read in the table."""
+        held = (version.snapshot.watermark_text for version in self.versions.values())
+        return sorted({text for text in held if text is not None})
 
     def delete(self, rows: frozenset[Row], *, operation: str) -> None:
         """A foreign DELETE, merge-on-read (``delete``) or copy-on-write (``overwrite``)."""
@@ -217,14 +249,28 @@ class Table:
             rewritten=operation == "overwrite",
         )
 
-    def overwrite_with(self, rows: tuple[Row, ...]) -> None:
-        """A foreign MERGE that inserts: copy-on-write of everything plus ``rows``."""
+    def overwrite_with(
+        self,
+        rows: tuple[Row, ...],
+        gone: frozenset[Row] = frozenset(),
+        *,
+        by_vectors: bool = False,
+    ) -> None:
+        """A foreign MERGE that inserts ``rows`` and deletes fewer, ``gone``.
+
+        Copy-on-write of everything, or ``by_vectors``: deletion vectors that take the place of those of before.
+        """
+        before = self.current
         self._add(
             "overwrite",
-            (*self.current.rows, *rows),
-            self.current.covered,
+            (*(row for row in before.rows if row not in gone), *rows),
+            before.covered,
+            deleted=before.deleted
+            | {row for row in gone if row[1] < (before.covered.get(row[0]) or 0)},
+            extra=(*(row for row in before.extra if row not in gone), *rows),
             foreign=rows,
-            rewritten=True,
+            rewritten=not by_vectors,
+            by_vectors=by_vectors,
         )
 
     def compact(self, *, copies_summary: bool) -> None:
@@ -247,11 +293,19 @@ class Table:
             kept.add(current)
             current = self.versions[current].snapshot.parent_id
         kept.add(self.tagged_id if self.tagged_id is not None else self.head)
+        for key, held in self.versions.items():
+            # A snapshot that lost its parent id before is in a still older file, with it.
+            self.older.setdefault(key, held.snapshot)
         self.versions = {key: held for key, held in self.versions.items() if key in kept}
         if orphans:
             for version in self.versions.values():
                 if version.snapshot.parent_id not in self.versions:
                     version.snapshot = replace(version.snapshot, parent_id=None)
+        self._pins.clear()
+
+    def lose_older(self) -> None:
+        """Remove the older metadata files, as a short metadata log does."""
+        self.older.clear()
         self._pins.clear()
 
     def _add(
@@ -266,21 +320,46 @@ class Table:
         extra: tuple[Row, ...] | None = None,
         foreign: tuple[Row, ...] | None = None,
         rewritten: bool = False,
+        by_vectors: bool = False,
     ) -> None:
         before = self.versions.get(self.head)
         old = before.rows if before is not None else ()
-        summary = {"total-records": str(len(rows))}
+        dead = before.dead if before is not None else 0
+        delete_files = before.delete_files if before is not None else 0
+        summary = {}
         if rewritten:
-            summary |= {"added-records": str(len(rows)), "deleted-records": str(len(old))}
+            # What a rewritten file held counts, rows that were deleted from it before too.
+            summary |= {"added-records": len(rows), "deleted-records": len(old) + dead}
+            dead = 0
         elif operation == "append":
-            summary["added-records"] = str(len(rows) - len(old))
+            summary["added-records"] = len(rows) - len(old)
+        elif by_vectors:
+            inserted = len(foreign or ())
+            removed = len(old) + inserted - len(rows)
+            summary |= {
+                "added-records": inserted,
+                "added-position-deletes": dead + removed,
+                "removed-position-deletes": dead,
+                "added-delete-files": 1,
+                "removed-delete-files": delete_files,
+            }
+            dead, delete_files = dead + removed, 1
         else:
-            summary["deleted-records"] = str(len(old) - len(rows))
+            removed = len(old) - len(rows)
+            summary |= {"added-position-deletes": removed, "added-delete-files": 1}
+            dead, delete_files = dead + removed, delete_files + 1
+        summary |= {
+            "total-records": len(rows) + dead,
+            "total-delete-files": delete_files,
+        }
+        texts = {key: str(count) for key, count in summary.items()}
         if mark is not None:
             text = format_watermark(mark)
         if text is not None:
-            summary[SUMMARY_KEY] = text
+            texts[SUMMARY_KEY] = text
         self.sequence += 1
+        if mark is not None:
+            self.ours.add(self.sequence)
         self._pins.clear()
         inherited = before.deleted if before is not None else frozenset()
         inherited_extra = before.extra if before is not None else ()
@@ -292,7 +371,7 @@ class Table:
                 self.head if before is not None else None,
                 self.sequence,
                 operation,
-                summary,
+                texts,
             ),
             rows,
             covered,
@@ -304,6 +383,8 @@ class Table:
             foreign or (),
             before is not None and before.swapped,
             mark is not None,
+            dead,
+            delete_files,
         )
         self.head = self.sequence
         if mark is not None:
@@ -371,13 +452,33 @@ class World:
         named = refused if all_of_them else refused[:-1]
         mark = accept_foreign(
             FLOWS,
-            self.table.history(),
+            self.table.looked_up(self.table.head),
             self.table.head,
             named,
             {snapshot_id: self.table.added(snapshot_id) for snapshot_id in named},
             run=self.next_run(),
         )
         self.table.decide(mark)
+
+    def cover(self) -> None:
+        """Say what the head covers, as the owner who knows it; its rows stay, whoever wrote them."""
+        table = self.table
+        places: dict[int, list[int]] = {}
+        for partition, offset in table.current.rows:
+            places.setdefault(partition, []).append(offset)
+        rows = [
+            PartitionRows(partition, min(held), max(held), len(held), len(set(held)))
+            for partition, held in places.items()
+        ]
+        mark = cover(
+            FLOWS,
+            table.looked_up(table.head),
+            table.head,
+            rows,
+            table.current.covered.as_dict(),
+            run=self.next_run(),
+        )
+        table.decide(mark)
 
     def next_run(self) -> str:
         self.runs += 1
@@ -415,6 +516,18 @@ class World:
                 f"summary={ {key: text for key, text in held.summary.items() if key != SUMMARY_KEY} }"
             )
         return "\n".join(lines)
+
+    def chain_can_be_read(self, snapshot_id: int) -> bool:
+        """Whether the snapshots down to a tierer's are retained, or in older metadata files."""
+        current: int | None = snapshot_id
+        while current is not None:
+            if current in self.table.ours:
+                return True
+            held = self.table.older.get(current)
+            if held is None and current in self.table.versions:
+                held = self.table.versions[current].snapshot
+            current = None if held is None else held.parent_id
+        return False
 
     def chain_is_whole(self, snapshot_id: int) -> bool:
         current: int | None = snapshot_id

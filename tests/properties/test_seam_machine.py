@@ -188,11 +188,16 @@ class Seam(RuleBasedStateMachine):
     @rule(
         rows=st.lists(st.tuples(PARTITIONS, st.integers(0, 20)), max_size=2),
         chance=st.integers(0, 9),
+        copied=st.integers(0, 5),
     )
-    def append(self, rows: list[Row], chance: int) -> None:
+    def append(self, rows: list[Row], chance: int, copied: int) -> None:
+        """Some writers copy the summary of another commit, watermark and all."""
         if chance == 0:
-            self.world.table.append_foreign(tuple(rows))
+            texts = self.world.table.texts()
+            text = texts[copied % len(texts)] if copied < 3 else None
+            self.world.table.append_foreign(tuple(rows), text=text)
             SEEN["foreign append"] += bool(rows)
+            SEEN["copied watermark"] += text is not None
 
     @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=2), chance=st.integers(0, 9))
     def append_again(self, picks: list[int], chance: int) -> None:
@@ -209,6 +214,28 @@ class Seam(RuleBasedStateMachine):
             self.world.table.overwrite_with(tuple(rows))
             SEEN["foreign merge"] += bool(rows)
 
+    @rule(
+        gone=st.lists(st.integers(0, 99), max_size=3),
+        again=st.lists(st.integers(0, 99), min_size=1, max_size=5),
+        by_vectors=st.booleans(),
+        chance=st.integers(0, 4),
+    )
+    def merge_rows_again(
+        self, gone: list[int], again: list[int], by_vectors: bool, chance: int
+    ) -> None:
+        """Delete some rows, insert more that cold has already: the rows grow, whatever was deleted before."""
+        table = self.world.table
+        removed = self.some_rows(gone)
+        rows = (
+            tuple(table.current.rows[pick % len(table.current.rows)] for pick in again)
+            if table.current.rows
+            else ()
+        )
+        fewer = sum(row in removed for row in table.current.rows)
+        if chance < 2 and len(rows) > fewer:
+            SEEN["merge over deletes"] += table.current.dead > 0
+            table.overwrite_with(rows, removed, by_vectors=by_vectors)
+
     @rule(copies_summary=st.booleans())
     def compact(self, copies_summary: bool) -> None:
         self.world.table.compact(copies_summary=copies_summary)
@@ -221,6 +248,27 @@ class Seam(RuleBasedStateMachine):
             if parent in table.versions:
                 table.rollback(parent)
                 SEEN["rollback"] += 1
+
+    @rule(
+        picks=st.lists(st.integers(0, 99), min_size=1, max_size=3),
+        operation=st.sampled_from(["delete", "overwrite"]),
+        orphans=st.booleans(),
+        chance=st.integers(0, 5),
+    )
+    def maintain(self, picks: list[int], operation: str, orphans: bool, chance: int) -> None:
+        """DELETE, compaction, expiry to one snapshot, with no publish between."""
+        if chance:
+            return
+        self.world.table.delete(self.some_rows(picks), operation=operation)
+        self.compact(copies_summary=False)
+        self.expire(1, orphans)
+        SEEN["maintained"] += 1
+
+    @rule(chance=st.integers(0, 19))
+    def remove_older_metadata_files(self, chance: int) -> None:
+        if chance == 0:
+            self.world.table.lose_older()
+            SEEN["older files removed"] += 1
 
     @rule(keep=st.integers(1, 3), orphans=st.booleans())
     def expire(self, keep: int, orphans: bool) -> None:
@@ -256,6 +304,22 @@ class Seam(RuleBasedStateMachine):
                 lambda: self.world.accept_foreign(all_of_them=all_of_them), "foreign accepted"
             )
 
+    @rule()
+    def cover(self) -> None:
+        """Say what the table covers where no watermark proves it; it may be something else than tag and mirror say."""
+        before = self.world.table.head
+        try:
+            self.world.ask(before)
+        except (WatermarkMissing, ForeignCommit):
+            swapped = self.hidden_swap(before)
+            self.decide(self.world.cover, "covered")
+            if self.world.table.head != before:
+                assert self.world.table.current.swapped in (swapped, False)
+                # What the rows are was said by the owner, who knows.
+                self.world.table.current.swapped = False
+        except FederationError:
+            pass
+
     def refuses_foreign_rows(self) -> bool:
         try:
             return bool(self.world.table.refused())
@@ -284,7 +348,7 @@ class Seam(RuleBasedStateMachine):
 
     def is_resolved(self, snapshot_id: int) -> bool:
         table = self.world.table
-        return self.world.chain_is_whole(snapshot_id) or table.tagged_id is not None
+        return self.world.chain_can_be_read(snapshot_id) or table.tagged_id is not None
 
     def do_what_the_error_says(self) -> None:
         """Roll back to the newest retained snapshot that answers; without one, bind a new table."""
@@ -323,8 +387,10 @@ class Seam(RuleBasedStateMachine):
             except FederationError as error:
                 self.judge(snapshot_id, error)
             else:
-                if not self.world.chain_is_whole(snapshot_id):
+                if not self.world.chain_can_be_read(snapshot_id):
                     SEEN["answered by tag"] += 1
+                elif not self.world.chain_is_whole(snapshot_id):
+                    SEEN["answered by older files"] += 1
                 if self.hidden_swap(snapshot_id):
                     SEEN["hidden swap"] += 1
                     continue
@@ -334,13 +400,13 @@ class Seam(RuleBasedStateMachine):
     def hidden_swap(self, snapshot_id: int) -> bool:
         """Whether expired snapshots removed as many rows as they added: it looks like a compaction.
 
-        The one lie that is not caught (docs/limits.md). Either another writer appended and deleted, or the
+        Only where older metadata files do not tell either. The one lie that is not caught (docs/limits.md). Either another writer appended and deleted, or the
         table was rolled back over a DELETE, or over a person's decision, to a state with as many rows as the
         tag's.
         """
         table = self.world.table
         version = table.versions[snapshot_id]
-        if self.world.chain_is_whole(snapshot_id):
+        if self.world.chain_can_be_read(snapshot_id):
             return version.swapped
         assert table.tagged_id is not None
         tagged = table.versions[table.tagged_id]
@@ -358,9 +424,15 @@ class Seam(RuleBasedStateMachine):
         assert isinstance(error, Inconsistent | StalePlan), error
         if isinstance(error, ForeignCommit):
             whole = self.world.chain_is_whole(snapshot_id)
+            if "is not known" in error.message or "was expired since" in error.message:
+                # An expired overwrite of a table with row deletes: its counts do not tell.
+                assert not whole
+                assert version.delete_files or version.foreign, error
+                SEEN["growth unknown"] += 1
+                return
             assert version.foreign_rows or (version.foreign and not whole), error
         elif isinstance(error, WatermarkMissing):
-            assert not self.world.chain_is_whole(snapshot_id), error
+            assert not self.world.chain_can_be_read(snapshot_id), error
         else:
             assert self.world.lost(snapshot_id), error
 
@@ -387,11 +459,17 @@ SOMETIMES = (
     "skipped",
     "skipped: refused",
     "foreign accepted",
+    "covered",
     "foreign append",
     "foreign merge",
     "foreign delete",
     "foreign overwrite",
     "answered by tag",
+    "answered by older files",
+    "maintained",
+    "older files removed",
+    "copied watermark",
+    "merge over deletes",
     "TailGap",
     "TopicRecreated",
     "ForeignCommit",

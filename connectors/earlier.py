@@ -1,0 +1,39 @@
+"""Finds expired snapshots in older metadata files (Iceberg spec, "Table Metadata": metadata-log).
+
+Expiry takes a snapshot out of the newest metadata file. The files before it stay, a hundred of them unless the
+table says otherwise, and name each snapshot with its summary and its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from planner.snapshots import Snapshot
+
+
+def earlier_line(
+    snapshot_id: int, older: Iterable[Mapping[int, Snapshot]]
+) -> Mapping[int, Snapshot]:
+    """Return a snapshot and its ancestors, down to one with a watermark text or as far as the files reach.
+
+    ``older`` are the snapshots of each older metadata file, newest file first; no more files are read than needed.
+    """
+    found: dict[int, Snapshot] = {}
+    deepest = snapshot_id
+    for snapshots in older:
+        if deepest in found and deepest not in snapshots:
+            # The file is from before it was committed, and so are all that are older.
+            break
+        while (held := snapshots.get(deepest)) is not None:
+            found[deepest] = held
+            if deepest != snapshot_id and _may_carry(held):
+                return found
+            # pyiceberg's expiry takes the parent id of what it leaves; a still older file has it.
+            if held.parent_id is None:
+                break
+            deepest = held.parent_id
+    return found
+
+
+def _may_carry(snapshot: Snapshot) -> bool:
+    return snapshot.watermark_text is not None and snapshot.operation != "replace"

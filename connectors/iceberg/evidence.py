@@ -1,0 +1,100 @@
+"""``connectors.pinning.Evidence`` over one metadata file that pyiceberg loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+
+from connectors.earlier import earlier_line
+from connectors.iceberg.errors import file_errors
+from connectors.iceberg.liverows import live_rows
+from connectors.iceberg.statistics import added_next, reach
+from planner.errors import ColdStoreUnavailable
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.snapshots import Snapshot
+
+_T = TypeVar("_T")
+
+
+class Once(Protocol):
+    """Gives a key's answer of before, or finds and remembers it."""
+
+    def __call__(self, key: tuple[object, ...], find: Callable[[], _T]) -> _T: ...
+
+
+def _each_time(key: tuple[object, ...], find: Callable[[], _T]) -> _T:
+    del key
+    return find()
+
+
+@dataclass(frozen=True, slots=True)
+class TableEvidence:
+    """Reads manifests, older metadata files and, where statistics do not tell, data files.
+
+    What a snapshot holds never changes, so ``once`` may remember every answer.
+    """
+
+    table: TableName
+    loaded: Table
+    once: Once = _each_time
+
+    def added_next(self, snapshot_id: int) -> OffsetVector | None:
+        return self._look_up("added", snapshot_id, lambda: added_next(self.loaded, snapshot_id))
+
+    def live_rows(self, snapshot_id: int) -> int | None:
+        return self._look_up("rows", snapshot_id, lambda: live_rows(self.loaded, snapshot_id))
+
+    def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
+        return self._look_up(
+            f"reach {below.items}", snapshot_id, lambda: reach(self.loaded, snapshot_id, below)
+        )
+
+    def earlier(self, snapshot_id: int) -> Mapping[int, Snapshot]:
+        return self._look_up(
+            "earlier", snapshot_id, lambda: earlier_line(snapshot_id, self._older())
+        )
+
+    def _look_up(self, kind: str, snapshot_id: int, find: Callable[[], _T]) -> _T:
+        def found() -> _T:
+            what = f"{self.table}: a file of snapshot {snapshot_id}"
+            facts = {"table": str(self.table), "snapshot_id": snapshot_id}
+            with file_errors(what, gone=ColdStoreUnavailable, **facts):
+                return find()
+
+        return self.once((str(self.loaded.metadata.table_uuid), kind, snapshot_id), found)
+
+    def _older(self) -> Iterator[Mapping[int, Snapshot]]:
+        """Read the metadata files before this one, newest first; one that is gone or no such file says nothing."""
+        uuid = self.loaded.metadata.table_uuid
+        for entry in reversed(self.loaded.metadata.metadata_log):
+            try:
+                older = FromInputFile.table_metadata(
+                    self.loaded.io.new_input(entry.metadata_file)
+                )
+            except (FileNotFoundError, ValueError):
+                continue
+            if older.table_uuid == uuid:
+                yield snapshots_of(older)
+
+
+def snapshots_of(metadata: TableMetadata) -> dict[int, Snapshot]:
+    """Return the snapshots that a metadata file retains."""
+    return {held.snapshot_id: _snapshot(held) for held in metadata.snapshots}
+
+
+def _snapshot(held: IcebergSnapshot) -> Snapshot:
+    # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
+    return Snapshot(
+        snapshot_id=held.snapshot_id,
+        parent_id=held.parent_snapshot_id,
+        sequence_number=held.sequence_number or 0,
+        operation=held.summary.operation.value if held.summary is not None else "unknown",
+        summary=held.summary.additional_properties if held.summary is not None else {},
+    )

@@ -1,0 +1,157 @@
+"""What a table covers, said by a person: the way out where no watermark can be proven.
+
+The log and what people decided before come from the tag or the mirror property, never from a guess. The offsets are
+theirs too, or lower ones that a person names: where the table was rolled back, or rows at the top are to be read from
+the log again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.errors import (
+    BadParameter,
+    ForeignCommit,
+    WatermarkMissing,
+    WatermarkUnreadable,
+)
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.resolver import foreign_commits, resolve
+from planner.snapshots import History
+from planner.watermark import Outcomes, Watermark, parse_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRows:
+    """The rows that a table has of one partition: lowest and highest offset, how many, and how many different ones."""
+
+    partition: int
+    lowest: int
+    highest: int
+    rows: int
+    distinct: int
+
+    @property
+    def doubled(self) -> int:
+        return self.rows - self.distinct
+
+    @property
+    def holes(self) -> int:
+        """Offsets between lowest and highest that have no row."""
+        return self.highest - self.lowest + 1 - self.distinct
+
+
+def cover(
+    table: TableName,
+    history: History,
+    head: int,
+    rows: Sequence[PartitionRows],
+    named: Mapping[int, int],
+    *,
+    run: str,
+) -> Watermark:
+    """Return the watermark under which ``head`` is everything below it.
+
+    ``named`` are offsets by partition that a person named; the others are the tag's and the mirror's, if these
+    agree on them.
+
+    Raises:
+        BadParameter: the table's watermark is known; or ``named`` lies above what was ever covered.
+        WatermarkMissing: neither tag nor mirror holds a watermark, or they disagree and nothing was named.
+        ForeignCommit: a row lies at or above the watermark, where the tail has it too; or the table is refused for
+            a snapshot that can be accepted or rolled back.
+    """
+    _check_nobody_knows(table, history, head)
+    base, limits = _bases(table, history)
+    following = base.next.as_dict() | dict(named)
+    for partition, offset in named.items():
+        if offset > limits.get(partition, (0, 0))[1]:
+            raise BadParameter(
+                f"{table}: offset {offset} of partition {partition} was never covered, at most "
+                f"{limits.get(partition, (0, 0))[1]} was.",
+                table=str(table),
+                partition=partition,
+            )
+    for partition, (least, most) in limits.items():
+        if least != most and partition not in named:
+            raise WatermarkMissing(
+                f"{table}: the tag and the mirror property disagree on partition {partition} ({least} and {most}); "
+                f"name the first offset that the table does not cover: --next {partition}=OFFSET.",
+                table=str(table),
+                partition=partition,
+            )
+    for held in rows:
+        if held.highest >= following.get(held.partition, 0):
+            raise ForeignCommit(
+                f"{table}: there is a row of partition {held.partition}, offset {held.highest}, and the watermark "
+                f"would be {following.get(held.partition, 0)}: the tail has that record too, so every answer would "
+                f"double it; delete such rows first.",
+                table=str(table),
+                partition=held.partition,
+                offset=held.highest,
+            )
+    return replace(
+        base,
+        next=OffsetVector.of(following.items()),
+        run=run,
+        prev_snapshot_id=head,
+        outcomes=Outcomes(),
+    )
+
+
+def _check_nobody_knows(table: TableName, history: History, head: int) -> None:
+    try:
+        resolve(history, head, table=str(table))
+    except WatermarkMissing:
+        return
+    except ForeignCommit:
+        refused = foreign_commits(history, head, table=str(table))
+        if any(history.snapshots[snapshot_id].is_retained for snapshot_id in refused):
+            raise
+        return
+    raise BadParameter(
+        f"{table}: what it covers is known: its watermark stands. Nothing was changed.",
+        table=str(table),
+    )
+
+
+def _bases(
+    table: TableName, history: History
+) -> tuple[Watermark, Mapping[int, tuple[int, int]]]:
+    """Return a watermark to start from, and by partition the least and greatest offset that tag and mirror say."""
+    tagged = None if history.tagged_id is None else history.snapshots.get(history.tagged_id)
+    texts = (None if tagged is None else tagged.watermark_text, history.mirror)
+    marks = [mark for text in texts if text is not None and (mark := _parsed(text)) is not None]
+    if not marks:
+        raise WatermarkMissing(
+            f"{table}: neither the tag nor the mirror property holds a watermark that can be read, so nobody can say "
+            f"which log its rows come from; bind a new table.",
+            table=str(table),
+        )
+    base = marks[0]
+    if any(
+        (mark.cluster_id, mark.topic, mark.topic_id)
+        != (base.cluster_id, base.topic, base.topic_id)
+        for mark in marks
+    ):
+        raise WatermarkMissing(
+            f"{table}: the tag and the mirror property name different logs; bind a new table.",
+            table=str(table),
+        )
+    partitions = {partition for mark in marks for partition, _ in mark.next}
+    return base, {
+        partition: (
+            min(mark.offset(partition) for mark in marks),
+            max(mark.offset(partition) for mark in marks),
+        )
+        for partition in sorted(partitions)
+    }
+
+
+def _parsed(text: str) -> Watermark | None:
+    try:
+        return parse_watermark(text)
+    except WatermarkUnreadable:
+        return None
