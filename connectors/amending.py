@@ -7,14 +7,20 @@ Each looks first, shows what it found to whoever decides, and commits the decisi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from connectors.pinning import Evidence, TableFacts, decide_pin, with_statistics
-from planner.binding import Binding
+from planner.binding import Binding, parse_binding
+from planner.covering import PartitionRows, cover
 from planner.cut import Pin
-from planner.errors import BadParameter, UndecodableRecord, WatermarkMissing
+from planner.errors import (
+    BadParameter,
+    TieringConflict,
+    UndecodableRecord,
+    WatermarkMissing,
+)
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange
 from planner.ports import Decoder, Log
@@ -202,6 +208,55 @@ def _accepting(
         after = accept_foreign(table, history, facts.head, snapshot_ids, rows, run=_run())
         seen.update({key: held for key, held in rows.items() if held is not None})
         return after
+
+    return decide
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfHead:
+    """What a table's head holds, for a person who says what it covers."""
+
+    head: int | None
+    partitions: tuple[PartitionRows, ...]
+    without_offset: int
+
+
+def covering(
+    amender: Amender, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
+) -> Watermark:
+    """Return the watermark that ``cover_table`` would write. Commits nothing, needs no log.
+
+    Raises:
+        As ``cover_table``.
+    """
+    return amender.look(table, _covering(table, rows, named))
+
+
+def cover_table(
+    amender: Amender, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
+) -> Watermark:
+    """Say that the table covers everything below a watermark (``planner.covering``).
+
+    Raises:
+        TieringConflict: ``rows`` are not those of the newest snapshot any more.
+        As ``planner.covering.cover`` and ``Amender.amend``.
+    """
+    return amender.amend(table, _covering(table, rows, named))
+
+
+def _covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
+    def decide(facts: TableFacts, added: Added) -> Watermark:
+        if parse_binding(table, facts.properties) is None:
+            raise BadParameter(f"{table}: the table is not bound to a topic.", table=str(table))
+        if facts.head is None:
+            raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
+        if facts.head != rows.head:
+            raise TieringConflict(
+                f"{table}: somebody committed since its rows were read; nothing was changed, look again.",
+                table=str(table),
+            )
+        history = with_statistics(facts.history, facts.head, added.evidence)
+        return cover(table, history, facts.head, rows.partitions, named, run=_run())
 
     return decide
 

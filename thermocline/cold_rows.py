@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from connectors.iceberg.audit import Audit
 from connectors.verification.cold import ColdCount
+from planner.covering import PartitionRows
 from planner.cut import ColdSlice
 from planner.errors import UnsupportedFile
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -41,6 +42,19 @@ class EngineColdRows:
         )
         rows = self._run(sql, self._now())
         return tuple(ColdCount(*row.values()) for row in rows.to_pylist())
+
+    def partitions(self) -> tuple[tuple[PartitionRows, ...], int]:
+        """Return the rows of each partition, and how many rows lack partition or offset."""
+        places = f"SELECT {KAFKA_PARTITION} AS p, {KAFKA_OFFSET} AS o FROM {_NAME}"  # noqa: S608 - our names
+        sql = (
+            f"SELECT p, min(o), max(o), count(*), count(DISTINCT o) FROM ({places}) "  # noqa: S608
+            "WHERE p IS NOT NULL AND o IS NOT NULL GROUP BY 1 ORDER BY 1"
+        )
+        placed = tuple(
+            PartitionRows(*row.values()) for row in self._run(sql, self._now()).to_pylist()
+        )
+        every = sum(held.rows for held in self.counts())
+        return placed, every - sum(held.rows for held in placed)
 
     def read(
         self,

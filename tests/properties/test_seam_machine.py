@@ -264,7 +264,7 @@ class Seam(RuleBasedStateMachine):
         self.expire(1, orphans)
         SEEN["maintained"] += 1
 
-    @rule(chance=st.integers(0, 19))
+    @rule(chance=st.integers(0, 5))
     def remove_older_metadata_files(self, chance: int) -> None:
         if chance == 0:
             self.world.table.lose_older()

@@ -1,9 +1,18 @@
 """The resolver's table of rules, one case a row, then the shapes expiry and rollback make."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
-from planner.resolver import needs_statistics, resolve
+from planner.resolver import (
+    base_watermark,
+    broken_at,
+    line_above,
+    needs_growth,
+    needs_statistics,
+    resolve,
+)
 from planner.snapshots import History, Snapshot
 from planner.watermark import SUMMARY_KEY, format_watermark
 from tests.unit.builders import snapshot, vector, watermark
@@ -18,7 +27,8 @@ def history(
 
 
 def ours(snapshot_id: int, parent_id: int | None, *offsets: int, **counts: int) -> Snapshot:
-    return snapshot(snapshot_id, parent_id, mark=watermark(*offsets), **counts)
+    mark = watermark(*offsets, prev_snapshot_id=parent_id)
+    return snapshot(snapshot_id, parent_id, mark=mark, **counts)
 
 
 BASE = ours(1, None, 10, 20, total_records=30)
@@ -29,15 +39,29 @@ def test_the_head_that_carries_a_watermark_is_its_own_carrier() -> None:
     assert (found.watermark, found.carrier_id, found.how) == (MARK, 1, "ancestry")
 
 
+def rewritten(**counts: int) -> Snapshot:
+    """Another writer's overwrite below the watermark, of a table without row deletes unless ``counts`` say so."""
+    return snapshot(
+        2, 1, "overwrite", added_next=vector(7), **({"total_delete_files": 0} | counts)
+    )
+
+
 PASSES = {
     "replace": snapshot(2, 1, "replace"),
     "replace with a copied watermark": snapshot(2, 1, "replace", mark=watermark(99, 99)),
     "delete": snapshot(2, 1, "delete", deleted_records=3),
-    "copy-on-write delete": snapshot(
-        2, 1, "overwrite", added_next=vector(10, 20), added_records=28, deleted_records=30
+    "copy-on-write delete": rewritten(added_records=28, deleted_records=30),
+    "merge-on-read update": rewritten(
+        added_records=2, added_position_deletes=2, added_delete_files=1, total_delete_files=1
     ),
-    "merge-on-read update": snapshot(
-        2, 1, "overwrite", added_next=vector(7), added_records=2, added_position_deletes=2
+    "overwrite that only removes": rewritten(added_records=0, deleted_records=3),
+    "overwrite without files": snapshot(2, 1, "overwrite", added_next=vector()),
+    # 20 of its 60 rows were dead: live rows, not counts, say that it did not grow.
+    "update over older deletes": replace(
+        rewritten(added_records=40, deleted_records=60, total_delete_files=1), growth=0
+    ),
+    "delete with a copied watermark": snapshot(
+        2, 1, "delete", mark=watermark(9, 9, prev_snapshot_id=0), deleted_records=3
     ),
     "empty append": snapshot(2, 1, "append", total_records=30),
 }
@@ -68,8 +92,55 @@ REFUSED = {
         "added offset 0 of partition 2",
     ),
     "overwrite that grew": (
-        snapshot(2, 1, "overwrite", added_next=vector(1), added_records=2, deleted_records=1),
+        rewritten(added_records=2, deleted_records=1),
         "added 2 rows but removed 1",
+    ),
+    # The MERGE removed one row and added 20; the vector it wrote holds the 40 of the one before.
+    "merge over a deletion vector": (
+        replace(
+            rewritten(
+                added_records=20,
+                added_position_deletes=41,
+                removed_position_deletes=40,
+                added_delete_files=1,
+                removed_delete_files=1,
+                total_delete_files=1,
+            ),
+            growth=19,
+        ),
+        "added 20 rows but removed 1",
+    ),
+    # The file's 60 rows include 20 that were deleted before.
+    "merge over position deletes": (
+        replace(
+            rewritten(added_records=54, deleted_records=60, total_delete_files=1), growth=14
+        ),
+        "added 54 rows but removed 40",
+    ),
+    "merge over row deletes that nobody counted": (
+        rewritten(added_records=2, deleted_records=9, total_delete_files=1),
+        "how many rows it added and removed is not known",
+    ),
+    "merge with equality deletes": (
+        rewritten(
+            added_records=2,
+            added_equality_deletes=9,
+            added_delete_files=1,
+            total_delete_files=1,
+        ),
+        "how many rows it added and removed is not known",
+    ),
+    "overwrite that does not count": (
+        snapshot(2, 1, "overwrite", added_next=vector(1), deleted_records=1),
+        "how many rows it added and removed is not known",
+    ),
+    "overwrite that does not count and grew": (
+        replace(snapshot(2, 1, "overwrite", added_next=vector(1)), growth=1),
+        "the table grew",
+    ),
+    "append with a copied watermark": (
+        snapshot(2, 1, mark=MARK, added_records=5, total_records=35),
+        "it appended rows, under a watermark copied from another commit",
     ),
     "unknown operation": (snapshot(2, 1, "merge"), "its operation 'merge' is unknown"),
 }
@@ -211,3 +282,98 @@ def test_only_overwrites_above_the_watermark_need_statistics() -> None:
     assert needs_statistics(held, 6) == (6, 3)
     assert needs_statistics(held, 2) == ()
     assert needs_statistics(held, 77) == ()
+
+
+def test_what_the_counts_say_needs_no_count_of_live_rows() -> None:
+    told = rewritten(added_records=28, deleted_records=30)
+    dead = rewritten(added_records=28, deleted_records=30, total_delete_files=2)
+    assert needs_growth(history(BASE, told), 2) == ()
+    assert needs_growth(history(BASE, dead), 2) == (2,)
+    assert needs_growth(history(BASE, replace(dead, growth=-2)), 2) == ()
+    assert needs_growth(history(BASE, replace(told, summary={})), 2) == (2,)
+
+
+# Which watermark texts are believed.
+
+
+def copies(text_of: Snapshot, snapshot_id: int, parent_id: int | None) -> Snapshot:
+    """Another writer's append of five rows, with the watermark text of ``text_of``."""
+    text = text_of.watermark_text
+    assert text is not None
+    summary = {SUMMARY_KEY: text, "added-records": "5", "total-records": "35"}
+    return Snapshot(snapshot_id, parent_id, snapshot_id, "append", summary)
+
+
+FIRST = ours(1, None, 0, 0)
+SECOND = ours(2, 1, 10, 20)
+COPIES = {
+    "of the head's": history(FIRST, SECOND, copies(SECOND, 3, 2)),
+    "of an older one's": history(FIRST, SECOND, copies(FIRST, 3, 2)),
+    "after a rollback, of the one rolled back": history(
+        FIRST, SECOND, copies(SECOND, 3, 1), tagged_id=2, mirror=SECOND.watermark_text
+    ),
+    "behind a compaction": history(
+        FIRST, SECOND, copies(SECOND, 3, 2), snapshot(4, 3, "replace")
+    ),
+    "in an overwrite": history(
+        FIRST, SECOND, replace(copies(SECOND, 3, 2), operation="overwrite")
+    ),
+}
+
+
+@pytest.mark.parametrize("held", COPIES.values(), ids=COPIES.keys())
+def test_a_copied_watermark_is_a_foreign_commit(held: History) -> None:
+    with pytest.raises(ForeignCommit, match="snapshot 3 was committed by another writer"):
+        resolve(held, max(held.snapshots), table="t")
+
+
+@pytest.mark.parametrize("text_of", [FIRST, SECOND], ids=["first", "second"])
+def test_a_copy_is_found_where_expiry_took_its_parent_id_away(text_of: Snapshot) -> None:
+    held = history(SECOND, copies(text_of, 3, None), tagged_id=2, mirror=SECOND.watermark_text)
+    with pytest.raises(WatermarkMissing):
+        resolve(held, 3, table="t")
+
+
+def test_a_watermark_whose_parent_id_expiry_took_away_is_believed() -> None:
+    """As the last one before a rollback too: the tag then is on a newer snapshot."""
+    orphan = replace(SECOND, parent_id=None)
+    for tagged in (None, 2, 5):
+        newest = ours(5, 4, 11, 21)
+        held = history(orphan, newest, tagged_id=tagged, mirror=None)
+        assert resolve(held, 2, table="t").watermark.offset(0) == 10
+
+
+def test_a_watermark_that_names_no_snapshot_is_believed_where_no_tag_says_otherwise() -> None:
+    older = snapshot(2, 1, mark=MARK)
+    assert resolve(history(FIRST, older), 2, table="t").watermark == MARK
+    assert resolve(history(FIRST, older, tagged_id=7), 2, table="t").watermark == MARK
+
+
+# Chains that expiry broke, and older metadata files tell of.
+
+
+def test_only_a_chain_that_ends_before_a_watermark_is_broken() -> None:
+    cut = history(snapshot(4, 3, "replace"), snapshot(5, 4, "delete"))
+    assert broken_at(cut, 5) == 4
+    assert broken_at(history(snapshot(4, None, "replace")), 4) == 4
+    assert broken_at(history(BASE, snapshot(2, 1, "replace")), 2) is None
+    assert broken_at(history(BASE), 1) is None
+    assert broken_at(history(BASE), 77) is None
+    assert [held.snapshot_id for held in line_above(cut, 5)] == [5, 4]
+
+
+def test_the_watermark_below_is_named_whatever_lies_above_it() -> None:
+    foreign = snapshot(2, 1, "append", added_records=5)
+    assert base_watermark(history(BASE, foreign), 2) == MARK
+    assert base_watermark(history(BASE), 1) == MARK
+    assert base_watermark(history(snapshot(1, None)), 1) is None
+    assert (
+        base_watermark(history(Snapshot(1, None, 1, "append", {SUMMARY_KEY: "?"})), 1) is None
+    )
+
+
+def test_an_expired_foreign_commit_is_refused_with_the_way_out_that_is_left() -> None:
+    hidden = replace(snapshot(2, 1, "append", added_records=5), is_retained=False)
+    held = history(BASE, hidden, snapshot(3, 2, "replace"))
+    with pytest.raises(ForeignCommit, match="say what they cover with `thermocline covers t`"):
+        resolve(held, 3, table="t")

@@ -155,3 +155,9 @@ def test_what_needs_no_acceptance_is_refused() -> None:
         accept_foreign(FLOWS, history(BASE), 1, [1], {1: rows()}, run="yes")
     with pytest.raises(WatermarkMissing):
         accept_foreign(FLOWS, history(snapshot(1, None)), 1, [1], {1: rows()}, run="yes")
+
+
+def test_an_expired_snapshot_cannot_be_accepted() -> None:
+    hidden = replace(APPENDED, is_retained=False)
+    with pytest.raises(ForeignCommit, match="say what they cover with `thermocline covers"):
+        accept_foreign(FLOWS, history(BASE, hidden), 2, [2], {2: None}, run="yes")

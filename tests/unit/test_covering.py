@@ -1,0 +1,125 @@
+"""What a person may say a table covers, and what not."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.covering import PartitionRows, cover
+from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
+from planner.offsets import OffsetVector
+from planner.snapshots import History, Snapshot
+from planner.watermark import Outcomes, Watermark, format_watermark
+from tests.unit.builders import FLOWS, snapshot, vector, watermark
+
+MARK = watermark(10, 20, run="tiered")
+TAGGED = snapshot(1, None, mark=MARK, total_records=30)
+#: Its parent was expired, and rows with it.
+HEAD = snapshot(4, 3, "replace", total_records=20)
+ROWS = (PartitionRows(0, 2, 9, 8, 8), PartitionRows(1, 0, 15, 12, 12))
+
+
+def history(
+    *snapshots: Snapshot, tagged_id: int | None = 1, mirror: str | None = format_watermark(MARK)
+) -> History:
+    return History({held.snapshot_id: held for held in snapshots}, tagged_id, mirror)
+
+
+def covered(
+    held: History, *, rows: tuple[PartitionRows, ...] = ROWS, **named: int
+) -> Watermark:
+    offsets = {int(key[1:]): offset for key, offset in named.items()}
+    return cover(FLOWS, held, 4, rows, offsets, run="said")
+
+
+def test_tag_and_mirror_say_it_where_they_agree() -> None:
+    after = covered(history(TAGGED, HEAD))
+    assert after.next == vector(10, 20)
+    assert (after.run, after.prev_snapshot_id, after.outcomes) == ("said", 4, Outcomes())
+
+
+def test_a_person_may_name_lower_offsets() -> None:
+    assert covered(history(TAGGED, HEAD), p1=16).next == vector(10, 16)
+    assert covered(history(TAGGED, HEAD), p2=0).next == vector(10, 20, 0)
+
+
+def test_nobody_names_what_was_never_covered() -> None:
+    with pytest.raises(
+        BadParameter, match="offset 11 of partition 0 was never covered, at most 10"
+    ):
+        covered(history(TAGGED, HEAD), p0=11)
+    with pytest.raises(
+        BadParameter, match="offset 1 of partition 2 was never covered, at most 0"
+    ):
+        covered(history(TAGGED, HEAD), p2=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "named", "where"),
+    [
+        (ROWS, {"p0": 9}, "partition 0, offset 9"),
+        ((PartitionRows(1, 0, 20, 9, 9),), {}, "partition 1, offset 20"),
+        ((PartitionRows(2, 0, 0, 1, 1),), {}, "partition 2, offset 0"),
+    ],
+)
+def test_a_row_that_the_tail_has_too_is_refused(
+    rows: tuple[PartitionRows, ...], named: dict[str, int], where: str
+) -> None:
+    with pytest.raises(ForeignCommit, match=f"there is a row of {where}"):
+        covered(history(TAGGED, HEAD), rows=rows, **named)
+
+
+def test_where_tag_and_mirror_disagree_a_person_must_say() -> None:
+    other = format_watermark(watermark(12, 20))
+    held = history(TAGGED, HEAD, mirror=other)
+    with pytest.raises(WatermarkMissing, match=r"disagree on partition 0 \(10 and 12\)"):
+        covered(held)
+    assert covered(held, p0=12).next == vector(12, 20)
+
+
+def test_a_mirror_alone_says_it_too() -> None:
+    assert covered(history(HEAD, tagged_id=None)).next == vector(10, 20)
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (history(HEAD, tagged_id=None, mirror=None), "neither the tag nor the mirror"),
+        (history(HEAD, tagged_id=9, mirror="{}"), "neither the tag nor the mirror"),
+        (
+            history(TAGGED, HEAD, mirror=format_watermark(watermark(10, 20, topic_id="other"))),
+            "name different logs",
+        ),
+    ],
+)
+def test_without_a_log_nothing_can_be_said(held: History, why: str) -> None:
+    with pytest.raises(WatermarkMissing, match=why):
+        covered(held)
+
+
+def test_what_is_known_needs_nobody_to_say_it() -> None:
+    with pytest.raises(BadParameter, match="its watermark stands"):
+        covered(history(TAGGED, snapshot(4, 1, "replace")))
+
+
+def test_a_foreign_commit_is_accepted_or_rolled_back_not_covered() -> None:
+    with pytest.raises(ForeignCommit, match="thermocline accept"):
+        covered(history(TAGGED, snapshot(4, 1, "append", added_records=5)))
+
+
+def test_an_expired_foreign_commit_leaves_nothing_else() -> None:
+    hidden = Snapshot(3, 1, 3, "append", {"added-records": "5"}, is_retained=False)
+    assert covered(history(TAGGED, hidden, HEAD)).next == vector(10, 20)
+
+
+def test_rows_say_what_a_person_should_look_at() -> None:
+    rows = PartitionRows(0, 10, 19, 8, 7)
+    assert (rows.doubled, rows.holes) == (1, 3)
+
+
+def test_gaps_and_skips_of_before_stay() -> None:
+    mark = watermark(10, 20, accepted=(5,))
+    held = history(
+        snapshot(1, None, mark=mark, total_records=30), HEAD, mirror=format_watermark(mark)
+    )
+    assert covered(held).accepted == (5,)
+    assert covered(held).epochs == OffsetVector()

@@ -1,0 +1,133 @@
+"""``thermocline covers``: say what a table covers, where no watermark can be proven any more."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+
+import click
+
+from connectors.amending import RowsOfHead, cover_table, covering
+from connectors.iceberg.amending import IcebergAmender
+from connectors.iceberg.audit import Auditor
+from connectors.iceberg.store import IcebergStore
+from planner.errors import BadParameter
+from planner.names import TableName
+from planner.watermark import Watermark
+from proxy.engine.engine import Engine
+from thermocline.cold_rows import EngineColdRows
+from thermocline.config import Settings, load
+
+EXAMPLES = """\b
+Examples:
+  thermocline covers lake.net.flows
+  thermocline covers lake.net.flows --next 0=1204 --next 3=8120
+  thermocline covers lake.net.flows --yes --json
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
+@click.option(
+    "--next",
+    "named",
+    multiple=True,
+    metavar="PARTITION=OFFSET",
+    help="The first offset of a partition that the table does not cover; for the others, what the tag says.",
+)
+@click.option("--yes", is_flag=True, help="Do not show what the table has and ask.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document; needs --yes.")
+@click.pass_obj
+def command(
+    config: str | None, table: str, named: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
+    """Say what a table covers, for one that answers WatermarkMissing because somebody expired its history.
+
+    Shows which rows it has, and the watermark that is written when you say yes: that of the tag and the mirror
+    property, or a lower offset that you name. Offsets below it come from the table alone, those from it on from
+    Kafka: offsets below it that have no row were deleted, as far as every answer says from then on. Refused where a
+    row lies at or above it. Needs no Kafka.
+    """
+    settings = load(config)
+    settings.require_catalogs()
+    if as_json and not yes:
+        raise BadParameter("--json asks nobody; say --yes too.")
+    name = TableName.parse(table)
+    offsets = dict(map(_named, named))
+    rows = _rows(settings, name)
+    amender = IcebergAmender(settings.catalogs)
+    try:
+        after = covering(amender, name, rows, offsets)
+        if not yes:
+            _show(name, rows, after)
+            click.confirm("Is that what it covers?", abort=True, err=True)
+        mark = cover_table(amender, name, rows, offsets)
+    finally:
+        amender.close()
+    if as_json:
+        document = {
+            "table": str(name),
+            "next": {str(partition): offset for partition, offset in mark.next},
+            "rows": sum(held.rows for held in rows.partitions),
+            "run": mark.run,
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    listed = ", ".join(f"partition {key} below {value}" for key, value in mark.next)
+    click.echo(f"{name}: covers {listed}")
+
+
+def _named(text: str) -> tuple[int, int]:
+    partition, sign, offset = text.partition("=")
+    if not (sign and partition.isdecimal() and offset.isdecimal()):
+        raise BadParameter(f"--next {text!r} is not PARTITION=OFFSET, for instance 0=1204.")
+    return int(partition), int(offset)
+
+
+def _rows(settings: Settings, name: TableName) -> RowsOfHead:
+    """Read partition and offset of all rows, with the engine that serves them."""
+    with contextlib.ExitStack() as stack:
+        store = IcebergStore(settings.catalogs)
+        stack.callback(store.close)
+        auditor = Auditor(settings.catalogs)
+        stack.callback(auditor.close)
+        spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="thermocline-covers-"))
+        engine = Engine(
+            storage_roots=settings.storage_roots,
+            memory_limit_bytes=settings.server.memory_limit_bytes,
+            threads=settings.server.threads,
+            spill_dir=Path(spill),
+        )
+        stack.callback(engine.close)
+        audit = auditor.audit(name)
+        partitions, without = EngineColdRows(engine, store, audit).partitions()
+        return RowsOfHead(audit.facts.head, partitions, without)
+
+
+def _show(table: TableName, rows: RowsOfHead, after: Watermark) -> None:
+    held = {item.partition: item for item in rows.partitions}
+    for partition in sorted({*held, *after.next.as_dict()}):
+        item = held.get(partition)
+        what = (
+            "no rows"
+            if item is None
+            else f"{item.rows:,} rows, offsets {item.lowest} to {item.highest}, "
+            f"{item.holes:,} offsets between without a row"
+        )
+        click.echo(f"{table}: partition {partition}: {what}", err=True)
+        if item is not None and item.doubled:
+            click.echo(
+                f"  {item.doubled:,} rows are there twice, and will be in answers", err=True
+            )
+        above = after.offset(partition) - (0 if item is None else item.highest + 1)
+        click.echo(
+            f"  would be covered below {after.offset(partition)}: {above:,} offsets up to there have no row",
+            err=True,
+        )
+    if rows.without_offset:
+        click.echo(
+            f"{table}: {rows.without_offset:,} rows without kafka_partition or kafka_offset: `verify` cannot check them",
+            err=True,
+        )
