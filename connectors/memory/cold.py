@@ -70,7 +70,7 @@ class MemoryColdStore:
         older_files: int = 100,
     ) -> None:
         """``older_files``: how many metadata files before the newest the resolver may go by."""
-        self._older_files = older_files
+        self.older_files = older_files
         self._fault = fault
         self._clock = clock
         self._lock = threading.RLock()
@@ -467,7 +467,7 @@ class MemoryColdStore:
                 if folder == root
             }
         newest_first = [numbered[number] for number in sorted(numbered, reverse=True)]
-        return earlier_line(snapshot_id, newest_first[1 : 1 + self._older_files])
+        return earlier_line(snapshot_id, newest_first[1 : 1 + self.older_files])
 
     def added_rows(self, snapshot_id: int) -> tuple[pa.Table, OffsetVector]:
         """Return partition and offset of the rows a snapshot added, and where those that have both end."""
