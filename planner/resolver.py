@@ -87,7 +87,7 @@ def base_watermark(history: History, head: int) -> Watermark | None:
     """Return the watermark that the ancestry of ``head`` leads to, whatever lies above it; None without a readable one."""
     above = tuple(_above_watermark(history, head))
     carrier_id = above[-1].parent_id if above else head
-    carrier = None if carrier_id is None else history.snapshots.get(carrier_id)
+    carrier = history.snapshots.get(carrier_id or 0)
     if carrier is None or carrier.watermark_text is None:
         return None
     try:

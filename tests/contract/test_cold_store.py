@@ -261,6 +261,7 @@ def test_the_tag_carries_the_watermark_over_two_compactions_and_an_expiry(
     hidden = cold.compact()
     cold.compact()
     cold.expire(hidden)
+    cold.lose_older_files()
     assert watermark_of(cold) == {0: 3, 1: 0}
     assert offsets(cold, cold.store.pin(FLOWS)) == [0, 1, 2]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from connectors.spark.metadata import identifier
 from connectors.spark.target import SparkTieringTarget
 from planner.binding import MIRROR
 from planner.errors import ForeignCommit, TieringConflict, WatermarkMissing
@@ -70,6 +71,13 @@ def compact_around_a_delete(table: BoundTable) -> None:
     table.compact()
 
 
+def maintain(table: BoundTable) -> None:
+    """What is routine: with no publish between, the watermark's snapshot is kept by its tag alone."""
+    delete(table)
+    table.compact()
+    table.expire_to_one()
+
+
 def set_property(table: BoundTable) -> None:
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('owner.note'='x')")
 
@@ -106,6 +114,8 @@ PASSING = [
     (COPY, compact_and_expire, same),
     (COPY, compact_around_a_delete, without),
     (MERGE, compact_around_a_delete, without),
+    (COPY, maintain, without),
+    (MERGE, maintain, without),
     (COPY, delete, without),
     (MERGE, delete, without),
     (COPY, update, erased),
@@ -182,7 +192,82 @@ def test_a_rollback_between_stage_and_publish_is_a_conflict(flows: BoundTable) -
     assert flows.rows() == expected_rows(300, 200)
 
 
-def test_a_rollback_hidden_by_expiry_is_refused(flows: BoundTable) -> None:
+def merge_copies(table: BoundTable) -> None:
+    """Delete a row and insert 20 that are there already; most of the file's rows were deleted before."""
+    table.sql("DELETE FROM {t} WHERE kafka_partition = 0 AND kafka_offset < 40")
+    columns = ("kafka_partition", "kafka_offset", "kafka_timestamp", "host", "bytes")
+    table.sql(
+        "MERGE INTO {t} t USING (SELECT *, kafka_offset = 45 AS gone FROM {t}"
+        " WHERE kafka_partition = 0 AND kafka_offset BETWEEN 45 AND 65) s"
+        " ON s.gone AND t.kafka_partition = s.kafka_partition AND t.kafka_offset = s.kafka_offset"
+        " WHEN MATCHED THEN DELETE"
+        f" WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})"
+        f" VALUES ({', '.join(f's.{name}' for name in columns)})"
+    )
+
+
+#: How a DELETE and a MERGE write, by format version.
+OVER_DELETES = [
+    ("2", MERGE, COPY),
+    ("2", MERGE, MERGE),
+    ("3", MERGE, MERGE),
+    ("3", MERGE, COPY),
+]
+
+
+@pytest.fixture
+def over_deletes(lake: SparkLake, request: pytest.FixtureRequest) -> BoundTable:
+    version, deletes, merges = request.param
+    table = lake.create(
+        0, 0, properties={"write.delete.mode": deletes, "write.merge.mode": merges}
+    )
+    table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version'='{version}')")
+    table.tier(100, 100)
+    return table
+
+
+@pytest.mark.parametrize("over_deletes", OVER_DELETES, indirect=True)
+def test_a_merge_that_adds_rows_over_row_deletes_is_refused_by_readers_and_tierers(
+    over_deletes: BoundTable,
+) -> None:
+    target, staged = over_deletes.stage(GeneratedLog((300, 200)))
+    merge_copies(over_deletes)
+    before = over_deletes.state()
+    for refused in (
+        lambda: over_deletes.watermark(),
+        lambda: target.publish(staged),
+        lambda: over_deletes.tier(300, 200),
+    ):
+        with pytest.raises(ForeignCommit, match=r"added \d+ rows but removed"):
+            refused()
+    assert over_deletes.state() == before
+
+
+@pytest.mark.parametrize("over_deletes", OVER_DELETES[::2], indirect=True)
+def test_a_merge_that_adds_no_rows_over_row_deletes_passes(over_deletes: BoundTable) -> None:
+    target, staged = over_deletes.stage(GeneratedLog((300, 200)))
+    over_deletes.sql("DELETE FROM {t} WHERE kafka_partition = 0 AND kafka_offset < 40")
+    merge_update(over_deletes)
+    left = [row for row in erased(TIERED) if row[0] != 0 or row[1] >= 40]
+    assert over_deletes.watermark() == {0: 100, 1: 100}
+    assert over_deletes.rows() == left
+    target.publish(staged)
+    assert over_deletes.watermark() == {0: 300, 1: 200}
+
+
+def test_a_copied_watermark_is_refused_by_readers_and_tierers(flows: BoundTable) -> None:
+    flows.tier(100, 100)
+    target, staged = flows.stage(GeneratedLog((300, 200)))
+    text = flows.state().properties[MIRROR]
+    rows = flows.session.table(identifier(flows.name)).limit(5)
+    copying = rows.writeTo(identifier(flows.name)).option(f"snapshot-property.{MIRROR}", text)
+    copying.append()
+    for refused in (lambda: flows.watermark(), lambda: target.publish(staged)):
+        with pytest.raises(ForeignCommit, match="under a watermark copied from another commit"):
+            refused()
+
+
+def test_a_rollback_hidden_by_expiry_is_a_rollback(flows: BoundTable) -> None:
     flows.tier(100, 100)
     flows.compact()
     older = flows.state().head
@@ -190,10 +275,31 @@ def test_a_rollback_hidden_by_expiry_is_refused(flows: BoundTable) -> None:
     target, staged = flows.stage(GeneratedLog((300, 200)))
     flows.call("rollback_to_snapshot", f"snapshot_id => {older}")
     flows.expire_to_one()
-    # Head is a compaction whose watermark expired; the tag names rows that were rolled back.
+    # Head is a compaction whose watermark expired, and the tag names rows that were rolled back. The metadata file
+    # from before the expiry tells.
+    with pytest.raises(TieringConflict):
+        target.publish(staged)
+    target.discard(staged)
+    assert flows.rows() == expected_rows(100, 100)
+    assert flows.watermark() == {0: 100, 1: 100}
+    flows.tier(300, 200)
+    assert flows.rows() == expected_rows(300, 200)
+
+
+def test_without_older_metadata_files_a_hidden_rollback_is_refused(flows: BoundTable) -> None:
+    flows.tier(100, 100)
+    older = flows.state().head
+    flows.tier(200, 150)
+    target, staged = flows.stage(GeneratedLog((300, 200)))
+    flows.call("rollback_to_snapshot", f"snapshot_id => {older}")
+    flows.compact()
+    flows.expire_to_one()
+    for entry in flows.store._catalogs.load(flows.name).metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file:")).unlink(missing_ok=True)
     with pytest.raises(WatermarkMissing):
         target.publish(staged)
-    assert flows.rows() == expected_rows(100, 100)
+    with pytest.raises(WatermarkMissing):
+        flows.watermark()
 
 
 def test_an_expiry_of_staged_files_only_takes_dead_ones(flows: BoundTable) -> None:

@@ -215,24 +215,29 @@ class Seam(RuleBasedStateMachine):
             SEEN["foreign merge"] += bool(rows)
 
     @rule(
-        gone=st.lists(st.integers(0, 99), max_size=3),
+        dead=st.lists(st.integers(0, 99), max_size=2),
+        gone=st.lists(st.integers(0, 99), max_size=2),
         again=st.lists(st.integers(0, 99), min_size=1, max_size=5),
         by_vectors=st.booleans(),
-        chance=st.integers(0, 4),
+        chance=st.integers(0, 9),
     )
     def merge_rows_again(
-        self, gone: list[int], again: list[int], by_vectors: bool, chance: int
+        self,
+        dead: list[int],
+        gone: list[int],
+        again: list[int],
+        by_vectors: bool,
+        chance: int,
     ) -> None:
-        """Delete some rows, insert more that cold has already: the rows grow, whatever was deleted before."""
+        """DELETE some rows, then MERGE: fewer deleted than inserted, and cold has what is inserted already."""
         table = self.world.table
+        if chance or len(set(table.current.rows)) < 5:
+            return
+        table.delete(self.some_rows(dead), operation="delete")
+        held = table.current.rows
+        rows = tuple(held[pick % len(held)] for pick in again)
         removed = self.some_rows(gone)
-        rows = (
-            tuple(table.current.rows[pick % len(table.current.rows)] for pick in again)
-            if table.current.rows
-            else ()
-        )
-        fewer = sum(row in removed for row in table.current.rows)
-        if chance < 2 and len(rows) > fewer:
+        if len(rows) > sum(row in removed for row in held):
             SEEN["merge over deletes"] += table.current.dead > 0
             table.overwrite_with(rows, removed, by_vectors=by_vectors)
 

@@ -17,6 +17,7 @@ FRESHNESS = "tests/rules/test_freshness.py"
 LOOKBACK = "tests/unit/test_lookback.py"
 DECIDING = "tests/unit/test_ways_out.py"
 WAYS_OUT = "tests/contract/test_ways_out.py"
+EXPIRED = "tests/contract/test_expired_history.py"
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,43 @@ SWITCHES = (
     Switch(
         "T2",
         "believe a watermark that a compaction copied",
-        "planner/resolver.py",
-        'snapshot.operation != "replace" and snapshot.watermark_text is not None',
-        "snapshot.watermark_text is not None",
+        "planner/carriers.py",
+        'snapshot.operation != "replace"\n        and text is not None',
+        "text is not None",
         (f"{RESOLVER}::test_it_passes[replace with a copied watermark]",),
+    ),
+    Switch(
+        "T2",
+        "believe a watermark that an append copied",
+        "planner/carriers.py",
+        "and not _is_copy(history, snapshot, text)",
+        "",
+        (
+            f"{RESOLVER}::test_it_is_refused_until_accepted[append with a copied watermark]",
+            f"{EXPIRED}::test_a_copied_watermark_is_not_believed[memory-newest]",
+        ),
+    ),
+    Switch(
+        "T2",
+        "count rows that were deleted before as removed",
+        "planner/growth.py",
+        "+ replaced if before == 0 else None",
+        "",
+        (
+            f"{RESOLVER}::"
+            "test_it_is_refused_until_accepted[merge over row deletes that nobody counted]",
+        ),
+    ),
+    Switch(
+        "T3",
+        "forget what older metadata files tell",
+        "connectors/pinning.py",
+        "found = evidence.earlier(oldest)",
+        "found: Mapping[int, Snapshot] = {}",
+        (
+            f"{EXPIRED}::test_a_rollback_that_expiry_hid_takes_the_watermark_back[memory]",
+            f"{EXPIRED}::test_an_append_that_expiry_hid_is_refused[memory]",
+        ),
     ),
     Switch(
         "T2",
