@@ -18,6 +18,7 @@ from connectors.spark.metadata import (
     greatest_offsets,
     identifier,
     java,
+    load_table,
     parse_state,
 )
 from planner.names import TableName
@@ -75,7 +76,8 @@ class SparkEvidence:
         return rows.count()
 
     def _reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
-        loaded = self.transaction.table()
+        # The table of a transaction does not scan.
+        loaded = load_table(self.session, self.table)
         bounds, limits = Bounds(self.session, loaded), below.as_dict()
         found: dict[int, int] = {}
         unknown: list[str] = []
