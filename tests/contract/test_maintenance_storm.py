@@ -1,0 +1,56 @@
+"""DELETE, compaction and expiry in any order beside a tierer: the table answers, and with the right rows."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.contract.test_cold_store import offsets, watermark_of
+from tests.fixtures.cold import IcebergCold
+from tests.unit.builders import FLOWS
+
+
+def storm(cold: IcebergCold, seed: int, steps: int) -> None:
+    """Let two in five steps be a publish, the others maintenance by another writer."""
+    chance = random.Random(seed)
+    cold.create()
+    rows: list[int] = []
+    following = 0
+    for step in range(steps):
+        match chance.choice(("tier", "tier", "delete", "compact", "expire")):
+            case "tier":
+                added = range(following, following + 3)
+                following += 3
+                rows += added
+                cold.tier([(0, at, "a", at) for at in added], following, 0)
+            case "delete" if rows:
+                gone = rows.pop(chance.randrange(len(rows)))
+                cold.delete(gone)
+            case "compact" if rows:
+                cold.compact()
+            case "expire":
+                metadata = cold.table().metadata
+                retained = {metadata.current_snapshot_id} | {
+                    ref.snapshot_id for ref in metadata.refs.values()
+                }
+                cold.expire(
+                    *(
+                        held.snapshot_id
+                        for held in metadata.snapshots
+                        if held.snapshot_id not in retained
+                    )
+                )
+        assert watermark_of(cold) == {0: following, 1: 0}, (seed, step)
+    assert offsets(cold, cold.store.pin(FLOWS)) == sorted(rows), seed
+
+
+def test_a_short_storm(iceberg: IcebergCold) -> None:
+    storm(iceberg, seed=4, steps=20)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_long_storm(iceberg: IcebergCold, seed: int) -> None:
+    storm(iceberg, seed=seed, steps=300)
