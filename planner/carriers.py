@@ -36,14 +36,14 @@ def _is_copy(history: History, snapshot: Snapshot, text: str) -> bool:
         # A creation names no snapshot, and pyiceberg's expiry takes a parent id away: the tag alone is left to ask.
         return True
     return any(
-        held.watermark_text == text
-        and held.operation != "replace"
-        and held.snapshot_id != snapshot.snapshot_id
+        other.watermark_text == text
+        and other.operation != "replace"
+        and other.snapshot_id != snapshot.snapshot_id
         and (
-            held.sequence_number < snapshot.sequence_number
-            or held.snapshot_id == history.tagged_id
+            other.sequence_number < snapshot.sequence_number
+            or other.snapshot_id == history.tagged_id
         )
-        for held in history.snapshots.values()
+        for other in history.snapshots.values()
     )
 
 

@@ -82,15 +82,15 @@ def cover(
                 table=str(table),
                 partition=partition,
             )
-    for held in rows:
-        if held.highest >= following.get(held.partition, 0):
+    for item in rows:
+        if item.highest >= following.get(item.partition, 0):
             raise ForeignCommit(
-                f"{table}: there is a row of partition {held.partition}, offset {held.highest}, and the watermark "
-                f"would be {following.get(held.partition, 0)}: the tail has that record too, so every answer would "
+                f"{table}: there is a row of partition {item.partition}, offset {item.highest}, and the watermark "
+                f"would be {following.get(item.partition, 0)}: the tail has that record too, so every answer would "
                 f"double it; delete such rows first.",
                 table=str(table),
-                partition=held.partition,
-                offset=held.highest,
+                partition=item.partition,
+                offset=item.highest,
             )
     return replace(
         base,

@@ -1,7 +1,7 @@
 """How many rows a snapshot added to a table, less those it removed, by the summaries of snapshots.
 
 A summary does not always say. Where a table had row deletes before, a rewritten file counts with the rows that were
-deleted from it, a replaced deletion vector or delete file with those it held already; and an equality delete says
+deleted from it, a replaced deletion vector or delete file with those it had already; and an equality delete says
 nothing of how many rows it hits.
 """
 
@@ -40,8 +40,8 @@ def growth_at_most(snapshot: Snapshot, others: Collection[Snapshot], total: int)
     """
     if snapshot.count("added-equality-deletes"):
         return None
-    least = [_growth_at_least(held) for held in others]
-    return None if None in least else total - sum(held for held in least if held is not None)
+    least = [_growth_at_least(item) for item in others]
+    return None if None in least else total - sum(item for item in least if item is not None)
 
 
 def _growth_at_least(snapshot: Snapshot) -> int | None:

@@ -62,13 +62,13 @@ class TableEvidence:
         )
 
     def _look_up(self, kind: str, snapshot_id: int, find: Callable[[], _T]) -> _T:
-        def found() -> _T:
+        def look() -> _T:
             what = f"{self.table}: a file of snapshot {snapshot_id}"
             facts = {"table": str(self.table), "snapshot_id": snapshot_id}
             with file_errors(what, gone=ColdStoreUnavailable, **facts):
                 return find()
 
-        return self.once((str(self.loaded.metadata.table_uuid), kind, snapshot_id), found)
+        return self.once((str(self.loaded.metadata.table_uuid), kind, snapshot_id), look)
 
     def _older(self) -> Iterator[Mapping[int, Snapshot]]:
         """Read the metadata files before this one, newest first; one that is gone or no such file says nothing."""

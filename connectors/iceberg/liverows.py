@@ -73,9 +73,9 @@ def live_rows(table: Table, snapshot_id: int) -> int | None:
 
 def _positions(io: FileIO, delete: _Delete, written_at: dict[str, int]) -> pa.Table:
     with io.new_input(delete.file.file_path).open() as stream:
-        found = pq.read_table(stream, columns=[_PATH, _POSITION])
+        rows = pq.read_table(stream, columns=[_PATH, _POSITION])
     hit = [path for path, number in written_at.items() if number <= delete.applies_to]
-    return found.filter(pc.is_in(found[_PATH], pa.array(hit, pa.string())))
+    return rows.filter(pc.is_in(rows[_PATH], pa.array(hit, pa.string())))
 
 
 def _distinct(positions: list[pa.Table], with_vector: set[str]) -> int:

@@ -285,12 +285,12 @@ def test_only_overwrites_above_the_watermark_need_statistics() -> None:
 
 
 def test_what_the_counts_say_needs_no_count_of_live_rows() -> None:
-    told = rewritten(added_records=28, deleted_records=30)
+    plain = rewritten(added_records=28, deleted_records=30)
     dead = rewritten(added_records=28, deleted_records=30, total_delete_files=2)
-    assert needs_growth(history(BASE, told), 2) == ()
+    assert needs_growth(history(BASE, plain), 2) == ()
     assert needs_growth(history(BASE, dead), 2) == (2,)
     assert needs_growth(history(BASE, replace(dead, growth=-2)), 2) == ()
-    assert needs_growth(history(BASE, replace(told, summary={})), 2) == (2,)
+    assert needs_growth(history(BASE, replace(plain, summary={})), 2) == (2,)
 
 
 # Which watermark texts are believed.

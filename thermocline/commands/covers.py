@@ -70,7 +70,7 @@ def command(
         document = {
             "table": str(name),
             "next": {str(partition): offset for partition, offset in mark.next},
-            "rows": sum(held.rows for held in rows.partitions),
+            "rows": sum(item.rows for item in rows.partitions),
             "run": mark.run,
         }
         click.echo(json.dumps(document, indent=2))
@@ -107,9 +107,9 @@ def _rows(settings: Settings, name: TableName) -> RowsOfHead:
 
 
 def _show(table: TableName, rows: RowsOfHead, after: Watermark) -> None:
-    held = {item.partition: item for item in rows.partitions}
-    for partition in sorted({*held, *after.next.as_dict()}):
-        item = held.get(partition)
+    by_partition = {item.partition: item for item in rows.partitions}
+    for partition in sorted({*by_partition, *after.next.as_dict()}):
+        item = by_partition.get(partition)
         what = (
             "no rows"
             if item is None
