@@ -20,13 +20,17 @@ import pytest
 import connectors.decoding.exact
 import connectors.decoding.lenient
 import connectors.iceberg.errors
+import connectors.iceberg.store
 import planner.explaining
 import planner.statement.gate
 import planner.statement.printable
+import planner.statement.references
+import planner.writing
 import proxy.engine.engine
 import proxy.engine.errors
 import proxy.engine.macros
 import proxy.flightsql.session_sql
+import proxy.flightsql.uploads
 from planner.errors import FederationError
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.statement.gate import check_text
@@ -57,7 +61,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/freshness.py _RECORD": (lambda text: parse_wait_for(f"{text},"), r"([a-z]+)/(\d+):(\d+)"),
     "planner/freshness.py parse_wait_for": (lambda text: parse_wait_for(f"a/0:1{text}"), r"[,\s]+"),
     "planner/statement/gate.py _COSTLY_FORMAT": over(planner.statement.gate, "_COSTLY_FORMAT", "search"),
-    "planner/statement/gate.py _PATH": over(planner.statement.gate, "_PATH", "search"),
+    "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
     "planner/statement/printable.py _POSITION": over(planner.statement.printable, "_POSITION", "sub"),
     "proxy/engine/engine.py _PLACE": over(proxy.engine.engine, "_PLACE", "sub"),
     "proxy/engine/engine.py _FIRST_WORD": over(proxy.engine.engine, "_FIRST_WORD", "match"),
@@ -70,7 +74,13 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "proxy/flightsql/session_sql.py _TRANSACTION": over(proxy.flightsql.session_sql, "_TRANSACTION", "fullmatch"),
     "proxy/flightsql/session_sql.py _ONE_PLACE": over(proxy.flightsql.session_sql, "_ONE_PLACE", "fullmatch"),
     "proxy/flightsql/session_sql.py _ASKS_PLACES": over(proxy.flightsql.session_sql, "_ASKS_PLACES", "fullmatch"),
+    "proxy/flightsql/uploads.py _FIXED_OFFSET": over(proxy.flightsql.uploads, "_FIXED_OFFSET", "fullmatch"),
+    # A cut's text names the metadata file of then.
+    "connectors/iceberg/store.py _METADATA_FILE": over(connectors.iceberg.store, "_METADATA_FILE", "fullmatch"),
     # Of those who write records, and of those who write metadata.
+    "planner/writing.py _NUMBER": over(planner.writing, "_NUMBER", "fullmatch"),
+    "planner/writing.py _SIZE": over(planner.writing, "_SIZE", "fullmatch"),
+    "planner/writing.py _WHOLE": over(planner.writing, "_WHOLE", "fullmatch"),
     "connectors/decoding/exact.py _NUMBER": over(connectors.decoding.exact, "_NUMBER", "fullmatch"),
     "connectors/decoding/exact.py _DATE": over(connectors.decoding.exact, "_DATE", "fullmatch"),
     "connectors/decoding/exact.py _TIMESTAMP": over(connectors.decoding.exact, "_TIMESTAMP", "fullmatch"),
@@ -95,6 +105,7 @@ OF_OTHERS = {
     "connectors/kafka/broker.py _failed": "what the demo's broker prints",
     "connectors/kafka/log.py _TOPIC": "names of topics, at most 249 characters are looked at",
     "connectors/kafka/settings.py refused": "librdkafka's reason against the operator's settings",
+    "connectors/spark/errors.py _REFUSED_BY_WRITER": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
     "planner/typetext.py _TOKEN": "the command line of `create`",
     "proxy/identity/credentials.py _SHA256": "the operator's credentials file",
