@@ -49,6 +49,7 @@ FITTING = [
     "SUMMARIZE w",
     "DESCRIBE w",
     "SELECT unnest(x), s.* FROM s",
+    "SELECT unnest({'a': 1, 'b': 2})",
     f"SELECT {'replace(' * 9}a{', $$a$$, $$b$$)' * 9} FROM p",
     f"SELECT count(*) FROM {joined(MAX_JOINED)}",
     f"SELECT count(*) FROM {joined(100, 'LEFT JOIN')}",
