@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from benchmarks.world import TOPIC, DataFile, World
 from connectors import duckdb_extensions as extensions
-from connectors.decoding import decoder_for
 from connectors.iceberg.store import scan_sql
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from planner.cut import TableCut, plan_cut
 from planner.offsets import OffsetRange

@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from benchmarks.options import seed
 from benchmarks.report import quantile, recorded
 from benchmarks.world import TABLE, TOPIC, World, running_world
-from connectors.iceberg.pins import PinBoard
+from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
-from proxy.cuts import cut_tables
+from proxy.query.cut import cut_tables
 
 _TIMEOUT_S = 30.0
 
@@ -67,7 +67,7 @@ def _side_by_side(world: World, repeats: int) -> dict[str, list[float]]:
             future.result()
 
     times: dict[str, list[float]] = defaultdict(list)
-    with PinBoard(store, refresh_s=3600) as pins, KafkaLog(world.kafka) as log:
+    with PinCache(store, refresh_s=3600) as pins, KafkaLog(world.kafka) as log:
         ways: dict[str, Callable[[], object]] = {
             "a cut": lambda: cut_tables(pins, log, [TABLE]),
             "one raw list_offsets": raw,

@@ -15,7 +15,7 @@ from benchmarks.baseline import BareConsumer
 from benchmarks.options import partitions, seed
 from benchmarks.report import Report, recorded, summary
 from benchmarks.world import TABLE, TOPIC, World, running_world
-from connectors.decoding import decoder_for
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from planner.cut import LogBounds
 from planner.offsets import OffsetRange

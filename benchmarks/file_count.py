@@ -20,7 +20,7 @@ from pyiceberg.types import NestedField
 from benchmarks.options import seed
 from benchmarks.report import Report, recorded
 from connectors.iceberg.create import DEFAULT_PROPERTIES
-from connectors.iceberg.layout import partition_spec
+from connectors.iceberg.partition_terms import partition_spec
 from connectors.iceberg.types import iceberg_type
 from planner.binding import Binding
 from planner.cut import LogBounds, PartitionBounds, Pin
@@ -32,14 +32,14 @@ from planner.triggers import (
     DEFAULT_TAIL_BYTES,
     DEFAULT_TAIL_ROWS,
     ColdSurvey,
-    Retention,
+    LogRetention,
     decide,
     measure_lag,
     parse_options,
 )
 from planner.typetext import parse_type
 from planner.watermark import Watermark
-from thermocline.demo.feeds import FEEDS, Event, Feed
+from thermocline.demo.feeds import FEEDS, DemoFeed, Event
 
 HOUR_S = 3600
 #: Four files every ten seconds.
@@ -49,7 +49,7 @@ GOAL_FILES = CONNECT_FILES / 50
 _POLL_S = 2.0
 _CORES = 2
 _TASK_OFFSETS = 4_000_000
-_RETENTION = Retention(seconds=7 * 86_400)
+_RETENTION = LogRetention(seconds=7 * 86_400)
 _NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 
 
@@ -65,7 +65,7 @@ class Hour:
     partitions: set[Hashable] = field(default_factory=set)
 
 
-def partition_of(feed: Feed) -> Callable[[Event], Hashable]:
+def partition_of(feed: DemoFeed) -> Callable[[Event], Hashable]:
     """Return what tells an event's partition of the feed's table, by Iceberg's own transforms."""
     schema = Schema(
         *(
@@ -90,7 +90,7 @@ def partition_of(feed: Feed) -> Callable[[Event], Hashable]:
 
 
 def simulate(
-    feed: Feed,
+    feed: DemoFeed,
     rate: int,
     *,
     draws: int,
@@ -169,7 +169,7 @@ def simulate(
     return hour
 
 
-def _bytes_per_event(feed: Feed, seed: int, count: int = 1_000) -> float:
+def _bytes_per_event(feed: DemoFeed, seed: int, count: int = 1_000) -> float:
     chance, now_ms = random.Random(seed), int(_NOON.timestamp() * 1000)
     return sum(len(json.dumps(feed.make(chance, now_ms))) for _ in range(count)) / count
 

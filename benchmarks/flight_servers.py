@@ -17,9 +17,7 @@ from pyarrow import flight
 
 from benchmarks.world import Serving
 from planner.errors import UnknownTable, UnsupportedStatement
-from proxy.flightsql.access import Access
 from proxy.flightsql.backend import (
-    About,
     Browsing,
     Cancellation,
     Planned,
@@ -27,10 +25,12 @@ from proxy.flightsql.backend import (
     Renewed,
     Session,
     Table,
+    TicketSummary,
 )
+from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
-from proxy.flightsql.sqlinfo import Product
-from proxy.told import Told
+from proxy.flightsql.state.auth import Access
+from proxy.query.materialized import MaterializedResult
 
 COLUMNS = 8
 #: 2 MiB, which is what the seam asks of a backend (``proxy.flightsql.backend.Stream``).
@@ -123,15 +123,17 @@ class MemoryBackend:
     ) -> int:
         raise UnsupportedStatement("This server is read-only.")
 
-    def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> Told:
+    def open(
+        self, session: Session, ticket: bytes, cancellation: Cancellation
+    ) -> MaterializedResult:
         schema, held = self._answers[ticket.decode()]
-        return Told(schema, tuple(held))
+        return MaterializedResult(schema, tuple(held))
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         raise UnsupportedStatement("Tickets of this server do not expire.")
 
-    def about(self, session: Session, ticket: bytes) -> About:
-        return About(ticket.decode(), {})
+    def about(self, session: Session, ticket: bytes) -> TicketSummary:
+        return TicketSummary(ticket.decode(), {})
 
     def catalogs(self, session: Session) -> Sequence[str]:
         return sorted({table.catalog for table in self._tables})

@@ -18,24 +18,24 @@ from benchmarks import records
 from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
 from benchmarks.world import TABLE, TOPIC, sqlite_catalogs
-from connectors.decoding import decoder_for
 from connectors.iceberg.create import create_table
-from connectors.iceberg.pins import PinBoard
+from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
-from connectors.memory.log import MemoryLog, Record
+from connectors.json import decoder_for
 from planner.binding import Binding
 from planner.cut import plan_cut
 from planner.statement.ast import Node
 from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
-from proxy.cuts import cut_tables
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Cancellation, Session
-from proxy.ingestion.local import local_intakes
-from proxy.statements import StatementLimits, Statements
+from proxy.process.watchdog import Watchdog
+from proxy.query.cut import cut_tables
+from proxy.query.executor import StatementLimits, Statements
 from proxy.tail import TailLimits, Tails
-from proxy.watchdog import Watchdog
+from proxy.tail.reader.local import local_intakes
+from tests.doubles.log import MemoryLog, MemoryRecord
 from thermocline.commands.create import first_watermark
 
 _GOAL_MS = 3
@@ -101,7 +101,7 @@ def command(results: Path, repeats: int, partitions: int, seed: int) -> None:
 @contextlib.contextmanager
 def _parts(
     folder: Path, partitions: int, seed: int
-) -> Iterator[tuple[MemoryLog, PinBoard, Engine, Statements]]:
+) -> Iterator[tuple[MemoryLog, PinCache, Engine, Statements]]:
     log = MemoryLog()
     log.create_topic(TOPIC, partitions)
     catalogs, binding = sqlite_catalogs(folder), Binding(TOPIC)
@@ -115,13 +115,13 @@ def _parts(
     generator = records.Generator(seed)
     for partition in range(partitions):
         for value in generator.values(partition, _RECORDS_PER_PARTITION, partitions):
-            log.append(TOPIC, partition, Record(value.encode()))
+            log.append(TOPIC, partition, MemoryRecord(value.encode()))
     spill = folder / "spill"
     spill.mkdir()
     with contextlib.ExitStack() as stack:
         store = IcebergStore(catalogs)
         stack.callback(store.close)
-        pins = stack.enter_context(PinBoard(store, refresh_s=3600))
+        pins = stack.enter_context(PinCache(store, refresh_s=3600))
         engine = Engine(storage_roots=[catalogs["lake"]["warehouse"]], spill_dir=spill)
         stack.callback(engine.close)
         yield (

@@ -29,7 +29,7 @@ from benchmarks.spark_union import SparkUnion
 from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, World, running_world
 from proxy.flightsql.backend import Cancellation, Session
-from thermocline.assembly import Parts, running_parts
+from thermocline.serve.assembly import Parts, running_parts
 
 ENGINE, DUCK, FLIGHT = "server's engine", "plain DuckDB", "through Flight SQL"
 _WHOLE = "plan, tail and engine"

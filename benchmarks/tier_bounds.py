@@ -15,11 +15,8 @@ import psutil
 
 from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog
-from connectors.memory.tiering import MemoryTieringTarget
-from connectors.tierer.service import ServiceLimits, TieringService
-from connectors.tiering import RoundResult
+from connectors.tiering.round import RoundResult
+from connectors.tiering.service import ServiceLimits, TieringService
 from planner.binding import Binding
 from planner.cut import LogBounds, PartitionBounds, Pin
 from planner.errors import FederationError, StalePlan
@@ -38,6 +35,9 @@ from planner.watermark import (
     format_watermark,
     parse_watermark,
 )
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog
+from tests.doubles.tiering import MemoryTieringTarget
 
 _CLUSTER = "cluster-1"
 _ROUNDS = 5

@@ -16,16 +16,16 @@ from benchmarks.report import Report
 from benchmarks.usage import cpu_s, java_child
 from benchmarks.world import TABLE, World
 from connectors import jars
-from connectors.decoding import decoder_for
 from connectors.iceberg.store import IcebergStore
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.session import SparkSettings, start_session
 from connectors.spark.target import TASK_BUFFER_BYTES, SparkTieringTarget
-from connectors.tiering import tier_once
+from connectors.tiering.round import tier_once
 from planner.names import TableName
 from planner.tiering import TieringBudget
 
-#: As ``thermocline.config.Tier.split_rows``.
+#: As ``thermocline.config.settings.Tier.split_rows``.
 _SPLIT_ROWS = 500_000
 
 

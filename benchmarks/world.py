@@ -21,15 +21,15 @@ from pyiceberg.catalog import load_catalog
 from benchmarks import records
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
-from connectors.kafka import tether
-from connectors.kafka.broker import Broker
 from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.cut import LogBounds, Pin
 from planner.errors import LogUnavailable
 from planner.names import TableName
 from thermocline.commands.create import first_watermark
-from thermocline.config import Server, Settings
+from thermocline.config.settings import Server, Settings
+from thermocline.demo import child_guard as tether
+from thermocline.demo.broker import Broker
 
 TOPIC = "events"
 TABLE = TableName("lake", ("bench",), "events")

@@ -18,21 +18,21 @@ def earlier_line(
 
     ``older`` are the snapshots of each older metadata file, newest file first; no more files are read than needed.
     """
-    found: dict[int, Snapshot] = {}
+    line: dict[int, Snapshot] = {}
     deepest = snapshot_id
     for snapshots in older:
-        if deepest in found and deepest not in snapshots:
+        if deepest in line and deepest not in snapshots:
             # The file is from before it was committed, and so are all that are older.
             break
-        while (held := snapshots.get(deepest)) is not None:
-            found[deepest] = held
-            if deepest != snapshot_id and _may_carry(held):
-                return found
+        while (snapshot := snapshots.get(deepest)) is not None:
+            line[deepest] = snapshot
+            if deepest != snapshot_id and _may_carry(snapshot):
+                return line
             # pyiceberg's expiry takes the parent id of what it leaves; a still older file has it.
-            if held.parent_id is None:
+            if snapshot.parent_id is None:
                 break
-            deepest = held.parent_id
-    return found
+            deepest = snapshot.parent_id
+    return line
 
 
 def _may_carry(snapshot: Snapshot) -> bool:

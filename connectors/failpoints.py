@@ -27,14 +27,14 @@ _POLL_S = 0.01
 
 def reach(name: Failpoint) -> None:
     """Stop here if this is the failpoint the environment names."""
-    wanted = os.environ.get(_VARIABLE)
-    if wanted is None:
+    armed_point = os.environ.get(_VARIABLE)
+    if armed_point is None:
         return
     marker = Path(os.environ[_FILE_VARIABLE])
-    if wanted == "armed":
+    if armed_point == "armed":
         _stay_while_armed(name, marker)
         return
-    point, _, action = wanted.partition(":")
+    point, _, action = armed_point.partition(":")
     if point != name:
         return
     marker.touch()
@@ -45,12 +45,12 @@ def reach(name: Failpoint) -> None:
 
 def _stay_while_armed(name: Failpoint, marker: Path) -> None:
     armed = Path(f"{marker}.armed")
-    told = _content(armed)
-    if told.partition("#")[0] != name:
+    content = _content(armed)
+    if content.partition("#")[0] != name:
         return
     marker.touch()
     # The number tells the next time from this one: a process that sleeps through the end of its wait goes on.
-    while _content(armed) == told:
+    while _content(armed) == content:
         time.sleep(_POLL_S)
 
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from connectors.kafka import tether
 from planner.errors import BadConfig, FederationError, Unavailable
+from thermocline.demo import child_guard as tether
 
 #: The Java that Spark 4.1 and the Kafka 4 broker both run on, and the oldest they accept.
 MIN_JAVA = 17
@@ -112,26 +112,26 @@ def java() -> str:
         BadConfig: there is none, it does not run, or it is older than 17.
     """
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     where = "JAVA_HOME" if home else "the search path"
-    if found is None:
+    if path is None:
         raise BadConfig(f"Thermocline needs Java {MIN_JAVA}: install it, or set JAVA_HOME.")
     try:
         # A heap of a quarter of the memory, the default, may be more than an address space limit leaves.
-        asked = [found, "-Xmx32m", "-version"]
-        told = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+        command = [path, "-Xmx32m", "-version"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadConfig(
             f"the Java of {where} does not run; it must be Java {MIN_JAVA}."
         ) from error
     # 'openjdk version "17.0.15" 2025-04-15'; before Java 9 it read "1.8.0_402".
-    version = re.search(r'version "(\d+)', told.stderr)
-    if told.returncode or version is None or int(version[1]) < MIN_JAVA:
+    version = re.search(r'version "(\d+)', result.stderr)
+    if result.returncode or version is None or int(version[1]) < MIN_JAVA:
         raise BadConfig(
             f"the Java of {where} is {version[1] if version else 'of an unknown version'}; "
             f"Thermocline needs Java {MIN_JAVA} or newer."
         )
-    return found
+    return path
 
 
 def cache_folder() -> Path:
@@ -177,11 +177,11 @@ def _download(
         log = work / "ivy.log"
         code = _run_ivy(set_name, command, log, progress)
         jars = work / "jars"
-        held = {path.name for path in jars.glob("*.jar")}
+        names = {path.name for path in jars.glob("*.jar")}
         missing = [
             str(item)
             for item in coordinates
-            if f"{item.module}-{item.revision}.jar" not in held
+            if f"{item.module}-{item.revision}.jar" not in names
         ]
         if code or missing:
             raise _unavailable(set_name, _reason(log) or ", ".join(missing))
@@ -247,8 +247,8 @@ def _reason(log: Path) -> str:
     output = log.read_text(errors="replace")
     if "No space left on device" in output:
         return "the disk is full"
-    found = re.findall(r":: ([\w.-]+)#([\w.-]+);([\w.-]+): not found", output)
-    return ", ".join(sorted({":".join(parts) for parts in found}))
+    missing = re.findall(r":: ([\w.-]+)#([\w.-]+);([\w.-]+): not found", output)
+    return ", ".join(sorted({":".join(parts) for parts in missing}))
 
 
 def _unavailable(set_name: str, reason: str) -> Unavailable:

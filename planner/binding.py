@@ -61,7 +61,7 @@ class Binding:
 
     def properties(self) -> dict[str, str]:
         """The table properties that hold this binding; ``parse_binding`` reads them back equal, but for skips."""
-        held = {
+        properties = {
             TOPIC: self.topic,
             FORMAT: self.format,
             MODE: self.mode,
@@ -69,12 +69,12 @@ class Binding:
             JSON_MODE: self.json_mode,
         }
         for field_id, unit in self.epoch_units:
-            held[f"{EPOCH_UNIT_PREFIX}{field_id}"] = unit
+            properties[f"{EPOCH_UNIT_PREFIX}{field_id}"] = unit
         if self.max_tail_rows is not None:
-            held[MAX_TAIL_ROWS] = str(self.max_tail_rows)
+            properties[MAX_TAIL_ROWS] = str(self.max_tail_rows)
         if self.max_tail_bytes is not None:
-            held[MAX_TAIL_BYTES] = str(self.max_tail_bytes)
-        return held
+            properties[MAX_TAIL_BYTES] = str(self.max_tail_bytes)
+        return properties
 
 
 @functools.lru_cache(maxsize=1024)

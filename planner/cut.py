@@ -91,8 +91,8 @@ class HotSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """Of a cut, only what a follower has not seen (``planner.following``): offsets from ``after`` on.
+class Increment:
+    """Of a cut, only what a follower has not seen (``planner.incremental``): offsets from ``after`` on.
 
     A partition absent from ``after`` was never seen. ``since_us``: records of that time or later, microseconds
     since 1970, UTC.
@@ -111,7 +111,7 @@ class News:
 class TableCut:
     """What one statement reads of one table. ``hot`` is None where it reads cold rows only.
 
-    ``news`` narrows both sides; the slices stay those of the whole cut. ``until`` ends the cut below the
+    ``increment`` narrows both sides; the slices stay those of the whole cut. ``until`` ends the cut below the
     watermark of its snapshot, where it is older than that: a partition absent from it has no rows. The tail's
     ranges end there by themselves.
     """
@@ -122,7 +122,7 @@ class TableCut:
     binding: Binding | None = None
     watermark: Watermark | None = None
     hot: HotSlice | None = None
-    news: News | None = None
+    increment: Increment | None = None
     until: OffsetVector | None = None
 
     def __post_init__(self) -> None:
@@ -147,7 +147,7 @@ class TableCut:
     @property
     def is_cold_whole(self) -> bool:
         """Whether every row of the snapshot is in the cut, also one that no record became."""
-        if self.news is not None and not self.news.is_everything:
+        if self.increment is not None and not self.increment.is_everything:
             return False
         return self.watermark is None or all(
             self._ended(p, end) == end for p, end in self.watermark.next
@@ -166,10 +166,10 @@ class TableCut:
     def new_hot(self) -> tuple[OffsetRange, ...]:
         """Offsets of the tail that are new to a follower; partitions with none are left out."""
         ranges = () if self.hot is None else self.hot.ranges
-        return self._unseen((held.partition, held.start, held.stop) for held in ranges)
+        return self._unseen((span.partition, span.start, span.stop) for span in ranges)
 
     def _unseen(self, spans: Iterable[tuple[int, int, int]]) -> tuple[OffsetRange, ...]:
-        after = {} if self.news is None else self.news.after.as_dict()
+        after = {} if self.increment is None else self.increment.after.as_dict()
         return tuple(
             OffsetRange(partition, first, end)
             for partition, start, stop in spans
@@ -238,7 +238,7 @@ def check_log(
             expected=watermark.topic_id,
             found=bounds.topic_id,
         )
-    measured = {held.partition for held in bounds.partitions}
+    measured = {part.partition for part in bounds.partitions}
     for partition in watermark.next.partitions:
         if partition not in measured:
             raise LogTruncated(
@@ -248,7 +248,7 @@ def check_log(
                 topic=watermark.topic,
                 partition=partition,
             )
-    return tuple(_untiered(table, watermark, held) for held in bounds.partitions)
+    return tuple(_untiered(table, watermark, part) for part in bounds.partitions)
 
 
 def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:
@@ -269,37 +269,41 @@ def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:
         )
 
 
-def _untiered(table: TableName, watermark: Watermark, held: PartitionBounds) -> OffsetRange:
-    start = watermark.offset(held.partition)
+def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -> OffsetRange:
+    start = watermark.offset(bounds.partition)
     facts = {
         "table": str(table),
         "topic": watermark.topic,
-        "partition": held.partition,
+        "partition": bounds.partition,
         "watermark": start,
-        "log_start": held.log_start,
-        "log_end": held.log_end,
+        "log_start": bounds.log_start,
+        "log_end": bounds.log_end,
     }
-    where = f"{table}: {watermark.topic}/{held.partition}"
-    if held.log_start > start:
+    where = f"{table}: {watermark.topic}/{bounds.partition}"
+    if bounds.log_start > start:
         raise TailGap(
-            f"{where}: cold data ends at offset {start} but the log starts at {held.log_start}; "
-            f"{held.log_start - start} offsets were removed before they were tiered. Raise the topic's "
+            f"{where}: cold data ends at offset {start} but the log starts at {bounds.log_start}; "
+            f"{bounds.log_start - start} offsets were removed before they were tiered. Raise the topic's "
             f"retention.ms or tier more often, then run `thermocline gap accept {table}`: it gives the lost range up.",
             **facts,
         )
-    if start > held.log_end:
+    if start > bounds.log_end:
         raise LogTruncated(
-            f"{where}: cold data ends at offset {start} but the log ends at {held.log_end}; the log lost "
+            f"{where}: cold data ends at offset {start} but the log ends at {bounds.log_end}; the log lost "
             f"records that cold holds (an unclean leader election or a restored broker).",
             **facts,
         )
-    known = watermark.epochs.get(held.partition)
-    if known is not None and held.leader_epoch is not None and held.leader_epoch < known:
+    tiered_epoch = watermark.epochs.get(bounds.partition)
+    if (
+        tiered_epoch is not None
+        and bounds.leader_epoch is not None
+        and bounds.leader_epoch < tiered_epoch
+    ):
         raise LogTruncated(
-            f"{where}: the log's leader epoch is {held.leader_epoch}, below {known} at the last tiering; the "
+            f"{where}: the log's leader epoch is {bounds.leader_epoch}, below {tiered_epoch} at the last tiering; the "
             f"log was replaced by an older copy.",
             **facts,
-            epoch=held.leader_epoch,
-            known_epoch=known,
+            epoch=bounds.leader_epoch,
+            known_epoch=tiered_epoch,
         )
-    return OffsetRange(held.partition, start, held.log_end)
+    return OffsetRange(bounds.partition, start, bounds.log_end)

@@ -52,7 +52,7 @@ EXPLAIN_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableReport:
     """What is known of one table beside its cut; ``log_starts`` by partition. None: nobody could tell.
 
     ``is_counted``: who asks sees every row, so how many there are is no secret.
@@ -73,42 +73,44 @@ def explained(sql: str) -> str | None:
     Raises:
         UnsupportedStatement: EXPLAIN with options: ANALYZE would execute.
     """
-    found = _EXPLAIN.match(sql)
-    if found is None:
+    match = _EXPLAIN.match(sql)
+    if match is None:
         return None
-    if _ANALYZE.match(found["rest"]):
+    if _ANALYZE.match(match["rest"]):
         raise UnsupportedStatement(
             "EXPLAIN takes no options here, and never executes; write EXPLAIN and the statement."
         )
-    return found["rest"]
+    return match["rest"]
 
 
 def explanation(
     tables: Iterable[ResolvedTable],
     cuts: Mapping[ResolvedTable, TableCut],
-    seen: Mapping[ResolvedTable, Seen],
+    report: Mapping[ResolvedTable, TableReport],
 ) -> pa.RecordBatch:
     """Describe every side of every table, in the order the statement names them."""
     rows = [
-        row for found in tables for row in _rows(found, cuts[found], seen.get(found, Seen()))
+        row
+        for table in tables
+        for row in _rows(table, cuts[table], report.get(table, TableReport()))
     ]
     return pa.RecordBatch.from_pylist(rows, schema=EXPLAIN_SCHEMA)
 
 
-def _rows(found: ResolvedTable, cut: TableCut, seen: Seen) -> list[dict[str, object]]:
-    name = str(found.table) if found.virtual is None else f"{found.table}${found.virtual}"
-    name += "" if found.at is None else f" {found.at}"
-    if found.virtual == "seam":
+def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict[str, object]]:
+    name = str(table.table) if table.virtual is None else f"{table.table}${table.virtual}"
+    name += "" if table.at is None else f" {table.at}"
+    if table.virtual == "seam":
         why = "facts of the cut; no record is read"
-        return [{"table": name, "side": "cut", "why": why, "contract": seen.contract}]
+        return [{"table": name, "side": "cut", "why": why, "contract": report.contract}]
     rows: list[dict[str, object]] = []
-    if found.virtual != "tail":
-        cold = _cold(cut, seen) if seen.is_counted else _uncounted(cut, seen)
-        rows.append({"table": name, "side": "cold", "contract": seen.contract, **cold})
-    if found.virtual != "cold" and cut.hot is not None:
-        tail = _tail(found, cut, seen) if seen.is_counted else {"why": _UNCOUNTED}
-        told = {"contract": seen.contract, "log_age_s": seen.log_age_s}
-        rows.append({"table": name, "side": "tail", **told, **tail})
+    if table.virtual != "tail":
+        cold = _cold(cut, report) if report.is_counted else _uncounted(cut, report)
+        rows.append({"table": name, "side": "cold", "contract": report.contract, **cold})
+    if table.virtual != "cold" and cut.hot is not None:
+        tail = _tail(table, cut, report) if report.is_counted else {"why": _UNCOUNTED}
+        common = {"contract": report.contract, "log_age_s": report.log_age_s}
+        rows.append({"table": name, "side": "tail", **common, **tail})
     return rows
 
 
@@ -116,17 +118,17 @@ def _rows(found: ResolvedTable, cut: TableCut, seen: Seen) -> list[dict[str, obj
 _UNCOUNTED = "a row filter holds for you: how much there is to read is not told"
 
 
-def _uncounted(cut: TableCut, seen: Seen) -> dict[str, object]:
+def _uncounted(cut: TableCut, report: TableReport) -> dict[str, object]:
     return {
         "why": _UNCOUNTED,
         "snapshot_id": cut.cold.snapshot_id,
         "schema_id": cut.cold.schema.schema_id,
-        "metadata_age_s": seen.metadata_age_s,
+        "metadata_age_s": report.metadata_age_s,
     }
 
 
-def _cold(cut: TableCut, seen: Seen) -> dict[str, object]:
-    totals = seen.totals or ColdTotals()
+def _cold(cut: TableCut, report: TableReport) -> dict[str, object]:
+    totals = report.totals or ColdTotals()
     ranges = cut.new_cold
     if cut.cold.snapshot_id is None:
         why = "the table never had a snapshot: no rows"
@@ -135,14 +137,14 @@ def _cold(cut: TableCut, seen: Seen) -> dict[str, object]:
     elif not ranges:
         why = (
             "nothing is tiered yet: no offset is below the watermark"
-            if cut.news is None
+            if cut.increment is None
             else "skipped: what is below the watermark was answered before"
         )
-    elif seen.files_to_read == 0:
+    elif report.files_to_read == 0:
         why = "skipped: no file can hold a row the statement asks for"
     else:
         why = "offsets below the watermark are in Iceberg"
-        if cut.news is not None:
+        if cut.increment is not None:
             why += "; those answered before are left out"
         elif not cut.is_cold_whole:
             why += "; those above the cut's end are left out"
@@ -150,44 +152,44 @@ def _cold(cut: TableCut, seen: Seen) -> dict[str, object]:
         "why": why,
         "snapshot_id": cut.cold.snapshot_id,
         "schema_id": cut.cold.schema.schema_id,
-        "metadata_age_s": seen.metadata_age_s,
+        "metadata_age_s": report.metadata_age_s,
         "partitions": len(ranges) if cut.watermark is not None else None,
         "records": totals.records,
         "files": totals.files,
         "bytes": totals.bytes,
-        "files_to_read": seen.files_to_read,
-        "ranges": [_range(held, None) for held in ranges],
+        "files_to_read": report.files_to_read,
+        "ranges": [_range(span, None) for span in ranges],
     }
 
 
-def _tail(found: ResolvedTable, cut: TableCut, seen: Seen) -> dict[str, object]:
+def _tail(table: ResolvedTable, cut: TableCut, report: TableReport) -> dict[str, object]:
     hot = cut.hot
     assert hot is not None  # noqa: S101 - a tail has a hot slice, or this is not asked
     ranges = cut.new_hot
     if ranges:
         end = "the cut's" if cut.until is not None else "the log's"
         why = f"offsets from the watermark to {end} end are in Kafka only"
-        if cut.news is not None:
+        if cut.increment is not None:
             why += "; those answered before are left out"
     else:
         why = "skipped: nothing lies above the watermark"
-        if cut.news is not None:
+        if cut.increment is not None:
             why += " that was not answered before"
-        elif found.at is not None or cut.until is not None:
+        elif table.at is not None or cut.until is not None:
             why = "skipped: the cut ends at the watermark or below"
     return {
         "why": why,
         "topic": hot.topic,
         "partitions": len(ranges),
         "offsets": sum(map(len, ranges)),
-        "ranges": [_range(held, seen.log_starts) for held in ranges],
+        "ranges": [_range(span, report.log_starts) for span in ranges],
     }
 
 
-def _range(held: OffsetRange, log_starts: Mapping[int, int] | None) -> dict[str, object]:
+def _range(span: OffsetRange, log_starts: Mapping[int, int] | None) -> dict[str, object]:
     return {
-        "partition": held.partition,
-        "log_start": None if log_starts is None else log_starts.get(held.partition),
-        "start": held.start,
-        "stop": held.stop,
+        "partition": span.partition,
+        "log_start": None if log_starts is None else log_starts.get(span.partition),
+        "start": span.start,
+        "stop": span.stop,
     }

@@ -82,17 +82,17 @@ def parse_wait_for(text: str) -> Mapping[str, OffsetVector]:
     Raises:
         BadParameter: it is not of that form.
     """
-    found: dict[str, dict[int, int]] = {}
+    targets: dict[str, dict[int, int]] = {}
     for item in re.split(r"[,\s]+", text.strip()):
         record = _RECORD.fullmatch(item)
         if record is None or int(record[3]) + 1 >= _OFFSET_END:
             raise BadParameter(
                 f"{item[:80]!r} names no record to wait for; write topic/partition:offset, several with commas."
             )
-        ends = found.setdefault(record[1], {})
+        ends = targets.setdefault(record[1], {})
         partition = int(record[2])
         ends[partition] = max(ends.get(partition, 0), int(record[3]) + 1)
-    return {topic: OffsetVector.of(ends.items()) for topic, ends in found.items()}
+    return {topic: OffsetVector.of(ends.items()) for topic, ends in targets.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,10 @@ def uncovered(wait_for: Mapping[str, OffsetVector], cut: TableCut) -> Uncovered 
     if cut.hot is None:
         return None
     ends = cut.end.as_dict()
-    for partition, wanted in wait_for.get(cut.hot.topic, ()):
+    for partition, target in wait_for.get(cut.hot.topic, ()):
         end = ends.get(partition, 0)
-        if end < wanted:
-            return Uncovered(cut.hot.topic, partition, wanted - 1, end)
+        if end < target:
+            return Uncovered(cut.hot.topic, partition, target - 1, end)
     return None
 
 
@@ -123,11 +123,11 @@ def caught_up(bounds: LogBounds, watermark: Watermark) -> LogBounds:
     What is below the watermark was committed, so the log has reached it since. The leader epoch of then says
     nothing of now.
     """
-    measured = {held.partition: held for held in bounds.partitions}
+    measured = {part.partition: part for part in bounds.partitions}
     for partition, tiered in watermark.next:
         # A partition that was added after the measurement: of its log, only what was tiered is known.
-        held = measured.get(partition, PartitionBounds(partition, tiered, tiered))
+        part = measured.get(partition, PartitionBounds(partition, tiered, tiered))
         measured[partition] = replace(
-            held, log_end=max(held.log_end, tiered), leader_epoch=None
+            part, log_end=max(part.log_end, tiered), leader_epoch=None
         )
     return replace(bounds, partitions=tuple(measured[at] for at in sorted(measured)))

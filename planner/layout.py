@@ -45,10 +45,10 @@ def plan_layout(
     total_bytes = offsets * survey.bytes_per_row(bytes_per_offset)
     by_size = int(total_bytes / (good_bytes * values))
     bounded = -(-offsets // max_task_offsets)
-    asked = survey.options.distribution
+    distribution = survey.options.distribution
     few = values <= MAX_OPEN_FILES
     fanout = few and survey.partition_values is not None
-    if survey.partitioned and (asked == "hash" or (asked == "auto" and not few)):
+    if survey.partitioned and (distribution == "hash" or (distribution == "auto" and not few)):
         # Reading is apart from writing here: all cores read.
         return Layout(max(parallelism, bounded), "hash", fanout)
     return Layout(max(1, bounded, min(parallelism, by_size)), "none", fanout)

@@ -49,8 +49,8 @@ class OffsetVector:
     def get(self, partition: int) -> int | None:
         """Return the offset of ``partition``, or None when it is absent."""
         index = bisect.bisect_left(self.items, (partition,))
-        held = self.items[index : index + 1]
-        return held[0][1] if held and held[0][0] == partition else None
+        matches = self.items[index : index + 1]
+        return matches[0][1] if matches and matches[0][0] == partition else None
 
     def as_dict(self) -> dict[int, int]:
         return dict(self.items)
@@ -68,14 +68,14 @@ class OffsetVector:
 
 def joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """Join ranges of one partition that touch, sorted: a log is asked for one range per partition."""
-    found: list[OffsetRange] = []
+    merged: list[OffsetRange] = []
     for item in sorted(ranges):
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is not None and (last.partition, last.stop) == (item.partition, item.start):
-            found[-1] = OffsetRange(item.partition, last.start, item.stop)
+            merged[-1] = OffsetRange(item.partition, last.start, item.stop)
         else:
-            found.append(item)
-    return tuple(found)
+            merged.append(item)
+    return tuple(merged)
 
 
 def check_one_per_partition(ranges: Sequence[OffsetRange]) -> None:

@@ -139,7 +139,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class VisibleColumns:
     """What is left of a table: ``schema`` of the columns that are seen, ``masks`` by column, ``rows`` that hold.
 
     ``masks`` has fields of structs by their dotted names, ``parted`` the structs that not all is left of.
@@ -154,15 +154,15 @@ class View:
     @property
     def plain(self) -> TableSchema:
         own = (
-            held
-            for held in self.schema.columns
-            if held.name not in self.masks and held.name not in self.parted
+            column
+            for column in self.schema.columns
+            if column.name not in self.masks and column.name not in self.parted
         )
         return replace(self.schema, columns=tuple(own))
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class GrantList:
     """All grants, in their order."""
 
     grants: tuple[Grant, ...]
@@ -170,13 +170,14 @@ class Policy:
     def grant(self, identity: Identity, table: TableName) -> Grant | None:
         """Return the grant that decides; None: the table is closed."""
         return next(
-            (held for held in self.grants if held.names(identity) and held.covers(table)), None
+            (grant for grant in self.grants if grant.names(identity) and grant.covers(table)),
+            None,
         )
 
     def visible(self, identity: Identity, tables: Iterable[TableName]) -> tuple[TableName, ...]:
         """Return the tables that are not closed, in their order."""
-        own = [held for held in self.grants if held.names(identity)]
-        return tuple(table for table in tables if any(held.covers(table) for held in own))
+        own = [grant for grant in self.grants if grant.names(identity)]
+        return tuple(table for table in tables if any(grant.covers(table) for grant in own))
 
     def check_uncounted(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
@@ -202,30 +203,30 @@ class Policy:
 
     def fingerprint(self, identity: Identity, tables: Iterable[TableName]) -> str:
         """Return a text that changes whenever what ``identity`` sees of ``tables`` may have."""
-        found = [
+        rules = [
             (str(table), _content(self.grant(identity, table))) for table in sorted(tables)
         ]
-        who = [identity.user, sorted(identity.groups)] if any(map(_has_rule, found)) else None
-        text = json.dumps([found, who], sort_keys=True)
+        who = [identity.user, sorted(identity.groups)] if any(map(_has_rule, rules)) else None
+        text = json.dumps([rules, who], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _has_rule(found: tuple[str, list[object] | None]) -> bool:
+def _has_rule(rule: tuple[str, list[object] | None]) -> bool:
     """Whether an expression is part of a grant, which may look at user and groups."""
-    return found[1] is not None and bool(found[1][2] or found[1][3])
+    return rule[1] is not None and bool(rule[1][2] or rule[1][3])
 
 
 def _content(grant: Grant | None) -> list[object] | None:
     if grant is None:
         return None
     rows = None if grant.rows is None else grant.rows.text
-    masks = sorted((column, held.text) for column, held in grant.masks)
+    masks = sorted((column, expression.text) for column, expression in grant.masks)
     return [grant.columns, grant.without, rows, masks]
 
 
 def view(
-    grant: Grant, identity: Identity, found: ResolvedTable, schema: TableSchema
-) -> View | None:
+    grant: Grant, identity: Identity, table: ResolvedTable, schema: TableSchema
+) -> VisibleColumns | None:
     """Return what ``grant`` leaves of a table, or of the view on one of its sides; None: all of it.
 
     Raises:
@@ -234,44 +235,48 @@ def view(
     """
     if grant.is_whole:
         return None
-    if found.virtual == "seam":
+    if table.virtual == "seam":
         if grant.rows is not None:
             raise NotAllowed(
-                f"{found.table}$seam counts rows that you may not see; read the table itself.",
-                table=str(found.table),
+                f"{table.table}$seam counts rows that you may not see; read the table itself.",
+                table=str(table.table),
             )
         return None
     named = {*grant.columns, *grant.without, *(column for column, _ in grant.masks)} - {ANY}
-    names = Counter(path for held in schema.columns for path in _paths(held.name, held.type))
+    names = Counter(
+        path for candidate in schema.columns for path in _paths(candidate.name, candidate.type)
+    )
     for column in sorted(named):
         if names[column] == 0:
-            raise _unknown(grant, found.table, column)
+            raise _unknown(grant, table.table, column)
         if names[column] > 1:
             raise mismatch(
-                grant, found.table, f"it names {column}, both a column and a field of another"
+                grant, table.table, f"it names {column}, both a column and a field of another"
             )
     parted = frozenset(
-        path for held in schema.columns for path in _parted(held.name, held.type, named)
+        path
+        for candidate in schema.columns
+        for path in _parted(candidate.name, candidate.type, named)
     )
     masked = dict(grant.masks)
-    seen = tuple(
+    visible = tuple(
         replace(column, type=kind, required=column.required and column.name not in masked)
         for column in schema.columns
         if (kind := _left(grant, parted, column.name, column.type, _opens(grant, column.name)))
         is not None
     )
-    if not seen:
-        raise mismatch(grant, found.table, "it opens no column")
+    if not visible:
+        raise mismatch(grant, table.table, "it opens no column")
 
     def bound(expression: RowExpression) -> Node:
-        known = {fold(name): name for name in schema.names}
+        names_by_fold = {fold(name): name for name in schema.names}
         for column in columns_of(expression.tree):
-            if fold(column) not in known:
-                raise _unknown(grant, found.table, column)
-        return bound_to(expression.tree, identity.user, identity.groups, known)
+            if fold(column) not in names_by_fold:
+                raise _unknown(grant, table.table, column)
+        return bound_to(expression.tree, identity.user, identity.groups, names_by_fold)
 
-    return View(
-        replace(schema, columns=seen),
+    return VisibleColumns(
+        replace(schema, columns=visible),
         {column: bound(expression) for column, expression in grant.masks},
         None if grant.rows is None else bound(grant.rows),
         parted,

@@ -1,6 +1,6 @@
 """What the planner's plans are carried out with. Implementations live in ``connectors``.
 
-Each port has a real implementation and one in memory (``connectors.memory``); both pass the tests in
+Each port has a real implementation and one in memory (``tests.doubles``); both pass the tests in
 ``tests/contract``. Implementations raise errors of ``planner.errors`` and nothing else for what the world
 can do to them.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 from planner.cut import ColdSlice, LogBounds, Pin
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.pruning import EVERYTHING, Wanted
+from planner.pruning import EVERYTHING, ScanFilter
 from planner.snapshots import Retained
 from planner.tiering import TieringPlan
 from planner.triggers import ColdSurvey
@@ -24,7 +24,7 @@ from planner.watermark import Outcomes, Watermark
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class LogBatch:
     """What one step along a log brought.
 
     ``batch`` (``RAW_SCHEMA``, maybe without rows) holds every committed record of ``ranges``, and no other, once
@@ -35,10 +35,10 @@ class Followed:
     ranges: tuple[OffsetRange, ...]
 
 
-class Following(Protocol):
+class LogSubscription(Protocol):
     """A reader that goes on along one topic. Not thread-safe; whoever opened it closes it."""
 
-    def take(self, timeout_s: float) -> Followed | None:
+    def take(self, timeout_s: float) -> LogBatch | None:
         """Return what is next, waiting for it at most ``timeout_s``; None when nothing came.
 
         Raises:
@@ -101,7 +101,7 @@ class Log(Protocol):
         topic_id: str,
         with_key: bool = False,
         with_headers: bool = False,
-    ) -> Following:
+    ) -> LogSubscription:
         """Read on from an offset per partition, for as long as the reader is open.
 
         Raises:
@@ -193,7 +193,9 @@ class ColdStore(Protocol):
             SnapshotExpired, ColdStoreUnavailable: as ``scan``.
         """
 
-    def scan(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> SqlRelation | ArrowRelation:
+    def scan(
+        self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
+    ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice, projected to its schema by field id.
 
         Rows that are not ``wanted`` may be left out, none need be.
@@ -210,7 +212,7 @@ class ColdStore(Protocol):
             As ``scan``.
         """
 
-    def count_files(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> int | None:
+    def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         """Count the files ``scan`` would name; None where it names none and lets the engine choose.
 
         Raises:

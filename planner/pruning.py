@@ -34,8 +34,8 @@ class Condition:
 
 
 #: A row is wanted when all conditions of one alternative hold. No conditions: every row is.
-Wanted: TypeAlias = tuple[tuple[Condition, ...], ...]
-EVERYTHING: Wanted = ((),)
+ScanFilter: TypeAlias = tuple[tuple[Condition, ...], ...]
+EVERYTHING: ScanFilter = ((),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Bounds:
         )
 
 
-def kept(
-    wanted: Wanted, known: Callable[[Condition], Iterable[tuple[Bounds, Condition]]]
+def prune(
+    rows: ScanFilter, bounds_of: Callable[[Condition], Iterable[tuple[Bounds, Condition]]]
 ) -> pa.BooleanArray | None:
     """Return which files may hold a wanted row; None: all of them.
 
@@ -81,11 +81,11 @@ def kept(
     that then follows: on the column's own bounds, or on partition values through their transform.
     """
     masks = []
-    for alternative in wanted:
+    for alternative in rows:
         tests = [
             may_hold(bounds, implied)
             for condition in alternative
-            for bounds, implied in known(condition)
+            for bounds, implied in bounds_of(condition)
         ]
         if not tests:
             return None

@@ -31,8 +31,8 @@ def check_publish(
     """
     table = str(plan.pin.table)
     if head is not None:
-        found = resolve(history, head, table=table, accepted=accepted).watermark
-        if found.same_position(plan.start) and found.same_decisions(plan.start):
+        current = resolve(history, head, table=table, accepted=accepted).watermark
+        if current.same_position(plan.start) and current.same_decisions(plan.start):
             return
     raise TieringConflict(
         f"{table}: the watermark moved since this tiering was planned, another tierer published first or the "

@@ -9,7 +9,7 @@ from planner.errors import LogTruncated, OffsetsExpired, TopicRecreated
 from planner.offsets import OffsetRange
 
 
-def check_ranges(found: LogBounds, ranges: Sequence[OffsetRange], topic_id: str) -> None:
+def check_ranges(measured: LogBounds, ranges: Sequence[OffsetRange], topic_id: str) -> None:
     """Compare ranges with the log; measured after reading, this proves that nothing was missed.
 
     Log starts only rise, so a start that is not above a range now was not above it while it was read.
@@ -19,43 +19,43 @@ def check_ranges(found: LogBounds, ranges: Sequence[OffsetRange], topic_id: str)
         OffsetsExpired: a range starts below the log start.
         LogTruncated: a range stops above the log end, or its partition is gone.
     """
-    if found.topic_id != topic_id:
+    if measured.topic_id != topic_id:
         raise TopicRecreated(
-            f"{found.topic}: the topic has id {found.topic_id}, the offsets were measured on id {topic_id}: it "
+            f"{measured.topic}: the topic has id {measured.topic_id}, the offsets were measured on id {topic_id}: it "
             f"was deleted and created again, so its offsets start over.",
-            topic=found.topic,
+            topic=measured.topic,
             expected=topic_id,
-            found=found.topic_id,
+            found=measured.topic_id,
         )
-    held = {bounds.partition: bounds for bounds in found.partitions}
-    for wanted in ranges:
-        _check(found.topic, wanted, held.get(wanted.partition))
+    by_partition = {bounds.partition: bounds for bounds in measured.partitions}
+    for span in ranges:
+        _check(measured.topic, span, by_partition.get(span.partition))
 
 
-def _check(topic: str, wanted: OffsetRange, held: PartitionBounds | None) -> None:
-    where = f"{topic}/{wanted.partition}"
+def _check(topic: str, span: OffsetRange, bounds: PartitionBounds | None) -> None:
+    where = f"{topic}/{span.partition}"
     facts: dict[str, object] = {
         "topic": topic,
-        "partition": wanted.partition,
-        "start": wanted.start,
-        "stop": wanted.stop,
+        "partition": span.partition,
+        "start": span.start,
+        "stop": span.stop,
     }
-    if held is None:
+    if bounds is None:
         raise LogTruncated(
-            f"{where}: the log was to be read up to offset {wanted.stop}, but the topic has no such partition.",
+            f"{where}: the log was to be read up to offset {span.stop}, but the topic has no such partition.",
             **facts,
         )
-    if held.log_start > wanted.start:
+    if bounds.log_start > span.start:
         raise OffsetsExpired(
-            f"{where}: offsets {wanted.start} to {wanted.stop} (exclusive) were to be read, but the log starts "
-            f"at {held.log_start} now; retention removed the rest.",
+            f"{where}: offsets {span.start} to {span.stop} (exclusive) were to be read, but the log starts "
+            f"at {bounds.log_start} now; retention removed the rest.",
             **facts,
-            log_start=held.log_start,
+            log_start=bounds.log_start,
         )
-    if held.log_end < wanted.stop:
+    if bounds.log_end < span.stop:
         raise LogTruncated(
-            f"{where}: the log was to be read up to offset {wanted.stop}, but it ends at {held.log_end}; it lost "
+            f"{where}: the log was to be read up to offset {span.stop}, but it ends at {bounds.log_end}; it lost "
             f"records.",
             **facts,
-            log_end=held.log_end,
+            log_end=bounds.log_end,
         )

@@ -122,16 +122,16 @@ def resolve(
             snapshot_id=head,
         )
     carrier = None if carrier_id is None else history.snapshots.get(carrier_id)
-    found: Resolved
+    resolved: Resolved
     if carrier is None:
-        found = _from_tag(history, above[-1] if above else None, head, table)
+        resolved = _from_tag(history, above[-1] if above else None, head, table)
     else:
         text = carrier.watermark_text or ""
-        found = Resolved(_parsed(text, table), carrier.snapshot_id, "ancestry")
+        resolved = Resolved(_parsed(text, table), carrier.snapshot_id, "ancestry")
     for snapshot in above:
         if snapshot.snapshot_id not in accepted:
-            _check_passes(history, snapshot, found.watermark, table)
-    return found
+            _check_passes(history, snapshot, resolved.watermark, table)
+    return resolved
 
 
 def foreign_commits(history: History, head: int, *, table: str) -> tuple[int, ...]:
@@ -142,11 +142,11 @@ def foreign_commits(history: History, head: int, *, table: str) -> tuple[int, ..
     """
     above = tuple(_above_watermark(history, head))
     everything = {snapshot.snapshot_id for snapshot in above}
-    found = resolve(history, head, table=table, accepted=everything).watermark
+    watermark = resolve(history, head, table=table, accepted=everything).watermark
     return tuple(
         snapshot.snapshot_id
         for snapshot in above
-        if _why_refused(history, snapshot, found) is not None
+        if _why_refused(history, snapshot, watermark) is not None
     )
 
 

@@ -104,8 +104,8 @@ class TableSchema:
         if not self._fingerprint:
             facts = [_facts(column) for column in self.columns]
             text = json.dumps(facts, separators=(",", ":"))
-            found = hashlib.sha256(text.encode()).hexdigest()[:16]
-            object.__setattr__(self, "_fingerprint", found)
+            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+            object.__setattr__(self, "_fingerprint", digest)
         return self._fingerprint
 
     @property
@@ -153,9 +153,9 @@ def _type_facts(kind: pa.DataType) -> Any:
     return str(kind)
 
 
-def _nested_facts(held: pa.Field) -> list[Any]:
-    field_id = (held.metadata or {}).get(b"PARQUET:field_id", b"").decode()
-    return [field_id, held.name, held.nullable, _type_facts(held.type)]
+def _nested_facts(field: pa.Field) -> list[Any]:
+    field_id = (field.metadata or {}).get(b"PARQUET:field_id", b"").decode()
+    return [field_id, field.name, field.nullable, _type_facts(field.type)]
 
 
 def check_federated(table: TableName, schema: TableSchema) -> None:
@@ -166,9 +166,9 @@ def check_federated(table: TableName, schema: TableSchema) -> None:
         UnsupportedType: a column is time, timestamp_ns, timestamptz_ns or of an unknown type. Spark 4.1
             cannot load such a table, so it could never be tiered (design.md 4a).
     """
-    held = {column.name: column for column in schema.columns}
+    by_name = {column.name: column for column in schema.columns}
     for name in LEADING_COLUMNS:
-        if name not in held:
+        if name not in by_name:
             raise BadBinding(
                 f"{table}: the table is bound to a topic but has no column {name}; create it with "
                 f"`thermocline create`, or add the column and tier from an empty table.",
@@ -208,19 +208,19 @@ def _refused(kind: pa.DataType) -> str | None:
     if pa.types.is_struct(kind):
         parts = (_refused(kind.field(index).type) for index in range(kind.num_fields))
         return next((part for part in parts if part is not None), None)
-    return None if _is_known(kind) else str(kind)
+    return None if _is_supported(kind) else str(kind)
 
 
-def _is_known(kind: pa.DataType) -> bool:
+def _is_supported(kind: pa.DataType) -> bool:
     return (
-        kind in _KNOWN
+        kind in _SUPPORTED
         or pa.types.is_decimal128(kind)
         or pa.types.is_fixed_size_binary(kind)
         or (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC"))
     )
 
 
-_KNOWN = (
+_SUPPORTED = (
     pa.bool_(),
     pa.int32(),
     pa.int64(),

@@ -23,7 +23,7 @@ class PinFacts:
 
 
 #: ``watermark`` and ``log_end`` are exclusive ends; the tail holds the offsets between the two. What is accepted
-#: and skipped was decided by people (planner.ways_out), skips by hand only. The last three are of the moment the
+#: and skipped was decided by people (planner.repairs), skips by hand only. The last three are of the moment the
 #: statement runs, not of the cut.
 SEAM_SCHEMA = pa.schema(
     [
@@ -48,7 +48,7 @@ SEAM_SCHEMA = pa.schema(
 )
 
 
-def seam_rows(cut: TableCut, held: PinFacts | None = None) -> list[dict[str, object]]:
+def seam_rows(cut: TableCut, facts: PinFacts | None = None) -> list[dict[str, object]]:
     """Describe a cut, sorted by partition; no rows for an unbound table."""
     if cut.watermark is None or cut.binding is None:
         return []
@@ -72,9 +72,9 @@ def seam_rows(cut: TableCut, held: PinFacts | None = None) -> list[dict[str, obj
             ),
             "skipped_records": sum(skip.partition == partition for skip in mark.skips),
             "accepted_snapshots": len(mark.accepted),
-            "pin_age_s": None if held is None else held.age_s,
-            "catalog_failing_s": None if held is None else held.failing_s,
-            "catalog_error": None if held is None else held.error,
+            "pin_age_s": None if facts is None else facts.age_s,
+            "catalog_failing_s": None if facts is None else facts.failing_s,
+            "catalog_error": None if facts is None else facts.error,
         }
         for partition, end in cut.end
     ]

@@ -56,11 +56,11 @@ class Retained:
 
     def current_at(self, time_us: int) -> int | None:
         """Return the snapshot that was current at that time, also one that is not retained; None: there was none."""
-        found = None
+        current = None
         for since_us, snapshot_id in self.log:
             if since_us <= time_us:
-                found = snapshot_id
-        return found
+                current = snapshot_id
+        return current
 
 
 @dataclass(frozen=True, slots=True)

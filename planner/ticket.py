@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cut import ColdSlice, HotSlice, News, Pin, TableCut, cold_cut
+from planner.cut import ColdSlice, HotSlice, Increment, Pin, TableCut, cold_cut
 from planner.decoding import decoding_key
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
@@ -36,7 +36,7 @@ _TAG_BYTES = hashlib.sha256().digest_size
 class TicketTable:
     """One table's cut, by reference: enough for any replica to build the same ``TableCut``.
 
-    ``topic``, ``topic_id`` and ``ranges`` are None, None and empty for a table without a topic. ``news`` is
+    ``topic``, ``topic_id`` and ``ranges`` are None, None and empty for a table without a topic. ``increment`` is
     what a follower has not seen; None where nobody follows. ``at`` is what the statement says at the table,
     ``until`` the end of a cut that lies below its snapshot's watermark.
     """
@@ -49,7 +49,7 @@ class TicketTable:
     topic: str | None = None
     topic_id: str | None = None
     ranges: tuple[OffsetRange, ...] = ()
-    news: News | None = None
+    increment: Increment | None = None
     at: AtClause | None = None
     until: OffsetVector | None = None
     #: What the records of the ranges are decoded with; None in a ticket of a server that did not write it.
@@ -70,7 +70,7 @@ class TicketTable:
             topic=None if cut.hot is None else cut.hot.topic,
             topic_id=None if cut.hot is None else cut.hot.topic_id,
             ranges=() if cut.hot is None else cut.hot.ranges,
-            news=cut.news,
+            increment=cut.increment,
             at=at,
             until=cut.until,
             decoding=None
@@ -105,7 +105,7 @@ class TicketTable:
             raise ValueError(f"not the decoding of this ticket: {pin.table}")
         cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
         return TableCut(
-            pin.table, pin.table_uuid, cold, pin.binding, mark, hot, self.news, self.until
+            pin.table, pin.table_uuid, cold, pin.binding, mark, hot, self.increment, self.until
         )
 
 
@@ -117,7 +117,7 @@ class Ticket:
     ``statement_time_us`` is what ``now()`` means in it. ``user`` may redeem it, nobody else. ``answer`` are the
     rows themselves, an Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is what a
     table's plain name means under the statement's freshness contract. ``cut`` is the text of ``tables``
-    (``planner.lookback``): over 1,000 partitions writing it takes 1 ms.
+    (``planner.time_travel``): over 1,000 partitions writing it takes 1 ms.
     """
 
     sql: str
@@ -129,7 +129,7 @@ class Ticket:
     expires_at_us: int
     parameters: bytes | None = None
     answer: bytes | None = None
-    #: Stands for what the user may read of the tables (``planner.permissions.Policy.fingerprint``).
+    #: Stands for what the user may read of the tables (``planner.permissions.GrantList.fingerprint``).
     granted: str = ""
     side: Virtual | None = None
     cut: str = ""
@@ -198,24 +198,24 @@ def _document(ticket: Ticket) -> dict[str, Any]:
         "cut": ticket.cut,
         "tables": [
             {
-                "catalog": held.table.catalog,
-                "namespace": list(held.table.namespace),
-                "name": held.table.name,
-                "uuid": held.table_uuid,
-                "file": held.metadata_file,
-                "snapshot": held.snapshot_id,
-                "schema": held.schema_id,
-                "topic": held.topic,
-                "topic_id": held.topic_id,
-                "ranges": [[item.partition, item.start, item.stop] for item in held.ranges],
+                "catalog": table.table.catalog,
+                "namespace": list(table.table.namespace),
+                "name": table.table.name,
+                "uuid": table.table_uuid,
+                "file": table.metadata_file,
+                "snapshot": table.snapshot_id,
+                "schema": table.schema_id,
+                "topic": table.topic,
+                "topic_id": table.topic_id,
+                "ranges": [[item.partition, item.start, item.stop] for item in table.ranges],
                 "news": None
-                if held.news is None
-                else [[list(pair) for pair in held.news.after], held.news.since_us],
-                "at": None if held.at is None else [held.at.unit, held.at.expression],
-                "until": None if held.until is None else [list(pair) for pair in held.until],
-                "decoding": held.decoding,
+                if table.increment is None
+                else [[list(pair) for pair in table.increment.after], table.increment.since_us],
+                "at": None if table.at is None else [table.at.unit, table.at.expression],
+                "until": None if table.until is None else [list(pair) for pair in table.until],
+                "decoding": table.decoding,
             }
-            for held in ticket.tables
+            for table in ticket.tables
         ],
     }
 
@@ -237,20 +237,20 @@ def _ticket(document: dict[str, Any]) -> Ticket:
         cut=document["cut"],
         tables=tuple(
             TicketTable(
-                table=TableName(held["catalog"], tuple(held["namespace"]), held["name"]),
-                table_uuid=held["uuid"],
-                metadata_file=held["file"],
-                snapshot_id=held["snapshot"],
-                schema_id=held["schema"],
-                topic=held["topic"],
-                topic_id=held["topic_id"],
-                ranges=tuple(OffsetRange(*item) for item in held["ranges"]),
-                news=None if held["news"] is None else _news(*held["news"]),
-                at=None if held["at"] is None else AtClause(*held["at"]),
-                until=None if held["until"] is None else _vector(held["until"]),
-                decoding=held.get("decoding"),
+                table=TableName(entry["catalog"], tuple(entry["namespace"]), entry["name"]),
+                table_uuid=entry["uuid"],
+                metadata_file=entry["file"],
+                snapshot_id=entry["snapshot"],
+                schema_id=entry["schema"],
+                topic=entry["topic"],
+                topic_id=entry["topic_id"],
+                ranges=tuple(OffsetRange(*item) for item in entry["ranges"]),
+                increment=None if entry["news"] is None else _increment(*entry["news"]),
+                at=None if entry["at"] is None else AtClause(*entry["at"]),
+                until=None if entry["until"] is None else _vector(entry["until"]),
+                decoding=entry.get("decoding"),
             )
-            for held in document["tables"]
+            for entry in document["tables"]
         ),
     )
 
@@ -263,8 +263,8 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def _news(after: list[list[int]], since_us: int | None) -> News:
-    return News(_vector(after), since_us)
+def _increment(after: list[list[int]], since_us: int | None) -> Increment:
+    return Increment(_vector(after), since_us)
 
 
 def _vector(pairs: list[list[int]]) -> OffsetVector:

@@ -76,18 +76,18 @@ def plan_tiering(
         )
     untiered = check_log(pin.table, pin.watermark, bounds)
     allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
-    taken = _share(untiered, allowed)
-    splits = tuple(split for item in taken for split in _splits(item, budget.split_rows))
+    chosen = _share(untiered, allowed)
+    splits = tuple(split for item in chosen for split in _splits(item, budget.split_rows))
     return TieringPlan(
         pin=pin,
         binding=pin.binding,
         splits=splits,
         start=pin.watermark,
-        next=OffsetVector.of((item.partition, item.stop) for item in taken),
+        next=OffsetVector.of((item.partition, item.stop) for item in chosen),
         epochs=OffsetVector.of(
-            (held.partition, held.leader_epoch)
-            for held in bounds.partitions
-            if held.leader_epoch is not None
+            (part.partition, part.leader_epoch)
+            for part in bounds.partitions
+            if part.leader_epoch is not None
         ),
         bytes_per_offset=bytes_per_offset,
     )

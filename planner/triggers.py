@@ -80,7 +80,7 @@ class ColdSurvey:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class LogRetention:
     """What the broker keeps of every partition of a topic; None: without bound, or it would not tell."""
 
     seconds: float | None = None
@@ -125,11 +125,11 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
     Raises:
         BadBinding: an unknown key or a value that does not fit. Tiering of this table stops; reading does not.
     """
-    known = (MAX_AGE_S, MAX_ROWS, DISTRIBUTION)
+    allowed = (MAX_AGE_S, MAX_ROWS, DISTRIBUTION)
     for key in properties:
-        if key.startswith(TIER_PREFIX) and key not in known:
+        if key.startswith(TIER_PREFIX) and key not in allowed:
             raise BadBinding(
-                f"{table}: unknown property {key}; known are {', '.join(known)}.",
+                f"{table}: unknown property {key}; known are {', '.join(allowed)}.",
                 table=str(table),
                 property=key,
             )
@@ -157,7 +157,7 @@ def measure_lag(
     *,
     bytes_per_offset: float,
     age_s: float,
-    retention: Retention,
+    retention: LogRetention,
     earlier: LogBounds | None = None,
     elapsed_s: float = 0.0,
 ) -> Lag:
@@ -174,8 +174,8 @@ def measure_lag(
     rows = sum(map(len, untiered))
     if not rows:
         return Lag()
-    starts = {held.partition: held.log_start for held in bounds.partitions}
-    before = {held.partition: held.log_start for held in earlier.partitions} if earlier else {}
+    starts = {part.partition: part.log_start for part in bounds.partitions}
+    before = {part.partition: part.log_start for part in earlier.partitions} if earlier else {}
     headrooms = [
         _until_reached_s(item, starts[item.partition], before.get(item.partition), elapsed_s)
         for item in untiered
@@ -187,14 +187,14 @@ def measure_lag(
         log_bytes=rows * bytes_per_offset,
         file_bytes=rows * survey.bytes_per_row(bytes_per_offset),
         age_s=age_s,
-        headroom_s=min((held for held in headrooms if held is not None), default=None),
+        headroom_s=min((part for part in headrooms if part is not None), default=None),
         headroom_rows=min(item.start - starts[item.partition] for item in untiered),
         longest_bytes=max(map(len, untiered)) * bytes_per_offset,
     )
 
 
 def decide(
-    lag: Lag, survey: ColdSurvey, binding: Binding, retention: Retention
+    lag: Lag, survey: ColdSurvey, binding: Binding, retention: LogRetention
 ) -> Trigger | None:
     """Return why the table should be published now, the most urgent reason, or None to wait."""
     if not lag.rows:
@@ -220,9 +220,9 @@ def decide(
         URGENT_S, PRESSURE_SHARE * (retention.seconds or 2 * URGENT_S)
     ):
         measures["pressure"].append(2.0)
-    for kind, found in measures.items():
-        if max(found) >= 1:
-            return Trigger(kind, max(found))
+    for kind, ratios in measures.items():
+        if max(ratios) >= 1:
+            return Trigger(kind, max(ratios))
     return None
 
 
@@ -251,9 +251,9 @@ def _number(table: TableName, properties: Mapping[str, str], key: str) -> int | 
     return int(text)
 
 
-def _misfit(table: TableName, key: str, value: str, wanted: str) -> BadBinding:
+def _misfit(table: TableName, key: str, value: str, expected: str) -> BadBinding:
     return BadBinding(
-        f"{table}: property {key} is {value!r}; it must be {wanted}.",
+        f"{table}: property {key} is {value!r}; it must be {expected}.",
         table=str(table),
         property=key,
     )

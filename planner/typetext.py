@@ -103,12 +103,12 @@ class _Reader:
             self._position -= 1
             self._expect(",")
 
-    def _take(self, wanted: str) -> str:
-        found = _TOKEN.match(self._text, self._position)
-        if found is None:
-            raise self._wrong(wanted)
-        self._position = found.end()
-        return found.group(1)
+    def _take(self, expected: str) -> str:
+        match = _TOKEN.match(self._text, self._position)
+        if match is None:
+            raise self._wrong(expected)
+        self._position = match.end()
+        return match.group(1)
 
     def _expect(self, token: str) -> None:
         if self._take(repr(token)) != token:
@@ -120,8 +120,8 @@ class _Reader:
             raise self._wrong("a number")
         return int(token)
 
-    def _wrong(self, wanted: str) -> BadConfig:
+    def _wrong(self, expected: str) -> BadConfig:
         return BadConfig(
-            f"{self._text!r} is not a column type: expected {wanted} near character {self._position}.",
+            f"{self._text!r} is not a column type: expected {expected} near character {self._position}.",
             type=self._text,
         )

@@ -93,8 +93,8 @@ class Watermark:
 
     def offset(self, partition: int) -> int:
         """First offset of ``partition`` not in cold. A partition absent from the text was born later: 0."""
-        held = self.next.get(partition)
-        return 0 if held is None else held
+        offset = self.next.get(partition)
+        return 0 if offset is None else offset
 
     def covers(self, partition: int, offset: int) -> bool:
         return offset < self.offset(partition)
@@ -147,7 +147,7 @@ def format_watermark(watermark: Watermark) -> str:
     }
     if watermark.skips:
         document["skips"] = [
-            [held.partition, held.offset, held.reason] for held in watermark.skips
+            [skip.partition, skip.offset, skip.reason] for skip in watermark.skips
         ]
     if watermark.decoding:
         document["decoding"] = [watermark.decoding, watermark.era]
@@ -183,8 +183,8 @@ def parse_watermark(text: str) -> Watermark:
 
 
 def _dense(vector: OffsetVector) -> list[int | None]:
-    held = vector.as_dict()
-    return [held.get(partition) for partition in range(max(held, default=-1) + 1)]
+    offsets = vector.as_dict()
+    return [offsets.get(partition) for partition in range(max(offsets, default=-1) + 1)]
 
 
 def _sparse(entries: list[Any]) -> OffsetVector:

@@ -32,7 +32,7 @@ from proxy.flightsql import messages
 
 T = TypeVar("T")
 
-#: The header that says what a follower has seen (``proxy.flightsql.entry``).
+#: The header that says what a follower has seen (``proxy.flightsql.middleware``).
 AFTER = "thermocline-after"
 #: Batches read ahead of whoever writes them out.
 _READ_AHEAD_BATCHES = 4
@@ -42,7 +42,7 @@ _CANCEL_S = 2.0
 _HEADER = "adbc.flight.sql.rpc.call_header."
 #: ``INVALID_ARGUMENT: [FlightSQL] <sentence>. Detail: Python exception: <class> (InvalidArgument; Prepare)``;
 #: amid the rows without the first word. The word in brackets is gRPC's.
-_TOLD = re.compile(
+_SERVER_ERROR = re.compile(
     r"^(?:[A-Z_]+: )?\[FlightSQL\] (?P<text>.*?)"
     r"(?:\. Detail: (?:Python exception: )?(?P<detail>\w+))?"
     r" \((?P<code>\w+); .*\)(?:\. Vendor code: \d+)?$",
@@ -75,7 +75,7 @@ _NOBODY = re.compile(
 )
 
 
-class Answer:
+class ClientAnswer:
     """The rows of one statement, read once."""
 
     def __init__(self, cursor: flight_sql.Cursor) -> None:
@@ -92,9 +92,9 @@ class Answer:
         arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(
             _READ_AHEAD_BATCHES
         )
-        given_up = threading.Event()
+        abandoned = threading.Event()
         reading = threading.Thread(
-            target=_read, args=(self._reader, arrived, given_up), name="answer", daemon=True
+            target=_read, args=(self._reader, arrived, abandoned), name="answer", daemon=True
         )
         reading.start()
         whole = False
@@ -106,7 +106,7 @@ class Answer:
             whole = True
         finally:
             if not whole:
-                given_up.set()
+                abandoned.set()
                 with contextlib.suppress(flight_sql.Error):
                     self._cursor.adbc_cancel()
             reading.join()
@@ -124,24 +124,24 @@ def _next(
 def _read(
     reader: pa.RecordBatchReader,
     arrived: queue.Queue[pa.RecordBatch | BaseException | None],
-    given_up: threading.Event,
+    abandoned: threading.Event,
 ) -> None:
     last: BaseException | None = None
     try:
         for batch in reader:
-            if not _put(arrived, batch, given_up):
+            if not _put(arrived, batch, abandoned):
                 return
     except BaseException as error:  # noqa: BLE001 - raised again by the reading thread
         last = error
-    _put(arrived, last, given_up)
+    _put(arrived, last, abandoned)
 
 
 def _put(
     arrived: queue.Queue[pa.RecordBatch | BaseException | None],
     item: pa.RecordBatch | BaseException | None,
-    given_up: threading.Event,
+    abandoned: threading.Event,
 ) -> bool:
-    while not given_up.is_set():
+    while not abandoned.is_set():
         try:
             arrived.put(item, timeout=0.1)
         except queue.Full:
@@ -150,7 +150,7 @@ def _put(
     return False
 
 
-class Round:
+class FollowRound:
     """One round of a followed statement. ``position`` is where the next one starts, once this one is read."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Round:
         self.position = position
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[Answer]:
+    def read(self) -> Iterator[ClientAnswer]:
         """Open the round's rows.
 
         Raises:
@@ -169,7 +169,7 @@ class Round:
         """
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.adbc_read_partition(self._partition), cursor.adbc_cancel)
-            yield Answer(cursor)
+            yield ClientAnswer(cursor)
 
 
 class Client:
@@ -179,7 +179,7 @@ class Client:
         self._connection = connection
 
     @contextlib.contextmanager
-    def ask(self, sql: str) -> Iterator[Answer]:
+    def ask(self, sql: str) -> Iterator[ClientAnswer]:
         """Run one statement.
 
         Raises:
@@ -187,7 +187,7 @@ class Client:
         """
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.execute(sql), cursor.adbc_cancel)
-            yield Answer(cursor)
+            yield ClientAnswer(cursor)
 
     def set(self, name: str, value: str) -> None:
         """Change a setting of the session.
@@ -200,8 +200,8 @@ class Client:
             for _ in answer.batches():
                 pass
 
-    def follow(self, sql: str, after: str) -> Round:
-        """Plan a statement over what is new after a position (``planner.following``); nothing is read yet.
+    def follow(self, sql: str, after: str) -> FollowRound:
+        """Plan a statement over what is new after a position (``planner.incremental``); nothing is read yet.
 
         Raises:
             FederationError: as ``ask``.
@@ -212,19 +212,19 @@ class Client:
                 lambda: cursor.adbc_execute_partitions(sql), cursor.adbc_cancel
             )
         # This server answers with one endpoint; ADBC hands it over as a FlightInfo of its own.
-        [held] = partitions
-        told = messages.parse(messages.FlightInfo, held)
-        return Round(self._connection, held, told.app_metadata.decode())
+        [partition] = partitions
+        info = messages.parse(messages.FlightInfo, partition)
+        return FollowRound(self._connection, partition, info.app_metadata.decode())
 
     def tables(self) -> list[tuple[str, str, str]]:
         """List (catalog, schema, table) of everything the server shows, sorted."""
-        found = _apart(
+        listed = _apart(
             lambda: self._connection.adbc_get_objects(depth="tables").read_all().to_pylist(),
             self._connection.adbc_cancel,
         )
         return sorted(
             (catalog["catalog_name"], schema["db_schema_name"], table["table_name"])
-            for catalog in found
+            for catalog in listed
             for schema in catalog["catalog_db_schemas"] or ()
             for table in schema["db_schema_tables"] or ()
         )
@@ -268,11 +268,13 @@ def open_cursor(uri: str) -> Iterator[flight_sql.Cursor]:
     try:
         yield cursor
     finally:
-        for held in (cursor, connection):
+        for resource in (cursor, connection):
             try:
-                held.close()
+                resource.close()
             except flight_sql.Error:
-                held._closed = True  # else its finaliser tries again, and prints the traceback
+                resource._closed = (
+                    True  # else its finaliser tries again, and prints the traceback
+                )
 
 
 def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
@@ -309,16 +311,16 @@ def to_ours(error: BaseException) -> BaseException:
     """Return our error for one of the driver's, or of its reader's; anything else as it is."""
     if not isinstance(error, (flight_sql.Error, pa.ArrowException, OSError)):
         return error
-    told = _TOLD.match(str(error))
-    if told is None:
+    match = _SERVER_ERROR.match(str(error))
+    if match is None:
         return error
-    text = told["text"]
-    if told["code"] == "Unavailable" and _NOBODY.search(text):
+    text = match["text"]
+    if match["code"] == "Unavailable" and _NOBODY.search(text):
         return NoServer("no Thermocline server answers at that address.")
     if not text.endswith((".", "?", "^", "…")):
         text = f"{text}."
-    if told["code"] == "Internal" and text.startswith("Internal error "):
+    if match["code"] == "Internal" and text.startswith("Internal error "):
         return InternalError(text.replace("..", "."))
-    if told["detail"] == LimitExceeded.__name__:
+    if match["detail"] == LimitExceeded.__name__:
         return LimitExceeded(text)
-    return _FAMILIES.get(told["code"], InternalError)(text)
+    return _FAMILIES.get(match["code"], InternalError)(text)

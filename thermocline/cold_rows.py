@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from connectors.iceberg.audit import Audit
+from connectors.iceberg.audit import TableAudit
 from connectors.verification.cold import ColdCount
 from planner.covering import PartitionRows
 from planner.cut import ColdSlice
@@ -27,7 +27,7 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 class EngineColdRows:
     """``connectors.verification.cold.ColdRows`` over DuckDB, row deletes of every kind applied."""
 
-    def __init__(self, engine: Engine, store: ColdStore, audit: Audit) -> None:
+    def __init__(self, engine: Engine, store: ColdStore, audit: TableAudit) -> None:
         facts = audit.facts
         self._engine = engine
         self._audit = audit
@@ -53,8 +53,8 @@ class EngineColdRows:
         placed = tuple(
             PartitionRows(*row.values()) for row in self._run(sql, self._now()).to_pylist()
         )
-        every = sum(held.rows for held in self.counts())
-        return placed, every - sum(held.rows for held in placed)
+        every = sum(count.rows for count in self.counts())
+        return placed, every - sum(count.rows for count in placed)
 
     def read(
         self,
@@ -64,7 +64,7 @@ class EngineColdRows:
         snapshot_id: int | None = None,
     ) -> pa.Table:
         relation = self._now() if snapshot_id is None else self._before(snapshot_id)
-        held = [name for name in columns if name in relation.arrow.names]
+        present = [name for name in columns if name in relation.arrow.names]
         where = " OR ".join(
             f"({KAFKA_PARTITION} = {item.partition} AND {KAFKA_OFFSET} >= {item.start} "
             f"AND {KAFKA_OFFSET} < {item.stop})"
@@ -73,11 +73,13 @@ class EngineColdRows:
         kinds = self._schema.arrow
         listed = ", ".join(
             f"{_in_bytes(identifier(name), kinds.field(name).type)} AS {identifier(name)}"
-            for name in held
+            for name in present
         )
         sql = f"SELECT {listed} FROM {_NAME} WHERE {_bounds(ranges)} AND ({where or 'false'})"  # noqa: S608
         rows = self._run(sql, relation)
-        return rows.cast(pa.schema([pa.field(name, kinds.field(name).type) for name in held]))
+        return rows.cast(
+            pa.schema([pa.field(name, kinds.field(name).type) for name in present])
+        )
 
     def _now(self) -> Relation:
         return Relation(_NAME, self._schema, (self._scan(self._cold),))
@@ -96,17 +98,17 @@ class EngineColdRows:
         facts = self._audit.facts
         schema = self._audit.schemas[self._audit.schema_ids[snapshot_id]]
         rows = self._scan(ColdSlice(facts.metadata_location, snapshot_id, schema))
-        held = {column.field_id: column.name for column in schema.columns}
-        kept = [column for column in self._schema.columns if column.field_id in held]
+        names = {column.field_id: column.name for column in schema.columns}
+        common = [column for column in self._schema.columns if column.field_id in names]
         listed = ", ".join(
-            f"{identifier(held[column.field_id])} AS {identifier(column.name)}"
-            for column in kept
+            f"{identifier(names[column.field_id])} AS {identifier(column.name)}"
+            for column in common
         )
         renamed: tuple[SqlRelation, ...] = ()
         # Without a file, there are no rows.
         if isinstance(rows, SqlRelation):
             renamed = (SqlRelation(f"SELECT {listed} FROM ({rows.sql})"),)  # noqa: S608 - names are quoted
-        return Relation(_NAME, TableSchema(schema.schema_id, tuple(kept)), renamed)
+        return Relation(_NAME, TableSchema(schema.schema_id, tuple(common)), renamed)
 
     def _run(self, sql: str, relation: Relation) -> pa.Table:
         document = self._engine.parse(sql)

@@ -34,9 +34,9 @@ def old_python(version: tuple[int, ...]) -> str | None:
     """The sentence for a Python our packages do not run on. This file itself loads on 3.7 already."""
     if version[:2] >= MIN_PYTHON:
         return None
-    needed, found = (".".join(map(str, held[:2])) for held in (MIN_PYTHON, version))
+    needed, actual = (".".join(map(str, numbers[:2])) for numbers in (MIN_PYTHON, version))
     return (
-        f"thermocline: Thermocline needs Python {needed} or newer and this is {found}; make a virtual "
+        f"thermocline: Thermocline needs Python {needed} or newer and this is {actual}; make a virtual "
         f"environment with a newer one and install it there."
     )
 
@@ -45,10 +45,10 @@ def main() -> None:
     old = old_python(sys.version_info[:2])
     if old is not None:
         sys.exit(old)
-    found = foreign_package()
-    if found is not None:
+    foreign = foreign_package()
+    if foreign is not None:
         sys.exit(
-            f"thermocline: the Python package {found!r} is not Thermocline's: another distribution or folder of "
+            f"thermocline: the Python package {foreign!r} is not Thermocline's: another distribution or folder of "
             f"that name comes first on the import path; install thermocline in a virtual environment of its own."
         )
     from thermocline import cli

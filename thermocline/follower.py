@@ -14,7 +14,7 @@ from planner.errors import FederationError, StalePlan, Unavailable
 from thermocline.client import Client, NotLetIn
 
 #: A round is held here until it is whole; larger ones go to a file of the system's temporary folder.
-HELD_BYTES = 64 << 20
+MAX_ROUND_BYTES = 64 << 20
 #: A server that was started again answers within seconds; waits double up to this.
 MAX_RETRY_S = 5.0
 
@@ -22,7 +22,7 @@ Connect = Callable[[], contextlib.AbstractContextManager[Client]]
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class FollowedRows:
     """The whole of one round. ``position`` is where the next one starts: keep it after the rows, never before."""
 
     schema: pa.Schema
@@ -38,8 +38,8 @@ def rounds(
     *,
     wait: Callable[[float], None],
     interval_s: float,
-    told: Callable[[FederationError], None],
-) -> Generator[News, None, None]:
+    report: Callable[[FederationError], None],
+) -> Generator[FollowedRows, None, None]:
     """Yield round after round, without end, also those without rows.
 
     An outage, a server's restart and a stale plan are waited for; ``told`` hears of the first failure in a row.
@@ -54,9 +54,9 @@ def rounds(
         try:
             with connect() as client:
                 while True:
-                    with held_round(client, sql, after) as news:
-                        yield news
-                    after = news.position
+                    with follow_round(client, sql, after) as increment:
+                        yield increment
+                    after = increment.position
                     retry_s, was_let_in = 0.0, True
                     wait(interval_s)
         except (Unavailable, StalePlan, NotLetIn) as error:
@@ -64,20 +64,20 @@ def rounds(
                 raise
             was_let_in = False
             if not retry_s:
-                told(error)
+                report(error)
             retry_s = min(MAX_RETRY_S, retry_s * 2 or 0.2)
             wait(retry_s)
 
 
 @contextlib.contextmanager
-def held_round(client: Client, sql: str, after: str) -> Iterator[News]:
+def follow_round(client: Client, sql: str, after: str) -> Iterator[FollowedRows]:
     """Read one round to its end, then give it out."""
     planned = client.follow(sql, after)
-    with tempfile.SpooledTemporaryFile(max_size=HELD_BYTES) as spool:
+    with tempfile.SpooledTemporaryFile(max_size=MAX_ROUND_BYTES) as spool:
         with planned.read() as answer:
             rows = _spooled(answer.schema, answer.batches(), spool)
         spool.seek(0)
-        yield News(answer.schema, _read_back(spool), rows, planned.position)
+        yield FollowedRows(answer.schema, _read_back(spool), rows, planned.position)
 
 
 def _spooled(schema: pa.Schema, batches: Iterator[pa.RecordBatch], spool: IO[bytes]) -> int:

@@ -114,7 +114,7 @@ class _Prompt:
 
     def _command(self, text: str) -> None:
         name, _, argument = text.rstrip("; ").partition(" ")
-        found: Callable[[str], None] | None = {
+        handler: Callable[[str], None] | None = {
             "\\d": self._describe,
             "\\dt": self._describe,
             "\\x": self._expand,
@@ -122,10 +122,10 @@ class _Prompt:
             "\\n": self._limit,
             "\\q": self._leave,
         }.get(name)
-        if found is None:
+        if handler is None:
             click.echo(_HELP)
         else:
-            found(argument.strip())
+            handler(argument.strip())
 
     def _describe(self, table: str) -> None:
         if table:
@@ -232,8 +232,8 @@ def _editing(words: list[str]) -> Iterator[None]:
 def _completion(words: list[str], text: str, state: int) -> str | None:
     if not text:
         return None
-    found = [word for word in words if word.lower().startswith(text.lower())]
-    return found[state] if state < len(found) else None
+    matches = [word for word in words if word.lower().startswith(text.lower())]
+    return matches[state] if state < len(matches) else None
 
 
 def history_file() -> Path:

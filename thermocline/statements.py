@@ -44,5 +44,5 @@ def _pieces(text: str) -> list[tuple[str, bool]]:
 
 
 def _is_blank(piece: str) -> bool:
-    bare = _HIDING.sub(lambda found: "" if found["comment"] is not None else "x", piece)
+    bare = _HIDING.sub(lambda match: "" if match["comment"] is not None else "x", piece)
     return not bare.strip()

@@ -13,10 +13,10 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.evidence import TableEvidence
-from connectors.iceberg.statistics import whole_number
+from connectors.iceberg.offset_statistics import whole_number
 from connectors.iceberg.store import read_facts
 from connectors.iceberg.types import table_schema
-from connectors.pinning import TableFacts, decide_pin
+from connectors.table_facts import TableFacts, decide_pin
 from planner.cut import Pin
 from planner.errors import Inconsistent, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
@@ -47,7 +47,7 @@ class DataFileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class TableAudit:
     """One metadata file and the manifests of its head.
 
     ``pin`` is what readers would pin, or the verdict they would get. ``written_ms`` is when each retained snapshot was committed, ``schema_ids`` the schema it was written with,
@@ -69,7 +69,7 @@ class Auditor:
     def __init__(self, catalogs: Mapping[str, Mapping[str, str]]) -> None:
         self._catalogs = Catalogs(catalogs)
 
-    def audit(self, table: TableName) -> Audit:
+    def audit(self, table: TableName) -> TableAudit:
         """Read the newest metadata file and all manifests of its head.
 
         Raises:
@@ -86,22 +86,22 @@ class Auditor:
         if head is not None:
             what = f"{table}: a manifest of snapshot {head.snapshot_id}"
             with file_errors(what, gone=SnapshotExpired, table=str(table)):
-                held = list(_live_files(loaded, head))
-            data = [(by, file) for by, file in held if file.content == DataFileContent.DATA]
-            row_deletes = len(held) - len(data)
+                live = list(_live_files(loaded, head))
+            data = [(by, file) for by, file in live if file.content == DataFileContent.DATA]
+            row_deletes = len(live) - len(data)
             files = tuple(_file_facts(loaded, data))
-        return Audit(
+        return TableAudit(
             facts=facts,
             pin=_pin(loaded, facts),
-            written_ms={held.snapshot_id: held.timestamp_ms for held in metadata.snapshots},
+            written_ms={live.snapshot_id: live.timestamp_ms for live in metadata.snapshots},
             schema_ids={
-                held.snapshot_id: metadata.current_schema_id
-                if held.schema_id is None
-                else held.schema_id
-                for held in metadata.snapshots
+                live.snapshot_id: metadata.current_schema_id
+                if live.schema_id is None
+                else live.schema_id
+                for live in metadata.snapshots
             },
             schemas={
-                held.schema_id: table_schema(table, held, mapping) for held in metadata.schemas
+                live.schema_id: table_schema(table, live, mapping) for live in metadata.schemas
             },
             files=files,
             row_deletes=row_deletes,

@@ -24,7 +24,7 @@ class Catalogs:
     """
 
     def __init__(self, properties: Mapping[str, Mapping[str, str]]) -> None:
-        self._properties = {name: dict(held) for name, held in properties.items()}
+        self._properties = {name: dict(options) for name, options in properties.items()}
         self._locks = {name: threading.Lock() for name in properties}
         self._open: dict[str, Catalog] = {}
 
@@ -71,15 +71,15 @@ class Catalogs:
 
     def tables(self, names: Collection[str]) -> tuple[TableName, ...]:
         """List the tables of some catalogs and all nested namespaces, sorted."""
-        found: set[TableName] = set()
+        tables: set[TableName] = set()
         for name in names:
             pending: list[tuple[str, ...]] = [()]
             while pending:
                 namespace = pending.pop()
                 with self.using(name) as catalog:
                     pending += _children(catalog, namespace)
-                    found.update(_tables(catalog, name, namespace))
-        return tuple(sorted(found))
+                    tables.update(_tables(catalog, name, namespace))
+        return tuple(sorted(tables))
 
     def close(self) -> None:
         for name in list(self._open):

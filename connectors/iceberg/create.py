@@ -20,9 +20,9 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.layout import partition_spec, sort_order
+from connectors.iceberg.partition_terms import partition_spec, sort_order
 from connectors.iceberg.types import nested_field
-from connectors.pinning import COMMENT
+from connectors.table_facts import COMMENT
 from planner.binding import MIRROR, Binding
 from planner.errors import BadConfig
 from planner.names import (
@@ -115,7 +115,7 @@ def create_table(
     order = sort_order(table, schema, sort_by)
     binding = replace(binding, epoch_units=_epoch_units(schema, columns))
     first = replace(first, shape=binding.shape)
-    held = {
+    existing = {
         **DEFAULT_PROPERTIES,
         **(properties or {}),
         **binding.properties(),
@@ -123,11 +123,11 @@ def create_table(
         NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json(),
     }
     if comment is not None:
-        held[COMMENT] = comment
+        existing[COMMENT] = comment
     opened = Catalogs(catalogs)
     try:
         with opened.using(table.catalog, table) as catalog:
-            _create(catalog, table, schema, spec, order, held, location, first)
+            _create(catalog, table, schema, spec, order, existing, location, first)
     finally:
         opened.close()
     return first
@@ -182,10 +182,10 @@ def _add_first_watermark(transaction: Transaction, first: Watermark) -> None:
 
 
 def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Schema:
-    given = {column.name for column in columns}
+    names = {column.name for column in columns}
     added = list(LEADING_COLUMNS)
     if binding.on_error == "null":
-        added += [name for name in (KAFKA_VALUE, KAFKA_ERROR) if name not in given]
+        added += [name for name in (KAFKA_VALUE, KAFKA_ERROR) if name not in names]
     all_columns = (*(Column(0, name, METADATA_TYPES[name]) for name in added), *columns)
     _check_names(table, all_columns)
     check_federated(table, TableSchema(0, all_columns))
@@ -217,7 +217,7 @@ def _epoch_units(
 
 
 def _check_names(table: TableName, columns: Sequence[Column]) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for column in columns:
         name = column.name.lower()
         if not name or name in RESERVED_NAMES:
@@ -226,11 +226,11 @@ def _check_names(table: TableName, columns: Sequence[Column]) -> None:
                 table=str(table),
                 column=column.name,
             )
-        if name in seen:
+        if name in names:
             raise BadConfig(
                 f"{table}: column {column.name} is given twice, or is one that is added to every table "
                 f"({', '.join(LEADING_COLUMNS)}); engines compare names without regard to case.",
                 table=str(table),
                 column=column.name,
             )
-        seen.add(name)
+        names.add(name)

@@ -24,7 +24,7 @@ from planner.errors import (
 )
 from planner.names import TableName
 
-_NOT_FOUND = (iceberg.NoSuchTableError, iceberg.NoSuchNamespaceError)
+_MISSING = (iceberg.NoSuchTableError, iceberg.NoSuchNamespaceError)
 _REFUSED_CREDENTIALS = (
     iceberg.UnauthorizedError,
     iceberg.ForbiddenError,
@@ -66,10 +66,10 @@ def catalog_errors(catalog: str, table: TableName | None = None) -> Iterator[Non
     except FederationError:
         raise
     except Exception as error:
-        known = _of_catalog(error, catalog, table)
-        if known is None:
+        translated = _of_catalog(error, catalog, table)
+        if translated is None:
             raise
-        raise known from error
+        raise translated from error
 
 
 class DamagedFile(Exception):
@@ -145,16 +145,16 @@ def _of_catalog(
         f"{'' if table is None else f'{table}: '}catalog {catalog} does not answer; try again."
     )
     facts = {"catalog": catalog} if table is None else {"catalog": catalog, "table": str(table)}
-    if isinstance(error, _NOT_FOUND):
+    if isinstance(error, _MISSING):
         return UnknownTable(f"{where}: there is no such table.", **facts)
     if isinstance(error, _REFUSED_CREDENTIALS):
         return CatalogUnavailable(
             f"{where}: the catalog refuses our credentials; check its settings.", **facts
         )
     if isinstance(error, pydantic.ValidationError | iceberg.ValidationError):
-        found = _UNSUPPORTED_TYPE.search(str(error))
-        if found is not None:
-            kind = found[1] or found[2]
+        match = _UNSUPPORTED_TYPE.search(str(error))
+        if match is not None:
+            kind = match[1] or match[2]
             return UnsupportedType(
                 f"{where}: a column holds {kind}, which this program cannot read; drop the column or leave "
                 f"the table out.",

@@ -1,4 +1,4 @@
-"""``connectors.pinning.Evidence`` over one metadata file that pyiceberg loaded."""
+"""``connectors.table_facts.Evidence`` over one metadata file that pyiceberg loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.earlier import earlier_line
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.liverows import live_rows
-from connectors.iceberg.statistics import added_next, reach
+from connectors.iceberg.offset_statistics import added_next, reach
 from planner.errors import ColdStoreUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetVector
@@ -86,15 +86,17 @@ class TableEvidence:
 
 def snapshots_of(metadata: TableMetadata) -> dict[int, Snapshot]:
     """Return the snapshots that a metadata file retains."""
-    return {held.snapshot_id: _snapshot(held) for held in metadata.snapshots}
+    return {snapshot.snapshot_id: _snapshot(snapshot) for snapshot in metadata.snapshots}
 
 
-def _snapshot(held: IcebergSnapshot) -> Snapshot:
+def _snapshot(snapshot: IcebergSnapshot) -> Snapshot:
     # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
     return Snapshot(
-        snapshot_id=held.snapshot_id,
-        parent_id=held.parent_snapshot_id,
-        sequence_number=held.sequence_number or 0,
-        operation=held.summary.operation.value if held.summary is not None else "unknown",
-        summary=held.summary.additional_properties if held.summary is not None else {},
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        operation=snapshot.summary.operation.value
+        if snapshot.summary is not None
+        else "unknown",
+        summary=snapshot.summary.additional_properties if snapshot.summary is not None else {},
     )

@@ -17,21 +17,21 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
-from connectors.iceberg.blockcache import BlockCache
 from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.coldplan import ColdPlan, version_of
 from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
-from connectors.iceberg.manifests import Manifests
 from connectors.iceberg.paths import local_path
+from connectors.iceberg.scan.cache import BlockCache
+from connectors.iceberg.scan.manifests import Manifests
+from connectors.iceberg.scan.planner import ColdPlan, version_of
 from connectors.iceberg.types import table_schema
-from connectors.pinning import TableFacts, decide_pin
+from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin
 from planner.errors import CutExpired, SnapshotExpired, UnsupportedFile
 from planner.names import TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
-from planner.pruning import EVERYTHING, Wanted
+from planner.pruning import EVERYTHING, ScanFilter
 from planner.snapshots import TAG, History, Retained
 from planner.sqltext import identifier, literal, sql_type
 
@@ -157,11 +157,11 @@ class IcebergStore:
     def retained(self, pin: Pin) -> Retained:
         """See ``planner.ports.ColdStore.retained``."""
         with self._lock:
-            held = self._retained.get(pin.metadata_location)
-        if held is None:
+            retained = self._retained.get(pin.metadata_location)
+        if retained is None:
             metadata, _ = self._metadata(pin)
-            held = self._note(pin.metadata_location, metadata)
-        return held
+            retained = self._note(pin.metadata_location, metadata)
+        return retained
 
     def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
         facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
@@ -170,16 +170,16 @@ class IcebergStore:
             return FromInputFile.table_metadata(io.new_input(pin.metadata_location)), io
 
     def _note(self, location: str, metadata: TableMetadata) -> Retained:
-        found = Retained(
-            frozenset(held.snapshot_id for held in metadata.snapshots),
+        retained = Retained(
+            frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots),
             tuple(
                 (entry.timestamp_ms * 1000, entry.snapshot_id)
                 for entry in metadata.snapshot_log
             ),
         )
         with self._lock:
-            _remember(self._retained, location, found, MAX_REMEMBERED_RETAINED)
-        return found
+            _remember(self._retained, location, retained, MAX_REMEMBERED_RETAINED)
+        return retained
 
     def _pin(
         self, table: TableName, loaded: Table, version: IcebergSnapshot | None = None
@@ -194,7 +194,9 @@ class IcebergStore:
             self._note(loaded.metadata_location, loaded.metadata)
         return decide_pin(facts, TableEvidence(table, loaded, self._once))
 
-    def scan(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> SqlRelation | ArrowRelation:
+    def scan(
+        self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
+    ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice: our own list of files where that is enough, else the extension's scan.
 
         For that scan, the metadata file's head is the slice's snapshot and its current schema the slice's; or the
@@ -210,7 +212,7 @@ class IcebergStore:
         what = f"snapshot {cold.snapshot_id} of a pinned table"
         facts = {"snapshot_id": cold.snapshot_id}
         with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
-            files = self._plan.files(cold, wanted)
+            files = self._plan.files(cold, rows)
             if files is None:
                 return SqlRelation(self.extension_sql(cold))
         if not files:
@@ -234,14 +236,14 @@ class IcebergStore:
             )
         )
 
-    def count_files(self, cold: ColdSlice, wanted: Wanted = EVERYTHING) -> int | None:
+    def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         """See ``planner.ports.ColdStore.count_files``."""
         if cold.snapshot_id is None:
             return 0
         what = f"snapshot {cold.snapshot_id} of a pinned table"
         facts = {"snapshot_id": cold.snapshot_id}
         with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
-            files = self._plan.files(cold, wanted)
+            files = self._plan.files(cold, rows)
         return None if files is None else len(files)
 
     def extension_sql(self, cold: ColdSlice) -> str:
@@ -291,16 +293,16 @@ class IcebergStore:
             if key in self._evidence:
                 before: _V = self._evidence[key]
                 return before
-        found = find()
+        value = find()
         with self._lock:
-            _remember(self._evidence, key, found, MAX_REMEMBERED_EVIDENCE)
-        return found
+            _remember(self._evidence, key, value, MAX_REMEMBERED_EVIDENCE)
+        return value
 
     def _file_io(self, location: str) -> FileIO:
         with self._lock:
-            held = self._io.get(location)
-        if held is not None:
-            return held
+            file_io = self._io.get(location)
+        if file_io is not None:
+            return file_io
         # A slice pinned by another replica: its ticket names the file, any catalog that can open it will do.
         for name in self._catalogs.names:
             io = load_file_io(dict(self._catalogs.properties(name)), location)
@@ -315,7 +317,11 @@ def _roots(
     """Return the places of each catalog. The warehouse of a REST catalog may be a name, which is none."""
     return tuple(
         (
-            *(held for held in (properties.get("warehouse", ""),) if "/" in held),
+            *(
+                warehouse
+                for warehouse in (properties.get("warehouse", ""),)
+                if "/" in warehouse
+            ),
             *more.get(name, ()),
         )
         for name, properties in catalogs.items()
@@ -361,12 +367,14 @@ def read_facts(
 ) -> TableFacts:
     """Take every fact of a pin from one metadata file (seam-traps T4); ``version``: as if it were the head."""
     metadata = loaded.metadata
-    held = metadata.schema()
+    current = metadata.schema()
     if version is not None:
-        wanted = own_schema_id(metadata, version)
-        held = next(found for found in metadata.schemas if found.schema_id == wanted)
+        schema_id = own_schema_id(metadata, version)
+        current = next(
+            candidate for candidate in metadata.schemas if candidate.schema_id == schema_id
+        )
     with catalog_errors(table.catalog, table):
-        schema = table_schema(table, held, metadata.name_mapping())
+        schema = table_schema(table, current, metadata.name_mapping())
     return TableFacts(
         table=table,
         table_uuid=str(metadata.table_uuid),
@@ -392,8 +400,8 @@ def _history(metadata: TableMetadata) -> History:
     )
 
 
-def _remember(held: OrderedDict[_K, _V], key: _K, value: _V, limit: int) -> None:
-    held[key] = value
-    held.move_to_end(key)
-    while len(held) > limit:
-        held.popitem(last=False)
+def _remember(cache: OrderedDict[_K, _V], key: _K, value: _V, limit: int) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    while len(cache) > limit:
+        cache.popitem(last=False)

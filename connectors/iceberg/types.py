@@ -46,7 +46,9 @@ def table_schema(table: TableName, schema: Schema, mapping: NameMapping | None) 
     Raises:
         UnsupportedType: a column is of a type no engine of ours shows.
     """
-    names = {} if mapping is None else {held.field_id: tuple(held.names) for held in mapping}
+    names = (
+        {} if mapping is None else {mapped.field_id: tuple(mapped.names) for mapped in mapping}
+    )
     return TableSchema(
         schema.schema_id,
         tuple(
@@ -88,9 +90,9 @@ def _arrow(table: TableName, column: str, kind: ice.IcebergType) -> pa.DataType:
             return pa.list_(nested(kind.element_field))
         case ice.MapType():
             return pa.map_(nested(kind.key_field), nested(kind.value_field))
-    found = arrow_type(kind)
-    if found is not None:
-        return found
+    arrow = arrow_type(kind)
+    if arrow is not None:
+        return arrow
     raise UnsupportedType(
         f"{table}: column {column} holds {kind}, which this program cannot read; drop the column or leave the "
         f"table out.",

@@ -23,7 +23,7 @@ _give_back.argtypes, _give_back.restype = [ctypes.py_object], None
 
 class Admin(AdminClient):
     def offsets(
-        self, asked: list[TopicPartition], level: IsolationLevel, timeout_s: float
+        self, pairs: list[TopicPartition], level: IsolationLevel, timeout_s: float
     ) -> Offsets:
         """As ``list_offsets``, of partitions whose ``offset`` is what is asked for, with one future for all.
 
@@ -32,7 +32,7 @@ class Admin(AdminClient):
         answer: Offsets = Future()
         answer.set_running_or_notify_cancel()
         super(AdminClient, self).list_offsets(
-            asked, answer, isolation_level_value=level.value, request_timeout=timeout_s
+            pairs, answer, isolation_level_value=level.value, request_timeout=timeout_s
         )
         return answer
 

@@ -48,7 +48,7 @@ class _Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LastBounds:
     """The greatest end any round of this process saw, with its leader epoch, per partition of one topic id."""
 
     topic_id: str
@@ -56,8 +56,8 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """Requests on their way. ``seen`` was noted before they were sent: answers may arrive out of order.
+class BoundsRequest:
+    """Requests on their way. ``previous`` was noted before they were sent: answers may arrive out of order.
 
     ``may_cross``: the round before found a log start beyond the log end, and had both at the same time.
     """
@@ -65,8 +65,8 @@ class Round:
     client: Admin
     topics: tuple[str, ...]
     deadline: float
-    known: Mapping[str, _Identity]
-    seen: Mapping[str, _Seen]
+    identities: Mapping[str, _Identity]
+    previous: Mapping[str, _LastBounds]
     described: Mapping[str, Future[Any]]
     cluster: Future[Any] | None
     ends: Offsets | None = None
@@ -117,8 +117,8 @@ class BoundsReader:
         self._admin = self._client()
         self._with_high_watermark = with_high_watermark
         self._lock = threading.Lock()
-        self._known: dict[str, _Identity] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._identities: dict[str, _Identity] = {}
+        self._previous: dict[str, _LastBounds] = {}
         self._cluster_id: str | None = None
 
     def _client(self) -> Admin:
@@ -132,14 +132,14 @@ class BoundsReader:
         """``begin`` and ``settle``."""
         return self.settle(self.begin(topics, deadline=deadline))
 
-    def begin_identity(self, topic: str, *, deadline: float) -> Round:
+    def begin_identity(self, topic: str, *, deadline: float) -> BoundsRequest:
         """Ask which topic bears the name, and nothing else; return at once."""
         timeout_s = max(0.05, deadline - time.monotonic())
         client = self._admin
         described = client.described([topic], timeout_s)
-        return Round(client, (topic,), deadline, {}, {}, described, None)
+        return BoundsRequest(client, (topic,), deadline, {}, {}, described, None)
 
-    def settle_identity(self, round_: Round) -> str:
+    def settle_identity(self, round_: BoundsRequest) -> str:
         """Return the topic's id.
 
         Raises:
@@ -154,30 +154,43 @@ class BoundsReader:
                 self._pause(again, round_, unknown_until)
                 round_ = self.begin_identity(topic, deadline=round_.deadline)
 
-    def begin(self, topics: Sequence[str], *, deadline: float) -> Round:
+    def begin(self, topics: Sequence[str], *, deadline: float) -> BoundsRequest:
         """Send a round and return at once. ``deadline`` is a time of ``time.monotonic``."""
         names = tuple(dict.fromkeys(topics))
         timeout_s = max(0.05, deadline - time.monotonic())
         with self._lock:
-            known = {name: self._known[name] for name in names if name in self._known}
-            seen = dict(self._seen)
-            cluster_known = self._cluster_id is not None and len(known) == len(names)
+            identities = {
+                name: self._identities[name] for name in names if name in self._identities
+            }
+            previous = dict(self._previous)
+            has_cluster = self._cluster_id is not None and len(identities) == len(names)
         client = self._admin
         client.poll(0)  # delivers to _Refusals, so that an outage's events do not pile up
-        pairs = [(name, partition) for name in names for partition in _partitions(known, name)]
+        pairs = [
+            (name, partition) for name in names for partition in _partitions(identities, name)
+        ]
         # Ends first: on one connection a broker answers in order, so the ids it tells next are not older.
-        ends = _asked(client, pairs, _LATEST, timeout_s)
-        starts = _asked(client, pairs, _EARLIEST, timeout_s)
+        ends = _requested(client, pairs, _LATEST, timeout_s)
+        starts = _requested(client, pairs, _EARLIEST, timeout_s)
         high = None
         if self._with_high_watermark:
-            high = _asked(client, pairs, _LATEST, timeout_s, committed=False)
+            high = _requested(client, pairs, _LATEST, timeout_s, committed=False)
         described = client.described(names, timeout_s)
-        cluster = None if cluster_known else client.describe_cluster(request_timeout=timeout_s)
-        return Round(
-            client, names, deadline, known, seen, described, cluster, ends, starts, high
+        cluster = None if has_cluster else client.describe_cluster(request_timeout=timeout_s)
+        return BoundsRequest(
+            client,
+            names,
+            deadline,
+            identities,
+            previous,
+            described,
+            cluster,
+            ends,
+            starts,
+            high,
         )
 
-    def settle(self, round_: Round) -> dict[str, LogBounds]:
+    def settle(self, round_: BoundsRequest) -> dict[str, LogBounds]:
         """Wait for a round's answers, asking again while that helps.
 
         Raises:
@@ -194,7 +207,7 @@ class BoundsReader:
                 round_ = self.begin(round_.topics, deadline=round_.deadline)
                 round_ = replace(round_, may_cross=may_cross)
 
-    def _pause(self, again: _AskAgain, round_: Round, unknown_until: float) -> None:
+    def _pause(self, again: _AskAgain, round_: BoundsRequest, unknown_until: float) -> None:
         """Wait before asking again, or raise what it comes to. Whoever asks next has a client that answers."""
         if isinstance(again, _Silent):
             self._replace(round_.client)
@@ -221,17 +234,19 @@ class BoundsReader:
             return error
         return translate(refusal, topic)
 
-    def _gather(self, round_: Round) -> dict[str, LogBounds]:
-        found = {name: self._identity(round_, name) for name in round_.topics}
+    def _gather(self, round_: BoundsRequest) -> dict[str, LogBounds]:
+        current = {name: self._identity(round_, name) for name in round_.topics}
         if round_.cluster is not None:
             cluster_id = _answer(round_.cluster, round_, ", ".join(round_.topics)).cluster_id
             with self._lock:
                 self._cluster_id = cluster_id
-        changed = [name for name in round_.topics if found[name] != round_.known.get(name)]
+        changed = [
+            name for name in round_.topics if current[name] != round_.identities.get(name)
+        ]
         if changed:
             with self._lock:
-                self._known.update(found)
-                if any(name in round_.known for name in changed):
+                self._identities.update(current)
+                if any(name in round_.identities for name in changed):
                     self._cluster_id = None
             raise _AskAgain(
                 no_answer(", ".join(changed), "the topic keeps changing"), pause_s=0
@@ -240,21 +255,23 @@ class BoundsReader:
         high = _listed(round_.high_watermarks, round_)
         measured = {
             name: self._bounds(
-                name, found[name], ends, starts, high, may_cross=round_.may_cross
+                name, current[name], ends, starts, high, may_cross=round_.may_cross
             )
             for name in round_.topics
         }
         for bounds in measured.values():
-            _check_monotonic(round_.seen.get(bounds.topic), bounds)
+            _check_monotonic(round_.previous.get(bounds.topic), bounds)
         self._refusals.take()
         with self._lock:
             for bounds in measured.values():
-                self._seen[bounds.topic] = _merged(self._seen.get(bounds.topic), bounds)
+                self._previous[bounds.topic] = _merged(self._previous.get(bounds.topic), bounds)
         return measured
 
-    def _identity(self, round_: Round, topic: str) -> _Identity:
-        told = _answer(round_.described[topic], round_, topic)
-        return _Identity(str(told.topic_id), tuple(sorted(held.id for held in told.partitions)))
+    def _identity(self, round_: BoundsRequest, topic: str) -> _Identity:
+        description = _answer(round_.described[topic], round_, topic)
+        return _Identity(
+            str(description.topic_id), tuple(sorted(part.id for part in description.partitions))
+        )
 
     def _bounds(
         self,
@@ -291,7 +308,7 @@ class BoundsReader:
         return LogBounds(cluster_id, topic, identity.topic_id, tuple(partitions))
 
 
-def _asked(
+def _requested(
     client: Admin,
     pairs: list[tuple[str, int]],
     spec: OffsetSpec,
@@ -302,15 +319,15 @@ def _asked(
     if not pairs:
         return None
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    asked = [TopicPartition(topic, partition, spec._value) for topic, partition in pairs]
-    return client.offsets(asked, level, timeout_s)
+    requests = [TopicPartition(topic, partition, spec._value) for topic, partition in pairs]
+    return client.offsets(requests, level, timeout_s)
 
 
-def _partitions(known: Mapping[str, _Identity], topic: str) -> tuple[int, ...]:
-    return known[topic].partitions if topic in known else ()
+def _partitions(identities: Mapping[str, _Identity], topic: str) -> tuple[int, ...]:
+    return identities[topic].partitions if topic in identities else ()
 
 
-def _answer(future: Future[Any], round_: Round, topic: str) -> Any:
+def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
     try:
         # librdkafka keeps its own time; ours is only the net below it.
         return future.result(max(0.05, round_.deadline - time.monotonic()) + 1.0)
@@ -320,22 +337,22 @@ def _answer(future: Future[Any], round_: Round, topic: str) -> Any:
         raise _failed(error.args[0], topic) from error
 
 
-def _listed(future: Offsets | None, round_: Round) -> _Listed:
+def _listed(future: Offsets | None, round_: BoundsRequest) -> _Listed:
     """Return what a request of offsets came to; nothing where none was sent."""
     if future is None:
         return {}
     answers = _answer(future, round_, round_.topics[0])
-    return {(tp.topic, tp.partition): found for tp, found in answers.items()}
+    return {(tp.topic, tp.partition): answer for tp, answer in answers.items()}
 
 
 def _offset(listed: _Listed, at: tuple[str, int]) -> Any:
-    found = listed[at]
-    if isinstance(found, KafkaError):
-        raise _failed(found, at[0]) from KafkaException(found)
+    answer = listed[at]
+    if isinstance(answer, KafkaError):
+        raise _failed(answer, at[0]) from KafkaException(answer)
     # The client's mark for what it was not told; seen on a starved machine.
-    if found.offset < 0:
+    if answer.offset < 0:
         raise _AskAgain(no_answer(at[0], "no offset was told"))
-    return found
+    return answer
 
 
 def _failed(error: KafkaError, topic: str) -> FederationError | _AskAgain:
@@ -344,42 +361,44 @@ def _failed(error: KafkaError, topic: str) -> FederationError | _AskAgain:
     return _AskAgain(translated) if again else translated
 
 
-def _check_monotonic(seen: _Seen | None, bounds: LogBounds) -> None:
+def _check_monotonic(previous: _LastBounds | None, bounds: LogBounds) -> None:
     """An end below one seen earlier is a stale replica's answer, or the log lost records (seam-traps T28)."""
-    if seen is None or seen.topic_id != bounds.topic_id:
+    if previous is None or previous.topic_id != bounds.topic_id:
         return
-    for held in bounds.partitions:
-        end, epoch = seen.ends.get(held.partition, (0, None))
-        if held.log_end >= end:
+    for part in bounds.partitions:
+        end, epoch = previous.ends.get(part.partition, (0, None))
+        if part.log_end >= end:
             continue
-        where = f"{bounds.topic}/{held.partition}"
+        where = f"{bounds.topic}/{part.partition}"
         facts: dict[str, object] = {
             "topic": bounds.topic,
-            "partition": held.partition,
-            "log_end": held.log_end,
+            "partition": part.partition,
+            "log_end": part.log_end,
             "seen_log_end": end,
         }
-        if held.leader_epoch is not None and epoch is not None and held.leader_epoch > epoch:
+        if part.leader_epoch is not None and epoch is not None and part.leader_epoch > epoch:
             raise _AskAgain(
                 LogTruncated(
-                    f"{where}: the log ends at offset {held.log_end} under a newer leader, but ended at {end} "
+                    f"{where}: the log ends at offset {part.log_end} under a newer leader, but ended at {end} "
                     f"before; records that were readable are lost (an unclean leader election).",
                     **facts,
                 )
             )
         raise _AskAgain(
             LogUnavailable(
-                f"{where}: a broker says the log ends at offset {held.log_end}, but it ended at {end} before; "
+                f"{where}: a broker says the log ends at offset {part.log_end}, but it ended at {end} before; "
                 f"its answer is out of date. Retry when the partition's replicas are in sync.",
                 **facts,
             )
         )
 
 
-def _merged(seen: _Seen | None, bounds: LogBounds) -> _Seen:
-    held = seen.ends if seen is not None and seen.topic_id == bounds.topic_id else {}
-    ends = dict(held)
+def _merged(previous: _LastBounds | None, bounds: LogBounds) -> _LastBounds:
+    ends_before = (
+        previous.ends if previous is not None and previous.topic_id == bounds.topic_id else {}
+    )
+    ends = dict(ends_before)
     for measured in bounds.partitions:
         if measured.log_end >= ends.get(measured.partition, (0, None))[0]:
             ends[measured.partition] = (measured.log_end, measured.leader_epoch)
-    return _Seen(bounds.topic_id, ends)
+    return _LastBounds(bounds.topic_id, ends)

@@ -56,8 +56,8 @@ class ConsumerPool:
         """
         idle = self._idle[with_headers]
         with self._lock:
-            held = idle.pop() if idle else None
-        consumer = held or self._new(
+            reused = idle.pop() if idle else None
+        consumer = reused or self._new(
             consumer_properties(self._settings, self._buffer_bytes), with_headers=with_headers
         )
         try:
@@ -80,9 +80,9 @@ class ConsumerPool:
         """Close the idle consumers; those on loan are closed when they come back."""
         with self._lock:
             self._closed = True
-            idle = [consumer for held in self._idle.values() for consumer in held]
-            for held in self._idle.values():
-                held.clear()
+            idle = [consumer for consumers in self._idle.values() for consumer in consumers]
+            for consumers in self._idle.values():
+                consumers.clear()
         for consumer in idle:
             consumer.close()
 

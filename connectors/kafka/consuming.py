@@ -28,7 +28,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ConsumedBatch:
     """``records`` (``RAW_SCHEMA``) in the order they arrived, which is that of offsets within a partition."""
 
     records: pa.RecordBatch
@@ -51,7 +51,7 @@ class Consuming(Protocol):
             KafkaException: the client refuses.
         """
 
-    def take(self, wait_s: float, limit: int, *, with_key: bool) -> Taken:
+    def take(self, wait_s: float, limit: int, *, with_key: bool) -> ConsumedBatch:
         """Wait for a record or an event, then take what is there: at most ``limit`` of both together."""
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
@@ -92,10 +92,10 @@ def timestamps(milliseconds: Sequence[int]) -> pa.Array:
         return pa.array(
             [1000 * at if 0 <= at <= _MAX_MS else None for at in milliseconds], TIMESTAMPTZ
         )
-    held = pa.array(milliseconds, pa.int64())
-    known = pc.and_(pc.greater_equal(held, 0), pc.less_equal(held, _MAX_MS))
-    return pc.multiply(pc.if_else(known, held, None), 1000).view(TIMESTAMPTZ)
+    times = pa.array(milliseconds, pa.int64())
+    is_valid = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, _MAX_MS))
+    return pc.multiply(pc.if_else(is_valid, times, None), 1000).view(TIMESTAMPTZ)
 
 
 NO_RECORDS = pa.RecordBatch.from_pylist([], RAW_SCHEMA)
-NOTHING = Taken(NO_RECORDS, ())
+NOTHING = ConsumedBatch(NO_RECORDS, ())

@@ -49,29 +49,37 @@ class FewMessages:
         self._structs = list(map(Struct.from_address, addresses))
 
     def events(self) -> list[tuple[int, int, int]]:
-        return [(held.err, held.partition, held.offset) for held in self._structs if held.err]
+        return [
+            (message.err, message.partition, message.offset)
+            for message in self._structs
+            if message.err
+        ]
 
     def records(self) -> FewMessages:
         return FewMessages(
-            [at for at, held in zip(self.addresses, self._structs, strict=True) if not held.err]
+            [
+                at
+                for at, message in zip(self.addresses, self._structs, strict=True)
+                if not message.err
+            ]
         )
 
     def partitions(self) -> pa.Array:
-        return pa.array([held.partition for held in self._structs], pa.int32())
+        return pa.array([message.partition for message in self._structs], pa.int32())
 
     def offsets(self) -> pa.Array:
-        return pa.array([held.offset for held in self._structs], pa.int64())
+        return pa.array([message.offset for message in self._structs], pa.int64())
 
     def values(self) -> pa.Array:
-        return _copied([(held.payload, held.len) for held in self._structs])
+        return _copied([(message.payload, message.len) for message in self._structs])
 
     def keys(self) -> pa.Array:
-        return _copied([(held.key, held.key_len) for held in self._structs])
+        return _copied([(message.key, message.key_len) for message in self._structs])
 
     def within(self, size: int) -> int:
         total = 0
-        for at, held in enumerate(self._structs):
-            total += held.len + held.key_len
+        for at, message in enumerate(self._structs):
+            total += message.len + message.key_len
             if total > size:
                 return max(1, at)
         return len(self._structs)

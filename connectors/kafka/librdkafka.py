@@ -85,7 +85,7 @@ def library() -> Library | None:
     if sys.byteorder != "little" or ctypes.sizeof(c_void_p) != 8:
         return None
     try:
-        found = Library(cimpl.__file__)
+        loaded = Library(cimpl.__file__)
     except (OSError, AttributeError):
         return None
-    return found if found.version() == confluent_kafka.libversion()[1] else None
+    return loaded if loaded.version() == confluent_kafka.libversion()[1] else None

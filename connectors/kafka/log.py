@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from connectors.kafka.bounds import BoundsReader
 from connectors.kafka.consumers import ConsumerPool
-from connectors.kafka.following import KafkaFollowing
-from connectors.kafka.guard import Guard
-from connectors.kafka.reading import OutOfRange, Patience, read
+from connectors.kafka.fetch import FetchDeadline, OutOfRange, read
+from connectors.kafka.range_check import Guard
 from connectors.kafka.settings import checked
+from connectors.kafka.subscription import KafkaSubscription
 from planner.cut import LogBounds
 from planner.errors import LogUnavailable, Unavailable, UnknownTopic
 from planner.offsets import OffsetRange, check_one_per_partition
@@ -83,17 +83,17 @@ class KafkaLog:
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``. The time the caller spends between batches does not count."""
         _check_name(topic)
-        wanted = [item for item in ranges if len(item)]
-        if not wanted:
+        spans = [item for item in ranges if len(item)]
+        if not spans:
             return
-        check_one_per_partition(wanted)
-        patience = Patience(timeout_s)
+        check_one_per_partition(spans)
+        patience = FetchDeadline(timeout_s)
         # Asked beside the first fetch, not before it; looked at when there is a batch to yield.
-        guard = Guard(self._bounds, topic, wanted, topic_id=topic_id, timeout_s=timeout_s)
+        guard = Guard(self._bounds, topic, spans, topic_id=topic_id, timeout_s=timeout_s)
         try:
-            with self._consumers.assigned(topic, wanted, with_headers=with_headers) as consumer:
+            with self._consumers.assigned(topic, spans, with_headers=with_headers) as consumer:
                 for batch in read(
-                    *(consumer, topic, wanted, patience),
+                    *(consumer, topic, spans, patience),
                     with_key=with_key,
                     on_silence=guard.check_before,
                 ):
@@ -120,10 +120,10 @@ class KafkaLog:
         topic_id: str,
         with_key: bool = False,
         with_headers: bool = False,
-    ) -> KafkaFollowing:
+    ) -> KafkaSubscription:
         """See ``planner.ports.Log.follow``."""
         _check_name(topic)
-        return KafkaFollowing(
+        return KafkaSubscription(
             self._consumers.following(with_headers=with_headers),
             self._bounds,
             topic,

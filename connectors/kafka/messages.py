@@ -11,7 +11,14 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from connectors.kafka.consuming import NO_RECORDS, NOTHING, Event, Taken, raw_batch, timestamps
+from connectors.kafka.consuming import (
+    NO_RECORDS,
+    NOTHING,
+    ConsumedBatch,
+    Event,
+    raw_batch,
+    timestamps,
+)
 from connectors.kafka.settings import Properties
 from planner.schema import HEADERS_TYPE
 
@@ -47,7 +54,7 @@ class MessageConsumer:
         self._consumer.resume(self._assigned)
         self._consumer.unassign()
 
-    def take(self, wait_s: float, limit: int, *, with_key: bool) -> Taken:
+    def take(self, wait_s: float, limit: int, *, with_key: bool) -> ConsumedBatch:
         """See ``Consuming.take``. ``consume`` alone always waits its whole timeout."""
         first = self._consumer.poll(max(0.0, wait_s))
         if first is None:
@@ -57,8 +64,8 @@ class MessageConsumer:
         records = [message for message in messages if message.error() is None]
         batch = self._columns(records, with_key=with_key) if records else NO_RECORDS
         if len(records) == len(messages):
-            return Taken(batch, ())
-        return Taken(batch, tuple(_events(messages)))
+            return ConsumedBatch(batch, ())
+        return ConsumedBatch(batch, tuple(_events(messages)))
 
     def close(self) -> None:
         """See ``Consuming.close``."""

@@ -13,12 +13,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from connectors.kafka.settings import admin_properties, checked, refused
-from planner.triggers import Retention
+from planner.triggers import LogRetention
 
 _TIMEOUT_S = 5.0
 
 
-class TopicRetention:
+class RetentionReader:
     """Asks for ``retention.ms`` and ``retention.bytes``. Connects when it is first asked. Thread-safe."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -33,22 +33,24 @@ class TopicRetention:
         except KafkaException as error:
             raise refused(properties, str(error)) from error
 
-    def __call__(self, topics: Sequence[str]) -> dict[str, Retention]:
+    def __call__(self, topics: Sequence[str]) -> dict[str, LogRetention]:
         """Return what is known; a topic of which nothing is known is left out."""
-        asked = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
-        answers = self._admin.describe_configs(list(asked.values()), request_timeout=_TIMEOUT_S)
-        found: dict[str, Retention] = {}
-        for name, resource in asked.items():
+        resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
+        answers = self._admin.describe_configs(
+            list(resources.values()), request_timeout=_TIMEOUT_S
+        )
+        retentions: dict[str, LogRetention] = {}
+        for name, resource in resources.items():
             with contextlib.suppress(KafkaException, TimeoutError):
-                held = answers[resource].result(_TIMEOUT_S + 1)
-                values = {key: entry.value for key, entry in held.items()}
+                settings = answers[resource].result(_TIMEOUT_S + 1)
+                values = {key: entry.value for key, entry in settings.items()}
                 if "delete" in (values.get("cleanup.policy") or "delete"):
                     milliseconds = _bound(values.get("retention.ms"))
-                    found[name] = Retention(
+                    retentions[name] = LogRetention(
                         seconds=None if milliseconds is None else milliseconds / 1000,
                         partition_bytes=_bound(values.get("retention.bytes")),
                     )
-        return found
+        return retentions
 
 
 def _bound(text: str | None) -> int | None:

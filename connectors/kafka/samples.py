@@ -35,7 +35,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class SampledRetention:
     """How long a topic keeps records. ``ms`` None: for ever. ``is_by_size``: its bytes are bounded too."""
 
     ms: int | None
@@ -44,7 +44,7 @@ class Retention:
 
 def sample(
     settings: Mapping[str, str],
-    wanted: Mapping[str, tuple[OffsetRange, ...]],
+    ranges: Mapping[str, tuple[OffsetRange, ...]],
     *,
     timeout_s: float,
 ) -> dict[tuple[str, int], Sample]:
@@ -53,7 +53,7 @@ def sample(
     Raises:
         BadConfig: a property is not one of the client's.
     """
-    spans = {(topic, held.partition): held for topic in wanted for held in wanted[topic]}
+    spans = {(topic, span.partition): span for topic in ranges for span in ranges[topic]}
     if not spans:
         return {}
     properties = {
@@ -69,7 +69,7 @@ def sample(
     sizes: dict[tuple[str, int], list[int]] = {}
     try:
         consumer.assign(
-            [TopicPartition(topic, part, held.start) for (topic, part), held in spans.items()]
+            [TopicPartition(topic, part, span.start) for (topic, part), span in spans.items()]
         )
         until = time.monotonic() + timeout_s
         while len(first) < len(spans) and time.monotonic() < until:
@@ -78,7 +78,7 @@ def sample(
     finally:
         consumer.close()
     return {
-        key: Sample(first[key], sum(held) / len(held)) for key, held in sizes.items() if held
+        key: Sample(first[key], sum(span) / len(span)) for key, span in sizes.items() if span
     }
 
 
@@ -106,7 +106,7 @@ def _take(
 
 def retentions(
     settings: Mapping[str, str], topics: list[str], *, timeout_s: float
-) -> dict[str, Retention]:
+) -> dict[str, SampledRetention]:
     """Ask how long topics keep their records; those whose settings may not be read are left out.
 
     Raises:
@@ -118,20 +118,20 @@ def retentions(
         admin = AdminClient(admin_properties(checked(settings)))
     except KafkaException as error:
         raise refused(settings, str(error)) from error
-    asked = admin.describe_configs(
+    requests = admin.describe_configs(
         [ConfigResource(ResourceType.TOPIC, topic) for topic in topics],
         request_timeout=timeout_s,
     )
-    found = {}
-    for resource, future in asked.items():
+    result = {}
+    for resource, future in requests.items():
         try:
-            held = future.result(timeout_s)
+            entries = future.result(timeout_s)
         except (KafkaException, TimeoutError):
             continue
-        keeps_ms = int(held["retention.ms"].value)
-        deletes = "delete" in str(held["cleanup.policy"].value)
-        found[resource.name] = Retention(
+        keeps_ms = int(entries["retention.ms"].value)
+        deletes = "delete" in str(entries["cleanup.policy"].value)
+        result[resource.name] = SampledRetention(
             keeps_ms if deletes and keeps_ms >= 0 else None,
-            deletes and int(held["retention.bytes"].value) >= 0,
+            deletes and int(entries["retention.bytes"].value) >= 0,
         )
-    return found
+    return result

@@ -17,8 +17,8 @@ from connectors.kafka.consuming import (
     FEW,
     NO_RECORDS,
     NOTHING,
+    ConsumedBatch,
     Event,
-    Taken,
     raw_batch,
     timestamps,
 )
@@ -75,7 +75,7 @@ class StructConsumer:
         self._check(self._library.assign(self._client, None))
         self._destroy(self._last - self._first)
 
-    def take(self, wait_s: float, limit: int, *, with_key: bool) -> Taken:
+    def take(self, wait_s: float, limit: int, *, with_key: bool) -> ConsumedBatch:
         """See ``Consuming.take``."""
         if self._first == self._last:
             self._receive(wait_s, min(limit, MAX_MESSAGES))
@@ -113,15 +113,15 @@ class StructConsumer:
             pa.Array.from_buffers(pa.int64(), count, [None, self._buffer], offset=self._first)
         )
 
-    def _read(self, messages: Messages | FewMessages, *, with_key: bool) -> Taken:
-        found = messages.events()
+    def _read(self, messages: Messages | FewMessages, *, with_key: bool) -> ConsumedBatch:
+        raised = messages.events()
         events = tuple(
-            Event(KafkaError(code), partition, offset) for code, partition, offset in found
+            Event(KafkaError(code), partition, offset) for code, partition, offset in raised
         )
         records = messages.records() if events else messages
         if not len(records.addresses):
-            return Taken(NO_RECORDS, events)
-        return Taken(self._columns(records, with_key=with_key), events)
+            return ConsumedBatch(NO_RECORDS, events)
+        return ConsumedBatch(self._columns(records, with_key=with_key), events)
 
     def _columns(self, records: Messages | FewMessages, *, with_key: bool) -> pa.RecordBatch:
         return raw_batch(
@@ -137,10 +137,10 @@ class StructConsumer:
         """The one field that is not in the struct that rdkafka.h declares."""
         timestamp = self._library.message_timestamp
         listed = addresses.to_pylist() if isinstance(addresses, pa.Array) else addresses
-        found: list[int] = []
+        times: list[int] = []
         for some in _portions(listed):
-            found += map(timestamp, some, repeat(None))
-        return found
+            times += map(timestamp, some, repeat(None))
+        return times
 
     def _destroy(self, count: int) -> None:
         """Give the next ``count`` messages back to the client."""
@@ -176,8 +176,8 @@ def _client(library: Library, properties: Properties) -> int:
     where = ctypes.addressof(reason)
     conf = library.conf_new()
     for name, value in properties.items():
-        held = str(value).encode()
-        if library.conf_set(conf, name.encode(), held, where, _REASON_BYTES) != CONF_OK:
+        text = str(value).encode()
+        if library.conf_set(conf, name.encode(), text, where, _REASON_BYTES) != CONF_OK:
             library.conf_destroy(conf)
             raise KafkaException(reason.value.decode(errors="replace"))
     # The client owns the properties from here on, unless it could not be made.

@@ -29,9 +29,9 @@ def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 
     except KafkaException as error:
         raise refused(properties, str(error)) from error
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    asked: Any = admin.describe_configs([resource], request_timeout=timeout_s)
+    requests: Any = admin.describe_configs([resource], request_timeout=timeout_s)
     try:
-        held = asked[resource].result(timeout_s + 1)
+        entries = requests[resource].result(timeout_s + 1)
     except KafkaException as error:
         raise translate(error.args[0], topic) from error
-    return "compact" in held["cleanup.policy"].value
+    return "compact" in entries["cleanup.policy"].value

@@ -53,24 +53,24 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
             f"{', '.join(_TYPES)}.",
             catalog=name,
         )
-    held = {
+    conf = {
         _RENAMED.get(key, key): value
         for key, value in properties.items()
         if key not in _PYTHON_ONLY and not key.startswith(("py-", "hive."))
     }
-    held["type"] = _TYPES[kind]
+    conf["type"] = _TYPES[kind]
     if kind == "sql":
-        held |= _jdbc(name, properties.get("uri", ""))
+        conf |= _jdbc(name, properties.get("uri", ""))
     elif "uri" in properties:
-        held["uri"] = properties["uri"]
+        conf["uri"] = properties["uri"]
     if properties.get("s3.force-virtual-addressing", "").lower() == "false":
-        held["s3.path-style-access"] = "true"
+        conf["s3.path-style-access"] = "true"
     if properties.get("warehouse", "").startswith("s3"):
-        held.setdefault("io-impl", _S3_FILE_IO)
+        conf.setdefault("io-impl", _S3_FILE_IO)
     # The compare-and-set reads the table again before each commit; a cached one is up to 30 s old.
-    held["cache-enabled"] = "false"
+    conf["cache-enabled"] = "false"
     prefix = f"spark.sql.catalog.{name}"
-    return {prefix: _CATALOG_CLASS} | {f"{prefix}.{key}": value for key, value in held.items()}
+    return {prefix: _CATALOG_CLASS} | {f"{prefix}.{key}": value for key, value in conf.items()}
 
 
 def _inferred_type(uri: str) -> str:
@@ -92,12 +92,12 @@ def _jdbc(name: str, uri: str) -> dict[str, str]:
     if dialect == "postgresql" and parts.hostname:
         port = f":{parts.port}" if parts.port else ""
         query = f"?{parts.query}" if parts.query else ""
-        held = common | {"uri": f"jdbc:postgresql://{parts.hostname}{port}/{path}{query}"}
+        conf = common | {"uri": f"jdbc:postgresql://{parts.hostname}{port}/{path}{query}"}
         if parts.username:
-            held["jdbc.user"] = unquote(parts.username)
+            conf["jdbc.user"] = unquote(parts.username)
         if parts.password:
-            held["jdbc.password"] = unquote(parts.password)
-        return held
+            conf["jdbc.password"] = unquote(parts.password)
+        return conf
     raise BadConfig(
         f"catalog {name}: its `uri` is not a database that Python and Java can share; use a SQLite file "
         f"(sqlite:////path) or PostgreSQL (postgresql+psycopg2://host/database).",

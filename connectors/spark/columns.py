@@ -32,32 +32,32 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _field(held: pa.Field) -> pa.Field:
-    return held.with_type(spark_type(held.type))
+def _field(field: pa.Field) -> pa.Field:
+    return field.with_type(spark_type(field.type))
 
 
 def _convert(array: pa.Array) -> pa.Array:
-    wanted = spark_type(array.type)
-    if wanted == array.type:
+    target = spark_type(array.type)
+    if target == array.type:
         return array
     if array.type == pa.uuid():
         return _uuid_text(array.storage)
     if pa.types.is_fixed_size_binary(array.type):
-        return array.cast(wanted)
+        return array.cast(target)
     if array.offset:
         # A sliced array's offsets and children still refer to the whole; taking its rows copies them.
         array = array.take(pa.array(range(len(array)), pa.int64()))
     mask = array.is_null() if array.null_count else None
     if pa.types.is_list(array.type):
         return pa.ListArray.from_arrays(
-            array.offsets, _convert(array.values), type=wanted, mask=mask
+            array.offsets, _convert(array.values), type=target, mask=mask
         )
     if pa.types.is_map(array.type):
         return pa.MapArray.from_arrays(
-            array.offsets, _convert(array.keys), _convert(array.items), type=wanted, mask=mask
+            array.offsets, _convert(array.keys), _convert(array.items), type=target, mask=mask
         )
     children = [_convert(array.field(index)) for index in range(array.type.num_fields)]
-    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
 
 def _uuid_text(storage: pa.Array) -> pa.Array:

@@ -76,18 +76,18 @@ class SparkLost(Unavailable):
 
 def pack(error: FederationError) -> RuntimeError:
     """Return an error whose text carries ``error`` from an executor to the driver."""
-    held = {"kind": type(error).__name__, "message": error.message, "facts": error.facts}
-    return RuntimeError(f"thermocline-error {json.dumps(held, default=str)}")
+    document = {"kind": type(error).__name__, "message": error.message, "facts": error.facts}
+    return RuntimeError(f"thermocline-error {json.dumps(document, default=str)}")
 
 
 def unpack(text: str) -> FederationError | None:
     """Return the packed error inside ``text``, if any."""
-    found = _PACKED.search(text)
-    if found is None:
+    match = _PACKED.search(text)
+    if match is None:
         return None
-    held = json.loads(found[1])
-    kind = _BY_NAME.get(held["kind"], InternalError)
-    return kind(held["message"], **held["facts"])
+    document = json.loads(match[1])
+    kind = _BY_NAME.get(document["kind"], InternalError)
+    return kind(document["message"], **document["facts"])
 
 
 @contextmanager
@@ -122,11 +122,11 @@ def translated(table: TableName, error: Exception) -> FederationError:
 
 def java_classes(error: Exception) -> tuple[str, ...]:
     """Class names of a Java exception and its causes, outermost first; empty when there is none."""
-    held = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if not isinstance(error, Py4JJavaError | PySparkException):
         return ()
     names: list[str] = []
-    while held is not None and len(names) < 20:
-        names.append(str(held.getClass().getName()))
-        held = held.getCause()
+    while thrown is not None and len(names) < 20:
+        names.append(str(thrown.getClass().getName()))
+        thrown = thrown.getCause()
     return tuple(names)

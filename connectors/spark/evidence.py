@@ -1,4 +1,4 @@
-"""``connectors.pinning.Evidence`` over the metadata that a Java transaction builds on."""
+"""``connectors.table_facts.Evidence`` over the metadata that a Java transaction builds on."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class SparkEvidence:
     def _once(self, key: tuple[object, ...], find: Callable[[], _T]) -> _T:
         if key not in self.remembered:
             self.remembered[key] = find()
-        found: _T = self.remembered[key]
-        return found
+        value: _T = self.remembered[key]
+        return value
 
     def _live_rows(self, snapshot_id: int) -> int | None:
         # As for readers without Spark, whose program does not read equality deletes.
@@ -79,7 +79,7 @@ class SparkEvidence:
         # The table of a transaction does not scan.
         loaded = load_table(self.session, self.table)
         bounds, limits = Bounds(self.session, loaded), below.as_dict()
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         unknown: list[str] = []
         for task in each(loaded.newScan().useSnapshot(snapshot_id).planFiles()):
             file = task.file()
@@ -94,8 +94,8 @@ class SparkEvidence:
             ):
                 if partition is None or offset is None:
                     return None
-                found[partition] = offset + 1
-        return OffsetVector.of(found.items())
+                offsets[partition] = offset + 1
+        return OffsetVector.of(offsets.items())
 
     def _older(self) -> Iterator[Mapping[int, Snapshot]]:
         """Read the metadata files before this one, newest first; one that is gone or no such file says nothing."""

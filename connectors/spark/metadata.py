@@ -71,7 +71,7 @@ def read_state(session: SparkSession, metadata: Any) -> TableState:
 
 def parse_state(document: Mapping[str, Any]) -> TableState:
     """Take the facts out of table metadata (Iceberg spec, "Table Metadata and Snapshots")."""
-    refs = {name: held["snapshot-id"] for name, held in document.get("refs", {}).items()}
+    refs = {name: ref["snapshot-id"] for name, ref in document.get("refs", {}).items()}
     head = document.get("current-snapshot-id")
     specs = {spec["spec-id"]: spec["fields"] for spec in document["partition-specs"]}
     properties = document.get("properties", {})
@@ -81,9 +81,9 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
         head=None if head in (None, -1) else head,
         schema_id=document["current-schema-id"],
         schema=next(
-            held
-            for held in document["schemas"]
-            if held["schema-id"] == document["current-schema-id"]
+            ref
+            for ref in document["schemas"]
+            if ref["schema-id"] == document["current-schema-id"]
         ),
         partitioned=any(
             field["transform"] != "void" for field in specs[document["default-spec-id"]]
@@ -92,13 +92,13 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
         refs=refs,
         history=History(
             snapshots={
-                held["snapshot-id"]: _snapshot(held) for held in document.get("snapshots", ())
+                ref["snapshot-id"]: _snapshot(ref) for ref in document.get("snapshots", ())
             },
             tagged_id=refs.get(TAG),
             mirror=properties.get(MIRROR),
         ),
         committed_ms={
-            held["snapshot-id"]: held["timestamp-ms"] for held in document.get("snapshots", ())
+            ref["snapshot-id"]: ref["timestamp-ms"] for ref in document.get("snapshots", ())
         },
     )
 
@@ -133,13 +133,13 @@ def survey(table: TableName, state: TableState) -> ColdSurvey:
     )
 
 
-def _snapshot(held: Mapping[str, Any]) -> Snapshot:
+def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:
     # A format v1 snapshot may lack a summary; the resolver refuses an operation it does not know.
-    summary = dict(held.get("summary", {}))
+    summary = dict(snapshot.get("summary", {}))
     return Snapshot(
-        snapshot_id=held["snapshot-id"],
-        parent_id=held.get("parent-snapshot-id"),
-        sequence_number=held.get("sequence-number", 0),
+        snapshot_id=snapshot["snapshot-id"],
+        parent_id=snapshot.get("parent-snapshot-id"),
+        sequence_number=snapshot.get("sequence-number", 0),
         operation=summary.pop("operation", "unknown"),
         summary=summary,
     )
@@ -166,11 +166,11 @@ def added_next(
     for file in each(loaded.snapshot(snapshot_id).addedDataFiles(loaded.io())):
         if not file.recordCount():
             continue
-        found = bounds.next_offset(file)
-        if found is None:
+        next_offset = bounds.next_offset(file)
+        if next_offset is None:
             unknown.append(str(file.location()))
         else:
-            reach[found[0]] = max(found[1], reach.get(found[0], 0))
+            reach[next_offset[0]] = max(next_offset[1], reach.get(next_offset[0], 0))
     if unknown:
         for partition, offset in greatest_offsets(session, table, snapshot_id, unknown):
             if partition is None or offset is None:
@@ -189,8 +189,8 @@ class Bounds:
 
     def next_offset(self, file: Any) -> tuple[int, int] | None:
         """Return (partition, greatest offset + 1) of a file, or None when statistics do not say."""
-        found = self.ends(file)
-        return None if found is None or found[0] != found[1] else (found[0], found[2])
+        stop = self.ends(file)
+        return None if stop is None or stop[0] != stop[1] else (stop[0], stop[2])
 
     def ends(self, file: Any) -> tuple[int, int, int] | None:
         """Return lowest and greatest partition and the greatest offset + 1; None where a row may lack one."""
@@ -205,10 +205,10 @@ class Bounds:
         return first, last, offset + 1
 
     def _bound(self, bounds: Any, field: Any) -> int | None:
-        held = None if bounds is None else bounds.get(field.fieldId())
-        if held is None:
+        raw = None if bounds is None else bounds.get(field.fieldId())
+        if raw is None:
             return None
-        return int(self._conversions.fromByteBuffer(field.type(), held))
+        return int(self._conversions.fromByteBuffer(field.type(), raw))
 
 
 def greatest_offsets(
@@ -216,7 +216,9 @@ def greatest_offsets(
 ) -> list[tuple[int | None, int | None]]:
     """Read the greatest offset per partition of some data files; None where a row has none."""
     rows: DataFrame = session.read.option("versionAsOf", snapshot_id).table(identifier(table))
-    held = rows.where(F.col("_file").isin(files)).groupBy(KAFKA_PARTITION)
+    groups = rows.where(F.col("_file").isin(files)).groupBy(KAFKA_PARTITION)
     # A null offset must show: max() alone would pass over it.
-    found = held.agg(F.max(KAFKA_OFFSET), F.count_if(F.col(KAFKA_OFFSET).isNull())).collect()
-    return [(row[0], row[1] if row[2] == 0 else None) for row in found]
+    collected = groups.agg(
+        F.max(KAFKA_OFFSET), F.count_if(F.col(KAFKA_OFFSET).isNull())
+    ).collect()
+    return [(row[0], row[1] if row[2] == 0 else None) for row in collected]

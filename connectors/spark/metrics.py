@@ -58,9 +58,9 @@ class LeadingMetrics:
             for field in self._fields
         )
 
-    def _merged(self, held: Any, added: Any) -> Any:
+    def _merged(self, metrics: Any, added: Any) -> Any:
         merged = self._java.java.util.HashMap()
-        for part in (added, held):
+        for part in (added, metrics):
             if part is not None:
                 merged.putAll(part)
         return merged

@@ -21,12 +21,12 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from connectors import failpoints
-from connectors.pinning import with_statistics
 from connectors.spark.errors import SparkLost, java_errors
 from connectors.spark.evidence import SparkEvidence
 from connectors.spark.metadata import TableState, each, load_table, read_state
 from connectors.spark.metrics import LeadingMetrics
 from connectors.spark.stage import FOREVER_MS, branch_of, check_same_table, staged_snapshot
+from connectors.table_facts import with_statistics
 from planner.binding import MIRROR, parse_binding
 from planner.errors import (
     CatalogUnavailable,

@@ -22,9 +22,9 @@ PACKED_PYTHON = f"./{_UNPACKED}/bin/python"
 
 def with_environment(conf: Mapping[str, str], environment: Path) -> dict[str, str]:
     """Return ``conf`` with the packed environment for every executor, beside archives it names already."""
-    held = f"{environment}#{_UNPACKED}"
+    archive = f"{environment}#{_UNPACKED}"
     others = conf.get("spark.archives")
-    return {**conf, "spark.archives": f"{others},{held}" if others else held}
+    return {**conf, "spark.archives": f"{others},{archive}" if others else archive}
 
 
 def ship_sources(context: SparkContext) -> None:
@@ -39,10 +39,10 @@ def write_archive(file: Path) -> None:
     """Write the sources of our packages, as they are imported here. Equal sources give equal bytes."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
-            found = importlib.util.find_spec(package)
-            if found is None or found.submodule_search_locations is None:
+            spec = importlib.util.find_spec(package)
+            if spec is None or spec.submodule_search_locations is None:
                 raise AssertionError(package)
-            root = Path(next(iter(found.submodule_search_locations)))
+            root = Path(next(iter(spec.submodule_search_locations)))
             for source in sorted(root.rglob("*.py")):
                 name = f"{package}/{source.relative_to(root).as_posix()}"
                 # A fixed time: the archive's own default is the file's.

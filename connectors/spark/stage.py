@@ -22,7 +22,6 @@ from pyspark.util import PythonEvalType
 
 from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.types import parsed_schema
-from connectors.pinning import with_units
 from connectors.spark.errors import java_classes, java_errors
 from connectors.spark.metadata import TableState, identifier, load_table, read_state, survey
 from connectors.spark.splits import (
@@ -33,6 +32,7 @@ from connectors.spark.splits import (
     TaskReportsParam,
     share_out,
 )
+from connectors.table_facts import with_units
 from planner.binding import Binding, parse_binding
 from planner.errors import InternalError, SnapshotExpired, TieringConflict
 from planner.layout import Layout, plan_layout
@@ -185,7 +185,7 @@ class Stager:
 
     def _rows(self, plan: TieringPlan, run: str, tasks: tuple[Task, ...]) -> DataFrame:
         schema = plan.pin.schema
-        held = self._session.table(identifier(self._table)).schema
+        spark_schema = self._session.table(identifier(self._table)).schema
         reader = SplitReader(
             run=run,
             tasks=tasks,
@@ -197,11 +197,11 @@ class Stager:
             reports=self._reports,
             timeout_s=self._task_timeout_s,
         )
-        if tuple(held.fieldNames()) != schema.names:
+        if tuple(spark_schema.fieldNames()) != schema.names:
             raise _schema_changed(plan)
         # One row and one Spark partition per task.
         indexes = self._session.range(0, len(tasks), 1, len(tasks))
-        return _map_in_arrow(indexes, reader, held)
+        return _map_in_arrow(indexes, reader, spark_schema)
 
     def _counted(
         self, plan: TieringPlan, run: str, reports: Sequence[TaskReport | None]
@@ -265,8 +265,8 @@ def staged_snapshot(plan: TieringPlan, state: TableState, run: str) -> int:
         SnapshotExpired: somebody removed the branch. Nothing was published; plan again.
     """
     staged = state.refs.get(branch_of(run))
-    held = state.history.snapshots.get(staged) if staged is not None else None
-    if staged is None or held is None or held.summary.get(RUN_KEY) != run:
+    snapshot = state.history.snapshots.get(staged) if staged is not None else None
+    if staged is None or snapshot is None or snapshot.summary.get(RUN_KEY) != run:
         raise SnapshotExpired(
             f"{plan.pin.table}: the branch {branch_of(run)} with the staged rows is gone; stage them again.",
             table=str(plan.pin.table),
@@ -279,11 +279,11 @@ def remove_branches(session: SparkSession, table: TableName, names: tuple[str, .
     """Remove those of the branches that exist, in one commit."""
     for attempt in range(_REF_ATTEMPTS):
         loaded = load_table(session, table)
-        held = [name for name in names if name in loaded.refs()]
-        if not held:
+        present = [name for name in names if name in loaded.refs()]
+        if not present:
             return
         update = loaded.manageSnapshots()
-        for name in held:
+        for name in present:
             update.removeBranch(name)
         try:
             update.commit()

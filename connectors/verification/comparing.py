@@ -8,10 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.audit import Audit
-from connectors.pinning import with_units
+from connectors.iceberg.audit import TableAudit
+from connectors.table_facts import with_units
 from connectors.verification.cold import ColdRows
-from connectors.verification.tally import Tally
+from connectors.verification.tally import FaultTally
 from planner.binding import Binding
 from planner.cut import Pin
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE
@@ -19,9 +19,9 @@ from planner.offsets import OffsetRange
 from planner.ports import Decoder
 from planner.schema import Column, TableSchema
 from planner.verification.chain import foreign_changes
-from planner.verification.findings import Finding, Kind, place
+from planner.verification.findings import Fault, Kind, place
 from planner.verification.rows import Keyed, compare_rows, without
-from planner.verification.segments import Segment
+from planner.verification.segments import TieredSegment
 from planner.verification.window import Window
 from planner.watermark import Outcomes
 
@@ -34,15 +34,15 @@ class Comparer:
 
     def __init__(
         self,
-        audit: Audit,
+        audit: TableAudit,
         cold: ColdRows,
         decoder_for: DecoderFactory,
         pin: Pin,
-        segment: Segment,
+        segment: TieredSegment,
         *,
         with_values: bool,
         compacted: bool,
-        finding: Callable[[Kind, str, OffsetRange], Finding],
+        finding: Callable[[Kind, str, OffsetRange], Fault],
     ) -> None:
         if pin.binding is None or pin.watermark is None:
             raise ValueError(f"{pin.table} is not bound to a topic")
@@ -72,8 +72,8 @@ class Comparer:
             self.unchecked = (f"values at {where}: they were tiered with another shape",)
         elif with_values:
             oldest = audit.schemas[min(audit.schemas)]
-            known = tiered if segment.schema_id is not None else oldest
-            self._columns = _comparable(pin.schema, known, tiered)
+            basis = tiered if segment.schema_id is not None else oldest
+            self._columns = _comparable(pin.schema, basis, tiered)
             left = [column.name for column in pin.schema.columns if column not in self._columns]
             if left:
                 self.unchecked = (
@@ -81,7 +81,7 @@ class Comparer:
                 )
         self._with_values = bool(self._columns)
 
-    def compare(self, window: Window, records: pa.Table, tally: Tally) -> None:
+    def compare(self, window: Window, records: pa.Table, tally: FaultTally) -> None:
         """Compare one window and add what is found to ``tally``."""
         keys = window.keys(records)
         # Put together as booleans: the values themselves are a hundred megabytes.
@@ -97,15 +97,15 @@ class Comparer:
         columns = tuple(expected.rows.column_names)
         rows = self._cold.read(window.ranges, (*_KEY_COLUMNS, *columns[2:]))
         cold = Keyed.of(window.keys(rows), rows)
-        found = compare_rows(keys, expected, cold)
-        missing = found.missing
+        differences = compare_rows(keys, expected, cold)
+        missing = differences.missing
         if not self._with_values and len(missing):
             missing = self._with_row(window, keys, records, missing)
         for keys_, kind, message in (
-            (found.duplicated, Kind.DUPLICATE, "cold has more than one row each"),
-            (found.surplus, Kind.SURPLUS, "cold has rows where the log has no record"),
+            (differences.duplicated, Kind.DUPLICATE, "cold has more than one row each"),
+            (differences.surplus, Kind.SURPLUS, "cold has rows where the log has no record"),
             (
-                found.unexpected,
+                differences.unexpected,
                 Kind.OUTCOME,
                 "cold has rows of records that are tombstones or do not decode",
             ),
@@ -120,16 +120,16 @@ class Comparer:
                 "the log has records that cold has not, below the watermark",
             ),
             (
-                self._faults(window, found.changed, expected, tally, deleted=False),
+                self._faults(window, differences.changed, expected, tally, deleted=False),
                 Kind.VALUE,
-                f"cold holds other values than the log, in {', '.join(found.columns)}",
+                f"cold holds other values than the log, in {', '.join(differences.columns)}",
             ),
         ):
             if kind == Kind.SURPLUS and self._compacted:
                 continue
             self._add(tally, window, keys_, kind, message)
         count = len(expected.keys) - (
-            0 if self._with_values else len(found.missing) - len(missing)
+            0 if self._with_values else len(differences.missing) - len(missing)
         )
         dropped = tombstones.true_count
         tally.outcomes += Outcomes(
@@ -137,7 +137,7 @@ class Comparer:
         )
 
     def _add(
-        self, tally: Tally, window: Window, keys: pa.Array, kind: Kind, message: str
+        self, tally: FaultTally, window: Window, keys: pa.Array, kind: Kind, message: str
     ) -> None:
         for offsets in window.places(keys):
             tally.add(
@@ -157,20 +157,24 @@ class Comparer:
         arrays = []
         for column in self._columns:
             tiered = self._tiered.get(column.field_id)
-            held = (
+            column_array = (
                 pa.nulls(rows.num_rows, column.type)
                 if tiered is None
                 else rows[tiered.name].combine_chunks()
             )
-            arrays.append(held if held.type.equals(column.type) else held.cast(column.type))
+            arrays.append(
+                column_array
+                if column_array.type.equals(column.type)
+                else column_array.cast(column.type)
+            )
         return pa.table(arrays, [column.name for column in self._columns])
 
     def _with_row(
         self, window: Window, keys: pa.Array, records: pa.Table, missing: pa.Array
     ) -> pa.Array:
         """Return those of ``missing`` whose record decodes to a row: the others have another outcome."""
-        asked = records.filter(pc.is_in(keys, value_set=missing))
-        rows = self._decoded(asked)
+        suspects = records.filter(pc.is_in(keys, value_set=missing))
+        rows = self._decoded(suspects)
         return missing.filter(pc.is_in(missing, value_set=window.keys(rows)))
 
     def _unaccounted(
@@ -182,11 +186,11 @@ class Comparer:
 
     def _skips(self, window: Window) -> pa.Array:
         """Return the keys of the records of the window that a person gave up."""
-        held = {item.partition: item for item in window.ranges}
+        spans = {item.partition: item for item in window.ranges}
         inside = [
             (partition, offset)
             for partition, offset in self._skipped
-            if partition in held and offset in held[partition]
+            if partition in spans and offset in spans[partition]
         ]
         places = {
             KAFKA_PARTITION: pa.array([partition for partition, _ in inside], pa.int32()),
@@ -195,7 +199,13 @@ class Comparer:
         return window.keys(pa.table(places))
 
     def _faults(
-        self, window: Window, keys: pa.Array, expected: Keyed, tally: Tally, *, deleted: bool
+        self,
+        window: Window,
+        keys: pa.Array,
+        expected: Keyed,
+        tally: FaultTally,
+        *,
+        deleted: bool,
     ) -> pa.Array:
         """Return the keys that no other writer's change explains; the others are noted as changed.
 
@@ -221,22 +231,22 @@ class Comparer:
         return keys
 
 
-def _only(held: Keyed, keys: pa.Array, columns: Sequence[str]) -> Keyed:
-    found = held.only(pc.is_in(held.keys, value_set=keys))
-    return Keyed(found.keys, found.rows.select(columns))
+def _only(keyed: Keyed, keys: pa.Array, columns: Sequence[str]) -> Keyed:
+    matching = keyed.only(pc.is_in(keyed.keys, value_set=keys))
+    return Keyed(matching.keys, matching.rows.select(columns))
 
 
 def _comparable(
-    schema: TableSchema, known: TableSchema, tiered: TableSchema
+    schema: TableSchema, basis: TableSchema, tiered: TableSchema
 ) -> tuple[Column, ...]:
     """Return the columns whose value at tiering is known: those of ``known``, and all it certainly lacked."""
-    certain = known is tiered
-    held = {column.field_id: column for column in known.columns}
+    certain = basis is tiered
+    by_id = {column.field_id: column for column in basis.columns}
     return tuple(
         column
         for column in schema.columns
-        if (column.field_id in held and _fits(held[column.field_id].type, column.type))
-        or (certain and column.field_id not in held)
+        if (column.field_id in by_id and _fits(by_id[column.field_id].type, column.type))
+        or (certain and column.field_id not in by_id)
     )
 
 

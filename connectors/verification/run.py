@@ -12,10 +12,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from connectors.iceberg.audit import Audit
+from connectors.iceberg.audit import TableAudit
 from connectors.verification.cold import ColdCount, ColdRows
 from connectors.verification.comparing import Comparer
-from connectors.verification.tally import Tally
+from connectors.verification.tally import FaultTally
 from connectors.verification.windows import windows
 from planner.binding import Binding
 from planner.cut import LogBounds, Pin, check_topic
@@ -26,7 +26,7 @@ from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from planner.verification.chain import carriers, check_chain, decisions, start_since
 from planner.verification.coverage import CoveragePlan, plan_coverage
-from planner.verification.findings import Coverage, Finding, Kind, Report, place
+from planner.verification.findings import Coverage, Fault, Kind, Report, place
 from planner.verification.rows import Keyed, repeats
 from planner.verification.segments import segments
 from planner.verification.window import Window, plan_fetches
@@ -72,7 +72,7 @@ class Extent:
 class Verification:
     """One run over one bound table. ``audit`` and ``cold`` are of the same metadata file."""
 
-    audit: Audit
+    audit: TableAudit
     log: Log
     cold: ColdRows
     decoder_for: Callable[[str, TableSchema, Binding], Decoder]
@@ -86,7 +86,7 @@ class Verification:
             RequestError: the table is not bound.
             Unavailable, SnapshotExpired: a system did not answer, or a file is gone; nothing is said then.
         """
-        tally = Tally()
+        tally = FaultTally()
         self._check_files(tally)
         head, history = self.audit.facts.head, self.audit.facts.history
         if head is not None:
@@ -94,7 +94,7 @@ class Verification:
                 _keep(tally, finding)
         pin = self.audit.pin
         if isinstance(pin, Inconsistent):
-            _keep(tally, Finding(Kind.REFUSED, pin.message))
+            _keep(tally, Fault(Kind.REFUSED, pin.message))
             return self._report(
                 tally, None, CoveragePlan((), (), ("the rows: see the refusal",)), 0
             )
@@ -112,11 +112,11 @@ class Verification:
             list(_cold_only(plan.coverage, counts)) if self.extent.since_ms is None else []
         )
         self.progress.start(
-            sum(len(held.compared) for held in plan.coverage) + sum(map(len, cold_only))
+            sum(len(part.compared) for part in plan.coverage) + sum(map(len, cold_only))
         )
         self._check_cold_only(tally, cold_only)
         plan = self._compare(tally, pin, pin.watermark, plan)
-        return self._report(tally, pin, plan, sum(held.rows for held in counts))
+        return self._report(tally, pin, plan, sum(part.rows for part in counts))
 
     def _plan(self, mark: Watermark, binding: Binding) -> CoveragePlan:
         head = self.audit.facts.head or 0
@@ -128,7 +128,7 @@ class Verification:
             check_topic(self.audit.facts.table, mark, binding.topic)
         except BadBinding as error:
             unchecked = ("the log: the table is bound to another topic than its rows are of",)
-            return CoveragePlan((), (Finding(Kind.LOG, error.message),), unchecked)
+            return CoveragePlan((), (Fault(Kind.LOG, error.message),), unchecked)
         bounds = self.log.measure([binding.topic])[binding.topic]
         return plan_coverage(mark, bounds, carriers(history, head), since)
 
@@ -148,14 +148,14 @@ class Verification:
 
     # --- metadata ---
 
-    def _check_files(self, tally: Tally) -> None:
+    def _check_files(self, tally: FaultTally) -> None:
         for file in self.audit.files:
             if file.references > 1:
                 message = (
                     f"data file {file.name} is referenced {file.references} times by the snapshot; each of its "
                     f"{file.rows} rows is in every answer as often"
                 )
-                finding = Finding(
+                finding = Fault(
                     Kind.FILE_TWICE,
                     message,
                     rows=file.rows * (file.references - 1),
@@ -166,21 +166,23 @@ class Verification:
 
     # --- cold alone ---
 
-    def _check_counts(self, tally: Tally, counts: Sequence[ColdCount], mark: Watermark) -> None:
+    def _check_counts(
+        self, tally: FaultTally, counts: Sequence[ColdCount], mark: Watermark
+    ) -> None:
         without = sum(
-            held.rows if held.partition is None else held.without_offset for held in counts
+            count.rows if count.partition is None else count.without_offset for count in counts
         )
         if without and not mark.accepted:
             message = f"{without} rows have no kafka_partition or kafka_offset; no tierer writes such rows"
-            _keep(tally, Finding(Kind.WITHOUT_OFFSET, message, rows=without))
-        for held in counts:
-            if held.partition is None or held.last is None:
+            _keep(tally, Fault(Kind.WITHOUT_OFFSET, message, rows=without))
+        for count in counts:
+            if count.partition is None or count.last is None:
                 continue
-            watermark = mark.offset(held.partition)
-            if held.last >= watermark:
-                self._find_above(tally, OffsetRange(held.partition, watermark, held.last + 1))
+            watermark = mark.offset(count.partition)
+            if count.last >= watermark:
+                self._find_above(tally, OffsetRange(count.partition, watermark, count.last + 1))
 
-    def _find_above(self, tally: Tally, above: OffsetRange) -> None:
+    def _find_above(self, tally: FaultTally, above: OffsetRange) -> None:
         stop = min(above.stop, above.start + self.extent.window_rows)
         window = Window((OffsetRange(above.partition, above.start, stop),))
         for offsets in window.places(self._cold_keys(window).keys.unique()):
@@ -190,7 +192,7 @@ class Verification:
             )
             _keep(tally, self._finding(Kind.ABOVE_WATERMARK, message, offsets))
 
-    def _check_cold_only(self, tally: Tally, ranges: Sequence[OffsetRange]) -> None:
+    def _check_cold_only(self, tally: FaultTally, ranges: Sequence[OffsetRange]) -> None:
         for group in plan_fetches(ranges, self.extent.fetch_offsets):
             window = Window(group)
             keys = self._cold_keys(window).keys
@@ -204,17 +206,17 @@ class Verification:
         rows = self.cold.read(window.ranges, (KAFKA_PARTITION, KAFKA_OFFSET))
         return Keyed.of(window.keys(rows), rows)
 
-    def _finding(self, kind: Kind, message: str, offsets: OffsetRange) -> Finding:
+    def _finding(self, kind: Kind, message: str, offsets: OffsetRange) -> Fault:
         files = tuple(file.name for file in self.audit.files if file.may_hold(offsets))
-        return Finding(kind, message, offsets, len(offsets), files=files[:MAX_NAMED_FILES])
+        return Fault(kind, message, offsets, len(offsets), files=files[:MAX_NAMED_FILES])
 
     # --- cold and log ---
 
     def _compare(
-        self, tally: Tally, pin: Pin, mark: Watermark, plan: CoveragePlan
+        self, tally: FaultTally, pin: Pin, mark: Watermark, plan: CoveragePlan
     ) -> CoveragePlan:
         chain = carriers(self.audit.facts.history, self.audit.facts.head or 0)
-        compared = tuple(held.compared for held in plan.coverage if len(held.compared))
+        compared = tuple(part.compared for part in plan.coverage if len(part.compared))
         for segment in segments(compared, chain, self.audit.schema_ids):
             comparer = Comparer(
                 self.audit,
@@ -233,7 +235,7 @@ class Verification:
 
     def _compare_group(
         self,
-        tally: Tally,
+        tally: FaultTally,
         comparer: Comparer,
         mark: Watermark,
         group: tuple[OffsetRange, ...],
@@ -242,10 +244,10 @@ class Verification:
         """Compare the ranges of one fetch; what retention takes meanwhile is left out and said so."""
         while group:
             # Only a fetch that came to its end vouches for what it gave.
-            found = Tally()
+            group_tally = FaultTally()
             try:
                 for window, records in self._windows(mark, group):
-                    comparer.compare(window, records, found)
+                    comparer.compare(window, records, group_tally)
                     self.progress.advance(sum(map(len, window.ranges)))
             except OffsetsExpired:
                 bounds = self.log.measure([mark.topic])[mark.topic]
@@ -255,7 +257,7 @@ class Verification:
                 plan = _without_expired(plan, group, left)
                 group = left
             else:
-                tally.merge(found)
+                tally.merge(group_tally)
                 return plan
         return plan
 
@@ -279,7 +281,7 @@ class Verification:
         )
 
     def _report(
-        self, tally: Tally, pin: Pin | None, plan: CoveragePlan, cold_rows: int
+        self, tally: FaultTally, pin: Pin | None, plan: CoveragePlan, cold_rows: int
     ) -> Report:
         facts = self.audit.facts
         mark = None if pin is None else pin.watermark
@@ -299,7 +301,7 @@ class Verification:
         )
 
 
-def _keep(tally: Tally, finding: Finding) -> None:
+def _keep(tally: FaultTally, finding: Fault) -> None:
     tally.add(lambda: finding, finding.kind, finding.rows)
 
 
@@ -307,16 +309,16 @@ def _cold_only(
     coverage: Sequence[Coverage], counts: Sequence[ColdCount]
 ) -> Iterator[OffsetRange]:
     """Yield the offsets below what is compared that cold has rows of."""
-    starts = {held.compared.partition: held.compared.start for held in coverage}
-    for held in counts:
-        if held.partition in starts and held.first is not None:
-            stop = starts[held.partition]
-            if held.first < stop:
-                yield OffsetRange(held.partition, held.first, stop)
+    starts = {part.compared.partition: part.compared.start for part in coverage}
+    for part in counts:
+        if part.partition in starts and part.first is not None:
+            stop = starts[part.partition]
+            if part.first < stop:
+                yield OffsetRange(part.partition, part.first, stop)
 
 
 def _retained(group: tuple[OffsetRange, ...], bounds: LogBounds) -> tuple[OffsetRange, ...]:
-    starts = {held.partition: held.log_start for held in bounds.partitions}
+    starts = {part.partition: part.log_start for part in bounds.partitions}
     return tuple(
         OffsetRange(item.partition, max(item.start, starts[item.partition]), item.stop)
         for item in group

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from planner.offsets import OffsetRange
 from planner.snapshots import Snapshot
-from planner.verification.findings import Finding, ForeignChange, Kind
+from planner.verification.findings import Fault, ForeignChange, Kind
 from planner.watermark import Outcomes
 
 #: Findings kept with their places; the others are counted.
@@ -24,15 +24,15 @@ class _Change:
 
 
 @dataclass
-class Tally:
+class FaultTally:
     """What was found so far."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Fault] = field(default_factory=list)
     more: Counter[Kind] = field(default_factory=Counter)
     outcomes: Outcomes = field(default_factory=Outcomes)
     _changes: dict[int, _Change] = field(default_factory=dict)
 
-    def add(self, make: Callable[[], Finding], kind: Kind, rows: int) -> None:
+    def add(self, make: Callable[[], Fault], kind: Kind, rows: int) -> None:
         """Keep the finding, or only count it when there are many."""
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(make())
@@ -40,34 +40,34 @@ class Tally:
             self.more[kind] += rows
 
     def add_change(self, snapshot: Snapshot, place: OffsetRange, *, deleted: bool) -> None:
-        held = self._changes.setdefault(snapshot.snapshot_id, _Change(snapshot))
-        if not held.changed and not held.deleted:
-            held.example = (place.partition, place.start)
+        change = self._changes.setdefault(snapshot.snapshot_id, _Change(snapshot))
+        if not change.changed and not change.deleted:
+            change.example = (place.partition, place.start)
         if deleted:
-            held.deleted += len(place)
+            change.deleted += len(place)
         else:
-            held.changed += len(place)
+            change.changed += len(place)
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: FaultTally) -> None:
         for finding in other.findings:
             self.add(lambda finding=finding: finding, finding.kind, finding.rows)  # type: ignore[misc]
         self.more += other.more
         self.outcomes += other.outcomes
         for key, change in other._changes.items():
-            held = self._changes.setdefault(key, change)
-            if held is not change:
-                held.changed += change.changed
-                held.deleted += change.deleted
+            mine = self._changes.setdefault(key, change)
+            if mine is not change:
+                mine.changed += change.changed
+                mine.deleted += change.deleted
 
     @property
     def changes(self) -> tuple[ForeignChange, ...]:
         return tuple(
             ForeignChange(
-                held.snapshot.snapshot_id,
-                held.snapshot.operation,
-                held.changed,
-                held.deleted,
-                held.example,
+                change.snapshot.snapshot_id,
+                change.snapshot.operation,
+                change.changed,
+                change.deleted,
+                change.example,
             )
-            for held in self._changes.values()
+            for change in self._changes.values()
         )

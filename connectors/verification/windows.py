@@ -25,19 +25,19 @@ def windows(
     """
     reached = {item.partition: item.start for item in ranges}
     stops = {item.partition: item.stop for item in ranges}
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= max_rows or size >= max_bytes:
-            records = pa.Table.from_batches(held, RAW_SCHEMA)
+            records = pa.Table.from_batches(pending, RAW_SCHEMA)
             yield _window(reached, _behind_last(records)), records
-            held, rows, size = [], 0, 0
+            pending, rows, size = [], 0, 0
     last = _window(reached, stops)
     if last.ranges:
-        yield last, pa.Table.from_batches(held, RAW_SCHEMA)
+        yield last, pa.Table.from_batches(pending, RAW_SCHEMA)
 
 
 def _behind_last(records: pa.Table) -> dict[int, int]:

@@ -223,14 +223,14 @@ def statement(document: Node) -> Node:
         raise UnsupportedStatement(
             f"one statement is expected, the text holds {len(statements)}; send them one by one."
         )
-    found: Node = statements[0]
-    return found
+    node: Node = statements[0]
+    return node
 
 
 def parameters(document: Node) -> tuple[str, ...]:
     """Return the names of the parameters in binding order; those of ``?`` and ``$1`` are "1", "2", ..."""
-    held = {entry["key"]: entry["value"] for entry in statement(document)["named_param_map"]}
-    return tuple(sorted(held, key=held.__getitem__))
+    names = {entry["key"]: entry["value"] for entry in statement(document)["named_param_map"]}
+    return tuple(sorted(names, key=names.__getitem__))
 
 
 def is_constant(document: Node) -> bool:

@@ -113,7 +113,9 @@ class _Counting:
         self._tables = tables
         self._room = dict(_MOST)
         #: What a struct comes to that is unpacked, wherever it is from.
-        self._fields = max((found.fields for found in tables.values()), default=0)
+        self._fields = max(
+            (table_breadth.fields for table_breadth in tables.values()), default=0
+        )
         self._fields += _own_fields(statement(document)["node"])
 
     def query(self, node: Node, ctes: Mapping[str, int]) -> int:
@@ -155,13 +157,13 @@ class _Counting:
     def _from(self, table: Node, ctes: Mapping[str, int]) -> _From:
         kind = table["type"]
         if kind == "JOIN":
-            found = self._join(table, ctes)
+            breadth = self._join(table, ctes)
         else:
             columns = self._wide(self._source(table, kind, ctes))
             name = fold(visible_name(table))
-            found = _From(columns, {name: columns} if name else {})
+            breadth = _From(columns, {name: columns} if name else {})
             self._take(_BOUND, columns)
-        return found
+        return breadth
 
     def _join(self, table: Node, ctes: Mapping[str, int]) -> _From:
         # A list of tables is as deep as it is long.
@@ -169,12 +171,12 @@ class _Counting:
         while table["type"] == "JOIN":
             right.append(table)
             table = table["left"]
-        found = self._from(table, ctes)
+        breadth = self._from(table, ctes)
         for join in reversed(right):
             other = self._from(join["right"], ctes)
-            columns = self._wide(found.columns + other.columns)
+            columns = self._wide(breadth.columns + other.columns)
             is_searched = join["join_type"] not in ("LEFT", "RIGHT", "OUTER")
-            joined = found.joined + other.joined if is_searched else 1
+            joined = breadth.joined + other.joined if is_searched else 1
             if joined > MAX_JOINED:
                 raise UnsupportedStatement(
                     f"more than {MAX_JOINED} tables are joined in one FROM; join some of them by LEFT JOIN, or in a WITH "
@@ -183,13 +185,13 @@ class _Counting:
             self._take(_PAIRS, joined * joined)
             compared = len(join["using_columns"]) + _comparisons(join["condition"])
             if join["ref_type"] == "NATURAL":
-                compared = min(found.columns, other.columns)
+                compared = min(breadth.columns, other.columns)
             self._take(_COMPARED, compared * joined)
-            found = _From(columns, {**found.parts, **other.parts}, joined)
+            breadth = _From(columns, {**breadth.parts, **other.parts}, joined)
             if join["condition"]:
-                times = self._times(join["condition"], found)
+                times = self._times(join["condition"], breadth)
                 self._expressions([join["condition"]], {}, ctes, times)
-        return found
+        return breadth
 
     def _source(self, table: Node, kind: str, ctes: Mapping[str, int]) -> int:
         """Count what is not a join; return its columns."""

@@ -83,14 +83,14 @@ def conjuncts(document: Node) -> dict[TableReference, Places]:
 
     The statement has passed the gate.
     """
-    found: dict[TableReference, list[tuple[Conjunct, ...]]] = {}
-    asked: dict[int, tuple[Conjunct, ...]] = {}
+    per_table: dict[TableReference, list[tuple[Conjunct, ...]]] = {}
+    by_table: dict[int, tuple[Conjunct, ...]] = {}
     for node, scope in scoped(document):
         if node.get("type") == "SELECT_NODE":
-            asked.update(_of_select(node, scope))
+            by_table.update(_of_select(node, scope))
         elif is_table(node) and not scope.is_cte(node):
-            found.setdefault(reference_of(node), []).append(asked.get(id(node), ()))
-    return {reference: tuple(places) for reference, places in found.items()}
+            per_table.setdefault(reference_of(node), []).append(by_table.get(id(node), ()))
+    return {reference: tuple(places) for reference, places in per_table.items()}
 
 
 def _of_select(select: Node, scope: Scope) -> dict[int, tuple[Conjunct, ...]]:
@@ -100,7 +100,7 @@ def _of_select(select: Node, scope: Scope) -> dict[int, tuple[Conjunct, ...]]:
         return {}
     names = Counter(fold(visible_name(table)) for table in _tables(top, hidden=True))
     shared = _shared_columns(top)
-    found: dict[int, list[Conjunct]] = {}
+    by_table: dict[int, list[Conjunct]] = {}
     for condition, below in _conditions(select, top):
         tables = list(_tables(below))
         alone = len(tables) == 1 and below is top
@@ -114,8 +114,8 @@ def _of_select(select: Node, scope: Scope) -> dict[int, tuple[Conjunct, ...]]:
                 else:
                     meant = fold(qualifier) == name and names[name] == 1
                 if meant and _is_addressable(table, scope):
-                    found.setdefault(id(table), []).append(conjunct)
-    return {key: tuple(held) for key, held in found.items()}
+                    by_table.setdefault(id(table), []).append(conjunct)
+    return {key: tuple(conditions) for key, conditions in by_table.items()}
 
 
 def _is_addressable(table: Node, scope: Scope) -> bool:
@@ -205,22 +205,22 @@ def _understood(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
     kind = node["type"]
     if kind in _COMPARISONS:
         plain, mirrored = _COMPARISONS[kind]
-        yield from _asked(node["left"], plain, (node["right"],))
-        yield from _asked(node["right"], mirrored, (node["left"],))
+        yield from _conjunct_of(node["left"], plain, (node["right"],))
+        yield from _conjunct_of(node["right"], mirrored, (node["left"],))
     elif kind == "COMPARE_BETWEEN":
-        yield from _asked(node["input"], "between", (node["lower"], node["upper"]))
+        yield from _conjunct_of(node["input"], "between", (node["lower"], node["upper"]))
     elif kind == "COMPARE_IN":
         first, *rest = node["children"]
-        yield from _asked(first, "in", rest)
+        yield from _conjunct_of(first, "in", rest)
     elif kind in _NULL_TESTS:
-        yield from _asked(node["children"][0], _NULL_TESTS[kind], ())
+        yield from _conjunct_of(node["children"][0], _NULL_TESTS[kind], ())
     elif kind == "CONJUNCTION_OR":
         yield from _any_of(node["children"])
     elif kind == "FUNCTION":
         yield from _prefix(node)
 
 
-def _asked(
+def _conjunct_of(
     column: Node, operator: Operator, operands: Sequence[Node]
 ) -> Iterator[tuple[Conjunct, str | None]]:
     if kind_of(column) != "COLUMN_REF" or len(operands) > MAX_VALUES:
@@ -238,14 +238,14 @@ def _any_of(arms: Sequence[Node]) -> Iterator[tuple[Conjunct, str | None]]:
     operands: list[Node] = []
     about: set[tuple[str, str | None]] = set()
     for arm in arms:
-        found = [
+        matches = [
             (conjunct, qualifier)
             for conjunct, qualifier in _understood(arm)
             if conjunct.operator in ("=", "in")
         ]
-        if len(found) != 1:
+        if len(matches) != 1:
             return
-        ((conjunct, qualifier),) = found
+        ((conjunct, qualifier),) = matches
         operands += conjunct.operands
         about.add((fold(conjunct.column), None if qualifier is None else fold(qualifier)))
     if len(about) == 1 and len(operands) <= MAX_VALUES:
@@ -263,7 +263,7 @@ def _prefix(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
             text = text.split("%", 1)[0].split("_", 1)[0]
         if text:
             literal = {**arguments[1], "value": {**arguments[1]["value"], "value": text}}
-            yield from _asked(arguments[0], "starts with", (literal,))
+            yield from _conjunct_of(arguments[0], "starts with", (literal,))
 
 
 def is_constant(expression: Node, *, bound: bool = True) -> bool:

@@ -106,9 +106,9 @@ def check(document: Node) -> None:
         elif not kind:
             _check_clause(node)
         else:
-            found = _CHECKS.get(kind)
-            if found is not None:
-                found(node)
+            check_node = _CHECKS.get(kind)
+            if check_node is not None:
+                check_node(node)
 
 
 def _count(node: Node, kind: str, room: dict[str, int]) -> None:
@@ -220,8 +220,10 @@ def _check_type(kind: Node) -> None:
         kind, size = pending.pop()
         info = kind["type_info"] or {}
         name = str(info.get("name") or info.get("alias") or kind["id"])
-        known = name.upper() in TYPES if kind["id"] == "UNBOUND" else kind["id"] in TYPE_IDS
-        if not known or info.get("alias"):
+        is_allowed = (
+            name.upper() in TYPES if kind["id"] == "UNBOUND" else kind["id"] in TYPE_IDS
+        )
+        if not is_allowed or info.get("alias"):
             raise UnsupportedStatement(f"type {name} is not supported.", type=name)
         size *= info.get("size", 1)
         if size > MAX_ARRAY_SIZE:
@@ -264,12 +266,12 @@ def _check_at(clause: Node, table: str) -> None:
     unit, expression = fold(clause["unit"]), clause["expr"]
     if unit == "version":
         # -3 is a literal too: the parser folds it.
-        is_known = kind_of(expression) == "CONSTANT"
+        is_literal = kind_of(expression) == "CONSTANT"
     else:
-        is_known = unit == "timestamp" and is_constant(expression, bound=False)
-    if not is_known:
+        is_literal = unit == "timestamp" and is_constant(expression, bound=False)
+    if not is_literal:
         raise UnsupportedStatement(
-            f"AT on table {_shown(table)} takes VERSION => a snapshot id or the text of a cut, or TIMESTAMP => a "
+            f"AT on table {_quoted(table)} takes VERSION => a snapshot id or the text of a cut, or TIMESTAMP => a "
             f"time made of literals and now(); no columns, no parameters.",
             table=table,
         )
@@ -287,14 +289,14 @@ def _check_clause(node: Node) -> None:
     """Check the name of a WITH clause: one like a path must not hide that a file is meant elsewhere."""
     name = node.get("key", "") if _is_clause(node) else ""
     if PATH.search(name):
-        raise UnsupportedStatement(f"'{_shown(name)}' is not supported as a name of WITH.")
+        raise UnsupportedStatement(f"'{_quoted(name)}' is not supported as a name of WITH.")
 
 
 def _unknown_function(name: str) -> UnsupportedStatement:
-    return UnsupportedStatement(f"function {_shown(name)} is not supported.", function=name)
+    return UnsupportedStatement(f"function {_quoted(name)} is not supported.", function=name)
 
 
-def _shown(name: str) -> str:
+def _quoted(name: str) -> str:
     return name if len(name) <= 80 else f"{name[:77]}..."
 
 

@@ -46,11 +46,11 @@ _BOOLEAN = frozenset(("BETWEEN", "COMPARISON", "CONJUNCTION"))
 
 def counts(document: Node) -> frozenset[str]:
     """Return the parameters that are whole numbers by their place: those of LIMIT and OFFSET."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node, _ in walk(document):
         if kind_of(node) == "LIMIT_MODIFIER":
-            found.update(_named(node["limit"]), _named(node["offset"]))
-    return frozenset(found)
+            names.update(_named(node["limit"]), _named(node["offset"]))
+    return frozenset(names)
 
 
 def operands(document: Node) -> frozenset[str]:

@@ -32,8 +32,8 @@ class AtClause:
 
     @property
     def tree(self) -> Node:
-        found: Node = json.loads(self.expression)
-        return found
+        node: Node = json.loads(self.expression)
+        return node
 
     def __str__(self) -> str:
         """The clause where it is a literal, to name it."""
@@ -84,17 +84,17 @@ def references(document: Node) -> tuple[TableReference, ...]:
     Raises:
         UnsupportedStatement: a WITH clause is asked for another time than its tables'.
     """
-    found: dict[TableReference, None] = {}
+    ordered: dict[TableReference, None] = {}
     for node, scope in scoped(document):
         if not is_table(node):
             continue
         if not scope.is_cte(node):
-            found[reference_of(node)] = None
+            ordered[reference_of(node)] = None
         elif node["at_clause"] is not None:
             raise UnsupportedStatement(
                 f"{node['table_name']} is a WITH clause and has no versions; write AT at its tables."
             )
-    return tuple(found)
+    return tuple(ordered)
 
 
 def reference_of(table: Node) -> TableReference:
@@ -143,15 +143,15 @@ def resolve(
         BadStatement: there are several.
     """
     places = _places(reference, default_catalog, default_schema)
-    found = _match(reference, reference.name, places, tables)
-    if found is not None:
-        return ResolvedTable(found, at=reference.at)
+    match = _match(reference, reference.name, places, tables)
+    if match is not None:
+        return ResolvedTable(match, at=reference.at)
     for suffix in VIRTUAL_SUFFIXES:
         if fold(reference.name).endswith(f"${suffix}"):
             base = reference.name[: -len(suffix) - 1]
-            found = _match(reference, base, places, tables)
-            if found is not None:
-                return ResolvedTable(found, suffix, reference.at)  # type: ignore[arg-type]
+            match = _match(reference, base, places, tables)
+            if match is not None:
+                return ResolvedTable(match, suffix, reference.at)  # type: ignore[arg-type]
     if PATH.search(reference.name):
         name = reference.name if len(reference.name) <= 80 else f"{reference.name[:77]}..."
         raise UnsupportedStatement(
@@ -181,21 +181,23 @@ def _match(
     places: Iterable[tuple[str, str]],
     tables: Collection[TableName],
 ) -> TableName | None:
-    wanted = {(catalog, schema, name) for catalog, schema in places}
+    candidates = {(catalog, schema, name) for catalog, schema in places}
     # Namespaces rarely hold dots inside a level, so the exact name is usually found without a scan.
     exact = [
         table
-        for catalog, schema, _ in wanted
+        for catalog, schema, _ in candidates
         if (table := TableName(catalog, tuple(schema.split(".")), name)) in tables
     ]
     if not exact:
-        folded = {tuple(fold(part) for part in parts) for parts in wanted}
+        folded = {tuple(fold(part) for part in parts) for parts in candidates}
         near = [
             table
             for table in tables
             if (fold(table.catalog), fold(table.schema), fold(table.name)) in folded
         ]
-        same = [table for table in near if (table.catalog, table.schema, table.name) in wanted]
+        same = [
+            table for table in near if (table.catalog, table.schema, table.name) in candidates
+        ]
         exact = same or near
     if len(exact) > 1:
         names = " or ".join(_qualified(table) for table in sorted(exact))

@@ -25,7 +25,7 @@ def rewrite(document: Node, relations: Mapping[TableReference, str]) -> Node:
     Raises:
         UnsupportedStatement: a WITH clause has the name of one of the relations and would capture it.
     """
-    taken = {fold(name): name for name in relations.values()}
+    reserved = {fold(name): name for name in relations.values()}
     copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
     for node, scope in scoped(copy, aliases=True):
         kind = node.get("class") or node.get("type")
@@ -42,7 +42,7 @@ def rewrite(document: Node, relations: Mapping[TableReference, str]) -> Node:
         elif "cte_map" in node:
             _keep_names(node.get("select_list", []), scope)
             for entry in node["cte_map"]["map"]:
-                if fold(entry["key"]) in taken:
+                if fold(entry["key"]) in reserved:
                     raise UnsupportedStatement(
                         f"{entry['key']} is not supported as a name of WITH; choose another.",
                         name=entry["key"],

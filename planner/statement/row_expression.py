@@ -88,10 +88,10 @@ def row_expression(document: Node) -> Node:
             raise UnsupportedStatement(f"{_REFUSED[kind]} are not supported in permissions.")
         if kind == "FUNCTION":
             _check_function(fold(part["function_name"]))
-    found: Node = node["select_list"][0]
-    if found["alias"]:
+    expression: Node = node["select_list"][0]
+    if expression["alias"]:
         raise UnsupportedStatement("an expression in permissions has no name of its own.")
-    return found
+    return expression
 
 
 def _has_more(node: Node) -> bool:
@@ -115,12 +115,12 @@ def _check_function(name: str) -> None:
 
 def columns_of(expression: Node) -> tuple[str, ...]:
     """Return the columns an expression names, each once, as written: of ``pos.x`` it is ``pos``."""
-    found = {
+    columns = {
         part["column_names"][0]: None
         for part, _ in walk(selecting([expression]))
         if kind_of(part) == "COLUMN_REF" and not _is_identity(part)
     }
-    return tuple(found)
+    return tuple(columns)
 
 
 def bound_to(

@@ -58,7 +58,7 @@ class Scope:
             named = is_table(table) and not table["alias"] and not self.is_cte(table)
             if named and not table["schema_name"]:
                 # Without its schema, ``s.t`` may mean this one or one outside: the text does not tell.
-                outside = [known for known in self.aliases if known[1:] and known[-1] == name]
+                outside = [path for path in self.aliases if path[1:] and path[-1] == name]
                 aliases.update(dict.fromkeys(outside))
         for table in tables:
             if _needs_alias(table):
@@ -103,13 +103,13 @@ def scoped(document: Node, *, aliases: bool = False) -> Iterator[tuple[Node, Sco
                 crowded = _crowded(document) if crowded is None else crowded
                 scope = scope._with_tables(tables, crowded)
         yield value, scope
-        held = [(child, scope) for child in children(value) if child is not value["cte_map"]]
+        nodes = [(child, scope) for child in children(value) if child is not value["cte_map"]]
         if value["type"] == "RECURSIVE_CTE_NODE":
             recursing = scope._with_cte(value["cte_name"], recurs=True)
-            held = [
-                (child, recursing if child is value["right"] else scope) for child, _ in held
+            nodes = [
+                (child, recursing if child is value["right"] else scope) for child, _ in nodes
             ]
-        pending += reversed(bodies + held)
+        pending += reversed(bodies + nodes)
 
 
 def _needs_alias(table: Node) -> bool:
@@ -139,14 +139,14 @@ def from_tables(table: Node) -> Iterator[Node]:
     """Yield the tables of one FROM clause, not those of its subqueries."""
     pending = [table]
     while pending:
-        found = pending.pop()
-        kind = found["type"]
+        node = pending.pop()
+        kind = node["type"]
         if kind == "JOIN":
-            pending += [found["right"], found["left"]]
-        elif kind == "PIVOT" and not found["alias"]:
-            pending.append(found["source"])
+            pending += [node["right"], node["left"]]
+        elif kind == "PIVOT" and not node["alias"]:
+            pending.append(node["source"])
         else:
-            yield found
+            yield node
 
 
 def is_table(table: Node) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from planner.errors import WatermarkUnreadable
 from planner.offsets import OffsetVector
 from planner.snapshots import History, Snapshot
-from planner.verification.findings import Finding, Kind
+from planner.verification.findings import Fault, Kind
 from planner.watermark import Watermark, parse_watermark
 
 
@@ -35,22 +35,22 @@ def ancestry(history: History, head: int) -> Iterator[Snapshot]:
 
 def carriers(history: History, head: int) -> tuple[Carrier, ...]:
     """Return the readable carriers of the ancestry, newest first. A text on a ``replace`` is a copy."""
-    found = []
+    result = []
     for snapshot in ancestry(history, head):
         text = snapshot.watermark_text
         if text is None or snapshot.operation == "replace":
             continue
         try:
-            found.append(Carrier(snapshot, parse_watermark(text)))
+            result.append(Carrier(snapshot, parse_watermark(text)))
         except WatermarkUnreadable:
             continue
-    return tuple(found)
+    return tuple(result)
 
 
-def check_chain(history: History, head: int) -> tuple[Finding, ...]:
+def check_chain(history: History, head: int) -> tuple[Fault, ...]:
     """Check every link of the chain, and that tag and mirror say what its newest link says."""
     unreadable = (
-        Finding(
+        Fault(
             Kind.CHAIN,
             f"the watermark text of snapshot {snapshot.snapshot_id} cannot be read",
             snapshot_id=snapshot.snapshot_id,
@@ -114,16 +114,16 @@ def _is_readable(text: str) -> bool:
     return True
 
 
-def _check_pointers(history: History, chain: Sequence[Carrier]) -> Iterator[Finding]:
+def _check_pointers(history: History, chain: Sequence[Carrier]) -> Iterator[Fault]:
     if not chain:
         return
     newest = chain[0].snapshot
     after_rollback = "after a rollback the next publish sets it right"
     if history.tagged_id != newest.snapshot_id:
-        held = "is missing" if history.tagged_id is None else f"is on {history.tagged_id}"
-        yield Finding(
+        tag = "is missing" if history.tagged_id is None else f"is on {history.tagged_id}"
+        yield Fault(
             Kind.TAG,
-            f"the newest watermark is in snapshot {newest.snapshot_id}, the tag {held}; {after_rollback}",
+            f"the newest watermark is in snapshot {newest.snapshot_id}, the tag {tag}; {after_rollback}",
             snapshot_id=newest.snapshot_id,
         )
     if history.mirror != newest.watermark_text:
@@ -133,7 +133,7 @@ def _check_pointers(history: History, chain: Sequence[Carrier]) -> Iterator[Find
             if history.mirror is None
             else f"is not the watermark of snapshot {at}{_moved(history.mirror, chain[0])}"
         )
-        yield Finding(
+        yield Fault(
             Kind.MIRROR, f"the mirror property {what}; {after_rollback}", snapshot_id=at
         )
 
@@ -142,18 +142,18 @@ def _moved(mirror: str, newest: Carrier) -> str:
     """Name the first partition in which a mirror text differs from the newest carrier's."""
     if not _is_readable(mirror):
         return ""
-    held, true = parse_watermark(mirror).next.as_dict(), newest.watermark.next.as_dict()
-    for partition in sorted(held.keys() | true.keys()):
-        if held.get(partition) != true.get(partition):
-            return f" (partition {partition}: {held.get(partition)} instead of {true.get(partition)})"
+    mirrored, true = parse_watermark(mirror).next.as_dict(), newest.watermark.next.as_dict()
+    for partition in sorted(mirrored.keys() | true.keys()):
+        if mirrored.get(partition) != true.get(partition):
+            return f" (partition {partition}: {mirrored.get(partition)} instead of {true.get(partition)})"
     return ""
 
 
-def _check_link(newer: Carrier, older: Carrier) -> Iterator[Finding]:
+def _check_link(newer: Carrier, older: Carrier) -> Iterator[Fault]:
     at = newer.snapshot.snapshot_id
 
-    def wrong(why: str) -> Finding:
-        return Finding(Kind.CHAIN, f"the watermark of snapshot {at} {why}", snapshot_id=at)
+    def wrong(why: str) -> Fault:
+        return Fault(Kind.CHAIN, f"the watermark of snapshot {at} {why}", snapshot_id=at)
 
     mark, before = newer.watermark, older.watermark
     if (mark.cluster_id, mark.topic, mark.topic_id) != (
@@ -190,12 +190,12 @@ def _check_link(newer: Carrier, older: Carrier) -> Iterator[Finding]:
         yield wrong("forgets a gap, a skip or a foreign snapshot that was accepted before")
 
 
-def _check_counts(carrier: Carrier) -> Iterator[Finding]:
+def _check_counts(carrier: Carrier) -> Iterator[Fault]:
     added = carrier.snapshot.count("added-records") or 0
     rows = carrier.watermark.outcomes.rows
     if added != rows:
         at = carrier.snapshot.snapshot_id
-        yield Finding(
+        yield Fault(
             Kind.COUNT,
             f"snapshot {at} added {added} rows, its watermark text counts {rows}",
             rows=abs(added - rows),

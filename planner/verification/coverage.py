@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from planner.cut import LogBounds
 from planner.offsets import OffsetRange, OffsetVector
 from planner.verification.chain import Carrier
-from planner.verification.findings import Coverage, Finding, Kind
+from planner.verification.findings import Coverage, Fault, Kind
 from planner.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
 class CoveragePlan:
     coverage: tuple[Coverage, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Fault, ...]
     unchecked: tuple[str, ...]
 
 
@@ -33,37 +33,37 @@ def plan_coverage(
     wrong = _wrong_log(mark, bounds)
     if wrong is not None:
         return CoveragePlan((), (wrong,), ("the log: it is not the one cold was tiered from",))
-    measured = {held.partition: held for held in bounds.partitions}
+    measured = {part.partition: part for part in bounds.partitions}
     coverage, findings, unchecked = [], [], []
     for partition in sorted(measured.keys() | set(mark.next.partitions)):
         watermark, floor = mark.offset(partition), _floor(partition, chain)
-        held = measured.get(partition)
-        if held is None:
+        part = measured.get(partition)
+        if part is None:
             findings.append(
-                Finding(Kind.LOG, f"cold covers partition {partition}, which the topic has not")
+                Fault(Kind.LOG, f"cold covers partition {partition}, which the topic has not")
             )
             continue
-        if held.log_end < watermark:
+        if part.log_end < watermark:
             findings.append(
-                Finding(
+                Fault(
                     Kind.LOG,
-                    f"cold covers partition {partition} up to offset {watermark}, the log ends at {held.log_end}",
+                    f"cold covers partition {partition} up to offset {watermark}, the log ends at {part.log_end}",
                 )
             )
-        if held.log_start > watermark:
+        if part.log_start > watermark:
             findings.append(
-                Finding(
+                Fault(
                     Kind.LOG,
-                    f"partition {partition}: offsets {watermark} to {held.log_start - 1} were removed from the "
+                    f"partition {partition}: offsets {watermark} to {part.log_start - 1} were removed from the "
                     f"log before they were tiered; `thermocline gap accept` goes on without them",
-                    OffsetRange(partition, watermark, held.log_start),
+                    OffsetRange(partition, watermark, part.log_start),
                 )
             )
-        stop = min(watermark, held.log_end)
-        start = min(max(held.log_start, floor), stop)
+        stop = min(watermark, part.log_end)
+        start = min(max(part.log_start, floor), stop)
         if start > floor:
             unchecked.append(
-                f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {held.log_start}, so "
+                f"partition {partition}, offsets {floor} to {start - 1}: the log starts at {part.log_start}, so "
                 f"only that no row is there twice"
             )
         if since is not None and (later := since.get(partition)) is not None and later > start:
@@ -72,14 +72,14 @@ def plan_coverage(
     return CoveragePlan(tuple(coverage), tuple(findings), tuple(unchecked))
 
 
-def _wrong_log(mark: Watermark, bounds: LogBounds) -> Finding | None:
-    for what, expected, found in (
+def _wrong_log(mark: Watermark, bounds: LogBounds) -> Fault | None:
+    for what, expected, actual in (
         ("cluster", mark.cluster_id, bounds.cluster_id),
         ("topic id", mark.topic_id, bounds.topic_id),
     ):
-        if expected != found:
-            return Finding(
-                Kind.LOG, f"the watermark names {what} {expected}, the log has {found}"
+        if expected != actual:
+            return Fault(
+                Kind.LOG, f"the watermark names {what} {expected}, the log has {actual}"
             )
     return None
 

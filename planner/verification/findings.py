@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Fault:
     """One fault. ``offsets`` is where it lies, ``rows`` how many of them it concerns; files by last segment."""
 
     kind: Kind
@@ -72,7 +72,7 @@ class Report:
     topic: str
     snapshot_id: int | None
     with_values: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[Fault, ...]
     #: Findings beyond those listed, by kind: a table that is wrong in every row must not fill memory.
     more: tuple[tuple[Kind, int], ...]
     changes: tuple[ForeignChange, ...]
@@ -88,12 +88,12 @@ class Report:
 
     @property
     def compared_offsets(self) -> int:
-        return sum(len(held.compared) for held in self.coverage)
+        return sum(len(part.compared) for part in self.coverage)
 
     @property
     def covered_offsets(self) -> int:
         """Offsets below the watermark, from the first that this table ever covered."""
-        return sum(max(0, held.watermark - held.floor) for held in self.coverage)
+        return sum(max(0, part.watermark - part.floor) for part in self.coverage)
 
 
 def place(offsets: OffsetRange) -> str:

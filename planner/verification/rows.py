@@ -86,7 +86,7 @@ def without(keys: pa.Array, others: pa.Array) -> pa.Array:
 
 def _differing(one: pa.Table, other: pa.Table) -> tuple[pa.Array | None, tuple[str, ...]]:
     """Tell which rows of two aligned tables differ, and in which columns; None when none does."""
-    found: pa.Array | None = None
+    any_differs: pa.Array | None = None
     columns = []
     for name in one.column_names:
         left = _comparable(one[name].combine_chunks())
@@ -95,8 +95,8 @@ def _differing(one: pa.Table, other: pa.Table) -> tuple[pa.Array | None, tuple[s
             continue
         columns.append(name)
         differs = _positions(left, right)
-        found = differs if found is None else pc.or_(found, differs)
-    return found, tuple(columns)
+        any_differs = differs if any_differs is None else pc.or_(any_differs, differs)
+    return any_differs, tuple(columns)
 
 
 def _positions(left: pa.Array, right: pa.Array) -> pa.Array:

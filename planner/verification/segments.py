@@ -14,7 +14,7 @@ from planner.verification.chain import Carrier
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TieredSegment:
     """Ranges tiered alike, one per partition. None: the snapshot that tiered them expired, nobody knows.
 
     ``skipped`` are the skips that ``shape`` includes.
@@ -28,12 +28,12 @@ class Segment:
 
 def segments(
     compared: Sequence[OffsetRange], chain: Sequence[Carrier], schema_ids: Mapping[int, int]
-) -> tuple[Segment, ...]:
+) -> tuple[TieredSegment, ...]:
     """Cut ``compared``, one range per partition, where schema or shape changed, oldest first.
 
     ``chain`` are the retained carriers, newest first; ``schema_ids`` the schema of each snapshot.
     """
-    found: list[Segment] = []
+    result: list[TieredSegment] = []
     begins = {item.partition: item.start for item in compared}
     ends = {item.partition: item.stop for item in compared}
     steps = [
@@ -54,5 +54,5 @@ def segments(
                 ranges.append(OffsetRange(partition, start, stop))
                 begins[partition] = stop
         if ranges:
-            found.append(Segment(tuple(ranges), schema_id, shape, newest.skipped))
-    return tuple(found)
+            result.append(TieredSegment(tuple(ranges), schema_id, shape, newest.skipped))
+    return tuple(result)

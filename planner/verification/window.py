@@ -63,10 +63,10 @@ def plan_fetches(
     offsets are therefore cut side by side: every file is read by few fetches, where one partition after the other
     would read it once for each.
     """
-    held = sorted(item for item in ranges if len(item))
-    if _are_alike(held):
-        return _side_by_side(held, max_offsets)
-    return _one_by_one(held, max_offsets)
+    spans = sorted(item for item in ranges if len(item))
+    if _are_alike(spans):
+        return _side_by_side(spans, max_offsets)
+    return _one_by_one(spans, max_offsets)
 
 
 def _are_alike(ranges: Sequence[OffsetRange]) -> bool:

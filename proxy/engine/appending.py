@@ -17,7 +17,7 @@ import pyarrow as pa
 from proxy.engine.relations import identifier, sql_type
 
 #: Tables whose inserts are kept: each is a connection of its own, of some 100 kB.
-_MAX_KEPT = 64
+_MAX_APPENDERS = 64
 _STREAM = b"arrow_array_stream"
 _address_of = ctypes.pythonapi.PyCapsule_GetPointer
 _address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -90,32 +90,34 @@ class Appenders:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
-        self._kept: dict[str, Appender] = {}
+        self._appenders: dict[str, Appender] = {}
 
     @contextlib.contextmanager
     def lent(self, name: str, schema: pa.Schema, layout: int) -> Iterator[Appender]:
         """Lend a table's appender; it is kept unless something fails. ``layout``: see ``Appender``."""
         with self._lock:
-            held = self._kept.pop(name, None)
-        appender = held or Appender(self._connection, name, schema, layout)
+            idle = self._appenders.pop(name, None)
+        appender = idle or Appender(self._connection, name, schema, layout)
         try:
             yield appender
         except BaseException:
             appender.close()
             raise
         with self._lock:
-            self._kept[name] = appender
-            oldest = next(iter(self._kept)) if len(self._kept) > _MAX_KEPT else None
+            self._appenders[name] = appender
+            oldest = (
+                next(iter(self._appenders)) if len(self._appenders) > _MAX_APPENDERS else None
+            )
         if oldest is not None:
             self.drop(oldest)
 
     def drop(self, name: str) -> None:
         """Let go of a table."""
         with self._lock:
-            held = self._kept.pop(name, None)
-        if held is not None:
-            held.close()
+            appender = self._appenders.pop(name, None)
+        if appender is not None:
+            appender.close()
 
     def close(self) -> None:
-        for name in list(self._kept):
+        for name in list(self._appenders):
             self.drop(name)

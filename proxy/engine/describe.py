@@ -63,7 +63,7 @@ def describe(
     if not names:
         return _columns(cursor, before, unparse(document), []), ()
     kinds = _kinds(cursor, before, unparse, document)
-    told = tuple(arrow_type(kinds[name]) for name in names)
+    types = tuple(arrow_type(kinds[name]) for name in names)
     named = _columns(cursor, before, unparse(document), dict.fromkeys(names))
     for text in (_EMPTY, _NULL):
         typed = substituted(
@@ -78,9 +78,9 @@ def describe(
         except duckdb.Error:
             continue
         fields = zip(columns, named.names, strict=True)
-        return pa.schema([field.with_name(name) for field, name in fields]), told
+        return pa.schema([field.with_name(name) for field, name in fields]), types
     # Parameters of unknown type were taken for text, which does not fit everywhere; NULL does.
-    return named, told
+    return named, types
 
 
 def describe_bound(
@@ -121,7 +121,7 @@ def _kinds(cursor: Cursor, before: str, unparse: Unparse, document: Node) -> dic
         filled |= {name: cast(constant(1, "INTEGER"), kind) for name, kind in types.items()}
         plan = _plan(cursor, before + nested(unparse(substituted(document, filled))))
         if plan is not None:
-            return dict.fromkeys(names, _VARCHAR) | _found(plan) | types
+            return dict.fromkeys(names, _VARCHAR) | _projections(plan) | types
     return dict.fromkeys(names, _VARCHAR) | numbers | limits
 
 
@@ -133,15 +133,15 @@ def _plan(cursor: Cursor, sql: str) -> Any:
     return None if plan["error"] else plan
 
 
-def _found(plan: Any) -> dict[str, Node]:
+def _projections(plan: Any) -> dict[str, Node]:
     """Return the types markers are cast to; a parameter used twice has the first."""
-    found: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     for node, around in _expressions(plan):
         value = (node.get("value") or {}).get("value")
         text = value if isinstance(value, str) else ""
         if text.startswith(_MARK) and around.get("expression_class") == "BOUND_CAST":
-            found.setdefault(text.removeprefix(_MARK), around["return_type"])
-    return found
+            nodes.setdefault(text.removeprefix(_MARK), around["return_type"])
+    return nodes
 
 
 def _expressions(plan: Any) -> Iterator[tuple[Node, Node]]:

@@ -35,7 +35,7 @@ from proxy.engine.parameters import Parameter, execute
 from proxy.engine.planning import Planning
 from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
-from proxy.engine.running import Cancellation, Running, Watch
+from proxy.engine.running import EngineCall, EngineCancellation, Watch
 from proxy.engine.segments import Segments
 
 #: Directories that hold more than tables: as a storage root they would open the machine to SQL.
@@ -175,9 +175,9 @@ class Engine:
             UnsupportedStatement: DuckDB would print something that means something else.
         """
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        known = self._printed.get(text)
-        if known is not None:
-            return known
+        printed = self._printed.get(text)
+        if printed is not None:
+            return printed
         sql, again = self._ask(_PRINT, text)
         if not _is_same(text, document, again):
             raise UnsupportedStatement(
@@ -199,7 +199,7 @@ class Engine:
         statement_time: datetime,
         time_zone: str = "UTC",
         timeout_s: float | None = None,
-        cancellation: Cancellation | None = None,
+        cancellation: EngineCancellation | None = None,
         cut: str = "",
         owner: str | None = None,
     ) -> Result:
@@ -216,7 +216,7 @@ class Engine:
             DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
         """
         sql = self.unparse(document)
-        running = Running(self._connection.cursor(), self._watch, timeout_s, cancellation)
+        running = EngineCall(self._connection.cursor(), self._watch, timeout_s, cancellation)
         running.owner = owner
         try:
             reader = running.call(
@@ -268,10 +268,10 @@ class Engine:
         """
 
         def described(
-            held: duckdb.DuckDBPyConnection,
+            connection: duckdb.DuckDBPyConnection,
         ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
-            _set_time_zone(held, time_zone)
-            schema, types = describe(held, self.unparse, document, relations)
+            _set_time_zone(connection, time_zone)
+            schema, types = describe(connection, self.unparse, document, relations)
             return plain_names(schema, relations), types
 
         with self._connection.cursor() as cursor:
@@ -291,9 +291,9 @@ class Engine:
             BadStatement, UnsupportedStatement, BadParameter: it does not bind.
         """
 
-        def described(held: duckdb.DuckDBPyConnection) -> pa.Schema:
-            _set_time_zone(held, time_zone)
-            schema = describe_bound(held, self.unparse, document, relations, parameters)
+        def described(connection: duckdb.DuckDBPyConnection) -> pa.Schema:
+            _set_time_zone(connection, time_zone)
+            schema = describe_bound(connection, self.unparse, document, relations, parameters)
             return plain_names(schema, relations)
 
         with self._connection.cursor() as cursor:

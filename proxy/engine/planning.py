@@ -14,14 +14,14 @@ from typing import TypeVar
 
 import duckdb
 
-from proxy.engine.running import Running, Watch
+from proxy.engine.running import EngineCall, Watch
 
 T = TypeVar("T")
 
 #: Monotonic; None: nobody waits.
 _deadline: ContextVar[float | None] = ContextVar("planning_deadline", default=None)
 
-#: Expects a block to be over within so many seconds (``proxy.watchdog.Watchdog.expecting``).
+#: Expects a block to be over within so many seconds (``proxy.process.watchdog.Watchdog.expecting``).
 Expecting = Callable[[float], contextlib.AbstractContextManager[None]]
 
 
@@ -65,4 +65,4 @@ class Planning:
             FederationError: what the engine said; DeadlineExceeded where the time is up.
         """
         with self.watched() as left_s:
-            return Running(cursor, self._watch, left_s, None).call(function)
+            return EngineCall(cursor, self._watch, left_s, None).call(function)

@@ -24,7 +24,7 @@ from planner.sqltext import sql_type as sql_type
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AccessFilter:
     """What of a relation a statement sees: names with expressions over its rows, and a condition on these."""
 
     columns: tuple[tuple[str, str], ...]
@@ -35,14 +35,14 @@ class Shown:
 class Relation:
     """Rows under a name: those of all parts together, with the names and types of ``schema``.
 
-    ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``shown``
+    ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
     is None where a statement sees all of it.
     """
 
     name: str
     schema: TableSchema | pa.Schema
     parts: tuple[SqlRelation | ArrowRelation, ...] = ()
-    shown: Shown | None = None
+    access_filter: AccessFilter | None = None
 
     @property
     def arrow(self) -> pa.Schema:
@@ -101,12 +101,12 @@ def _with(clauses: list[str]) -> str:
 
 def _clause(relation: Relation, selects: list[str]) -> str:
     body = " UNION ALL ".join(selects) or f"SELECT {_nulls(relation.arrow)} WHERE false"
-    if relation.shown is not None:
-        body = _restricted(body, relation.shown)
+    if relation.access_filter is not None:
+        body = _restricted(body, relation.access_filter)
     return f"{identifier(relation.name)} AS NOT MATERIALIZED ({body})"
 
 
-def _restricted(body: str, shown: Shown) -> str:
+def _restricted(body: str, access_filter: AccessFilter) -> str:
     """Return the rows and columns of ``body`` that are shown.
 
     No expression of the statement may meet a row that is not shown, where it could fail and quote it. DuckDB has
@@ -118,20 +118,24 @@ def _restricted(body: str, shown: Shown) -> str:
       rows that are gone included. COALESCE copies what it takes from its second argument; that the first is
       always NULL only the execution knows, as it is left to chance.
     """
-    columns = ", ".join(f"{value} AS {identifier(name)}" for name, value in shown.columns)
-    if shown.rows is None:
+    columns = ", ".join(
+        f"{value} AS {identifier(name)}" for name, value in access_filter.columns
+    )
+    if access_filter.rows is None:
         return f"SELECT {columns} FROM ({body})"  # noqa: S608 - printed by DuckDB, gated
-    taken = {name.lower() for name, _ in shown.columns}
+    names_in_use = {name.lower() for name, _ in access_filter.columns}
     never = "__tc:never"
-    while never in taken:
+    while never in names_in_use:
         never += "'"
     never = identifier(never)
-    seen = f"SELECT {columns}, random() > 2 AS {never} FROM ({body}) WHERE {shown.rows}"  # noqa: S608
+    source = (
+        f"SELECT {columns}, random() > 2 AS {never} FROM ({body}) WHERE {access_filter.rows}"  # noqa: S608
+    )
     copied = ", ".join(
         f"coalesce(CASE WHEN {never} THEN {name} END, {name}) AS {name}"
-        for name in (identifier(name) for name, _ in shown.columns)
+        for name in (identifier(name) for name, _ in access_filter.columns)
     )
-    return f"SELECT {copied} FROM ({seen}) TABLESAMPLE BERNOULLI (100 PERCENT)"  # noqa: S608
+    return f"SELECT {copied} FROM ({source}) TABLESAMPLE BERNOULLI (100 PERCENT)"  # noqa: S608
 
 
 def _copied(

@@ -7,7 +7,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from proxy.engine.running import Running
+from proxy.engine.running import EngineCall
 
 #: Target size of one batch: throughput over Flight peaks here, and stock Go and Rust clients refuse
 #: messages above 4 MiB (reference flight-sql.md 0.5 and 6).
@@ -18,7 +18,7 @@ class Result:
     """A stream of record batches; iterate once, then close. Not thread-safe, but for ``cancel``."""
 
     def __init__(
-        self, reader: pa.RecordBatchReader, running: Running, schema: pa.Schema | None = None
+        self, reader: pa.RecordBatchReader, running: EngineCall, schema: pa.Schema | None = None
     ) -> None:
         """``schema`` is the reader's, maybe with other names."""
         self._reader = reader

@@ -37,7 +37,7 @@ _MOST = 4
 _TICK_S = 0.01
 
 
-class Cancellation:
+class EngineCancellation:
     """A client's wish to stop, shared between the statement and whoever may cancel it. Thread-safe."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._calls: set[Running] = set()
+        self._calls: set[EngineCall] = set()
         self._closed = False
         #: It waits for a call, however long. Else it looks again soon by itself, and waking it is for nothing.
         self._asleep = False
@@ -64,7 +64,7 @@ class Watch:
         self._thread = threading.Thread(target=self._loop, name="engine-watch", daemon=True)
         self._thread.start()
 
-    def enter(self, running: Running) -> None:
+    def enter(self, running: EngineCall) -> None:
         with self._changed:
             if self._closed:
                 raise Cancelled("the server is shutting down.")
@@ -73,7 +73,7 @@ class Watch:
                 self._asleep = False
                 self._changed.notify()
 
-    def leave(self, running: Running) -> None:
+    def leave(self, running: EngineCall) -> None:
         """Forget a call. When this returns, no interrupt of it is under way."""
         with self._changed:
             self._calls.discard(running)
@@ -93,25 +93,25 @@ class Watch:
         with self._changed:
             running = self._largest()
             if running:
-                max(running, key=lambda held: held.began_s).is_too_large = True
+                max(running, key=lambda call: call.began_s).is_too_large = True
             return bool(running)
 
     def relieve_owner(self) -> bool:
         """Stop all that runs of the owner with most of it; False: nothing runs."""
         with self._changed:
             running = self._largest()
-            for held in running:
-                held.is_too_large = True
+            for call in running:
+                call.is_too_large = True
             return bool(running)
 
     def relieve_for(self, owner: str | None) -> bool:
         """Stop a statement as ``relieve``; False: nobody has several times as much running as ``owner``."""
         with self._changed:
             running = self._largest()
-            own = sum(held.owner == owner for held in self._calls)
+            own = sum(call.owner == owner for call in self._calls)
             if len(running) < _MOST * max(own, 1):
                 return False
-            max(running, key=lambda held: held.began_s).is_too_large = True
+            max(running, key=lambda call: call.began_s).is_too_large = True
             return True
 
     def long(self) -> dict[str | None, float]:
@@ -119,20 +119,20 @@ class Watch:
         now_s = time.monotonic()
         seconds: dict[str | None, float] = defaultdict(float)
         with self._changed:
-            for held in self._calls:
-                if now_s - held.entered_s > _LONG_S:
-                    seconds[held.owner] += now_s - held.entered_s
+            for call in self._calls:
+                if now_s - call.entered_s > _LONG_S:
+                    seconds[call.owner] += now_s - call.entered_s
         return dict(seconds)
 
-    def _largest(self) -> list[Running]:
+    def _largest(self) -> list[EngineCall]:
         """What runs of the owner with most of it; of equals, the one whose statements run longest."""
-        running: dict[str | None, list[Running]] = defaultdict(list)
-        for held in self._calls:
-            if held.stopped() is None:
-                running[held.owner].append(held)
+        running: dict[str | None, list[EngineCall]] = defaultdict(list)
+        for call in self._calls:
+            if call.stopped() is None:
+                running[call.owner].append(call)
         return max(
             running.values(),
-            key=lambda calls: (len(calls), -sum(held.began_s for held in calls)),
+            key=lambda calls: (len(calls), -sum(call.began_s for call in calls)),
             default=[],
         )
 
@@ -154,7 +154,7 @@ class Watch:
                 self._changed.wait(None if self._asleep else _TICK_S)
 
 
-class Running:
+class EngineCall:
     """A cursor and the limits on the time spent in it. One call at a time."""
 
     def __init__(
@@ -162,14 +162,14 @@ class Running:
         cursor: duckdb.DuckDBPyConnection,
         watch: Watch,
         timeout_s: float | None,
-        cancellation: Cancellation | None,
+        cancellation: EngineCancellation | None,
     ) -> None:
         self._cursor = cursor
         self._watch = watch
         self._timeout_s = timeout_s
         self._left_s = timeout_s
         self._deadline: float | None = None
-        self.cancellation = cancellation or Cancellation()
+        self.cancellation = cancellation or EngineCancellation()
         #: The user it runs for.
         self.owner: str | None = None
         self.began_s = self.entered_s = time.monotonic()
@@ -213,7 +213,7 @@ class Running:
         )
 
     def give_way(self) -> None:
-        """Have the call's thread run after others once it takes long. It stays so: see ``proxy.workers``."""
+        """Have the call's thread run after others once it takes long. It stays so: see ``proxy.engine.thread_pool``."""
         if not self._gives_way and time.monotonic() - self.entered_s > _LONG_S:
             self._gives_way = True
             with contextlib.suppress(OSError):

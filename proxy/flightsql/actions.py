@@ -12,11 +12,11 @@ from typing import Any
 from planner.errors import RequestError, UnsupportedStatement
 from proxy.flightsql import messages
 from proxy.flightsql.backend import OptionValue
-from proxy.flightsql.client import Fate
 from proxy.flightsql.faults import Malformed, UnknownCommand, UnknownHandle
-from proxy.flightsql.profiles import shaped_schema
+from proxy.flightsql.options import SETTINGS, settings_of, with_settings
+from proxy.flightsql.result_types import shaped_schema
 from proxy.flightsql.service import Request, Service
-from proxy.flightsql.settings import SETTINGS, settings_of, with_settings
+from proxy.flightsql.state.client_session import Fate
 
 # Flight.proto: CancelStatus, SetSessionOptionsResult.ErrorValue, CloseSessionResult.Status.
 _CANCELLED = 1
@@ -53,12 +53,12 @@ def _wrapped(body: bytes, name: str) -> Any:
 
 
 def _create_prepared_statement(service: Service, request: Request, body: bytes) -> list[bytes]:
-    asked = _wrapped(body, "ActionCreatePreparedStatementRequest")
-    if asked.transaction_id:
+    message = _wrapped(body, "ActionCreatePreparedStatementRequest")
+    if message.transaction_id:
         raise UnsupportedStatement(
             "This server has no transactions; every statement is its own."
         )
-    handle, statement = service.prepare(request, asked.query)
+    handle, statement = service.prepare(request, message.query)
     dataset = shaped_schema(request.client.session, statement.prepared.dataset_schema)
     result = messages.ActionCreatePreparedStatementResult(
         prepared_statement_handle=handle,
@@ -70,20 +70,20 @@ def _create_prepared_statement(service: Service, request: Request, body: bytes) 
 
 
 def _close_prepared_statement(service: Service, request: Request, body: bytes) -> list[bytes]:
-    asked = _wrapped(body, "ActionClosePreparedStatementRequest")
-    request.client.forget(asked.prepared_statement_handle)
+    message = _wrapped(body, "ActionClosePreparedStatementRequest")
+    request.client.forget(message.prepared_statement_handle)
     return []
 
 
 def _cancel_flight_info(service: Service, request: Request, body: bytes) -> list[bytes]:
-    asked = messages.parse(messages.CancelFlightInfoRequest, body)
-    status = _cancel(service, request, asked.info)
+    message = messages.parse(messages.CancelFlightInfoRequest, body)
+    status = _cancel(service, request, message.info)
     return [messages.CancelFlightInfoResult(status=status).SerializeToString()]
 
 
 def _cancel_query(service: Service, request: Request, body: bytes) -> list[bytes]:
-    asked = _wrapped(body, "ActionCancelQueryRequest")
-    status = _cancel(service, request, messages.parse(messages.FlightInfo, asked.info))
+    message = _wrapped(body, "ActionCancelQueryRequest")
+    status = _cancel(service, request, messages.parse(messages.FlightInfo, message.info))
     return [messages.pack(messages.ActionCancelQueryResult(result=status))]
 
 
@@ -106,29 +106,29 @@ def _cancel(service: Service, request: Request, info: Any) -> int:
 
 
 def _renew_flight_endpoint(service: Service, request: Request, body: bytes) -> list[bytes]:
-    asked = messages.parse(messages.RenewFlightEndpointRequest, body)
-    ticket, expires_at_us = service.renew(request, asked.endpoint.ticket.ticket)
+    message = messages.parse(messages.RenewFlightEndpointRequest, body)
+    ticket, expires_at_us = service.renew(request, message.endpoint.ticket.ticket)
     endpoint = messages.FlightEndpoint()
-    endpoint.CopyFrom(asked.endpoint)
+    endpoint.CopyFrom(message.endpoint)
     endpoint.ticket.ticket = ticket
     endpoint.expiration_time.FromMicroseconds(expires_at_us)
     return [endpoint.SerializeToString()]
 
 
 def _set_session_options(service: Service, request: Request, body: bytes) -> list[bytes]:
-    asked = messages.parse(messages.SetSessionOptionsRequest, body)
+    message = messages.parse(messages.SetSessionOptionsRequest, body)
     result = messages.SetSessionOptionsResult()
     client = request.client
     # One by one, so that a bad value keeps no other from taking effect; in the order of SETTINGS.
     for name in SETTINGS:
-        if name not in asked.session_options:
+        if name not in message.session_options:
             continue
-        given = (name, _option(asked.session_options[name]))
+        option = (name, _option(message.session_options[name]))
         try:
-            service.sessions.configure(client, with_settings(client.session, [given]))
+            service.sessions.configure(client, with_settings(client.session, [option]))
         except RequestError:
             result.errors[name].value = _INVALID_VALUE
-    for name in asked.session_options:
+    for name in message.session_options:
         if name not in SETTINGS:
             result.errors[name].value = _INVALID_NAME
     return [result.SerializeToString()]
@@ -140,8 +140,8 @@ def _option(value: Any) -> OptionValue | None:
         return None
     if member == "string_list_value":
         return tuple(value.string_list_value.values)
-    given: OptionValue = getattr(value, member)
-    return given
+    option: OptionValue = getattr(value, member)
+    return option
 
 
 def _get_session_options(service: Service, request: Request, body: bytes) -> list[bytes]:

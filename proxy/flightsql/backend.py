@@ -36,8 +36,8 @@ class Session:
     ``id`` names the session in logs; it is not the token. ``user`` is None for anonymous callers; ``groups`` are
     what the credentials say the user belongs to. None in
     ``catalog``, ``schema`` or ``time_zone`` means not set; ``Browsing.configure`` fills in the default.
-    ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.lookback``; None: live,
-    nothing, none. ``after`` is of one call only: what its caller has seen before (``planner.following``). ``timeout_s`` is how
+    ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.time_travel``; None: live,
+    nothing, none. ``after`` is of one call only: what its caller has seen before (``planner.incremental``). ``timeout_s`` is how
     long this user's statements may run where that is less than the server's limit.
     """
 
@@ -72,7 +72,7 @@ class Prepared:
 class Planned:
     """A statement with everything its answer depends on. The ticket is opaque here and sealed by the backend.
 
-    ``app_metadata`` goes out with the FlightInfo: the text of the cut it reads (``planner.lookback``), empty where
+    ``app_metadata`` goes out with the FlightInfo: the text of the cut it reads (``planner.time_travel``), empty where
     it reads no table; to one who follows, the position the answer ends at.
     ``expires_at_us`` is microseconds since 1970; None: never.
     """
@@ -92,7 +92,7 @@ class Renewed:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class TicketSummary:
     """What was asked, for those who write it down: the text, and by table what of it is read, in short."""
 
     sql: str
@@ -263,7 +263,7 @@ class Backend(Protocol):
             BadTicket: as ``open``; also once it has expired.
         """
 
-    def about(self, session: Session, ticket: bytes) -> About:
+    def about(self, session: Session, ticket: bytes) -> TicketSummary:
         """Say what a ticket stands for, also once it has expired. Fast; nothing is read.
 
         Raises:

@@ -127,10 +127,10 @@ def unpack(data: bytes) -> Any:
         raise Malformed(
             "This is not a Flight SQL command: a google.protobuf.Any with a type URL is needed."
         )
-    found = WRAPPED.get(full_name.removeprefix(_SQL)) if full_name.startswith(_SQL) else None
-    if found is None:
+    kind = WRAPPED.get(full_name.removeprefix(_SQL)) if full_name.startswith(_SQL) else None
+    if kind is None:
         raise UnknownCommand(f"This server does not know the message {full_name[:100]!r}.")
-    return parse(found, wrapped.value)
+    return parse(kind, wrapped.value)
 
 
 def parse(message_class: Any, data: bytes) -> Any:

@@ -16,19 +16,19 @@ from pyarrow import flight
 
 from planner.errors import BadConfig, Unavailable
 from proxy.flightsql import actions, messages, status, uploads
-from proxy.flightsql.access import Access
 from proxy.flightsql.backend import Backend
-from proxy.flightsql.calls import Call, Calls
-from proxy.flightsql.entry import Entry, Handshake
 from proxy.flightsql.faults import Malformed, UnknownCommand
-from proxy.flightsql.limits import LimitsOf, Rate, Slots, UserLimits
-from proxy.flightsql.policy import Policy
-from proxy.flightsql.record import Journal
-from proxy.flightsql.service import Answer, Info, Request, Service
-from proxy.flightsql.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
-from proxy.flightsql.sqlinfo import Product
-from proxy.flightsql.tokens import SessionTokens
-from proxy.suspects import Suspects
+from proxy.flightsql.metadata.sqlinfo import Product
+from proxy.flightsql.middleware import CallGate, Handshake
+from proxy.flightsql.service import FlightAnswer, Info, Request, Service
+from proxy.flightsql.state.auth import Access
+from proxy.flightsql.state.call_record import Journal
+from proxy.flightsql.state.calls import Call, Calls
+from proxy.flightsql.state.policy import ServerPolicy
+from proxy.flightsql.state.quotas import LimitsOf, Rate, Slots, UserLimits
+from proxy.flightsql.state.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
+from proxy.flightsql.state.tokens import SessionTokens
+from proxy.process.suspects import Suspects
 
 _MIDDLEWARE = "call"
 #: How rows go out. Left to pyarrow, it is worked out for each stream, from the environment.
@@ -63,7 +63,7 @@ class FlightSqlServer:
     """A listening server. ``port`` is the real one, also if 0 was asked for."""
 
     def __init__(
-        self, listen: _Listen, port: int, tls: Tls | None, policy: Policy, parts: _Parts
+        self, listen: _Listen, port: int, tls: Tls | None, policy: ServerPolicy, parts: _Parts
     ) -> None:
         self._listen = listen
         self._policy = policy
@@ -168,7 +168,7 @@ def start(
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
     calls = Calls(journal=journal)
-    policy = Policy(access, limits_of)
+    policy = ServerPolicy(access, limits_of)
     sessions = Sessions(
         backend.browsing,
         policy,
@@ -181,7 +181,7 @@ def start(
     service = Service(
         backend, product, sessions, slots, calls.check_open, suspects or Suspects()
     )
-    entry = Entry(sessions, calls, policy, Rate(clock_s))
+    entry = CallGate(sessions, calls, policy, Rate(clock_s))
 
     def listen(port: int, tls: Tls | None) -> _FlightServer:
         try:
@@ -216,7 +216,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
     def __init__(
         self,
         service: Service,
-        entry: Entry,
+        entry: CallGate,
         location: flight.Location,
         tls: Tls | None,
     ) -> None:
@@ -341,7 +341,9 @@ def _command(descriptor: flight.FlightDescriptor) -> bytes:
     return command
 
 
-def _outgoing(answer: Answer, call: Call, idle_s: float | None) -> Iterator[pa.RecordBatch]:
+def _outgoing(
+    answer: FlightAnswer, call: Call, idle_s: float | None
+) -> Iterator[pa.RecordBatch]:
     with status.Boundary(call.record), call.blaming():
         for batch in answer.batches:
             call.await_reader(idle_s)

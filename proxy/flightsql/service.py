@@ -13,27 +13,28 @@ from typing import Any
 import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
-from proxy.flightsql import messages, metadata
+from proxy.flightsql import messages
 from proxy.flightsql.backend import Backend, Planned, Prepared, Session
-from proxy.flightsql.batches import sendable
-from proxy.flightsql.calls import Call
-from proxy.flightsql.client import Client, Statement
+from proxy.flightsql.batching import sendable
 from proxy.flightsql.faults import Malformed, UnknownCommand
-from proxy.flightsql.limits import Slots, UserLimits, check_size
-from proxy.flightsql.metadata import Asked, Told
-from proxy.flightsql.profiles import shaped_schema, shaping
+from proxy.flightsql.metadata import commands as metadata
+from proxy.flightsql.metadata.commands import MetadataRequest, SchemaCache
+from proxy.flightsql.metadata.sqlinfo import Product
+from proxy.flightsql.options import max_message_bytes, with_settings
+from proxy.flightsql.result_types import shaped_schema, shaping
 from proxy.flightsql.session_sql import as_query, change_of
-from proxy.flightsql.sessions import Sessions
-from proxy.flightsql.settings import max_message_bytes, with_settings
-from proxy.flightsql.sqlinfo import Product
-from proxy.suspects import Suspects
+from proxy.flightsql.state.calls import Call
+from proxy.flightsql.state.client_session import ClientSession, Statement
+from proxy.flightsql.state.quotas import Slots, UserLimits, check_size
+from proxy.flightsql.state.sessions import Sessions
+from proxy.process.suspects import Suspects
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One client call: who asks, the call it asks in, and what it may take."""
 
-    client: Client
+    client: ClientSession
     call: Call
     limits: UserLimits
 
@@ -49,7 +50,7 @@ class Info:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FlightAnswer:
     """An answer on its way. ``batches`` raise what ends it early."""
 
     schema: pa.Schema
@@ -75,7 +76,7 @@ class Service:
         self._backend = backend
         self._product = product
         self._slots = slots
-        self._told = Told()
+        self._schema_cache = SchemaCache()
 
     def info(self, request: Request, command: bytes) -> Info:
         """GetFlightInfo: plan a statement, or describe a metadata command, which is its own ticket.
@@ -118,7 +119,7 @@ class Service:
             return shaped_schema(request.client.session, schema)
         raise _misplaced(name, "GetSchema")
 
-    def fetch(self, request: Request, ticket: bytes) -> Answer:
+    def fetch(self, request: Request, ticket: bytes) -> FlightAnswer:
         """DoGet: execute what a ticket names.
 
         Raises:
@@ -129,17 +130,19 @@ class Service:
         name = messages.kind(message)
         answered = metadata.COMMANDS.get(name)
         if answered is not None:
-            asked = Asked(
+            metadata_request = MetadataRequest(
                 message,
                 request.client.session,
                 self._backend.browsing,
                 self._product,
-                self._told,
+                self._schema_cache,
             )
-            return Answer(answered.schema(message), sendable(answered.answer(asked)))
+            return FlightAnswer(
+                answered.schema(message), sendable(answered.answer(metadata_request))
+            )
         if name == "TicketStatementQuery":
             if message == _NO_ROWS:
-                return Answer(_NOTHING, iter(()))
+                return FlightAnswer(_NOTHING, iter(()))
             return self._open(request, message.statement_handle, ticket)
         if name == "CommandPreparedStatementQuery":
             return self._open(request, self._plan(request, message).ticket, ticket)
@@ -220,9 +223,9 @@ class Service:
             return False
         self._begin(request, sql)
         client = request.client
-        given = dict(change.settings) | self._place(client.session, change.place)
-        if given:
-            self.sessions.configure(client, with_settings(client.session, given.items()))
+        settings = dict(change.settings) | self._place(client.session, change.place)
+        if settings:
+            self.sessions.configure(client, with_settings(client.session, settings.items()))
         request.call.record.ended()
         return True
 
@@ -280,7 +283,7 @@ class Service:
             session, as_query(sql, session), parameters, request.call.cancellation
         )
 
-    def _open(self, request: Request, planned: bytes, ticket: bytes) -> Answer:
+    def _open(self, request: Request, planned: bytes, ticket: bytes) -> FlightAnswer:
         call, record = request.call, request.call.record
         opened_in = request.client.session
         record.redeems(planned, lambda: self._backend.about(opened_in, planned))
@@ -312,7 +315,7 @@ class Service:
             finally:
                 stream.close()
 
-        return Answer(schema, batches())
+        return FlightAnswer(schema, batches())
 
 
 _NOTHING = pa.schema([])
@@ -327,18 +330,20 @@ def _asking(request: Request) -> Session:
     Raises:
         BadParameter: it says what is not possible.
     """
-    given = request.call.settings
+    settings = request.call.settings
     return (
-        with_settings(request.client.session, given.items())
-        if given
+        with_settings(request.client.session, settings.items())
+        if settings
         else request.client.session
     )
 
 
 def _named(name: str, names: Iterable[str]) -> str | None:
     """Find a name as SQL compares names: the exact one, else one that differs in case."""
-    known = {held.lower(): held for held in sorted(names)} | {held: held for held in names}
-    return known.get(name) or known.get(name.lower())
+    by_fold = {original.lower(): original for original in sorted(names)} | {
+        original: original for original in names
+    }
+    return by_fold.get(name) or by_fold.get(name.lower())
 
 
 def _drained(batches: Iterable[pa.RecordBatch]) -> None:

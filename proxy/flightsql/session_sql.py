@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from planner.errors import BadParameter
 from proxy.flightsql.backend import OptionValue, Session
-from proxy.flightsql.settings import ALIASES, SETTINGS, settings_of
+from proxy.flightsql.options import ALIASES, SETTINGS, settings_of
 
 #: Longer ones are no statements of this kind. The text of a cut has a dozen characters a partition.
 _MAX_CHARS = 64_000
@@ -163,23 +163,23 @@ def as_query(sql: str, session: Session) -> str:
     if name not in SETTINGS or (len(tokens) > 2 and words != "TIME ZONE"):
         return sql
     value = settings_of(session).get(name)
-    told = "NULL" if value is None else _literal(str(value))
-    return f"SELECT {told}::VARCHAR AS {name}"
+    text = "NULL" if value is None else _literal(str(value))
+    return f"SELECT {text}::VARCHAR AS {name}"
 
 
 def _places(sql: str, session: Session) -> str | None:
     """Answer a SELECT of nothing but ``_PLACES``; None: it is another statement."""
-    asked = _ASKS_PLACES.fullmatch(sql) if len(sql) <= _MAX_CHARS else None
-    if asked is None:
+    match = _ASKS_PLACES.fullmatch(sql) if len(sql) <= _MAX_CHARS else None
+    if match is None:
         return None
     items = []
-    for item in asked["items"].split(","):
-        found = _ONE_PLACE.fullmatch(item.strip())
-        if found is None:
+    for item in match["items"].split(","):
+        place = _ONE_PLACE.fullmatch(item.strip())
+        if place is None:
             return None
-        value = _PLACES[found["name"].lower()](session)
-        told = "NULL" if value is None else _literal(value)
-        items.append(f"{told}::VARCHAR AS {found['alias'] or _quoted(found['name'].lower())}")
+        value = _PLACES[place["name"].lower()](session)
+        text = "NULL" if value is None else _literal(value)
+        items.append(f"{text}::VARCHAR AS {place['alias'] or _quoted(place['name'].lower())}")
     return f"SELECT {', '.join(items)}"
 
 
@@ -205,16 +205,16 @@ def _tokens(sql: str) -> list[_Token]:
     tokens: list[_Token] = []
     position = 0
     while position < len(sql):
-        found = _TOKEN.match(sql, position)
-        if found is None:
+        match = _TOKEN.match(sql, position)
+        if match is None:
             return []
-        position = found.end()
-        if found["text"] is not None:
-            tokens.append(_Token(found["text"].replace("''", "'")))
-        elif found["quoted"] is not None:
-            tokens.append(_Token(found["quoted"].replace('""', '"')))
-        elif found["space"] is None:
-            tokens.append(_Token(found[0], found[0].upper()))
+        position = match.end()
+        if match["text"] is not None:
+            tokens.append(_Token(match["text"].replace("''", "'")))
+        elif match["quoted"] is not None:
+            tokens.append(_Token(match["quoted"].replace('""', '"')))
+        elif match["space"] is None:
+            tokens.append(_Token(match[0], match[0].upper()))
     while tokens and tokens[-1].word == ";":
         tokens.pop()
     return tokens

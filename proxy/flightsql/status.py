@@ -17,7 +17,7 @@ from pyarrow import flight
 
 from planner import errors
 from proxy.flightsql import faults
-from proxy.flightsql.record import Record
+from proxy.flightsql.state.call_record import CallRecord
 
 _log = logging.getLogger(__name__)
 
@@ -77,13 +77,13 @@ TABLE: tuple[tuple[type[Exception], Wire], ...] = (
 _WIRE_CLASSES = (flight.FlightError, _NoTrace)
 
 
-def to_wire(error: BaseException, record: Record) -> Exception:
+def to_wire(error: BaseException, record: CallRecord) -> Exception:
     """Translate one error and name the call it ends; what the table does not name is told without its text."""
     record.failed(error)
     for ours, wire in TABLE:
         if isinstance(error, ours):
-            told: Exception = wire(_bounded(str(error), record))
-            return told
+            wire_error: Exception = wire(_bounded(str(error), record))
+            return wire_error
     _log.error("internal error %s", record.id, exc_info=error)
     hidden: Exception = flight.FlightInternalError(
         f"Internal error {record.id}. This is a fault of the server; its log has the details under that id."
@@ -96,7 +96,7 @@ class Boundary:
 
     __slots__ = ("_record",)
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: CallRecord) -> None:
         self._record = record
 
     def __enter__(self) -> None:
@@ -115,7 +115,7 @@ class Boundary:
 
 
 @contextmanager
-def schema_boundary(record: Record) -> Iterator[None]:
+def schema_boundary(record: CallRecord) -> Iterator[None]:
     """As ``Boundary``, for GetSchema: pyarrow catches no ``FlightError`` there."""
     try:
         with Boundary(record):
@@ -124,7 +124,7 @@ def schema_boundary(record: Record) -> Iterator[None]:
         raise Failed(str(error)) from None
 
 
-def _bounded(message: str, record: Record) -> str:
+def _bounded(message: str, record: CallRecord) -> str:
     """Cut a message and put the id behind it, under which the audit log has the rest."""
     ending = f" ({'statement' if record.is_statement else 'request'} {record.id})"
     # pyarrow appends ". Detail: …".

@@ -139,7 +139,7 @@ def _invalid(batch: pa.RecordBatch) -> str:
         try:
             batch.column(position).validate(full=True)
         except (pa.ArrowException, ValueError, LookupError):
-            return f"Parameter {position + 1}, of type {_shown(field.type)},"
+            return f"Parameter {position + 1}, of type {_type_name(field.type)},"
     return "The row of parameters"
 
 
@@ -183,6 +183,6 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-def _shown(kind: pa.DataType) -> str:
+def _type_name(kind: pa.DataType) -> str:
     text = str(kind)
     return text if len(text) <= 80 else text[:79] + "…"

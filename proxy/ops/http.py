@@ -123,9 +123,9 @@ def _handler(
             encode, kind = choose_encoder(self.headers.get("Accept", ""))
             self._answer(HTTPStatus.OK, kind, encode(registry))
 
-        def _tell(self, good: bool, told: Mapping[str, object]) -> None:
+        def _tell(self, good: bool, document: Mapping[str, object]) -> None:
             status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(status, "application/json", json.dumps(told).encode() + b"\n")
+            self._answer(status, "application/json", json.dumps(document).encode() + b"\n")
 
         def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
             self.send_response(status)

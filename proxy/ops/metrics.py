@@ -21,7 +21,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # doubles every series for the time of its birth
 
 
-class Metrics:
+class ServerMetrics:
     """The counters of one server. Thread-safe."""
 
     def __init__(self) -> None:
@@ -57,17 +57,17 @@ class Metrics:
 
     def step(self, name: str, seconds: float) -> None:
         """Note how long a step of a statement took."""
-        held = self._steps.get(name)
-        if held is None:
-            held = self._steps[name] = self._seconds.labels(name)
-        held.observe(seconds)
+        histogram = self._steps.get(name)
+        if histogram is None:
+            histogram = self._steps[name] = self._seconds.labels(name)
+        histogram.observe(seconds)
 
     def ended(self, outcome: str) -> None:
         """Count a statement that ended."""
-        held = self._outcomes.get(outcome)
-        if held is None:
-            held = self._outcomes[outcome] = self._statements.labels(outcome)
-        held.inc()
+        counter = self._outcomes.get(outcome)
+        if counter is None:
+            counter = self._outcomes[outcome] = self._statements.labels(outcome)
+        counter.inc()
 
     def sent(self, rows: int, size_bytes: int) -> None:
         """Count what went out in one batch."""

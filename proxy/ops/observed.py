@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from proxy.flightsql.backend import (
-    About,
     Backend,
     Browsing,
     Cancellation,
@@ -18,15 +17,16 @@ from proxy.flightsql.backend import (
     Renewed,
     Session,
     Stream,
+    TicketSummary,
 )
-from proxy.flightsql.record import ABANDONED, OK, outcome_of
-from proxy.ops.metrics import Metrics
+from proxy.flightsql.state.call_record import ABANDONED, OK, outcome_of
+from proxy.ops.metrics import ServerMetrics
 
 
 class Observed:
     """``inner`` as seen by ``metrics``: a statement is counted once, where it fails or where it ends."""
 
-    def __init__(self, inner: Backend, metrics: Metrics) -> None:
+    def __init__(self, inner: Backend, metrics: ServerMetrics) -> None:
         self._inner = inner
         self._metrics = metrics
 
@@ -65,7 +65,7 @@ class Observed:
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         return self._inner.renew(session, ticket)
 
-    def about(self, session: Session, ticket: bytes) -> About:
+    def about(self, session: Session, ticket: bytes) -> TicketSummary:
         return self._inner.about(session, ticket)
 
     @contextlib.contextmanager
@@ -82,7 +82,7 @@ class Observed:
 class _Counted:
     """One execution: running until it is closed, which happens once in the count."""
 
-    def __init__(self, inner: Stream, metrics: Metrics) -> None:
+    def __init__(self, inner: Stream, metrics: ServerMetrics) -> None:
         self._inner = inner
         self._metrics = metrics
         self._outcome = ABANDONED

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from connectors.iceberg.pins import PinStatus
+from connectors.iceberg.pin_cache import PinStatus
 from proxy.tail.states import TailState
 
 Pins = Callable[[], Sequence[PinStatus]]
@@ -54,46 +54,46 @@ class States(Collector):
         yield _per_table(
             "thermocline_pin_age_seconds",
             "Time since the catalog confirmed the pin.",
-            [(held, held.age_s) for held in pins],
+            [(pin, pin.age_s) for pin in pins],
         )
         yield _per_table(
             "thermocline_pin_current",
             "1 while refreshing the table's pin works, else 0.",
-            [(held, float(held.error is None)) for held in pins],
+            [(pin, float(pin.error is None)) for pin in pins],
         )
         yield _per_table(
             "thermocline_pin_failing_seconds",
             "Time since refreshing the table's pin first failed; 0 while it works.",
-            [(held, held.failing_s or 0.0) for held in pins],
+            [(pin, pin.failing_s or 0.0) for pin in pins],
         )
         tails = self._tails()
         for name, says, value in (
-            ("rows", "Decoded rows held of the table's tail.", lambda held: held.rows),
-            ("bytes", "What those rows take, as Arrow bytes.", lambda held: held.size),
+            ("rows", "Decoded rows held of the table's tail.", lambda pin: pin.rows),
+            ("bytes", "What those rows take, as Arrow bytes.", lambda pin: pin.size),
             (
                 "packed_bytes",
                 "The part of them that is compressed in memory.",
-                lambda held: held.packed,
+                lambda pin: pin.packed,
             ),
-            ("disk_bytes", "The part of them that is on disk.", lambda held: held.on_disk),
+            ("disk_bytes", "The part of them that is on disk.", lambda pin: pin.on_disk),
             (
                 "lag_rows",
                 "Offsets between what is held and the log end a statement saw last.",
-                lambda held: held.lag,
+                lambda pin: pin.lag,
             ),
             (
                 "bad_records",
                 "Records decoded since the start that became no row.",
-                lambda held: held.outcomes.dead + held.outcomes.skipped,
+                lambda pin: pin.outcomes.dead + pin.outcomes.skipped,
             ),
             (
                 "failing",
                 "Followers of the table that an error has stopped.",
-                lambda held: held.error is not None,
+                lambda pin: pin.error is not None,
             ),
         ):
             yield _per_table(
-                f"thermocline_tail_{name}", says, [(held, float(value(held))) for held in tails]
+                f"thermocline_tail_{name}", says, [(pin, float(value(pin))) for pin in tails]
             )
 
 
@@ -102,28 +102,28 @@ def degraded(pins: Pins, tails: Tails) -> list[dict[str, object]]:
 
     Another process would fare no better, so none of this makes a process unhealthy.
     """
-    told: list[dict[str, object]] = [
+    documents: list[dict[str, object]] = [
         {
-            "table": str(held.table),
+            "table": str(pin.table),
             "what": "pin",
-            "error": type(held.error).__name__,
-            "age_s": round(held.age_s, 1),
-            "answers": held.pin is not None,
+            "error": type(pin.error).__name__,
+            "age_s": round(pin.age_s, 1),
+            "answers": pin.pin is not None,
         }
-        for held in pins()
-        if held.error is not None
+        for pin in pins()
+        if pin.error is not None
     ]
-    told += [
+    documents += [
         {
-            "table": str(held.table),
+            "table": str(pin.table),
             "what": "tail",
-            "error": type(held.error).__name__,
-            "lag_rows": held.lag,
+            "error": type(pin.error).__name__,
+            "lag_rows": pin.lag,
         }
-        for held in tails()
-        if held.error is not None
+        for pin in tails()
+        if pin.error is not None
     ]
-    return told
+    return documents
 
 
 def _per_table(
@@ -131,8 +131,8 @@ def _per_table(
 ) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, says, labels=["table"])
     sums: defaultdict[str, float] = defaultdict(float)
-    for held, value in values:
-        sums[str(held.table)] += value
+    for labels, value in values:
+        sums[str(labels.table)] += value
     for table, value in sums.items():
         family.add_metric([table], value)
     return family

@@ -12,8 +12,16 @@ followed, the statement fetches itself. Nothing here is shared between tables bu
 
 from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.keeper import Keeper
-from proxy.tail.segment import Tail
+from proxy.tail.segment import LeasedTail
 from proxy.tail.states import TailState
-from proxy.tail.tails import Following, Tails
+from proxy.tail.tails import FollowSettings, Tails
 
-__all__ = ["Following", "Keeper", "Tail", "TailLimits", "TailSpace", "TailState", "Tails"]
+__all__ = [
+    "FollowSettings",
+    "Keeper",
+    "LeasedTail",
+    "TailLimits",
+    "TailSpace",
+    "TailState",
+    "Tails",
+]

@@ -92,8 +92,8 @@ class Spilling:
                 if is_packable:
                     continue
                 self._check_disk(growing)
-                candidates = sorted(tails, key=lambda held: held.memory_size, reverse=True)
-                if not any(_spilled(held, is_ours=held is growing) for held in candidates):
+                candidates = sorted(tails, key=lambda tail: tail.memory_size, reverse=True)
+                if not any(_spilled(tail, is_ours=tail is growing) for tail in candidates):
                     # Nothing of any size is left to move: what is in memory is being read, and goes then.
                     return
 
@@ -112,9 +112,9 @@ class Spilling:
 
 def _packed(tails: Iterable[Generation]) -> bool:
     """Pack something of the tail with most to pack; False: there is nothing, or no memory to do it in."""
-    by_size = sorted(tails, key=lambda held: held.memory_size - held.packed_size, reverse=True)
+    by_size = sorted(tails, key=lambda tail: tail.memory_size - tail.packed_size, reverse=True)
     try:
-        return any(held.pack() for held in by_size)
+        return any(tail.pack() for tail in by_size)
     except FederationError:
         return False
 

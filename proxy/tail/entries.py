@@ -13,24 +13,24 @@ from planner.errors import FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.watermark import Watermark
-from proxy.ingestion.intake import Intake, Subject
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
-from proxy.tail.pins import PinsInUse
+from proxy.tail.pin_leases import PinsInUse
+from proxy.tail.reader.source import TopicReader, TopicSource
 from proxy.tail.states import TailState
-from proxy.tail.tally import Tally
+from proxy.tail.tally import OutcomeTally
 
 
 @dataclass
-class Entry:
+class FollowedTable:
     """One generation, with what keeps it going."""
 
     table: TableName
-    subject: Subject
-    intake: Intake
+    subject: TopicSource
+    intake: TopicReader
     generation: Generation
-    tally: Tally
+    tally: OutcomeTally
     limits: TailLimits
     pins: PinsInUse
     used_at: float
@@ -56,9 +56,9 @@ def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetR
     )
 
 
-def state_of(entry: Entry) -> TailState:
+def state_of(entry: FollowedTable) -> TailState:
     stops = entry.generation.stops()
-    outcomes, bad = entry.tally.found()
+    outcomes, bad = entry.tally.totals()
     return TailState(
         table=entry.table,
         topic=entry.subject.topic,
@@ -86,18 +86,18 @@ def surely_fits(
     )
 
 
-def raise_undecodable(error: FederationError | None, wanted: Sequence[OffsetRange]) -> None:
+def raise_undecodable(error: FederationError | None, ranges: Sequence[OffsetRange]) -> None:
     """The same record will not decode for the statement either; spare it the way there."""
     if isinstance(error, UndecodableRecord):
         partition, offset = error.facts["partition"], error.facts["offset"]
         if any(
             item.partition == partition and item.start <= cast("int", offset) < item.stop
-            for item in wanted
+            for item in ranges
         ):
             raise UndecodableRecord(error.message, **error.facts) from error
 
 
-def unreached(entry: Entry, missing: Sequence[OffsetRange]) -> LogUnavailable:
+def unreached(entry: FollowedTable, missing: Sequence[OffsetRange]) -> LogUnavailable:
     first = missing[0]
     return LogUnavailable(
         f"{entry.subject.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from planner.offsets import OffsetRange
-from proxy.ingestion.intake import Intake
 from proxy.tail import generations
 from proxy.tail.follower import MakeRoom
 from proxy.tail.generations import Generation
-from proxy.tail.tally import Tally
+from proxy.tail.reader.source import TopicReader
+from proxy.tail.tally import OutcomeTally
 
 Batches = Generator[pa.RecordBatch, None, None]
 
@@ -22,8 +22,8 @@ Batches = Generator[pa.RecordBatch, None, None]
 class Fetch:
     """How a table's ranges are fetched. ``check`` raises when the statement is no longer wanted."""
 
-    intake: Intake
-    tally: Tally
+    intake: TopicReader
+    tally: OutcomeTally
     timeout_s: float
     make_room: MakeRoom
     check: Callable[[], None]

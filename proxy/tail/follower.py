@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
-from proxy.ingestion.intake import BACKLOG_ROWS, Feed, Intake
 from proxy.tail.generations import Generation
-from proxy.tail.tally import Tally
+from proxy.tail.reader.source import BACKLOG_ROWS, Subscription, TopicReader
+from proxy.tail.tally import OutcomeTally
 
 #: Whether statements, of whatever tables, are being served.
 IsServing = Callable[[], bool]
@@ -57,9 +57,9 @@ class Follower:
 
     def __init__(
         self,
-        intake: Intake,
+        intake: TopicReader,
         generation: Generation,
-        tally: Tally,
+        tally: OutcomeTally,
         make_room: MakeRoom,
         is_serving: IsServing,
     ) -> None:
@@ -70,13 +70,13 @@ class Follower:
         self._tally = tally
         self._make_room = make_room
         self._is_serving = is_serving
-        self._feed: Feed | None = None
+        self._feed: Subscription | None = None
         self._version = -1
         self._wish = _Wish()
         #: What is left to statements before more is added.
         self._owed_s = 0.0
         #: When less than a backlog was found last.
-        self._kept_up_at = time.monotonic()
+        self._caught_up_at = time.monotonic()
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -102,9 +102,9 @@ class Follower:
         if self._thread is not None:
             self._thread.join(_STOP_S)
 
-    def hurry(self, wanted: Sequence[OffsetRange]) -> None:
+    def hurry(self, ranges: Sequence[OffsetRange]) -> None:
         """Let nothing gather until the generation covers these ranges: a statement needs them."""
-        self._wish = _Wish(wanted, time.monotonic() + _WISH_S)
+        self._wish = _Wish(ranges, time.monotonic() + _WISH_S)
         self._wake.set()
 
     def tried(self, timeout_s: float) -> int | None:
@@ -128,20 +128,20 @@ class Follower:
         Raises:
             FederationError: of the log, the decoder, the limits or the engine. Nothing was added.
         """
-        held = self._generation
+        generation = self._generation
         self._make_room(0, 0, 0)
         arrived = self._reopened().take(timeout_s, self._wished())
         if arrived is None or len(arrived.decoded.rows) < BACKLOG_ROWS:
-            self._kept_up_at = time.monotonic()
+            self._caught_up_at = time.monotonic()
         if arrived is None:
             return None
         decoded = arrived.decoded
-        with held.writing:
-            if held.version != self._version or not held.continues(arrived.ranges):
+        with generation.writing:
+            if generation.version != self._version or not generation.continues(arrived.ranges):
                 self._close()  # a statement fetched, or all was dropped: go on from there
                 return 0
             self._make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
-            held.add(arrived.ranges, self._gently(decoded.rows), arrived.confirm)
+            generation.add(arrived.ranges, self._gently(decoded.rows), arrived.confirm)
         self._tally.count(decoded.outcomes, decoded.errors)
         return len(decoded.rows)
 
@@ -160,15 +160,15 @@ class Follower:
 
     def _yields(self) -> bool:
         """Whether others come first."""
-        is_burst = time.monotonic() - self._kept_up_at < _BURST_S
-        return is_burst and not self._is_asked and self._is_serving()
+        is_burst = time.monotonic() - self._caught_up_at < _BURST_S
+        return is_burst and not self._has_readers and self._is_serving()
 
     @property
-    def _is_asked(self) -> bool:
+    def _has_readers(self) -> bool:
         """Whether statements wait for this table now and then: what comes is wanted soon."""
         return time.monotonic() <= self._wish.until
 
-    def _reopened(self) -> Feed:
+    def _reopened(self) -> Subscription:
         if self._feed is not None and self._version == self._generation.version:
             return self._feed
         self._close()
@@ -206,7 +206,7 @@ class Follower:
         if rows is None or rows >= BACKLOG_ROWS or self._stopped.is_set():
             return
         if not self._wished():
-            self._wake.wait(_LINGER_S if self._is_asked else _UNASKED_LINGER_S)
+            self._wake.wait(_LINGER_S if self._has_readers else _UNASKED_LINGER_S)
 
     def _wished(self) -> tuple[OffsetRange, ...]:
         """What a statement waits for."""

@@ -20,7 +20,7 @@ from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.merging import merged, packable
 from proxy.tail.reading import bare, bounded, first, is_inside
-from proxy.tail.segment import Segment, Tail, ends
+from proxy.tail.segment import LeasedTail, Segment, ends
 
 #: A segment takes no more rows from so many on, and from a third of the whole tail on: tiering frees whole
 #: segments, so that much may stay too long; and every segment costs a statement a part of its plan.
@@ -57,7 +57,7 @@ class Generation:
         self._segments = segments
         #: A segment is moved elsewhere by one thread at a time.
         self._moving = threading.Lock()
-        self._held: list[Segment] = []
+        self._segments_in_order: list[Segment] = []
         #: Filled by a large fetch that is still under way: nobody reads them yet.
         self._arriving: list[Segment] = []
         self._starts: dict[int, int] = {}
@@ -69,13 +69,13 @@ class Generation:
     def disk_size(self) -> int:
         """Bytes, as Arrow held them, of the rows that were moved to disk."""
         with self.changed:
-            return sum(segment.size for segment in self._held if segment.on_disk)
+            return sum(segment.size for segment in self._segments_in_order if segment.on_disk)
 
     @property
     def packed_size(self) -> int:
         """Bytes, as Arrow held them, of the rows that were packed in memory."""
         with self.changed:
-            return sum(segment.size for segment in self._held if segment.is_packed)
+            return sum(segment.size for segment in self._segments_in_order if segment.is_packed)
 
     @property
     def memory_size(self) -> int:
@@ -94,25 +94,25 @@ class Generation:
                 for partition, start in sorted(self._starts.items())
             )
 
-    def begins_after(self, wanted: Iterable[OffsetRange]) -> bool:
+    def begins_after(self, needed: Iterable[OffsetRange]) -> bool:
         """Whether a wanted offset lies below what is held."""
         with self.changed:
-            return any(item.start < self._starts.get(item.partition, 0) for item in wanted)
+            return any(item.start < self._starts.get(item.partition, 0) for item in needed)
 
-    def ends_before(self, wanted: Iterable[OffsetRange]) -> bool:
+    def ends_before(self, needed: Iterable[OffsetRange]) -> bool:
         """Whether there is a hole between what is held and what is wanted."""
         with self.changed:
             return any(
                 item.partition in self._stops and item.start > self._stops[item.partition]
-                for item in wanted
+                for item in needed
             )
 
-    def missing(self, wanted: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-        """What must be added before ``wanted``, which does not begin before or after what is held, is covered."""
+    def missing(self, needed: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """What must be added before ``needed``, which does not begin before or after what is held, is covered."""
         with self.changed:
             return tuple(
                 OffsetRange(item.partition, start, item.stop)
-                for item in wanted
+                for item in needed
                 if (start := self._stops.get(item.partition, item.start)) < item.stop
             )
 
@@ -163,8 +163,8 @@ class Generation:
                     )
                 if not segment.is_shortened:
                     segment.steps.append((segment.rows, dict(segment.ranges)))
-                if segment not in self._held:
-                    self._held.append(segment)
+                if segment not in self._segments_in_order:
+                    self._segments_in_order.append(segment)
                 segment.is_full = segment.rows >= max(SEGMENT_ROWS, self.rows // 3)
             self._end_at(ranges)
 
@@ -196,14 +196,14 @@ class Generation:
             arrived, self._arriving = self._arriving, []
             if arrived:
                 for item in ranges:
-                    held = arrived[-1].ranges.get(item.partition)
-                    start = stops[item.partition] if held is None else held.start
+                    span = arrived[-1].ranges.get(item.partition)
+                    start = stops[item.partition] if span is None else span.start
                     arrived[-1].ranges[item.partition] = OffsetRange(
                         item.partition, start, item.stop
                     )
-                for segment in (*self._held[-1:], *arrived):
+                for segment in (*self._segments_in_order[-1:], *arrived):
                     segment.is_full = True
-            self._held += arrived
+            self._segments_in_order += arrived
             self.rows += sum(segment.rows for segment in arrived)
             self.size += sum(segment.size for segment in arrived)
             self._end_at(ranges)
@@ -239,12 +239,12 @@ class Generation:
     @contextlib.contextmanager
     def _writable(self) -> Iterator[Segment]:
         """The segment that takes rows; a new one is dropped again if it gets none."""
-        if self._held and not self._held[-1].is_full:
-            self._held[-1].is_written = True
+        if self._segments_in_order and not self._segments_in_order[-1].is_full:
+            self._segments_in_order[-1].is_written = True
             try:
-                yield self._held[-1]
+                yield self._segments_in_order[-1]
             finally:
-                self._held[-1].is_written = False
+                self._segments_in_order[-1].is_written = False
             return
         segment = Segment(self._segments.create(self.schema))
         try:
@@ -265,12 +265,12 @@ class Generation:
         """Drop the segments no cut at this watermark or a later one can need."""
         while True:
             with self.changed:
-                if not self._held or any(
+                if not self._segments_in_order or any(
                     item.stop > watermark.offset(item.partition)
-                    for item in self._held[0].ranges.values()
+                    for item in self._segments_in_order[0].ranges.values()
                 ):
                     return
-                segment = self._held.pop(0)
+                segment = self._segments_in_order.pop(0)
                 self._count(segment, -segment.rows, -segment.size)
                 self._begin_at({item.partition: item.stop for item in segment.ranges.values()})
             self._drop(segment)
@@ -282,7 +282,9 @@ class Generation:
         those after it, or the ranges together would have a hole.
         """
         with self.changed:
-            unused = list(itertools.takewhile(lambda segment: not segment.leases, self._held))
+            unused = list(
+                itertools.takewhile(lambda segment: not segment.leases, self._segments_in_order)
+            )
             below = [
                 {
                     partition: watermark.offset(partition)
@@ -312,7 +314,7 @@ class Generation:
                 }
             for segment in unused:
                 if not segment.ranges:
-                    self._held.remove(segment)
+                    self._segments_in_order.remove(segment)
                     self._count(segment, -segment.rows, -segment.size)
         for segment in unused:
             if not segment.ranges:
@@ -343,9 +345,9 @@ class Generation:
         with self._moving:
             with self.changed:
                 movable = (
-                    held
-                    for held in (*self._held, *self._arriving)
-                    if not held.on_disk and not held.is_written
+                    candidate
+                    for candidate in (*self._segments_in_order, *self._arriving)
+                    if not candidate.on_disk and not candidate.is_written
                 )
                 segment = next(movable, None)
                 if segment is None:
@@ -361,7 +363,11 @@ class Generation:
                 on_disk=True,
             )
             with self.changed:
-                among = self._held if segment in self._held else self._arriving
+                among = (
+                    self._segments_in_order
+                    if segment in self._segments_in_order
+                    else self._arriving
+                )
                 among[among.index(segment)] = moved
             self._drop(segment)
             return True
@@ -370,18 +376,18 @@ class Generation:
         """Let the last segment take no more rows if it has its share: what is packed for good, most often."""
         with self.changed:
             share = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
-            if self._held and self._held[-1].rows >= share:
-                self._held[-1].is_full = True
+            if self._segments_in_order and self._segments_in_order[-1].rows >= share:
+                self._segments_in_order[-1].is_full = True
 
     def clear(self) -> None:
         """Drop everything. Leased segments go with their last lease."""
         with self.changed:
-            held, self._held = self._held, []
+            segments, self._segments_in_order = self._segments_in_order, []
             self.rows = self.size = 0
             self._starts.clear()
             self._stops.clear()
             self.version += 1
-        for segment in held:
+        for segment in segments:
             self._drop(segment)
 
     def _drop(self, segment: Segment) -> None:
@@ -406,9 +412,13 @@ class Generation:
             with self.changed:
                 for segment in self._arriving:
                     segment.is_full = True  # the one that is filled is not among them yet
-                rows = sum(segment.rows for segment in (*self._held, *self._arriving))
+                rows = sum(
+                    segment.rows for segment in (*self._segments_in_order, *self._arriving)
+                )
                 limit = max(SEGMENT_ROWS, rows // _PACKED_SHARE)
-                chosen = packable(self._held, limit) or packable(self._arriving, limit)
+                chosen = packable(self._segments_in_order, limit) or packable(
+                    self._arriving, limit
+                )
                 ranges = merged(chosen)
             if not chosen:
                 return False
@@ -434,7 +444,9 @@ class Generation:
 
     def _replaced(self, chosen: Sequence[Segment], packed: Segment) -> bool:
         """Put ``packed`` in the place of neighbours, unless they changed. The caller holds ``changed``."""
-        among = self._held if chosen[0] in self._held else self._arriving
+        among = (
+            self._segments_in_order if chosen[0] in self._segments_in_order else self._arriving
+        )
         at = among.index(chosen[0]) if chosen[0] in among else 0
         is_same = among[at : at + len(chosen)] == list(chosen) and not any(
             segment.is_trimmed for segment in chosen
@@ -446,22 +458,24 @@ class Generation:
 
     # --- reading ---
 
-    def lease(self, wanted: Mapping[int, OffsetRange]) -> Tail | None:
+    def lease(self, needed: Mapping[int, OffsetRange]) -> LeasedTail | None:
         """Name the wanted rows, None while they are not all here. Segments stay until the tail is closed."""
         with self.changed:
             if not all(
                 item.partition in self._stops
                 and self._starts[item.partition] <= item.start
                 and item.stop <= self._stops[item.partition]
-                for item in wanted.values()
+                for item in needed.values()
             ):
                 return None
             leased = [
-                segment for segment in self._held if segment.ranges.keys() & wanted.keys()
+                segment
+                for segment in self._segments_in_order
+                if segment.ranges.keys() & needed.keys()
             ]
             relations = tuple(
                 itertools.chain.from_iterable(
-                    self._relations(segment, wanted) for segment in leased
+                    self._relations(segment, needed) for segment in leased
                 )
             )
             for segment in leased:
@@ -472,22 +486,22 @@ class Generation:
             for segments in pending:  # once, however often it is called
                 self._give_back(segments)
 
-        return Tail(relations, release)
+        return LeasedTail(relations, release)
 
     def _relations(
-        self, segment: Segment, wanted: Mapping[int, OffsetRange]
+        self, segment: Segment, needed: Mapping[int, OffsetRange]
     ) -> Iterator[SqlRelation]:
         # Others may still add to one that is not full, after this was decided and before it is read.
         is_exact = segment.is_full and not segment.is_trimmed
-        if is_exact and is_inside(segment.ranges, wanted):
+        if is_exact and is_inside(segment.ranges, needed):
             yield bare(segment.name, self.schema)
             return
-        inside = (rows for rows, held in reversed(segment.steps) if is_inside(held, wanted))
+        inside = (rows for rows, ranges in reversed(segment.steps) if is_inside(ranges, needed))
         rows = next(inside, 0)
         if rows:
             yield first(segment.name, self.schema, rows)
         if not segment.steps or rows < segment.steps[-1][0]:
-            cut = [item for partition, item in wanted.items() if partition in segment.ranges]
+            cut = [item for partition, item in needed.items() if partition in segment.ranges]
             yield bounded(segment.name, self.schema, cut, rows)
 
     def _give_back(self, segments: list[Segment]) -> None:

@@ -59,7 +59,7 @@ class Keeper:
     def tend(self) -> None:
         """Free what no pin needs any more, and what nobody reads."""
         for pin in self._pins():
-            self._tails.seen(pin)
+            self._tails.note_pin(pin)
         self._tails.tend()
 
     def follow(self) -> None:

@@ -8,28 +8,32 @@ from planner.offsets import OffsetRange
 from proxy.tail.segment import Segment
 
 
-def packable(held: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
+def packable(segments: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
     """Return neighbours of ``held`` to be packed as one: the oldest that can be, with those behind it, in order.
 
     Together they have at most ``max_rows`` rows, but one of more is packed by itself. Those packed before join them
     while they are no larger: few are left in the end, and a row is packed a few times at most. Empty: there is none.
     """
     first = next(
-        (at for at, item in enumerate(held) if _is_free(item) and not item.is_packed), None
+        (at for at, item in enumerate(segments) if _is_free(item) and not item.is_packed), None
     )
     if first is None:
         return ()
-    rows, last = held[first].rows, first + 1
-    while last < len(held) and _is_free(held[last]) and rows + held[last].rows <= max_rows:
-        rows, last = rows + held[last].rows, last + 1
+    rows, last = segments[first].rows, first + 1
+    while (
+        last < len(segments)
+        and _is_free(segments[last])
+        and rows + segments[last].rows <= max_rows
+    ):
+        rows, last = rows + segments[last].rows, last + 1
     while (
         first
-        and _is_free(held[first - 1])
-        and held[first - 1].rows <= min(rows, max_rows - rows)
+        and _is_free(segments[first - 1])
+        and segments[first - 1].rows <= min(rows, max_rows - rows)
     ):
         first -= 1
-        rows += held[first].rows
-    return held[first:last]
+        rows += segments[first].rows
+    return segments[first:last]
 
 
 def _is_free(segment: Segment) -> bool:

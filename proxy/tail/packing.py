@@ -25,39 +25,41 @@ class Packing:
         self._clock = clock
         self._stopped = threading.Event()
         #: Where a tail ended when it was looked at, and when that was.
-        self._seen: WeakKeyDictionary[Generation, tuple[int, float]] = WeakKeyDictionary()
+        self._last_ends: WeakKeyDictionary[Generation, tuple[int, float]] = WeakKeyDictionary()
 
     def work(self, tails: Iterable[Generation]) -> None:
         """Pack all there is to pack, unless rows arrive; those then wait for a later call."""
-        for held in tails:
-            while not self._stopped.is_set() and self._is_calm(held):
-                if held.writing.acquire(blocking=False):
+        for generation in tails:
+            while not self._stopped.is_set() and self._is_calm(generation):
+                if generation.writing.acquire(blocking=False):
                     try:
-                        held.close_last()
+                        generation.close_last()
                     finally:
-                        held.writing.release()
-                if not self._packed(held):
+                        generation.writing.release()
+                if not self._packed(generation):
                     break
 
     def stop(self) -> None:
         """Pack nothing more; what is being packed is finished."""
         self._stopped.set()
 
-    def _is_calm(self, held: Generation) -> bool:
+    def _is_calm(self, generation: Generation) -> bool:
         """Whether few rows were added since the last look; False at the first."""
-        now, end = self._clock(), sum(held.stops().values())
-        before, at = self._seen.get(held, (None, now))
+        now, end = self._clock(), sum(generation.stops().values())
+        before, at = self._last_ends.get(generation, (None, now))
         if now < at:
             return False  # it is paused
-        self._seen[held] = (end, now)
-        if before is None or held.writing.locked():
+        self._last_ends[generation] = (end, now)
+        if before is None or generation.writing.locked():
             return False
         return end - before <= _LITTLE_ROWS_PER_S * max(now - at, 1.0)
 
-    def _packed(self, held: Generation) -> bool:
+    def _packed(self, generation: Generation) -> bool:
         try:
-            return held.pack()
+            return generation.pack()
         except FederationError as error:
-            _log.info("the tail of %s is not packed for now: %s", held.table, error.message)
-            self._seen[held] = (0, self._clock() + _PAUSE_S)
+            _log.info(
+                "the tail of %s is not packed for now: %s", generation.table, error.message
+            )
+            self._last_ends[generation] = (0, self._clock() + _PAUSE_S)
             return False

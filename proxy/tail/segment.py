@@ -48,7 +48,7 @@ class Segment:
         return bool(self.doomed)
 
 
-class Tail:
+class LeasedTail:
     """The rows of one cut's tail, as relations. Close it when the statement is over."""
 
     def __init__(self, relations: tuple[SqlRelation, ...], release: Callable[[], None]) -> None:
@@ -58,7 +58,7 @@ class Tail:
     def close(self) -> None:
         self._release()
 
-    def __enter__(self) -> Tail:
+    def __enter__(self) -> LeasedTail:
         return self
 
     def __exit__(
@@ -76,8 +76,8 @@ def ends(batch: pa.RecordBatch) -> dict[int, int]:
         [batch.column(KAFKA_PARTITION), batch.column(KAFKA_OFFSET)], ["partition", "offset"]
     )
     ends = places.group_by("partition", use_threads=False).aggregate([("offset", "max")])
-    found = zip(
+    rows = zip(
         *(column.to_pylist() for column in ends.select(["partition", "offset_max"]).columns),
         strict=True,
     )
-    return {partition: offset + 1 for partition, offset in found}
+    return {partition: offset + 1 for partition, offset in rows}

@@ -16,10 +16,9 @@ from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import OffsetRange
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.ingestion.intake import Intakes, Subject
 from proxy.tail.budget import Spilling, TailLimits, TailSpace
 from proxy.tail.entries import (
-    Entry,
+    FollowedTable,
     key_of,
     needed,
     raise_undecodable,
@@ -31,10 +30,11 @@ from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
 from proxy.tail.packing import Packing
-from proxy.tail.pins import PinsInUse
-from proxy.tail.segment import Tail
+from proxy.tail.pin_leases import PinsInUse
+from proxy.tail.reader.source import Intakes, TopicSource
+from proxy.tail.segment import LeasedTail
 from proxy.tail.states import TailState
-from proxy.tail.tally import Tally
+from proxy.tail.tally import OutcomeTally
 
 #: Generations kept; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
@@ -43,7 +43,7 @@ _CHECK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class FollowSettings:
     """Which tails are followed, and how long.
 
     ``tables`` are kept although nobody reads them, others are followed from a statement that reads them until ``idle_s`` without one, at most
@@ -67,7 +67,7 @@ class Tails:
         segments: Segments,
         limits: TailLimits,
         *,
-        following: Following | None = None,
+        following: FollowSettings | None = None,
         space: TailSpace | None = None,
         is_serving: IsServing = lambda: False,
         clock: Callable[[], float] = time.monotonic,
@@ -85,7 +85,7 @@ class Tails:
         self._packing = Packing(clock)
         self._clock = clock
         self._lock = threading.Lock()
-        self._entries: OrderedDict[tuple[object, ...], Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[object, ...], FollowedTable] = OrderedDict()
 
     def close(self) -> None:
         """Stop following and free every generation. Statements under way keep what they read."""
@@ -102,7 +102,7 @@ class Tails:
             with entry.generation.writing:
                 entry.generation.clear()
 
-    def read(self, cut: TableCut, check: Callable[[], None]) -> Tail:
+    def read(self, cut: TableCut, check: Callable[[], None]) -> LeasedTail:
         """Return the rows of the cut's hot ranges, in no particular order. The caller closes them.
 
         Waits for the follower where there is one. ``check`` is called meanwhile, and between batches of a fetch;
@@ -116,8 +116,11 @@ class Tails:
         if cut.hot is None or cut.binding is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
         entry = self._entry(cut, cut.binding, cut.hot)
-        generation, wanted = entry.generation, {item.partition: item for item in cut.hot.ranges}
-        while (tail := generation.lease(wanted)) is None:
+        generation, needed_ranges = (
+            entry.generation,
+            {item.partition: item for item in cut.hot.ranges},
+        )
+        while (tail := generation.lease(needed_ranges)) is None:
             if generation.begins_after(cut.hot.ranges):
                 return self._alone(entry, cut.hot.ranges, check)
             if not self._waited(entry, cut.hot.ranges, check):
@@ -163,7 +166,7 @@ class Tails:
     # --- how a cut gets covered ---
 
     def _waited(
-        self, entry: Entry, wanted: Sequence[OffsetRange], check: Callable[[], None]
+        self, entry: FollowedTable, ranges: Sequence[OffsetRange], check: Callable[[], None]
     ) -> bool:
         """Wait until the follower has moved on; False if it will not, and the statement must fetch.
 
@@ -172,7 +175,7 @@ class Tails:
             UndecodableRecord: the follower met one within the cut.
         """
         follower, generation = entry.follower, entry.generation
-        missing = generation.missing(wanted)
+        missing = generation.missing(ranges)
         if not missing:
             return True  # added since it was looked for: nothing is waited for, and nothing would come
         if follower is None or not generation.continues(missing):
@@ -183,7 +186,7 @@ class Tails:
         with generation.changed:
             while generation.missing(missing) == missing and not generation.is_retired:
                 if follower.error is not None or not follower.is_threaded:
-                    raise_undecodable(follower.error, wanted)
+                    raise_undecodable(follower.error, ranges)
                     return False
                 if self._clock() > deadline:
                     raise unreached(entry, missing)
@@ -194,15 +197,15 @@ class Tails:
 
     def _fetch(
         self,
-        entry: Entry,
-        wanted: Sequence[OffsetRange],
+        entry: FollowedTable,
+        ranges: Sequence[OffsetRange],
         watermark: Watermark,
         check: Callable[[], None],
     ) -> None:
         """Add what the cut lacks, one statement of a table at a time."""
         generation, limits = entry.generation, entry.limits
         if entry.follower is not None:
-            entry.follower.hurry(wanted)  # it may be at work, in no hurry
+            entry.follower.hurry(ranges)  # it may be at work, in no hurry
         if not generation.writing.acquire(timeout=limits.fetch_timeout_s):
             raise LogUnavailable(
                 f"{entry.table}: another statement has been fetching the tail for "
@@ -210,11 +213,11 @@ class Tails:
                 table=str(entry.table),
             )
         try:
-            if generation.is_retired or generation.begins_after(wanted):
+            if generation.is_retired or generation.begins_after(ranges):
                 return
-            if generation.ends_before(wanted):
+            if generation.ends_before(ranges):
                 generation.clear()
-            missing = generation.missing(needed(wanted, watermark))
+            missing = generation.missing(needed(ranges, watermark))
             self._note(entry, watermark)
             generation.forget(entry.pins)
             if missing:
@@ -226,13 +229,13 @@ class Tails:
             generation.writing.release()
 
     def _alone(
-        self, entry: Entry, wanted: tuple[OffsetRange, ...], check: Callable[[], None]
-    ) -> Tail:
+        self, entry: FollowedTable, ranges: tuple[OffsetRange, ...], check: Callable[[], None]
+    ) -> LeasedTail:
         """Read a cut older than the generation by itself, so that newer statements keep theirs."""
         alone = Generation(str(entry.table), entry.generation.schema, self._segments)
         try:
-            self._fetcher(entry, alone, check).into(alone, wanted)
-            tail = alone.lease({item.partition: item for item in wanted})
+            self._fetcher(entry, alone, check).into(alone, ranges)
+            tail = alone.lease({item.partition: item for item in ranges})
         finally:
             alone.clear()
         if tail is None:
@@ -240,7 +243,7 @@ class Tails:
         return tail
 
     def _fetcher(
-        self, entry: Entry, generation: Generation, check: Callable[[], None]
+        self, entry: FollowedTable, generation: Generation, check: Callable[[], None]
     ) -> Fetch:
         return Fetch(
             entry.intake,
@@ -264,7 +267,7 @@ class Tails:
 
     # --- which generations there are ---
 
-    def _entry(self, cut: TableCut, binding: Binding, hot: HotSlice) -> Entry:
+    def _entry(self, cut: TableCut, binding: Binding, hot: HotSlice) -> FollowedTable:
         key, now = key_of(cut, binding, hot), self._clock()
         with self._lock:
             entry = self._entries.get(key)
@@ -281,10 +284,10 @@ class Tails:
                 self._retire(oldest)
             return entry
 
-    def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> Entry:
+    def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
         keep_s = 0.0 if self._following is None else self._following.keep_s
-        subject = Subject(
+        subject = TopicSource(
             str(cut.table),
             schema,
             binding,
@@ -293,12 +296,12 @@ class Tails:
             with_key=schema.has(KAFKA_KEY),
             with_headers=schema.has(KAFKA_HEADERS),
         )
-        return Entry(
+        return FollowedTable(
             cut.table,
             subject,
             self._intakes(subject),
             Generation(subject.table, schema.arrow, self._segments),
-            Tally(),
+            OutcomeTally(),
             self._limits.of(binding),
             PinsInUse(keep_s),
             now,
@@ -318,11 +321,11 @@ class Tails:
             entry.generation.writing.release()
         del self._entries[key]
 
-    def _note(self, entry: Entry, watermark: Watermark) -> None:
+    def _note(self, entry: FollowedTable, watermark: Watermark) -> None:
         with self._lock:
             entry.pins.note(watermark, self._clock())
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: FollowedTable) -> None:
         """Drop what no pin in use needs, unless rows are being added: whoever adds them comes again."""
         if entry.generation.writing.acquire(blocking=False):
             try:
@@ -330,7 +333,7 @@ class Tails:
             finally:
                 entry.generation.writing.release()
 
-    def _before_step(self, entry: Entry, rows: int, size: int, more: int) -> None:
+    def _before_step(self, entry: FollowedTable, rows: int, size: int, more: int) -> None:
         """What ``Follower`` calls ``make_room``: it forgets, too, as it may be adding whenever others would."""
         if not more:
             self._forget(entry)
@@ -338,14 +341,18 @@ class Tails:
 
     # --- following ---
 
-    def _follow(self, entry: Entry) -> None:
+    def _follow(self, entry: FollowedTable) -> None:
         following = self._following
         if following is None or entry.follower is not None:
             return
         with self._lock:
-            followed = sum(held.follower is not None for held in self._entries.values())
-            is_known = any(held is entry for held in self._entries.values())
-            if entry.follower is not None or not is_known or followed >= following.max_tables:
+            followed = sum(entry_.follower is not None for entry_ in self._entries.values())
+            is_registered = any(entry_ is entry for entry_ in self._entries.values())
+            if (
+                entry.follower is not None
+                or not is_registered
+                or followed >= following.max_tables
+            ):
                 return
             entry.follower = Follower(
                 entry.intake,
@@ -357,7 +364,7 @@ class Tails:
             if following.threads:
                 entry.follower.start()
 
-    def seen(self, pin: Pin) -> None:
+    def note_pin(self, pin: Pin) -> None:
         """Note that statements come with this pin from now on: what it took over need not stay."""
         if pin.watermark is None:
             return
@@ -379,6 +386,6 @@ class Tails:
             for key, entry in list(self._entries.items()):
                 unused_s = now - entry.used_at
                 is_superseded = newest[entry.table] != key and unused_s > following.keep_s
-                is_kept = entry.table in following.tables
-                if is_superseded or (unused_s > following.idle_s and not is_kept):
+                is_pinned = entry.table in following.tables
+                if is_superseded or (unused_s > following.idle_s and not is_pinned):
                     self._retire(key)

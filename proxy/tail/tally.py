@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from planner.ports import RecordError
 from planner.watermark import Outcomes
 
-_KEPT_ERRORS = 20
+_MAX_ERRORS = 20
 
 
-class Tally:
+class OutcomeTally:
     """Outcomes of all records, and the last that did not decode. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._outcomes = Outcomes()
-        self._bad: deque[RecordError] = deque(maxlen=_KEPT_ERRORS)
+        self._bad: deque[RecordError] = deque(maxlen=_MAX_ERRORS)
 
     def count(self, outcomes: Outcomes, errors: Sequence[RecordError]) -> None:
         """Note what a batch came to, once its rows are held."""
@@ -26,6 +26,6 @@ class Tally:
             self._outcomes += outcomes
             self._bad.extend(errors)
 
-    def found(self) -> tuple[Outcomes, tuple[RecordError, ...]]:
+    def totals(self) -> tuple[Outcomes, tuple[RecordError, ...]]:
         with self._lock:
             return self._outcomes, tuple(self._bad)

@@ -27,7 +27,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.create import create_table
-from connectors.kafka.broker import Broker
 from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.names import TableName
@@ -37,6 +36,7 @@ from tests.chaos.tierer import ROOT, Tierer
 from tests.chaos.writers import Ledger, Writers
 from tests.fixtures.server import sqlite_catalog
 from thermocline.commands.create import first_watermark
+from thermocline.demo.broker import Broker
 from thermocline.demo.world import QUICK_JVM
 
 TOPIC = "chaos"

@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog
 from planner.errors import (
     BadParameter,
     BadTicket,
@@ -19,10 +17,12 @@ from planner.errors import (
     GrantsChanged,
     TicketExpired,
 )
-from planner.permissions import Policy
+from planner.permissions import GrantList
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Cancellation, Session
-from proxy.statements import StatementLimits, Statements
+from proxy.query.executor import StatementLimits, Statements
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog
 from tests.properties.serving import SESSION, forget, serve
 
 ONE = "SELECT 1 AS one"
@@ -87,7 +87,7 @@ def expires(statements: Statements) -> None:
 
 
 def is_closed(statements: Statements) -> None:
-    statements.grants.policy = Policy(())
+    statements.grants.policy = GrantList(())
 
 
 @pytest.mark.parametrize(

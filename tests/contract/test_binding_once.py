@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog
-from proxy import once
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Cancellation
-from proxy.reading import Read
+from proxy.query import cache as once
+from proxy.query.parsing import ParsedStatement
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog
 from tests.properties.serving import SESSION, forget, serve
 
 
@@ -121,7 +121,11 @@ def test_of_long_statements_few_are_remembered(
             sql = f"SELECT {number} AS n, '{'x' * 1_500}' AS text"
             statements.prepare(session, sql, Cancellation())
         gc.collect()
-        kept = [held for held in gc.get_objects() if type(held) is Read and held.chars > 1_500]
+        kept = [
+            held
+            for held in gc.get_objects()
+            if type(held) is ParsedStatement and held.chars > 1_500
+        ]
         assert 1 <= len(kept) <= 4
     finally:
         forget(board, tails)

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog
 from planner.errors import FederationError
 from planner.statement.allowed import FUNCTIONS
 from planner.statement.parameters import INTEGER_ARGUMENTS
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Cancellation, Session
-from proxy.statements import Statements
+from proxy.query.executor import Statements
 from tests.contract.engine import table
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog
 from tests.properties.serving import SESSION, forget, serve
 
 _AT = dt.datetime(2024, 2, 29, 12)

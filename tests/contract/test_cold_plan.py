@@ -17,16 +17,16 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
-from connectors.iceberg import blockcache
-from connectors.iceberg.blockcache import BlockCache
 from connectors.iceberg.errors import DamagedFile
-from connectors.iceberg.manifests import Manifests
+from connectors.iceberg.scan import cache as blockcache
+from connectors.iceberg.scan.cache import BlockCache
+from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.store import IcebergStore
 from planner.cut import ColdSlice, cold_cut
 from planner.errors import ColdStoreUnavailable, ForeignFile, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ArrowRelation, SqlRelation
-from planner.pruning import EVERYTHING, Condition, Wanted
+from planner.pruning import EVERYTHING, Condition, ScanFilter
 
 NAME = TableName("c", ("n",), "t")
 SCHEMA = pa.schema(
@@ -81,7 +81,7 @@ def rows(*ids: int) -> pa.Table:
     return pa.Table.from_pylist(content, SCHEMA)
 
 
-def equal_to(number: int) -> Wanted:
+def equal_to(number: int) -> ScanFilter:
     return ((Condition("id", "=", (pa.scalar(number, pa.int64()),)),),)
 
 
@@ -89,14 +89,14 @@ def slice_of(store: IcebergStore) -> ColdSlice:
     return cold_cut(store.pin(NAME)).cold
 
 
-Scan = Callable[[IcebergStore, Wanted], tuple[list[int], str]]
+Scan = Callable[[IcebergStore, ScanFilter], tuple[list[int], str]]
 
 
 @pytest.fixture
 def scan(duck: duckdb.DuckDBPyConnection) -> Scan:
     """Return the ids a scan gives, and how it reads them: files named, or by the extension."""
 
-    def scanned(store: IcebergStore, wanted: Wanted = EVERYTHING) -> tuple[list[int], str]:
+    def scanned(store: IcebergStore, wanted: ScanFilter = EVERYTHING) -> tuple[list[int], str]:
         part = store.scan(slice_of(store), wanted)
         if isinstance(part, ArrowRelation):
             assert not part.table.num_rows

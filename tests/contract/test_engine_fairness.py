@@ -13,7 +13,7 @@ import pytest
 
 from planner.errors import FederationError, LimitExceeded, Overloaded
 from proxy.engine.engine import Engine
-from proxy.engine.running import Cancellation
+from proxy.engine.running import EngineCancellation
 from tests.contract.engine import LONG, table
 
 SOON_S = 60.0
@@ -28,11 +28,11 @@ class Crowd:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.ended: list[tuple[str, FederationError]] = []
-        self.stops: list[Cancellation] = []
+        self.stops: list[EngineCancellation] = []
         self.threads: list[threading.Thread] = []
 
     def run(self, owner: str, name: str, sql: str = LONG) -> None:
-        stop = Cancellation()
+        stop = EngineCancellation()
 
         def ask() -> None:
             try:

@@ -17,7 +17,7 @@ from planner.errors import (
 )
 from proxy.engine.engine import Engine
 from proxy.engine.result import MAX_BATCH_BYTES
-from proxy.engine.running import Cancellation
+from proxy.engine.running import EngineCancellation
 from tests.contract.engine import LONG, NOW, prepared, table, value
 
 SOON_S = 60.0
@@ -27,7 +27,7 @@ SOON_S = 60.0
 
 def test_an_engine_is_idle_unless_a_statement_is_at_work_in_it(engine: Engine) -> None:
     assert engine.idle_s > 0
-    stop = Cancellation()
+    stop = EngineCancellation()
     done = threading.Event()
 
     def run() -> None:
@@ -99,7 +99,7 @@ def test_two_results_are_open_at_once(engine: Engine) -> None:
 
 
 def test_a_statement_is_cancelled_while_it_runs(engine: Engine) -> None:
-    cancellation = Cancellation()
+    cancellation = EngineCancellation()
     threading.Timer(0.3, cancellation.cancel).start()
     started = time.monotonic()
     with pytest.raises(Cancelled) as stopped:
@@ -110,7 +110,7 @@ def test_a_statement_is_cancelled_while_it_runs(engine: Engine) -> None:
 
 
 def test_a_statement_cancelled_before_it_starts_does_not_run(engine: Engine) -> None:
-    cancellation = Cancellation()
+    cancellation = EngineCancellation()
     cancellation.cancel()
     started = time.monotonic()
     with pytest.raises(Cancelled):
@@ -129,10 +129,10 @@ def test_a_stream_is_cancelled_between_batches(engine: Engine) -> None:
 
 
 def test_many_statements_can_be_cancelled_at_once(engine: Engine) -> None:
-    cancellations = [Cancellation() for _ in range(6)]
+    cancellations = [EngineCancellation() for _ in range(6)]
     outcomes: list[BaseException | None] = []
 
-    def attempt(cancellation: Cancellation) -> None:
+    def attempt(cancellation: EngineCancellation) -> None:
         try:
             table(engine, LONG, cancellation=cancellation)
         except FederationError as error:

@@ -11,7 +11,7 @@ from planner.ports import SqlRelation
 from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
-from proxy.engine.relations import Relation, Shown
+from proxy.engine.relations import AccessFilter, Relation
 from tests.contract.engine import NOW, arrow, rows, value
 from tests.fixtures.engine import Place
 
@@ -24,7 +24,10 @@ ALL = SqlRelation(
 )
 FILTER = "TRY(CAST((region = 'eu') AS BOOLEAN))"
 PEOPLE = Relation(
-    "lake.net.people", SCHEMA, (ALL,), Shown((("id", '"id"'), ("name", '"name"')), FILTER)
+    "lake.net.people",
+    SCHEMA,
+    (ALL,),
+    AccessFilter((("id", '"id"'), ("name", '"name"')), FILTER),
 )
 
 #: Each fails on a hidden row, and quotes it. Without the barrier the first three do [ran, 1.5.5]: DuckDB does not
@@ -42,13 +45,13 @@ FAILING = [
 @pytest.mark.parametrize("failing", FAILING)
 def test_no_condition_of_a_statement_meets_a_hidden_row(engine: Engine, failing: str) -> None:
     guarded = f"CASE WHEN name LIKE 'SEC%' THEN {failing} ELSE true END"
-    shown = ROWS - ROWS // EVERY
+    access_filter = ROWS - ROWS // EVERY
     for sql in (
         f"SELECT count(*) FROM people WHERE {guarded}",
         f"WITH p AS MATERIALIZED (FROM people) SELECT count(*) FROM p WHERE {guarded}",
         f"SELECT count(*) FROM people AS p JOIN range({ROWS}) AS r(i) ON p.id = r.i WHERE {guarded}",
     ):
-        assert value(engine, sql, [PEOPLE]) == shown
+        assert value(engine, sql, [PEOPLE]) == access_filter
     everything = Relation(PEOPLE.name, SCHEMA, (ALL,))
     with pytest.raises(BadStatement):
         value(engine, f"SELECT count(*) FROM people WHERE {guarded}", [everything])
@@ -81,29 +84,33 @@ def test_no_function_meets_a_hidden_rows_value_in_a_files_dictionary(
     pq.write_table(content, file, use_dictionary=True)
     part = SqlRelation(f"SELECT * FROM read_parquet('{file}')")
     columns = tuple((name, f'"{name}"') for name in ("name", "at", "names"))
-    people = Relation("lake.net.people", content.schema, (part,), Shown(columns, FILTER))
+    people = Relation("lake.net.people", content.schema, (part,), AccessFilter(columns, FILTER))
     sql = f"SELECT count(*) FROM people WHERE {failing.format(column)}"
     assert value(place.engine, sql, [people]) == 0
 
 
 def test_all_rows_that_are_shown_come_in_their_order(engine: Engine) -> None:
     found = rows(engine, "SELECT id FROM people LIMIT 5000", [PEOPLE])
-    shown = [number for number in range(5_100) if number % EVERY != EVERY - 1]
-    assert [row["id"] for row in found] == shown[:5000]
+    access_filter = [number for number in range(5_100) if number % EVERY != EVERY - 1]
+    assert [row["id"] for row in found] == access_filter[:5000]
 
 
 def test_an_expression_that_fails_hides_its_row_or_its_value(engine: Engine) -> None:
     people = arrow("people", pa.table({"id": ["1", "x", None], "name": ["a", "b", "c"]}))
-    hidden = Shown((("name", '"name"'),), "TRY(CAST((CAST(id AS INTEGER) = 1) AS BOOLEAN))")
-    masked = Shown((("id", "TRY(CAST((CAST(id AS INTEGER)) AS VARCHAR))"), ("name", '"name"')))
-    for shown, expected in (
+    hidden = AccessFilter(
+        (("name", '"name"'),), "TRY(CAST((CAST(id AS INTEGER) = 1) AS BOOLEAN))"
+    )
+    masked = AccessFilter(
+        (("id", "TRY(CAST((CAST(id AS INTEGER)) AS VARCHAR))"), ("name", '"name"'))
+    )
+    for access_filter, expected in (
         (hidden, [{"name": "a"}]),
         (
             masked,
             [{"id": "1", "name": "a"}, {"id": None, "name": "b"}, {"id": None, "name": "c"}],
         ),
     ):
-        relation = Relation(people.name, people.schema, people.parts, shown)
+        relation = Relation(people.name, people.schema, people.parts, access_filter)
         assert rows(engine, "FROM people", [relation]) == expected
         assert rows(engine, "SELECT count(*) AS n FROM people", [relation]) == [
             {"n": len(expected)}

@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from connectors.amending import Amender, RowsOfHead, cover_table, covering
-from connectors.iceberg.amending import IcebergAmender
-from connectors.memory.amending import MemoryAmender
+from connectors.iceberg.repair_commit import IcebergRepairCommitter
+from connectors.repairs import RepairCommitter, RowsOfHead, cover_table, covering
 from planner.covering import PartitionRows
 from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
 from tests.contract.test_cold_store import BASE, offsets, refused, watermark_of
+from tests.doubles.amending import MemoryRepairCommitter
 from tests.fixtures.cold import ColdHarness, IcebergCold, MemoryCold
 from tests.unit.builders import FLOWS
 
@@ -26,13 +26,13 @@ def tiered(cold: ColdHarness) -> ColdHarness:
 
 
 @pytest.fixture
-def amender(cold: ColdHarness) -> Iterator[Amender]:
+def amender(cold: ColdHarness) -> Iterator[RepairCommitter]:
     if isinstance(cold, IcebergCold):
-        made = IcebergAmender(cold.properties, sleep=lambda _: None)
+        made = IcebergRepairCommitter(cold.properties, sleep=lambda _: None)
         yield made
         made.close()
     else:
-        yield MemoryAmender(cast("MemoryCold", cold).store)
+        yield MemoryRepairCommitter(cast("MemoryCold", cold).store)
 
 
 def maintain(cold: ColdHarness) -> None:
@@ -74,7 +74,9 @@ def test_a_rollback_that_expiry_hid_takes_the_watermark_back(tiered: ColdHarness
     assert offsets(tiered, tiered.store.pin(FLOWS)) == [0, 1, 2]
 
 
-def test_an_append_that_expiry_hid_is_refused(tiered: ColdHarness, amender: Amender) -> None:
+def test_an_append_that_expiry_hid_is_refused(
+    tiered: ColdHarness, amender: RepairCommitter
+) -> None:
     foreign = tiered.append([(0, 1, "theirs", 1)])
     tiered.compact()
     tiered.expire(foreign)
@@ -129,7 +131,7 @@ class TestWithoutOlderFiles:
         return tiered
 
     def test_a_person_says_what_it_covers(
-        self, refused_table: ColdHarness, amender: Amender
+        self, refused_table: ColdHarness, amender: RepairCommitter
     ) -> None:
         rows = _rows(refused_table, PartitionRows(0, 0, 2, 2, 2))
         assert covering(amender, FLOWS, rows, {}).next.as_dict() == {0: 3, 1: 0}
@@ -141,7 +143,7 @@ class TestWithoutOlderFiles:
         assert watermark_of(refused_table) == {0: 4, 1: 0}
 
     def test_rows_that_would_be_doubled_are_refused(
-        self, refused_table: ColdHarness, amender: Amender
+        self, refused_table: ColdHarness, amender: RepairCommitter
     ) -> None:
         rows = _rows(refused_table, PartitionRows(0, 0, 2, 2, 2))
         with pytest.raises(ForeignCommit, match="there is a row of partition 0, offset 2"):
@@ -149,7 +151,7 @@ class TestWithoutOlderFiles:
         refused(refused_table, WatermarkMissing)
 
     def test_what_changed_since_it_was_shown_is_not_decided_on(
-        self, refused_table: ColdHarness, amender: Amender
+        self, refused_table: ColdHarness, amender: RepairCommitter
     ) -> None:
         rows = _rows(refused_table, PartitionRows(0, 0, 2, 2, 2))
         refused_table.compact()
@@ -157,7 +159,7 @@ class TestWithoutOlderFiles:
             cover_table(amender, FLOWS, rows, {})
 
 
-def test_nobody_says_what_is_known(tiered: ColdHarness, amender: Amender) -> None:
+def test_nobody_says_what_is_known(tiered: ColdHarness, amender: RepairCommitter) -> None:
     rows = _rows(tiered, PartitionRows(0, 0, 2, 3, 3))
     with pytest.raises(BadParameter, match="its watermark stands"):
         cover_table(amender, FLOWS, rows, {})

@@ -79,7 +79,7 @@ def test_the_extensions_scan_is_kept_from_files_of_another_format(
     iceberg.tier(ROWS, 4, 0)
     rewritten_as(iceberg.table(), kind)
     # With more files than are listed, nothing is known of them before the scan.
-    monkeypatch.setattr("connectors.iceberg.coldplan.MAX_LISTED_FILES", 0)
+    monkeypatch.setattr("connectors.iceberg.scan.planner.MAX_LISTED_FILES", 0)
     for _ in range(2):
         with pytest.raises(UnsupportedFile, match=rf"not read \(1 {kind.name}\)"):
             iceberg.store.scan(cold_slice(iceberg.store.pin(FLOWS)))
@@ -103,7 +103,7 @@ def test_manifests_of_a_codec_that_ends_the_engine_never_reach_it(
     iceberg.tier(ROWS, 4, 0)
     cold: ColdSlice = cold_slice(iceberg.store.pin(FLOWS))
     assert iceberg.read(cold).num_rows == len(ROWS)
-    monkeypatch.setattr("connectors.iceberg.coldplan.MAX_LISTED_FILES", 0)
+    monkeypatch.setattr("connectors.iceberg.scan.planner.MAX_LISTED_FILES", 0)
     with pytest.raises(UnsupportedFile, match=r"manifests of codec zstandard, .* to gzip"):
         iceberg.read(cold)
 

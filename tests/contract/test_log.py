@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.memory.log import Record
 from planner.cut import LogBounds
 from planner.errors import (
     LogTruncated,
@@ -20,13 +19,14 @@ from planner.errors import (
 )
 from planner.offsets import OffsetRange
 from planner.schema import RAW_SCHEMA
+from tests.doubles.log import MemoryRecord
 from tests.fixtures.log import LogHarness
 
 Row = dict[str, object]
 
 
-def records(count: int, prefix: str = "v") -> list[Record]:
-    return [Record(f"{prefix}{index}".encode()) for index in range(count)]
+def records(count: int, prefix: str = "v") -> list[MemoryRecord]:
+    return [MemoryRecord(f"{prefix}{index}".encode()) for index in range(count)]
 
 
 def measured(harness: LogHarness, topic: str) -> LogBounds:
@@ -130,13 +130,15 @@ def test_measuring_nothing_asks_nobody(harness: LogHarness) -> None:
 
 def test_null_and_empty_values_stay_apart(harness: LogHarness) -> None:
     topic = harness.create_topic()
-    harness.append(topic, [Record(None, b"k"), Record(b"", b"k"), Record(b"\x00", b"k")])
+    harness.append(
+        topic, [MemoryRecord(None, b"k"), MemoryRecord(b"", b"k"), MemoryRecord(b"\x00", b"k")]
+    )
     assert values(everything(harness, topic)) == [None, b"", b"\x00"]
 
 
 def test_key_and_headers_are_null_unless_asked_for(harness: LogHarness) -> None:
     topic = harness.create_topic()
-    harness.append(topic, [Record(b"v", b"k", [("h", b"1")])])
+    harness.append(topic, [MemoryRecord(b"v", b"k", [("h", b"1")])])
     (bare,) = fetch(harness, topic, [OffsetRange(0, 0, 1)])
     assert (bare["kafka_key"], bare["kafka_headers"]) == (None, None)
     (full,) = fetch(harness, topic, [OffsetRange(0, 0, 1)], with_key=True, with_headers=True)
@@ -148,7 +150,10 @@ def test_headers_keep_order_repeats_and_null_values(harness: LogHarness) -> None
     topic = harness.create_topic()
     harness.append(
         topic,
-        [Record(b"v", None, [("b", None), ("a", b""), ("b", b"2"), ("", b"3")]), Record(b"w")],
+        [
+            MemoryRecord(b"v", None, [("b", None), ("a", b""), ("b", b"2"), ("", b"3")]),
+            MemoryRecord(b"w"),
+        ],
     )
     rows = fetch(harness, topic, [OffsetRange(0, 0, 2)], with_key=True, with_headers=True)
     assert [row["kafka_key"] for row in rows] == [None, None]
@@ -163,7 +168,7 @@ def test_headers_keep_order_repeats_and_null_values(harness: LogHarness) -> None
 
 def test_the_timestamp_is_the_producers_in_utc(harness: LogHarness) -> None:
     topic = harness.create_topic()
-    harness.append(topic, [Record(b"v", timestamp_ms=1_700_000_000_123)])
+    harness.append(topic, [MemoryRecord(b"v", timestamp_ms=1_700_000_000_123)])
     (row,) = everything(harness, topic)
     assert row["kafka_timestamp"] == dt.datetime(2023, 11, 14, 22, 13, 20, 123_000, dt.UTC)
 
@@ -230,10 +235,10 @@ def test_a_transaction_over_two_partitions_has_a_marker_in_each(harness: LogHarn
 
 def test_compaction_leaves_holes_and_every_range_over_them_is_read(harness: LogHarness) -> None:
     topic = harness.create_topic(compacted=True)
-    harness.append(topic, [Record(f"a{index}".encode(), b"a") for index in range(5)])
-    harness.append(topic, [Record(f"b{index}".encode(), b"b") for index in range(5)])
+    harness.append(topic, [MemoryRecord(f"a{index}".encode(), b"a") for index in range(5)])
+    harness.append(topic, [MemoryRecord(f"b{index}".encode(), b"b") for index in range(5)])
     time.sleep(0.2)
-    harness.append(topic, [Record(b"end", b"end")])
+    harness.append(topic, [MemoryRecord(b"end", b"end")])
     harness.compact(topic, keep=[4, 9, 10])
     assert ends(harness, topic)[0][1] == 11
     for start in range(12):

@@ -1,4 +1,4 @@
-"""What every ``planner.ports.Following`` does, in memory and on a real broker."""
+"""What every ``planner.ports.LogSubscription`` does, in memory and on a real broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from connectors.memory.log import Record
 from planner.errors import (
     FederationError,
     LogTruncated,
@@ -16,8 +15,9 @@ from planner.errors import (
     TopicRecreated,
     UnknownTopic,
 )
-from planner.ports import Following
+from planner.ports import LogSubscription
 from planner.schema import RAW_SCHEMA
+from tests.doubles.log import MemoryRecord
 from tests.fixtures.log import LogHarness
 
 TIMEOUT_S = 20.0
@@ -26,7 +26,7 @@ TIMEOUT_S = 20.0
 class Reader:
     """Takes until the partitions are where they should be, and checks each step."""
 
-    def __init__(self, following: Following, starts: Mapping[int, int]) -> None:
+    def __init__(self, following: LogSubscription, starts: Mapping[int, int]) -> None:
         self.following = following
         self.reached = dict(starts)
         self.rows: list[tuple[int, int, bytes | None]] = []
@@ -75,8 +75,8 @@ def following(
         yield Reader(held, starts)
 
 
-def records(*values: bytes) -> list[Record]:
-    return [Record(value) for value in values]
+def records(*values: bytes) -> list[MemoryRecord]:
+    return [MemoryRecord(value) for value in values]
 
 
 def test_what_is_there_and_what_comes_later_is_read_once_and_in_order(
@@ -125,9 +125,9 @@ def test_an_open_transaction_is_not_passed(harness: LogHarness) -> None:
 
 def test_compacted_offsets_are_passed_without_rows(harness: LogHarness) -> None:
     topic = harness.create_topic(compacted=True)
-    harness.append(topic, [Record(f"a{index}".encode(), b"a") for index in range(5)])
+    harness.append(topic, [MemoryRecord(f"a{index}".encode(), b"a") for index in range(5)])
     time.sleep(0.2)
-    harness.append(topic, [Record(b"end", b"end")])
+    harness.append(topic, [MemoryRecord(b"end", b"end")])
     harness.compact(topic, keep=[4, 5])
     with following(harness, topic, {0: 1}) as reader:
         assert reader.until(p0=6) == [(0, 4, b"a4"), (0, 5, b"end")]
@@ -135,7 +135,7 @@ def test_compacted_offsets_are_passed_without_rows(harness: LogHarness) -> None:
 
 def test_key_and_headers_are_null_unless_asked_for(harness: LogHarness) -> None:
     topic = harness.create_topic()
-    harness.append(topic, [Record(b"v", b"k", [("h", b"1")])])
+    harness.append(topic, [MemoryRecord(b"v", b"k", [("h", b"1")])])
     found = []
     for asked in (False, True):
         with following(harness, topic, {0: 0}, with_key=asked, with_headers=asked) as reader:

@@ -13,8 +13,8 @@ from planner.permissions import Grant, Identity, RowExpression, TablePattern
 from planner.ports import SqlRelation
 from planner.schema import Column, TableSchema
 from planner.statement.references import ResolvedTable
+from proxy.access.policy import AccessPolicy
 from proxy.engine.relations import Relation
-from proxy.grants import Grants
 from tests.contract.engine import rows, table
 from tests.fixtures.engine import Place
 from tests.unit.builders import FLOWS
@@ -36,7 +36,7 @@ def relation(place: Place, **changes: Any) -> Relation:
     file = place.root / "nested.parquet"
     content = pa.Table.from_pylist(ROWS, pa.schema([("id", pa.int64()), ("pos", POS)]))
     pq.write_table(content, file, use_dictionary=True)
-    grants = Grants(place.engine)
+    grants = AccessPolicy(place.engine)
 
     def read(text: str) -> RowExpression:
         return grants.expression(text)
@@ -53,7 +53,7 @@ def relation(place: Place, **changes: Any) -> Relation:
     )
     seen = grants.fit(grant, Identity("ada"), ResolvedTable(FLOWS), SCHEMA)
     part = SqlRelation(f"SELECT * FROM read_parquet('{file}')")
-    held = Relation("lake.net.flows", SCHEMA, (part,), seen.shown)
+    held = Relation("lake.net.flows", SCHEMA, (part,), seen.access_filter)
     # What is shown is what was said to be.
     assert table(place.engine, "SELECT * FROM flows", [held]).schema.types == [
         column.type for column in seen.schema.columns

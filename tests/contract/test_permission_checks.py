@@ -17,10 +17,10 @@ from planner.permissions import Identity
 from planner.schema import Column
 from tests.unit.builders import FLOWS, schema
 from thermocline.commands.config import command
-from thermocline.config import Granted, Settings
+from thermocline.config.settings import Granted, Settings
 from thermocline.doctor.findings import Finding
 from thermocline.doctor.permissions import permissions
-from thermocline.permissions import mistakes, policy, reading_grants
+from thermocline.serve.permissions import mistakes, policy, reading_grants
 
 LAKE = {"lake": {"type": "sql", "uri": "sqlite:///x", "warehouse": "file:///x"}}
 SCHEMA = schema(Column(4, "host", pa.string()), Column(5, "bytes", pa.int64()))

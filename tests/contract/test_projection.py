@@ -11,7 +11,12 @@ import pytest
 from pyiceberg import transforms
 from pyiceberg.types import LongType
 
-from connectors.iceberg.projection import bound_type, on_bounds, on_partition, partition_type
+from connectors.iceberg.scan.projection import (
+    bound_type,
+    on_bounds,
+    on_partition,
+    partition_type,
+)
 from connectors.iceberg.types import arrow_type
 from planner.pruning import Bounds, Condition, Operator, may_hold
 from tests.properties.cold_tables import POOLS, TRANSFORMS, TYPES

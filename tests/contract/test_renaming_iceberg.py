@@ -12,13 +12,13 @@ import pytest
 
 from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.store import IcebergStore
-from connectors.memory.log import MemoryLog, Record
 from planner.binding import Binding
 from planner.errors import CutExpired, SnapshotExpired
 from planner.offsets import OffsetVector
 from planner.schema import Column
 from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
+from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.properties.serving import SESSION, forget, serve
 from tests.unit.builders import FLOWS
@@ -44,7 +44,7 @@ class Table:
         forget(self.board, self.tails)
 
     def send(self, text: str) -> None:
-        self.log.append("flows", 0, Record(text.encode()))
+        self.log.append("flows", 0, MemoryRecord(text.encode()))
 
     def ask(self, sql: str, cut: str | None = None) -> Texts:
         self.board.refresh(FLOWS)

@@ -14,11 +14,11 @@ import pytest
 from planner.errors import TailTooLarge, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from proxy.tail import Following, TailSpace
+from proxy.tail import FollowSettings, TailSpace
 from proxy.tail.budget import Spilling
 from tests.unit.tails import LIMITS, Bench
 
-STEPPED = Following(threads=False, keep_s=0)
+STEPPED = FollowSettings(threads=False, keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 MANY = replace(LIMITS, max_rows=10_000_000, max_bytes=1 << 40)
 #: DuckDB takes memory in blocks of 256 KB per column.
@@ -170,7 +170,7 @@ def test_tiering_frees_what_is_on_disk_and_the_space_is_used_again(tmp_path: Pat
             end = end_of(bench)
             assert bench.read(bench.cut(end, 0)) == []
             assert bench.state().rows == 0
-            bench.tails.seen(bench.pin(end, 0))
+            bench.tails.note_pin(bench.pin(end, 0))
             sizes.append((tmp_path / "tails.duckdb").stat().st_size)
         assert sizes[-1] <= 2 * sizes[0]
 

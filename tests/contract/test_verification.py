@@ -9,7 +9,7 @@ import pytest
 
 from planner.offsets import OffsetRange, OffsetVector
 from planner.snapshots import TAG
-from planner.verification.findings import Finding, Kind
+from planner.verification.findings import Fault, Kind
 from planner.watermark import Outcomes, format_watermark, parse_watermark
 from tests.fixtures.verification import Make, VerifiedLake
 
@@ -19,7 +19,7 @@ def lake(lake_of: Make) -> VerifiedLake:
     return lake_of()
 
 
-def found(lake: VerifiedLake, **extent: object) -> dict[Kind, Finding]:
+def found(lake: VerifiedLake, **extent: object) -> dict[Kind, Fault]:
     report = lake.verify(**extent)
     kinds = {finding.kind: finding for finding in report.findings}
     assert len(kinds) == len(report.findings), report.findings

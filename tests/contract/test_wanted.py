@@ -13,7 +13,7 @@ from planner.statement.ast import parameters
 from planner.statement.conjuncts import conjuncts
 from planner.statement.references import references
 from proxy.engine.engine import Engine
-from proxy.wanted import Asking, wanted
+from proxy.query.file_pruning import StatementContext, scan_filter
 
 NOW = dt.datetime(2026, 4, 1, tzinfo=dt.UTC)
 TYPES = {
@@ -56,14 +56,14 @@ def test_plain_operands_come_to_what_the_engine_says(
         sql = f"SELECT * FROM a.b.c WHERE {chosen.choice(CONDITIONS).format(*places)}"
         document = engine.parse(sql)
         values = chosen.choices(GIVEN, k=len(parameters(document)))
-        asking = Asking(document, values, NOW, "UTC")
+        asking = StatementContext(document, values, NOW, "UTC")
         (reference,) = references(document)
         asked = conjuncts(document)[reference]
         before = len(evaluated)
-        ours = wanted(engine, asking, asked, SCHEMA)
+        ours = scan_filter(engine, asking, asked, SCHEMA)
         was_spared = len(evaluated) == before
         with monkeypatch.context() as patch:
-            patch.setattr("proxy.wanted._plain", lambda *_: None)
-            assert ours == wanted(engine, asking, asked, SCHEMA), (sql, values)
+            patch.setattr("proxy.query.file_pruning._plain", lambda *_: None)
+            assert ours == scan_filter(engine, asking, asked, SCHEMA), (sql, values)
         spared += was_spared and len(evaluated) > before
     assert spared > 20

@@ -7,13 +7,10 @@ from typing import cast
 
 import pytest
 
-from connectors.amending import Amender, WaysOut, accept_foreign_rows, foreign_rows
-from connectors.decoding import decoder_for
-from connectors.iceberg.amending import IcebergAmender
-from connectors.memory.amending import MemoryAmender
-from connectors.memory.log import MemoryLog, Record
-from connectors.memory.tiering import MemoryTieringTarget
-from connectors.tiering import tier_once
+from connectors.iceberg.repair_commit import IcebergRepairCommitter
+from connectors.json import decoder_for
+from connectors.repairs import RepairCommitter, Repairs, accept_foreign_rows, foreign_rows
+from connectors.tiering.round import tier_once
 from planner.cut import plan_cut
 from planner.errors import (
     BadParameter,
@@ -23,10 +20,13 @@ from planner.errors import (
     UndecodableRecord,
 )
 from planner.offsets import OffsetRange
+from planner.repairs import AddedRows
 from planner.tiering import TieringBudget
 from planner.verification.chain import check_chain
 from planner.watermark import Skip, Watermark
-from planner.ways_out import AddedRows
+from tests.doubles.amending import MemoryRepairCommitter
+from tests.doubles.log import MemoryLog, MemoryRecord
+from tests.doubles.tiering import MemoryTieringTarget
 from tests.fixtures.cold import ColdHarness, IcebergCold, MemoryCold
 from tests.unit.builders import FLOWS, vector
 
@@ -41,14 +41,14 @@ class Table:
         self.log = MemoryLog(cluster_id="cluster-1")
         self.log.create_topic("flows", 2)
         self.between: Callable[[], object] = lambda: None
-        self.amender: Amender
+        self.amender: RepairCommitter
         if isinstance(cold, IcebergCold):
-            self.amender = IcebergAmender(
+            self.amender = IcebergRepairCommitter(
                 cold.properties, sleep=lambda _: None, before_commit=self._disturb
             )
         else:
-            self.amender = MemoryAmender(cast("MemoryCold", cold).store)
-        self.ways_out = WaysOut(self.amender, self.log)
+            self.amender = MemoryRepairCommitter(cast("MemoryCold", cold).store)
+        self.ways_out = Repairs(self.amender, self.log)
         cold.create()
 
     def _disturb(self) -> None:
@@ -57,7 +57,7 @@ class Table:
 
     def produce(self, *values: bytes, partition: int = 0) -> None:
         for value in values:
-            self.log.append("flows", partition, Record(value))
+            self.log.append("flows", partition, MemoryRecord(value))
 
     def cut_offsets(self) -> list[OffsetRange]:
         """Plan a statement and return what it reads of the tail."""
@@ -93,7 +93,7 @@ class Table:
 def table(cold: ColdHarness) -> Iterator[Table]:
     made = Table(cold)
     yield made
-    if isinstance(made.amender, IcebergAmender):
+    if isinstance(made.amender, IcebergRepairCommitter):
         made.amender.close()
 
 
@@ -158,9 +158,9 @@ def test_what_stops_nobody_is_not_skipped_unless_forced(
     table: Table, offset: int, why: str
 ) -> None:
     table.produce(b"{}")
-    table.log.append("flows", 0, Record(None))
+    table.log.append("flows", 0, MemoryRecord(None))
     transaction = table.log.begin()
-    transaction.append("flows", 0, Record(b"{}"))
+    transaction.append("flows", 0, MemoryRecord(b"{}"))
     transaction.commit()
     before = table.head()
     with pytest.raises(BadParameter, match=f"{why}.*--force"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.conftest import DEPLOY, Check, Refused
-from thermocline.config import read, validate
+from thermocline.config.settings import read, validate
 
 # go builds the tool on a machine that has nothing yet.
 pytestmark = pytest.mark.timeout(900)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.conftest import DEPLOY, Check, Refused
-from thermocline.config import read, validate
+from thermocline.config.settings import read, validate
 
 pytestmark = pytest.mark.timeout(900)
 COMPOSE = DEPLOY / "compose.yaml"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.conftest import DEPLOY
-from thermocline.config import validate
+from thermocline.config.settings import validate
 
 ROOT = DEPLOY.parent
 DOCKERFILE = DEPLOY / "Dockerfile"
@@ -50,7 +50,7 @@ def test_the_program_knows_every_variable_of_an_image(
     for variable, value in re.findall(r"(THERMOCLINE_\w+)=(\S+)", stage(name)):
         if variable != "THERMOCLINE_CONFIG":
             monkeypatch.setenv(variable, value)
-    from thermocline.config import read
+    from thermocline.config.settings import read
 
     monkeypatch.chdir("/")
     _, problems = validate(read(None))

@@ -17,7 +17,7 @@ from connectors import jars
 from connectors.iceberg.store import IcebergStore
 from connectors.spark.session import SparkSettings, start_session
 from connectors.spark.target import SparkTieringTarget
-from connectors.tiering import tier_once
+from connectors.tiering.round import tier_once
 from planner.names import TableName
 from planner.tiering import TieringBudget
 from tests.fixtures import generated_log

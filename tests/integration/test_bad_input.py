@@ -22,13 +22,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from connectors.kafka.broker import Broker
 from planner.errors import ShapeMismatch
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import Lakeside, Served, serving, settings_of, sqlite_catalog
 from tests.protocol.wire import fetched
+from thermocline.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from connectors.kafka import tether
-from connectors.kafka.broker import Broker, _cluster_id
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable
 from tests.fixtures.kafka import Kafka
+from thermocline.demo import child_guard as tether
+from thermocline.demo.broker import Broker, _cluster_id
 
 pytestmark = pytest.mark.kafka
 
@@ -143,7 +143,7 @@ def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Pa
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from connectors.kafka.broker import Broker\n"
+        "from thermocline.demo.broker import Broker\n"
         f"broker = Broker(Path({str(tmp_path / 'broker')!r}))\n"
         "broker.start()\n"
         "print(broker.pid, flush=True)\n"

@@ -12,7 +12,7 @@ from proxy.ops.states import degraded
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.integration.test_followed_faults import COLUMNS, Writer, ask, bind, count
-from thermocline.assembly import running_parts
+from thermocline.serve.assembly import running_parts
 
 REFRESH_S = 0.2
 WAIT_S = 60.0

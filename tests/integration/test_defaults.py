@@ -22,7 +22,7 @@ from tests.integration import (
     test_replicas,
 )
 from tests.protocol import test_hostile
-from thermocline.config import Settings, load
+from thermocline.config.settings import Settings, load
 
 TESTS = Path(__file__).parents[1]
 BROKER = "broker:9092"

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.file_count import simulate
-from connectors.decoding import decoder_for
 from connectors.iceberg.create import create_table
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.target import SparkTieringTarget
-from connectors.tierer.service import ServiceLimits, TieringService
+from connectors.tiering.service import ServiceLimits, TieringService
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
@@ -26,8 +26,8 @@ from planner.watermark import SUMMARY_KEY
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.spark import BoundTable, SparkLake
 from thermocline.commands.create import first_watermark
-from thermocline.demo.feeds import FEEDS, Feed
-from thermocline.tiering.lines import Lines
+from thermocline.demo.feeds import FEEDS, DemoFeed
+from thermocline.tiering.console import Lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -68,7 +68,7 @@ def test_as_many_files_as_simulated(lake: SparkLake, kafka: Kafka) -> None:
         assert (len(added), sum(added)) == (expected.publishes, expected.files)
 
 
-def _create(lake: SparkLake, kafka: Kafka, feed: Feed) -> BoundTable:
+def _create(lake: SparkLake, kafka: Kafka, feed: DemoFeed) -> BoundTable:
     topic = kafka.topic(feed.partitions)
     name = TableName("lake", ("net",), f"{feed.table.name}_{next(lake.numbers)}")
     binding = Binding(topic, max_tail_rows=2 * ROWS)
@@ -114,7 +114,7 @@ def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[
             thread.join()
 
 
-def _send(kafka: Kafka, topic: str, feed: Feed, events: list[dict[str, object]]) -> None:
+def _send(kafka: Kafka, topic: str, feed: DemoFeed, events: list[dict[str, object]]) -> None:
     by_partition: dict[int, list[bytes | None]] = {}
     for event in events:
         by_partition.setdefault(feed.partition_of(event), []).append(json.dumps(event).encode())

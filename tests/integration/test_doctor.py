@@ -26,9 +26,8 @@ from confluent_kafka.admin import (
 )
 
 from connectors.iceberg.create import create_table
-from connectors.kafka.broker import Broker
-from connectors.kafka.examine import reach, topic_facts
 from connectors.kafka.log import KafkaLog
+from connectors.kafka.probe import reach, topic_facts
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
@@ -36,7 +35,8 @@ from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
 from thermocline.commands.create import first_watermark
 from thermocline.commands.doctor import command
-from thermocline.config import load
+from thermocline.config.settings import load
+from thermocline.demo.broker import Broker
 from thermocline.doctor.machine import fits, machine, python
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.json import JsonDecoder
 from connectors.iceberg.create import create_table
+from connectors.json.decoder import JsonDecoder
 from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.errors import DeadlineExceeded, LogUnavailable
@@ -28,9 +28,9 @@ from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.fixtures.tcp_proxy import Mode
 from tests.poison import POISON
-from thermocline.assembly import Parts, running_parts
 from thermocline.commands.create import first_watermark
-from thermocline.ingestion import ingesting
+from thermocline.serve.assembly import Parts, running_parts
+from thermocline.serve.ingestion import ingesting
 
 pytestmark = pytest.mark.kafka
 

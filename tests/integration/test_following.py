@@ -31,7 +31,7 @@ from tests.integration.test_end_to_end_commands import (
     site,
 )
 from thermocline.client import Client, connected
-from thermocline.follower import held_round
+from thermocline.follower import follow_round
 
 pytestmark = pytest.mark.kafka
 __all__ = ["serving", "site"]  # fixtures of the commands' tests
@@ -52,7 +52,7 @@ class Follower:
         self.after = after
 
     def news(self) -> list[tuple[object, ...]]:
-        with held_round(self._client, self._sql, self.after) as news:
+        with follow_round(self._client, self._sql, self.after) as news:
             found = [tuple(row.values()) for batch in news.batches for row in batch.to_pylist()]
             self.after = news.position
         return sorted(found)  # type: ignore[type-var]

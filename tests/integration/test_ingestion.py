@@ -19,13 +19,13 @@ import pytest
 
 from planner.errors import LogUnavailable, UndecodableRecord
 from planner.schema import Column
-from proxy.ingestion import process
-from proxy.ingestion.child import Ingestion
+from proxy.tail.reader import client as process
+from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.integration.test_followed_faults import COLUMNS, ask, bind, count
-from thermocline.assembly import Parts, running_parts
-from thermocline.ingestion import ingesting
+from thermocline.serve.assembly import Parts, running_parts
+from thermocline.serve.ingestion import ingesting
 
 pytestmark = pytest.mark.kafka
 
@@ -116,7 +116,7 @@ def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
     with reading(tmp_path, kafka) as (parts, ingestion):
         carry_out, orders = ingestion.carry_out, []
 
-        def counted(order: process.Order) -> process.Work:
+        def counted(order: process.ReadRequest) -> process.ReadJob:
             orders.append(order)
             work = carry_out(order)
             if len(orders) == 1:
@@ -205,8 +205,8 @@ def test_every_type_comes_across_as_it_was_decoded(kafka: Kafka, tmp_path: Path)
 def test_nothing_stays_when_the_server_is_killed(kafka: Kafka, tmp_path: Path) -> None:
     program = (
         "import sys, time, pickle\n"
-        "from thermocline.config import Settings\n"
-        "from thermocline.ingestion import ingesting\n"
+        "from thermocline.config.settings import Settings\n"
+        "from thermocline.serve.ingestion import ingesting\n"
         "settings = Settings(kafka={'bootstrap.servers': sys.argv[1]})\n"
         "with ingesting(settings) as held:\n"
         "    print(held._process.pid, flush=True)\n"

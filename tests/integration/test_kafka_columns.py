@@ -68,7 +68,7 @@ def test_a_read_given_up_leaves_nothing_for_the_next(
     fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(structs, "_MAX_BYTES", 10)
-    monkeypatch.setattr("connectors.kafka.reading.BATCH_ROWS", 4)
+    monkeypatch.setattr("connectors.kafka.fetch.BATCH_ROWS", 4)
     fake_broker.script.add(0, [(at, b"value") for at in range(100)])
     with KafkaLog({"bootstrap.servers": fake_broker.bootstrap}) as log:
         given_up = log.fetch(TOPIC, [OffsetRange(0, 0, 90)], timeout_s=10)

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka.broker import Broker
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
 from tests.fixtures.kafka import COMPACTED, Kafka
+from thermocline.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 

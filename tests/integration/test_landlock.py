@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from proxy.landlock import NoLandlock, version
+from proxy.process.landlock import NoLandlock, version
 from tests.fixtures.certificates import Authority
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.integration.test_reload import Process
-from thermocline.assembly import running_server
-from thermocline.config import load
-from thermocline.confinement import confined
+from thermocline.config.settings import load
 from thermocline.doctor.lock import file_system_lock
+from thermocline.serve.assembly import running_server
+from thermocline.serve.sandbox import confined
 
 MARK = "do-not-read-me"
 
@@ -175,7 +175,7 @@ def test_it_can_be_required_and_turned_off(tmp_path: Path) -> None:
     )
     config.write_text(config.read_text().replace("required", "off"))
     off = (
-        "import sys\nfrom thermocline.config import load\nfrom thermocline.confinement import confined\n"
+        "import sys\nfrom thermocline.config.settings import load\nfrom thermocline.serve.sandbox import confined\n"
         "with confined(load(sys.argv[1]), sys.argv[1]) as told: print(told, len(open('/etc/passwd').read()) > 0)"
     )
     assert python(off, str(config)).stdout == (
@@ -289,7 +289,7 @@ def test_automatic_that_fails_where_the_kernel_could_is_a_warning(
     said = "file system not locked: other threads run already, which it would not hold for"
     assert (ready["file_system"], ready["file_system_locked"]) == (said, False)
     assert "thermocline_file_system_locked 0.0" in metrics
-    (warned,) = (line for line in caplog.records if line.name == "thermocline.confinement")
+    (warned,) = (line for line in caplog.records if line.name == "thermocline.serve.sandbox")
     assert (warned.levelname, warned.getMessage()) == (
         "WARNING",
         f"{said}; this kernel has Landlock",

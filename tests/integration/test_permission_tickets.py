@@ -16,7 +16,7 @@ from tests.fixtures.house import (
     outcome,
 )
 from tests.protocol.wire import fetched, select
-from thermocline.config import Granted
+from thermocline.config.settings import Granted
 
 pytestmark = pytest.mark.kafka
 

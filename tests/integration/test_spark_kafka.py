@@ -13,11 +13,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from connectors.decoding import decoder_for
 from connectors.iceberg.create import create_table
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.target import SparkTieringTarget
-from connectors.tiering import RoundResult, tier_once
+from connectors.tiering.round import RoundResult, tier_once
 from planner.binding import Binding
 from planner.errors import OffsetsExpired, TopicRecreated, UndecodableRecord
 from planner.names import TableName

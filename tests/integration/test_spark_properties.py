@@ -125,7 +125,7 @@ def test_a_publish_leaves_files_that_readers_read(
         assert struct.unpack("<q", file[2][2])[0] < max(ends)
     assert read(table, duck) == expected_rows(*ends)
     if "zstd" not in altered.values():
-        monkeypatch.setattr("connectors.iceberg.coldplan.MAX_LISTED_FILES", 0)
+        monkeypatch.setattr("connectors.iceberg.scan.planner.MAX_LISTED_FILES", 0)
         assert read(table, duck) == expected_rows(*ends)
 
 
@@ -206,5 +206,5 @@ def test_a_partition_column_that_was_widened_is_tiered_and_read(
         (0, 50, "changed", 500) if row[:2] == (0, 50) else row for row in expected_rows(90, 60)
     ]
     assert read(table, duck) == changed
-    monkeypatch.setattr("connectors.iceberg.coldplan.MAX_LISTED_FILES", 0)
+    monkeypatch.setattr("connectors.iceberg.scan.planner.MAX_LISTED_FILES", 0)
     assert read(table, duck) == changed

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.spark.metadata import identifier
 from connectors.spark.publish import _AncestryCheck
-from connectors.tiering import tier_once
+from connectors.tiering.round import tier_once
 from planner.binding import MIRROR
 from planner.errors import (
     InternalError,

@@ -17,7 +17,7 @@ from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.integration.test_end_to_end_commands import Site, site
 from thermocline.commands.create import first_watermark
-from thermocline.config import load
+from thermocline.config.settings import load
 
 pytestmark = pytest.mark.kafka
 __all__ = ["site"]  # a fixture of the commands' tests

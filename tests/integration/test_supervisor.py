@@ -24,7 +24,7 @@ signal.signal(signal.SIGUSR2, lambda *_: ctypes.PyDLL(None).sleep(600))
 
 SUPERVISED = """
 import time
-from proxy.supervisor import ParentWatch
+from proxy.process.supervisor import ParentWatch
 parent = ParentWatch(1)
 parent.start()
 parent.answer()
@@ -33,7 +33,7 @@ time.sleep(600)
 """
 SUPERVISOR = """
 import sys
-from proxy.supervisor import Supervisor
+from proxy.process.supervisor import Supervisor
 command = [sys.executable, "-c", sys.argv[1]]
 Supervisor(command, report=lambda text: print(text, flush=True), stop_grace_s=5, max_silence_s=2).run()
 """

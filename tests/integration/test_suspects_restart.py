@@ -7,20 +7,20 @@ import sys
 
 import pytest
 
-from proxy.suspects import SLOWED_PLACES
+from proxy.process.suspects import SLOWED_PLACES
 
 SUPERVISOR = """
 import sys
-from proxy.supervisor import Supervisor
-from proxy.suspects import new_file
+from proxy.process.supervisor import Supervisor
+from proxy.process.suspects import new_file
 file = new_file()
 command = [sys.executable, "-c", sys.argv[1], str(file)]
 sys.exit(Supervisor(command, report=print, stop_grace_s=5, inherited=[file]).run())
 """
 CHILD = """
 import os, signal, sys, threading, time
-from proxy.suspects import Suspects
-from proxy.watchdog import Watchdog
+from proxy.process.suspects import Suspects
+from proxy.process.watchdog import Watchdog
 suspects = Suspects(int(sys.argv[1]))
 if suspects.most("limited", None) is not None:
     print("slowed", suspects.most("limited", None), suspects.most("admin", None), flush=True)

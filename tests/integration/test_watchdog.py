@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from proxy.watchdog import EXIT_MEMORY, EXIT_SICK, EXIT_STUCK
+from proxy.process.watchdog import EXIT_MEMORY, EXIT_SICK, EXIT_STUCK
 
 SCRIPT = """
 import logging, time
-from proxy.watchdog import Watchdog
+from proxy.process.watchdog import Watchdog
 logging.basicConfig()
 watchdog = Watchdog(grace_s=0.3, max_process_bytes={limit}, healthy=lambda: {healthy})
 watchdog.start()
@@ -39,7 +39,7 @@ def run(**values: object) -> subprocess.CompletedProcess[str]:
 
 RELIEVED = """
 import time
-from proxy.watchdog import Watchdog, resident_bytes
+from proxy.process.watchdog import Watchdog, resident_bytes
 held = [bytearray(64 << 20)]
 asked = []
 watchdog = Watchdog(grace_s=1, max_process_bytes=int(resident_bytes() * 1.05 + (64 << 20)),
@@ -71,7 +71,7 @@ def test_where_memory_is_short_a_statement_is_stopped_once_and_the_process_lives
 
 STOPPED = """
 import logging, time
-from proxy import watchdog
+from proxy.process import watchdog
 logging.basicConfig()
 watchdog._MAX_SILENCE_S, watchdog._STOOD_STILL_S = 4.0, 1.5
 held = watchdog.Watchdog(grace_s=3, max_process_bytes=None)

@@ -17,10 +17,10 @@ from planner.errors import (
     SnapshotExpired,
     TopicRecreated,
 )
-from planner.lookback import format_cut
 from planner.names import TableName
 from planner.ticket import TicketTable
-from proxy.cuts import redeem_tables
+from planner.time_travel import format_cut
+from proxy.query.cut import redeem_tables
 from tests.properties.lake import FLOWS, HOSTS, Lake
 from tests.properties.ledger import Topic, hidden_swap
 from tests.properties.serving import SESSION

@@ -10,11 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.decoding import decoder_for
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog, MemoryTransaction
-from connectors.memory.tiering import MemoryTieringTarget
-from connectors.pinning import TableFacts
+from connectors.json import decoder_for
+from connectors.table_facts import TableFacts
 from planner.binding import MIRROR, Binding
 from planner.errors import (
     CatalogUnavailable,
@@ -36,6 +33,9 @@ from planner.ticket import Ticket, TicketTable, unseal
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import SUMMARY_KEY, Watermark
 from proxy.flightsql.backend import Cancellation, Session
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog, MemoryTransaction
+from tests.doubles.tiering import MemoryTieringTarget
 from tests.properties.ledger import (
     FLOWS_COLUMNS,
     HOSTS_COLUMNS,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.memory.log import Record
-from connectors.pinning import TableFacts
+from connectors.table_facts import TableFacts
 from planner.binding import Binding
 from planner.schema import HEADERS_TYPE, TIMESTAMPTZ, Column, TableSchema
+from tests.doubles.log import MemoryRecord
 from tests.oracle import AnyReason, oracle_decode
 
 #: (partition, offset)
@@ -50,12 +50,12 @@ HOSTS_COLUMNS = (
 )
 
 
-def record(number: int, kind: str, schema: TableSchema) -> Record:
+def record(number: int, kind: str, schema: TableSchema) -> MemoryRecord:
     """The record with this number in all of the run: every value follows from it."""
     key = b"again" if number % 4 == 0 else f"key-{number}".encode()
     headers = [("h", str(number).encode()), ("h", None)] if number % 3 == 0 else None
     stamp = None if number % 7 == 0 else 1_700_000_000_000 + number
-    return Record(_value(number, kind, schema), key, headers, stamp)
+    return MemoryRecord(_value(number, kind, schema), key, headers, stamp)
 
 
 def _value(number: int, kind: str, schema: TableSchema) -> bytes | None:
@@ -85,7 +85,7 @@ def _value(number: int, kind: str, schema: TableSchema) -> bytes | None:
 class Slot:
     """One offset. ``record`` is None for a marker; ``rows`` are the oracle's, by table, schema id and accepted names."""
 
-    record: Record | None
+    record: MemoryRecord | None
     state: str = "committed"
     compacted: bool = False
     rows: dict[tuple[object, ...], dict[int, Any] | None] = field(default_factory=dict)

@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from connectors.earlier import earlier_line
-from connectors.pinning import with_statistics
+from connectors.table_facts import with_statistics
 from planner.binding import MIRROR
 from planner.covering import PartitionRows, cover
 from planner.cut import LogBounds, PartitionBounds, Pin, plan_cut
 from planner.errors import FederationError, OffsetsExpired
 from planner.offsets import OffsetRange, OffsetVector
 from planner.publish import advance, check_publish
+from planner.repairs import AddedRows, accept_foreign, accept_gap, lost_ranges, skip_record
 from planner.resolver import foreign_commits, resolve
 from planner.snapshots import History, Snapshot
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
@@ -28,7 +29,6 @@ from planner.watermark import (
     Watermark,
     format_watermark,
 )
-from planner.ways_out import AddedRows, accept_foreign, accept_gap, lost_ranges, skip_record
 from tests.unit.builders import BINDING, FLOWS, schema
 
 Row = tuple[int, int]
@@ -150,7 +150,7 @@ class Table:
         """What a reader knows of the table before it resolves."""
         return with_statistics(self.history(), head, self)
 
-    # What a reader looks up (connectors.pinning.Evidence).
+    # What a reader looks up (connectors.table_facts.Evidence).
 
     def added_next(self, snapshot_id: int) -> OffsetVector:
         return _reach(self.versions[snapshot_id].rows)

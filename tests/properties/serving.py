@@ -1,4 +1,4 @@
-"""A server without Flight, put together as ``thermocline.assembly`` does, over any store and log."""
+"""A server without Flight, put together as ``thermocline.serve.assembly`` does, over any store and log."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from connectors.decoding import decoder_for
-from connectors.iceberg.pins import PinBoard
+from connectors.iceberg.pin_cache import PinCache
+from connectors.json import decoder_for
 from planner.ports import ColdStore, Log
 from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Session
-from proxy.ingestion.local import local_intakes
-from proxy.statements import StatementLimits, Statements
-from proxy.tail import Following, TailLimits, Tails
-from proxy.watchdog import Watchdog
-from thermocline.tails import _SERVING_S
+from proxy.process.watchdog import Watchdog
+from proxy.query.executor import StatementLimits, Statements
+from proxy.tail import FollowSettings, TailLimits, Tails
+from proxy.tail.reader.local import local_intakes
+from thermocline.serve.tails import _SERVING_S
 
 SECRET = b"only a test"
 NOW_US = 1_790_000_000_000_000
@@ -24,7 +24,7 @@ SESSION = Session("test")
 NEVER_S = 1e6
 LIMITS = TailLimits(max_rows=100_000, max_bytes=1 << 30, fetch_timeout_s=5)
 #: Followers go on when they are told to, or when a statement needs them: no example depends on threads.
-FOLLOWING = Following(threads=False, keep_s=0)
+FOLLOWING = FollowSettings(threads=False, keep_s=0)
 
 
 @cache
@@ -39,12 +39,12 @@ def serve(
     log: Log,
     limits: TailLimits = LIMITS,
     *,
-    following: Following = FOLLOWING,
+    following: FollowSettings = FOLLOWING,
     refresh_s: float = NEVER_S,
     runs_in: Engine | None = None,
-) -> tuple[PinBoard, Tails, Statements]:
+) -> tuple[PinCache, Tails, Statements]:
     runs_in = runs_in or engine()
-    board = PinBoard(store, refresh_s=refresh_s)
+    board = PinCache(store, refresh_s=refresh_s)
     intakes = local_intakes(log, decoder_for, gather_s=0.001 if following.threads else None)
     tails = Tails(
         *(intakes, runs_in.segments, limits),
@@ -66,7 +66,7 @@ def serve(
     return board, tails, statements
 
 
-def forget(board: PinBoard, tails: Tails) -> None:
+def forget(board: PinCache, tails: Tails) -> None:
     """Stop what ``serve`` started and free what it holds in the engine all tests share."""
     board.stop()
     tails.close()

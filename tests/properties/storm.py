@@ -19,11 +19,8 @@ from unittest import mock
 
 import pyarrow as pa
 
-from connectors.decoding import decoder_for
-from connectors.iceberg.pins import PinBoard
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog, Record
-from connectors.memory.tiering import MemoryTieringTarget
+from connectors.iceberg.pin_cache import PinCache
+from connectors.json import decoder_for
 from planner.binding import Binding
 from planner.errors import SnapshotExpired, StalePlan, TieringConflict
 from planner.names import TableName
@@ -32,10 +29,13 @@ from planner.schema import Column
 from planner.ticket import unseal
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
-from proxy.cuts import redeem_tables
 from proxy.flightsql.backend import Cancellation
-from proxy.statements import Statements
-from proxy.tail import Following, Keeper, TailLimits, Tails, follower
+from proxy.query.cut import redeem_tables
+from proxy.query.executor import Statements
+from proxy.tail import FollowSettings, Keeper, TailLimits, Tails, follower
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog, MemoryRecord
+from tests.doubles.tiering import MemoryTieringTarget
 from tests.properties.serving import NOW_US, SECRET, SESSION, forget, serve
 
 TABLE = TableName("lake", ("net",), "storm")
@@ -96,7 +96,7 @@ class Storm:
         self.published = self.schemas = self.compared = self.stale = 0
 
     def run(self) -> None:
-        following = Following(keep_s=0.5, idle_s=2.0, tables=(TABLE,))
+        following = FollowSettings(keep_s=0.5, idle_s=2.0, tables=(TABLE,))
         board, tails, statements = serve(
             self.store, self.log, LIMITS, following=following, refresh_s=0.05
         )
@@ -111,7 +111,7 @@ class Storm:
             keeper.stop()
             forget(board, tails)
 
-    def _run(self, board: PinBoard, statements: Statements, tails: Tails) -> None:
+    def _run(self, board: PinCache, statements: Statements, tails: Tails) -> None:
         around: list[Callable[[], None]] = [
             *(partial(self._produce, partition) for partition in range(PARTITIONS)),
             self._tier,
@@ -197,7 +197,7 @@ class Storm:
 
     # --- readers ---
 
-    def _read(self, board: PinBoard, statements: Statements, seed: float) -> None:
+    def _read(self, board: PinCache, statements: Statements, seed: float) -> None:
         rng, seen = random.Random(seed), [0] * PARTITIONS
         tickets: list[bytes] = []
         answered = 0
@@ -230,11 +230,11 @@ def _evolved(number: int, columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return (*columns[:4], Column(5 + number, f"later_{number}", pa.string()))
 
 
-def _record(partition: int, offset: int) -> Record:
-    return Record(json.dumps({"n": value(partition, offset)}).encode())
+def _record(partition: int, offset: int) -> MemoryRecord:
+    return MemoryRecord(json.dumps({"n": value(partition, offset)}).encode())
 
 
-def _ends(board: PinBoard, ticket: bytes) -> list[int]:
+def _ends(board: PinCache, ticket: bytes) -> list[int]:
     tables = unseal(ticket, [SECRET], user="", now_us=NOW_US).tables
     (cut,) = redeem_tables(board, tables).values()
     end = cut.end

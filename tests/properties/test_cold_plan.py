@@ -22,7 +22,7 @@ from planner.statement.references import references
 from planner.statement.rewrite import rewrite
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.wanted import Asking, wanted
+from proxy.query.file_pruning import StatementContext, scan_filter
 from tests.fixtures.engine import Place
 from tests.properties.cold_tables import RandomTable, arrow, folder_of, statement
 
@@ -44,8 +44,10 @@ class Asked:
     def check(self, sql: str, zone: str) -> None:
         document = self.engine.parse(sql)
         (reference,) = references(document)
-        asking = Asking(document, [], NOW, zone)
-        rows = wanted(self.engine, asking, conjuncts(document)[reference], self.cold.schema)
+        asking = StatementContext(document, [], NOW, zone)
+        rows = scan_filter(
+            self.engine, asking, conjuncts(document)[reference], self.cold.schema
+        )
         ours = self.store.scan(self.cold, rows)
         self.outcomes[self._outcome(ours, is_asked=rows != EVERYTHING)] += 1
         theirs = SqlRelation(self.store.extension_sql(self.cold))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.decoding.json import JsonDecoder
+from connectors.json.decoder import JsonDecoder
 from planner.binding import Binding
 from planner.errors import UndecodableRecord
 from planner.names import METADATA_COLUMNS

@@ -14,13 +14,13 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.store import IcebergStore
-from connectors.memory.log import MemoryLog
 from planner.errors import BadStatement, FederationError
 from planner.names import TableName
-from planner.permissions import ANY, Grant, Policy, TablePattern
+from planner.permissions import ANY, Grant, GrantList, TablePattern
 from planner.sqltext import identifier, sql_type
 from proxy.flightsql.backend import Cancellation, Session
-from proxy.statements import Statements
+from proxy.query.executor import Statements
+from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place
 from tests.properties.asking import bag
 from tests.properties.cold_tables import folder_of
@@ -256,7 +256,7 @@ def compare(world: World, seed: int, grants: int, statements: int) -> Counter[st
     for number in range(grants):
         drawn = Drawn(seed * 1_000_003 + number, world.types)
         grant = drawn.grant(world)
-        grants_of.policy = Policy((grant,))
+        grants_of.policy = GrantList((grant,))
         seen = world.ask(ADA, f"SELECT * FROM {world.table}")
         visible = seen.schema.names
         plain = plainly(raw, grant, visible)

@@ -17,10 +17,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from connectors.decoding import decoder_for
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog, Record
-from connectors.memory.tiering import MemoryTieringTarget
+from connectors.json import decoder_for
 from planner.binding import Binding
 from planner.errors import CutExpired, StalePlan, TieringConflict
 from planner.names import TableName
@@ -30,6 +27,9 @@ from planner.schema import Column
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog, MemoryRecord
+from tests.doubles.tiering import MemoryTieringTarget
 from tests.properties.renaming import also_called, commented, not_called, renamed
 from tests.properties.serving import SESSION, forget, serve
 
@@ -92,7 +92,7 @@ class World:
             partition, n = self.rng.randrange(PARTITIONS), self.rng.randrange(99)
             name = self.rng.choice(NAMES)
             value = {"n": n, name: "x" * n, "d": {"a": n}, "extra": n}
-            self.log.append(TOPIC, partition, Record(json.dumps(value).encode()))
+            self.log.append(TOPIC, partition, MemoryRecord(json.dumps(value).encode()))
 
     def stage(self) -> None:
         """What was planned, and is published later or never."""

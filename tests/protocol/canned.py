@@ -19,7 +19,6 @@ from planner import errors
 from proxy.flightsql.backend import (
     COMMENT,
     TYPE_NAME,
-    About,
     Browsing,
     Cancellation,
     Planned,
@@ -27,6 +26,7 @@ from proxy.flightsql.backend import (
     Renewed,
     Session,
     Table,
+    TicketSummary,
 )
 
 #: A text that must never reach a client.
@@ -158,10 +158,10 @@ class CannedBackend:
         self._planned[again] = self._planned[ticket]
         return Renewed(again, 4_000_000_000_000_000)
 
-    def about(self, session: Session, ticket: bytes) -> About:
+    def about(self, session: Session, ticket: bytes) -> TicketSummary:
         if ticket not in self._planned:
             raise errors.BadTicket("The ticket was not issued by this server.")
-        return About(self._planned[ticket][0], {"lake.main.flows": "snapshot 7"})
+        return TicketSummary(self._planned[ticket][0], {"lake.main.flows": "snapshot 7"})
 
     def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> CannedStream:
         self.calls["open"] += 1

@@ -39,8 +39,8 @@ from pyarrow import flight
 
 from planner import errors
 from proxy.flightsql import messages
-from proxy.flightsql.access import Access, FixedUsers
 from proxy.flightsql.backend import Cancellation, Planned, Prepared, Session
+from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.wire import bodies, command, packed, prepare, select

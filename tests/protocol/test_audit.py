@@ -19,15 +19,15 @@ import pytest
 from pyarrow import flight
 
 from planner.names import TableName
-from proxy.flightsql.access import Access, FixedUsers
-from proxy.flightsql.record import Journal, Record
-from proxy.ops.audit import Audit
+from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.flightsql.state.call_record import CallRecord, Journal
+from proxy.ops.audit_log import AuditLog
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.test_sessions import login
 from tests.protocol.wire import bodies, fetched, packed, prepare, select, ticket
-from thermocline.auditing import open_journal
+from thermocline.serve.auditing import open_journal
 
 SOON_S = 30
 NOW = datetime(2026, 11, 21, 20, 15, tzinfo=UTC)
@@ -59,7 +59,7 @@ def lines() -> Lines:
 def journal(lines: Lines, *, with_text: bool = False) -> Journal:
     logger = logging.Logger("audited", logging.INFO)
     logger.addHandler(lines)
-    return Audit(logger, with_text=with_text, now=lambda: NOW).write
+    return AuditLog(logger, with_text=with_text, now=lambda: NOW).write
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_a_journal_that_fails_costs_the_client_nothing(
 ) -> None:
     failed = threading.Event()
 
-    def fails(record: Record) -> None:
+    def fails(record: CallRecord) -> None:
         failed.set()
         raise OSError("disk full")
 

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql import messages
-from proxy.flightsql.access import Access
+from proxy.flightsql.state.auth import Access
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import Served, serve
 from tests.protocol.wire import bodies, fetched, packed, prepare, select, ticket

@@ -10,9 +10,9 @@ import pytest
 from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
-from proxy.flightsql.access import Access, FixedUsers, Identity
+from proxy.access.authentication.credentials import make_token
 from proxy.flightsql.server import Tls
-from proxy.identity.credentials import make_token
+from proxy.flightsql.state.auth import Access, Caller, FixedUsers
 from tests.fixtures.certificates import Authority, Pem
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
@@ -31,8 +31,8 @@ def serve_certificates(backend: CannedBackend, authority: Authority, access: Acc
 def by_certificate(backend: CannedBackend, authority: Authority) -> Iterator[Served]:
     """The certificate's subject is the user; passwords and one token are accepted too."""
 
-    def token(given: str) -> Identity | None:
-        return Identity("bot") if given == TOKEN else None
+    def token(given: str) -> Caller | None:
+        return Caller("bot") if given == TOKEN else None
 
     access = Access(verify=FixedUsers(USERS).verify, tokens=(token,), certificates=True)
     served = serve_certificates(backend, authority, access)

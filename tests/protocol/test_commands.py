@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql import messages, schemas
+from proxy.flightsql import messages
 from proxy.flightsql.backend import COMMENT, Session, Table
+from proxy.flightsql.metadata import schemas
 from tests.fixtures.server import Served as RealServer
 from tests.protocol.canned import COLUMNS, TABLES, CannedBackend
 from tests.protocol.conftest import Served

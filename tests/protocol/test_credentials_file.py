@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from pyarrow import flight
 
 from planner.errors import BadConfig
-from proxy.flightsql.access import Access
-from proxy.identity.credentials import Credentials, entry, make_token
-from proxy.identity.hashes import Passwords, make_hash
+from proxy.access.authentication.credentials import Credentials, entry, make_token
+from proxy.access.authentication.hashes import Passwords, make_hash
+from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import Served, serve
@@ -199,7 +199,10 @@ def test_a_password_that_was_right_is_not_computed_again(hashed: str) -> None:
     checked = Passwords(clock)
     assert checked.matches(hashed, "pässword:1")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proxy.identity.hashes._verify", lambda *_: pytest.fail("computed again"))
+        patch.setattr(
+            "proxy.access.authentication.hashes._verify",
+            lambda *_: pytest.fail("computed again"),
+        )
         assert checked.matches(hashed, "pässword:1")
     clock.now_s += 1_000
     assert checked.matches(hashed, "pässword:1")

@@ -14,10 +14,10 @@ from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
 from planner.errors import BadConfig
-from proxy.flightsql.access import Access, FixedUsers
-from proxy.flightsql.limits import UserLimits
-from proxy.flightsql.policy import unlimited
 from proxy.flightsql.server import FlightSqlServer, Tls
+from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.flightsql.state.policy import unlimited
+from proxy.flightsql.state.quotas import UserLimits
 from tests.fixtures.certificates import Authority
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve

@@ -18,7 +18,7 @@ from planner import errors
 from proxy.flightsql import messages
 from proxy.flightsql.actions import ACTIONS
 from proxy.flightsql.faults import Unauthenticated, UnknownCommand, UnknownHandle
-from proxy.flightsql.record import Record
+from proxy.flightsql.state.call_record import CallRecord
 from proxy.flightsql.status import MAX_MESSAGE_CHARS, TABLE, to_wire
 from tests.protocol.canned import SECRET
 from tests.protocol.conftest import Served
@@ -26,7 +26,7 @@ from tests.protocol.wire import bodies, command, fetched, packed, select, ticket
 
 LEAKS = re.compile(r'Traceback|File "|/work|site-packages|\.py\b|line \d+, in')
 
-RECORD = Record("DO_GET")
+RECORD = CallRecord("DO_GET")
 
 #: One row for each leaf and family: what raw Flight raises, what ADBC calls it.
 ROWS: list[tuple[type[errors.FederationError], type[Exception], str]] = [

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.access import Access, FixedUsers
-from proxy.flightsql.calls import MAX_CALLS
-from proxy.flightsql.limits import UserLimits
+from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.flightsql.state.calls import MAX_CALLS
+from proxy.flightsql.state.quotas import UserLimits
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import Served, serve
 from tests.protocol.raw_http2 import RawConnection

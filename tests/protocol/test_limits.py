@@ -13,11 +13,11 @@ import pytest
 from pyarrow import flight
 
 from planner.errors import Cancelled, Overloaded
-from proxy.flightsql.access import Access, FixedUsers
-from proxy.flightsql.calls import Call, Calls
-from proxy.flightsql.limits import Rate, Slots, UserLimits
-from proxy.flightsql.record import Record
-from proxy.suspects import Suspects
+from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.flightsql.state.call_record import CallRecord
+from proxy.flightsql.state.calls import Call, Calls
+from proxy.flightsql.state.quotas import Rate, Slots, UserLimits
+from proxy.process.suspects import Suspects
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.test_sessions import login
@@ -140,11 +140,11 @@ def test_users_seen_once_are_forgotten() -> None:
 
 def test_calls_in_all_are_bounded() -> None:
     calls = Calls(max_calls=2)
-    held = [calls.begin(Record("DO_GET")), calls.begin(Record("DO_GET"))]
+    held = [calls.begin(CallRecord("DO_GET")), calls.begin(CallRecord("DO_GET"))]
     with pytest.raises(Overloaded, match="too many calls"):
-        calls.begin(Record("DO_GET"))
+        calls.begin(CallRecord("DO_GET"))
     calls.end(held[0])
-    calls.end(calls.begin(Record("DO_GET")))
+    calls.end(calls.begin(CallRecord("DO_GET")))
     calls.end(held[1])
     assert calls.close(1) == 0
 
@@ -190,7 +190,7 @@ class Queue:
 
     def ask(self, name: str, user: str, most: int | None = None) -> None:
         """Start a statement, and wait until it has its place, waits for one, or is refused."""
-        call = self.calls[name] = Call(Record("DO_GET"))
+        call = self.calls[name] = Call(CallRecord("DO_GET"))
         before = self.slots.waiting, self.began.qsize(), self.refused.qsize()
 
         def run() -> None:
@@ -268,10 +268,10 @@ def test_who_leaves_the_queue_takes_no_place() -> None:
 
 def test_a_wait_ends_with_an_error_that_names_the_limit() -> None:
     slots = Slots(1, wait_s=0.05)
-    slots.take(Call(Record("DO_GET")), "ada", 1)
+    slots.take(Call(CallRecord("DO_GET")), "ada", 1)
     for user, told in (("ada", "max_streams_per_user"), ("bob", r"max_streams\)")):
         with pytest.raises(Overloaded, match=told):
-            slots.take(Call(Record("DO_GET")), user, 1)
+            slots.take(Call(CallRecord("DO_GET")), user, 1)
     assert slots.waiting == 0
 
 
@@ -289,7 +289,7 @@ def test_a_user_alone_leaves_a_place_for_who_comes_next() -> None:
 
 def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
     slots = Slots(1, wait_s=SOON_S, max_waiting=2)
-    held = Call(Record("DO_GET"))
+    held = Call(CallRecord("DO_GET"))
     slots.take(held, "ada", None)
     refused: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -303,7 +303,7 @@ def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
 
     calls, threads = [], []
     for user in ("ada", "ada", "bob"):
-        calls.append(Call(Record("DO_GET")))
+        calls.append(Call(CallRecord("DO_GET")))
         threads.append(threading.Thread(target=wait, args=(user, calls[-1])))
         threads[-1].start()
         until = time.monotonic() + SOON_S

@@ -10,7 +10,7 @@ import adbc_driver_flightsql.dbapi as adbc
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.access import Access, FixedUsers, Identity
+from proxy.flightsql.state.auth import Access, Caller, FixedUsers
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.wire import bearer, fetched, get_options, set_options
@@ -125,7 +125,7 @@ def test_one_sent_beside_a_token_takes_its_place_when_that_is_over(
 
 
 def test_a_static_token_does_not_idle_out(backend: CannedBackend, clock: Clock) -> None:
-    access = Access(tokens=(lambda token: Identity("bi") if token == "static" else None,))
+    access = Access(tokens=(lambda token: Caller("bi") if token == "static" else None,))
     server = serve(backend, access, clock_s=clock, idle_timeout_s=IDLE_S)
     header = {"adbc.flight.sql.authorization_header": "Bearer static"}
     uri = f"grpc://127.0.0.1:{server.port}"

@@ -13,13 +13,13 @@ import adbc_driver_flightsql.dbapi as adbc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.iceberg.pins import PinStatus
+from connectors.iceberg.pin_cache import PinStatus
 from planner.errors import BadConfig, CatalogUnavailable, FederationError, LogUnavailable
 from planner.names import TableName
 from planner.watermark import Outcomes
-from proxy.flightsql.access import Access
+from proxy.flightsql.state.auth import Access
 from proxy.ops.http import OpsServer
-from proxy.ops.metrics import Metrics
+from proxy.ops.metrics import ServerMetrics
 from proxy.ops.observed import Observed
 from proxy.ops.states import States, degraded
 from proxy.tail.states import TailState
@@ -56,7 +56,7 @@ class Watched:
 
 @pytest.fixture
 def watched(backend: CannedBackend) -> Iterator[Watched]:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     down = CatalogUnavailable("lake: the catalog does not answer.", catalog="lake")
     pins = [PinStatus(TABLE, None, 42.0, down, failing_s=30.0)]
     tails = [
@@ -179,7 +179,7 @@ def test_a_port_that_is_taken_is_named(watched: Watched) -> None:
         OpsServer(
             host="127.0.0.1",
             port=watched.port,
-            registry=Metrics().registry,
+            registry=ServerMetrics().registry,
             healthy=lambda: True,
             state=dict,
         )

@@ -17,7 +17,7 @@ from tests.fixtures.jdbc import Jdbc, metadata, prepared, query, values
 from tests.fixtures.server import Served, serving, settings_of, sqlite_catalog
 from tests.fixtures.toolchains import Program
 from tests.protocol.wire import packed
-from thermocline.config import Granted
+from thermocline.config.settings import Granted
 
 # The first run compiles a Go program and installs a Node one.
 pytestmark = pytest.mark.timeout(900)

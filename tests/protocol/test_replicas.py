@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.access import Access, FixedUsers, Identity
 from proxy.flightsql.server import FlightSqlServer
-from proxy.flightsql.tokens import LIFETIME_S, SessionTokens
+from proxy.flightsql.state.auth import Access, Caller, FixedUsers
+from proxy.flightsql.state.tokens import LIFETIME_S, SessionTokens
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, serve
 from tests.protocol.wire import bodies, fetched
@@ -95,7 +95,7 @@ def test_a_closed_session_stays_closed_though_its_seal_is_good(start: Any) -> No
         ask(replicas, replicas.first, options)
 
 
-ADA = Identity("ada", stored=b"secret")
+ADA = Caller("ada", stored=b"secret")
 
 
 def test_a_token_cannot_be_altered_and_ends() -> None:
@@ -107,7 +107,7 @@ def test_a_token_cannot_be_altered_and_ends() -> None:
     assert (minted.user, minted.opening) == ("ada", {"catalog": "lake"})
     assert "secret" not in token
     version, body, tag = token.split(".")
-    other = tokens.mint(Identity("bob", stored=b"b"), {}).split(".")[1]
+    other = tokens.mint(Caller("bob", stored=b"b"), {}).split(".")[1]
     for altered in (
         f"{version}.{other}.{tag}",
         f"{version}.{body}.{tag[:-4]}AAAA",
@@ -129,9 +129,9 @@ def test_a_token_is_of_the_password_it_was_minted_for() -> None:
     minted = tokens.read(tokens.mint(ADA, {}))
     assert minted is not None
     assert tokens.is_of(minted, ADA)
-    assert not tokens.is_of(minted, Identity("ada", stored=b"changed"))
+    assert not tokens.is_of(minted, Caller("ada", stored=b"changed"))
     # By a static token or a JWT: only where it was shown is it known whether it holds.
-    assert not tokens.is_of(minted, Identity("ada"))
-    by_token = tokens.read(tokens.mint(Identity("ada"), {}))
+    assert not tokens.is_of(minted, Caller("ada"))
+    by_token = tokens.read(tokens.mint(Caller("ada"), {}))
     assert by_token is not None
-    assert not tokens.is_of(by_token, Identity("ada"))
+    assert not tokens.is_of(by_token, Caller("ada"))

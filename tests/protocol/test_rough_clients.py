@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.access import Access
+from proxy.flightsql.state.auth import Access
 from tests.protocol.canned import SECRET, CannedBackend
 from tests.protocol.conftest import Served, serve
 from tests.protocol.wire import bodies, command, fetched, packed, prepare, select, ticket

@@ -13,15 +13,15 @@ import pytest
 from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
-from proxy.identity.credentials import entry, make_token
-from proxy.identity.hashes import make_hash
+from proxy.access.authentication.credentials import entry, make_token
+from proxy.access.authentication.hashes import make_hash
 from tests.fixtures.certificates import Authority
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.oidc import AUDIENCE, Provider
 from tests.fixtures.server import Served as RealServer
 from tests.fixtures.server import serving
 from tests.protocol.wire import bearer, fetched, select
-from thermocline.config import AccessSettings
+from thermocline.config.settings import AccessSettings
 
 TOKEN, DIGEST = make_token()
 PASSWORD = "open, sesame"

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql import messages
-from proxy.flightsql.access import Access, FixedUsers
+from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.wire import (
@@ -262,7 +262,7 @@ class TestOptions:
 def test_prepared_statements_of_a_session_are_bounded(
     client: flight.FlightClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.flightsql.client.MAX_STATEMENTS", 2)
+    monkeypatch.setattr("proxy.flightsql.state.client_session.MAX_STATEMENTS", 2)
     first = prepare(client, "SELECT 1").prepared_statement_handle
     prepare(client, "SELECT 1")
     with pytest.raises(pa.ArrowInvalid, match="2 prepared statements open"):

@@ -29,7 +29,7 @@ from planner.errors import RequestError
 from proxy.engine.parameters import _value
 from proxy.flightsql import uploads
 from proxy.flightsql.service import _one_row
-from proxy.statements import _to_ipc, _values
+from proxy.query.executor import _to_ipc, _values
 from tests.protocol.lying import LIES, ROWS, lying_stream, row, stream
 
 #: Text, so that checks of UTF-8 do not stop it.

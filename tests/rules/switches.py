@@ -42,7 +42,7 @@ SWITCHES = (
     Switch(
         "T2",
         "accept foreign rows that the tail has too",
-        "planner/ways_out.py",
+        "planner/repairs.py",
         "if following > mark.offset(partition):",
         "if False:",
         (
@@ -53,7 +53,7 @@ SWITCHES = (
     Switch(
         "T2",
         "accept all foreign snapshots by naming one",
-        "planner/ways_out.py",
+        "planner/repairs.py",
         "accepted=frozenset(accepted)).watermark",
         "accepted=frozenset(refused)).watermark",
         (
@@ -65,7 +65,7 @@ SWITCHES = (
     Switch(
         "T10",
         "give up another gap than the one shown",
-        "planner/ways_out.py",
+        "planner/repairs.py",
         "if lost != tuple(shown):",
         "if False:",
         (
@@ -76,7 +76,7 @@ SWITCHES = (
     Switch(
         "T14",
         "skip a record without moving the shape",
-        "planner/ways_out.py",
+        "planner/repairs.py",
         "return replace(after, shape=replace(pin.binding, skips=after.skipped).shape)",
         "return after",
         (
@@ -87,7 +87,7 @@ SWITCHES = (
     Switch(
         "T14",
         "leave a skipped record to the decoder",
-        "connectors/pinning.py",
+        "connectors/table_facts.py",
         "binding=replace(binding, skips=mark.skipped)",
         "binding=binding",
         (
@@ -111,7 +111,7 @@ SWITCHES = (
     Switch(
         "T19",
         "commit a decision on a head it was not made on",
-        "connectors/iceberg/amending.py",
+        "connectors/iceberg/repair_commit.py",
         'TableProperties.COMMIT_NUM_RETRIES: "0"',
         'TableProperties.COMMIT_NUM_RETRIES: "4"',
         (
@@ -153,7 +153,7 @@ SWITCHES = (
     Switch(
         "T3",
         "forget what older metadata files tell",
-        "connectors/pinning.py",
+        "connectors/table_facts.py",
         "found = evidence.earlier(oldest)",
         "found: Mapping[int, Snapshot] = {}",
         (
@@ -189,7 +189,7 @@ SWITCHES = (
     Switch(
         "T3",
         "leave the tag behind when publishing",
-        "connectors/memory/cold.py",
+        "tests/doubles/cold.py",
         "history = replace(history, tagged_id=snapshot.snapshot_id, mirror=text)",
         "history = replace(history, mirror=text)",
         (
@@ -228,7 +228,7 @@ SWITCHES = (
     Switch(
         "T4",
         "measure the log before pinning the table",
-        "proxy/cuts.py",
+        "proxy/query/cut.py",
         "        return _cut({table: pins.get(table) for table in tables}, log, cold_only)\n"
         "    except (Inconsistent, StalePlan):",
         "        found = log.measure([table.name for table in tables])\n"
@@ -242,7 +242,7 @@ SWITCHES = (
     Switch(
         "T4",
         "redeem a ticket with the newest pin",
-        "proxy/cuts.py",
+        "proxy/query/cut.py",
         "pins.pin_at(\n        held.table,\n        table_uuid=held.table_uuid,\n"
         "        metadata_file=held.metadata_file,\n        snapshot_id=held.snapshot_id,\n"
         "        schema_id=held.schema_id,\n    )",
@@ -270,7 +270,7 @@ SWITCHES = (
     Switch(
         "T6",
         "wait for a last record that never comes",
-        "connectors/kafka/reading.py",
+        "connectors/kafka/fetch.py",
         "reached[partition] = max(reached[partition], offset)",
         "pass",
         (
@@ -281,7 +281,7 @@ SWITCHES = (
     Switch(
         "T6",
         "wait for the end of the partition",
-        "connectors/kafka/reading.py",
+        "connectors/kafka/fetch.py",
         "reached[stretch.partition] = stretch.last + 1",
         "pass",
         (f"{READING}::test_in_a_growing_log_the_records_alone_end_a_range",),
@@ -289,7 +289,7 @@ SWITCHES = (
     Switch(
         "T8",
         "count records to know where a range ends",
-        "connectors/kafka/reading.py",
+        "connectors/kafka/fetch.py",
         "reached[stretch.partition] = stretch.last + 1",
         "reached[stretch.partition] += stretch.count",
         (f"{READING}::test_a_range_with_holes_ends_at_its_stop_not_after_as_many_records",),
@@ -426,7 +426,7 @@ SWITCHES = (
     Switch(
         "T14",
         "publish rows staged for another schema",
-        "connectors/memory/tiering.py",
+        "tests/doubles/tiering.py",
         "if held != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):",
         "if False:",
         (
@@ -458,7 +458,7 @@ SWITCHES = (
     Switch(
         "T14",
         "publish rows decoded with other names",
-        "connectors/memory/tiering.py",
+        "tests/doubles/tiering.py",
         "held = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)",
         "held = (facts.table_uuid, schema.schema_id, plan.pin.schema.fingerprint, binding)",
         (
@@ -469,7 +469,7 @@ SWITCHES = (
     Switch(
         "T21",
         "read a cut with the names of today",
-        "proxy/lookback.py",
+        "proxy/query/time_travel.py",
         "held.schema_id and decodes_as(held, found):",
         "held.schema_id:",
         (f"{RENAMING}::test_a_cut_is_read_with_the_names_of_then",),
@@ -477,7 +477,7 @@ SWITCHES = (
     Switch(
         "T21",
         "answer a cut with rows tiered otherwise",
-        "proxy/lookback.py",
+        "proxy/query/time_travel.py",
         "and decodes_as(held, pin)",
         "",
         (
@@ -508,7 +508,7 @@ SWITCHES = (
     Switch(
         "T19",
         "look for a lost commit in the newest snapshot only",
-        "connectors/memory/tiering.py",
+        "tests/doubles/tiering.py",
         "snapshot = snapshots.get(snapshot.parent_id or 0)",
         "snapshot = None",
         (f"{TIERING}::test_publishing_again_after_a_lost_answer_changes_nothing[memory]",),
@@ -539,7 +539,7 @@ SWITCHES = (
     Switch(
         "T21",
         "begin the past where the log begins",
-        "planner/lookback.py",
+        "planner/time_travel.py",
         "if found.log_start > item.start:",
         "if False:",
         (
@@ -560,7 +560,7 @@ SWITCHES = (
     Switch(
         "T21",
         "count the age of a measurement from its answer",
-        "proxy/rounds.py",
+        "proxy/query/bounds_cache.py",
         "        asked_at = self._clock()\n        bounds = self._log.measure(topics)",
         "        bounds = self._log.measure(topics)\n        asked_at = self._clock()",
         ("tests/unit/test_rounds.py::test_the_age_counts_from_before_the_question",),
@@ -568,7 +568,7 @@ SWITCHES = (
     Switch(
         "T22",
         "make the cut when the ticket is opened",
-        "proxy/statements.py",
+        "proxy/query/executor.py",
         "cuts = redeem_tables(self._pins, planned.tables)",
         "cuts = self._cutter.cut(\n            read, Contract.of(session), _when(self._now_us(), None), patience\n        ).by_key",
         (f"{STATEMENTS}::test_rows_written_after_the_plan_are_not_in_its_answer",),
@@ -587,7 +587,7 @@ SWITCHES = (
     Switch(
         "T23",
         "measure topic by topic",
-        "proxy/cuts.py",
+        "proxy/query/cut.py",
         "return log.measure(topics) if topics else {}",
         "return {topic: log.measure([topic])[topic] for topic in topics}",
         (f"{STATEMENTS}::test_all_topics_of_a_statement_are_measured_in_one_round",),
@@ -595,7 +595,7 @@ SWITCHES = (
     Switch(
         "T26",
         "return what arrived in time",
-        "connectors/kafka/reading.py",
+        "connectors/kafka/fetch.py",
         "raise _unreached(topic, reached, stops)",
         "break",
         (

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.kafka.log import KafkaLog
-from connectors.memory.cold import MemoryColdStore
 from planner.binding import Binding
 from planner.errors import LogUnavailable
 from planner.names import TableName
@@ -16,6 +15,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
 from proxy.tail import TailLimits
+from tests.doubles.cold import MemoryColdStore
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
 from tests.properties.ledger import FLOWS_COLUMNS
 from tests.properties.serving import SESSION, forget, serve

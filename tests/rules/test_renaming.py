@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from connectors.memory.log import Record
 from planner.errors import CutExpired
+from tests.doubles.log import MemoryRecord
 from tests.properties.lake import FLOWS, Lake
 from tests.properties.renaming import Columns, also_called, not_called, renamed
 
@@ -23,7 +23,7 @@ def evolve(lake: Lake, *changes: Callable[[Columns], Columns]) -> None:
 
 
 def send(lake: Lake, text: str) -> None:
-    lake.log.append("flows", 1, Record(text.encode()))
+    lake.log.append("flows", 1, MemoryRecord(text.encode()))
 
 
 def hosts(lake: Lake, **asked: str) -> list[str | None]:

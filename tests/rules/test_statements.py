@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from connectors.amending import WaysOut
-from connectors.decoding import decoder_for
-from connectors.memory.amending import MemoryAmender
+from connectors.json import decoder_for
+from connectors.repairs import Repairs
 from planner.errors import (
     FederationError,
     LogTruncated,
@@ -23,6 +22,7 @@ from planner.errors import (
 )
 from planner.watermark import Skip
 from proxy.tail import TailLimits
+from tests.doubles.amending import MemoryRepairCommitter
 from tests.properties.lake import FLOWS, TABLES, Lake
 from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Place
 from tests.properties.serving import serve
@@ -262,7 +262,7 @@ def test_a_changed_error_policy_decodes_the_tail_again(lake: Lake) -> None:
 def test_a_skipped_record_is_in_no_answer_after_the_decision(lake: Lake) -> None:
     before, _ = lake.plan(PLACES)
     assert places(lake.ask(PLACES)) == written(lake)  # the tail holds the record
-    ways_out = WaysOut(MemoryAmender(lake.store), lake.log)
+    ways_out = Repairs(MemoryRepairCommitter(lake.store), lake.log)
     ways_out.skip(FLOWS, [Skip(0, 4)], decoder_for, force=True)
     lake.board.refresh(FLOWS)
     left = written(lake) - Counter([(0, 4)])

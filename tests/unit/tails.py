@@ -10,8 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from connectors.decoding import decoder_for
-from connectors.memory.log import MemoryLog, Record
+from connectors.json import decoder_for
 from planner.binding import Binding
 from planner.cut import Pin, TableCut, plan_cut
 from planner.names import TableName
@@ -20,8 +19,9 @@ from planner.ports import Decoder
 from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.ingestion.local import local_intakes
-from proxy.tail import Following, Tail, TailLimits, Tails, TailSpace, TailState
+from proxy.tail import FollowSettings, LeasedTail, TailLimits, Tails, TailSpace, TailState
+from proxy.tail.reader.local import local_intakes
+from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.unit.builders import FLOWS, schema
 
 SCHEMA = schema(Column(4, "n", pa.int64()))
@@ -36,7 +36,7 @@ class Bench:
         *,
         limits: TailLimits = LIMITS,
         binding: Binding | None = None,
-        following: Following | None = None,
+        following: FollowSettings | None = None,
         space: TailSpace | None = None,
         scratch: Path | None = None,
         is_serving: Callable[[], bool] = lambda: False,
@@ -79,7 +79,7 @@ class Bench:
     def write(self, partition: int, *values: int | bytes, topic: str = "flows") -> None:
         for value in values:
             text = value if isinstance(value, bytes) else json.dumps({"n": value}).encode()
-            self.log.append(topic, partition, Record(text))
+            self.log.append(topic, partition, MemoryRecord(text))
 
     def cut(
         self,
@@ -115,7 +115,7 @@ class Bench:
         return found
 
     def rows(
-        self, tail: Tail, columns: str = "kafka_partition, kafka_offset, n"
+        self, tail: LeasedTail, columns: str = "kafka_partition, kafka_offset, n"
     ) -> list[tuple]:
         parts = [f"SELECT {columns} FROM ({part.sql})" for part in tail.relations]
         cursor = self.engine.cursor()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ticket import Ticket, TicketTable
-from proxy.about import about
+from proxy.query.ticket_summary import about
 
 PLAIN = TicketTable(TableName("lake", ("net",), "plain"), "uuid", "v1.metadata.json", 7, 0)
 BOUND = replace(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from planner.errors import BadConfig
-from proxy.flightsql.limits import UserLimits
-from thermocline.access import access, limits_of, tls
-from thermocline.config import AccessSettings, Limits, Server, Settings
+from proxy.flightsql.state.quotas import UserLimits
+from thermocline.config.settings import AccessSettings, Limits, Server, Settings
+from thermocline.serve.access import access, limits_of, tls
 
 JWT = {"jwt_issuer": "https://login.example", "jwt_audience": "thermocline"}
 

@@ -10,7 +10,7 @@ import pytest
 
 from planner.errors import CatalogUnavailable, UnknownTable
 from planner.names import TableName
-from proxy.browsing import Browser
+from proxy.catalog.browser import Browser
 from proxy.flightsql.backend import Session
 
 FLOWS = TableName("lake", ("net",), "flows")

@@ -7,8 +7,8 @@ from collections import Counter
 from functools import partial
 
 from planner.errors import Cancelled
-from proxy.flightsql.calls import Calls
-from proxy.flightsql.record import Record
+from proxy.flightsql.state.call_record import CallRecord
+from proxy.flightsql.state.calls import Calls
 
 
 def test_one_that_leaves_is_noticed_among_many_and_all_are_asked_alike() -> None:
@@ -20,7 +20,7 @@ def test_one_that_leaves_is_noticed_among_many_and_all_are_asked_alike() -> None
         asked[number] += 1
         return number == 97 and gone.is_set()
 
-    live = [calls.begin(Record("DoGet")) for _ in range(100)]
+    live = [calls.begin(CallRecord("DoGet")) for _ in range(100)]
     for number, call in enumerate(live):
         call.watch(partial(left, number))
     with live[97].cancellation.interrupting(seen.set):

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from planner.errors import BadConfig
 from thermocline.commands.config import command
-from thermocline.config import Server, Settings, load, own_sections
-from thermocline.masking import MASK, Options, is_secret, shown
-from thermocline.sources import SECTIONS, key_lines, read
+from thermocline.config.masking import MASK, Options, is_secret, masked
+from thermocline.config.settings import Server, Settings, load, own_sections
+from thermocline.config.sources import SECTIONS, key_lines, read
 
 EXAMPLE = Path(__file__).parents[2] / "thermocline.example.toml"
 WELL = """
@@ -350,7 +350,7 @@ def test_what_is_no_credential_is_shown(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "masked"),
+    ("value", "expected"),
     [
         ("postgresql+psycopg2://u:p@db:5432/x", f"postgresql+psycopg2://{MASK}@db:5432/x"),
         ("postgresql://u:p%40q@db/x?password=z&a=b", f"postgresql://{MASK}@db/x?password={MASK}&a=b"),
@@ -358,8 +358,8 @@ def test_what_is_no_credential_is_shown(key: str) -> None:
         ("sqlite:////lake/catalog.db", "sqlite:////lake/catalog.db"),
     ],
 )  # fmt: skip
-def test_credentials_in_an_address_are_masked(value: str, masked: str) -> None:
-    assert shown("uri", value) == masked
+def test_credentials_in_an_address_are_masked(value: str, expected: str) -> None:
+    assert masked("uri", value) == expected
 
 
 def test_options_travel_as_the_dict_they_are() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.landlock import Rights
-from thermocline.config import Settings
-from thermocline.confinement import rights
+from proxy.process.landlock import Rights
+from thermocline.config.settings import Settings
+from thermocline.serve.sandbox import rights
 
 
 def kept(tmp_path: Path, **sections: Any) -> Rights:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from planner.cut import (
     HotSlice,
+    Increment,
     LogBounds,
-    News,
     PartitionBounds,
     TableCut,
     cold_cut,
@@ -148,9 +148,9 @@ def test_a_cut_may_end_below_its_watermark() -> None:
     assert cut.new_hot == (OffsetRange(1, 20, 22),)
     assert not cut.is_cold_whole
     assert replace(whole, until=vector(10, 20, 30)).is_cold_whole
-    assert not replace(whole, news=News(vector(1))).is_cold_whole
-    assert not replace(whole, news=News(vector(), since_us=1)).is_cold_whole
-    assert replace(whole, news=News(vector())).is_cold_whole
+    assert not replace(whole, increment=Increment(vector(1))).is_cold_whole
+    assert not replace(whole, increment=Increment(vector(), since_us=1)).is_cold_whole
+    assert replace(whole, increment=Increment(vector())).is_cold_whole
 
 
 @given(

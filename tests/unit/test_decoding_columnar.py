@@ -7,8 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.columnar import ColumnarPath
-from connectors.decoding.fields import payload_fields
+from connectors.json.columnar import ColumnarPath
+from connectors.json.fields import payload_fields
 from planner.binding import Binding
 from planner.schema import TIMESTAMPTZ, Column
 from tests.unit.builders import schema

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.decoding.infer import infer, infer_columns
-from connectors.decoding.json import JsonDecoder
+from connectors.json.decoder import JsonDecoder
+from connectors.json.infer import infer, infer_columns
 from planner.binding import Binding
 from planner.errors import BadBinding
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ, TableSchema

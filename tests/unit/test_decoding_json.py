@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from connectors.decoding import decoder_for, fast
-from connectors.decoding.fast import FastPath
-from connectors.decoding.fields import payload_fields
-from connectors.decoding.json import MAX_NAMED_ERRORS, JsonDecoder
+from connectors.json import decoder_for
+from connectors.json import vectorized as fast
+from connectors.json.decoder import MAX_NAMED_ERRORS, JsonDecoder
+from connectors.json.fields import payload_fields
+from connectors.json.vectorized import FastPath
 from planner.binding import Binding
 from planner.errors import BadBinding, UndecodableRecord, UnsupportedType
 from planner.names import METADATA_COLUMNS

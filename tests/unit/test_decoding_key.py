@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.decoding.fields import payload_fields
+from connectors.json.fields import payload_fields
 from planner import binding as binding_module
 from planner.binding import Binding
 from planner.decoding import decoding_key, era_after

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from thermocline.demo.feeds import FEEDS, Feed
+from thermocline.demo.feeds import FEEDS, DemoFeed
 from thermocline.demo.ledger import Difference, Ledger, digest_event
-from thermocline.demo.observer import SETTLE_S, Answer, CountCheck, PartitionRows
+from thermocline.demo.observer import SETTLE_S, CountCheck, ObservedAnswer, PartitionRows
 
 
 def ledger(*offsets: int) -> Ledger:
@@ -19,8 +19,8 @@ def ledger(*offsets: int) -> Ledger:
     return held
 
 
-def answer(rows: int, end: int, at: float = 0.0) -> Answer:
-    return Answer((PartitionRows(0, 0, end, 0, rows),), rows, None, None, 1.0, at)
+def answer(rows: int, end: int, at: float = 0.0) -> ObservedAnswer:
+    return ObservedAnswer((PartitionRows(0, 0, end, 0, rows),), rows, None, None, 1.0, at)
 
 
 def test_rows_below_an_end_are_counted_whatever_order_they_came_in() -> None:
@@ -73,7 +73,7 @@ def test_a_missing_row_is_off_at_once_and_stays_so() -> None:
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=lambda feed: feed.topic)
-def test_events_have_the_columns_of_their_table(feed: Feed) -> None:
+def test_events_have_the_columns_of_their_table(feed: DemoFeed) -> None:
     rng = random.Random(7)
     events = [feed.make(rng, 1_700_000_000_000) for _ in range(5_000)]
     assert all(list(event) == list(feed.columns) for event in events)

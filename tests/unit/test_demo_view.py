@@ -9,18 +9,18 @@ import pytest
 from rich.console import Console
 
 from thermocline.demo.feeds import FLOWS, PROCESSES
-from thermocline.demo.observer import Answer, FeedView, Moment, PartitionRows, Published
+from thermocline.demo.observer import FeedView, Moment, ObservedAnswer, PartitionRows, Published
 from thermocline.demo.screen import Plain, plain_lines
-from thermocline.demo.view import View
+from thermocline.demo.view import DemoView
 
 
-def answer(partitions: int, scale: int) -> Answer:
+def answer(partitions: int, scale: int) -> ObservedAnswer:
     held = tuple(
         PartitionRows(p, 30_000 * scale + 977 * p, 34_100 * scale + 977 * p,
                       29_711 * scale + 977 * p, 33_800 * scale + 977 * p)
         for p in range(partitions)
     )  # fmt: skip
-    return Answer(
+    return ObservedAnswer(
         partitions=held,
         rows=sum(p.rows for p in held),
         with_later=21_000,
@@ -53,7 +53,7 @@ def drawn(held: Moment | None, width: int, height: int) -> list[str]:
     console = Console(
         file=io.StringIO(), width=width, height=height, record=True, force_terminal=True
     )
-    view = View(31337)
+    view = DemoView(31337)
     view.moment = held
     console.print(view, end="", height=height)
     return console.export_text(styles=False).split("\n")
@@ -75,7 +75,7 @@ def test_every_frame_fills_the_terminal_and_nothing_wraps(
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
 def test_what_matters_is_whole_at_common_sizes(width: int, height: int) -> None:
     text = "\n".join(drawn(moment(), width, height))
-    for shown in (
+    for access_filter in (
         *("lake.edr.processes", "lake.edr.flows", "104,331 rows", "✔ exact"),
         *("12 publishes, the last 3 s ago: 24,100 rows", "96 files, 14.2 MB", "3,000 events/s"),
         *("newest row in the answer", "answered through SQL in", "p95", "1:01", "Ctrl-C ends"),
@@ -84,7 +84,7 @@ def test_what_matters_is_whole_at_common_sizes(width: int, height: int) -> None:
             "jdbc:arrow-flight-sql://127.0.0.1:31337/?useEncryption=false",
         ),
     ):
-        assert shown in text, shown
+        assert access_filter in text, access_filter
     assert "…" not in text
 
 

@@ -130,7 +130,7 @@ def test_rows_of_another_schema_are_refused(
 def test_a_table_that_is_gone_is_an_error_and_more_tables_than_are_kept_are_none(
     connection: duckdb.DuckDBPyConnection, segments: Segments
 ) -> None:
-    names = [segments.create(SCHEMA) for _ in range(appending._MAX_KEPT + 2)]
+    names = [segments.create(SCHEMA) for _ in range(appending._MAX_APPENDERS + 2)]
     for at in range(2):
         for name in names:
             add(segments, name, rows(at))

@@ -15,7 +15,7 @@ from proxy.engine import macros
 from proxy.engine.engine import _root
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import arrow_type, bound
-from proxy.engine.relations import Shown, _restricted, identifier, sql_type
+from proxy.engine.relations import AccessFilter, _restricted, identifier, sql_type
 from proxy.engine.result import MAX_BATCH_BYTES, rows_per_batch, sliced
 from tests.unit.sql import parse
 
@@ -290,5 +290,5 @@ def test_a_message_that_quotes_half_a_character_is_one_all_the_same() -> None:
 
 def test_the_barrier_of_a_row_filter_has_no_columns_name() -> None:
     for name in ("__tc:never", "__TC:NEVER"):
-        told = _restricted("SELECT 1", Shown(((name, "1"),), "true"))
+        told = _restricted("SELECT 1", AccessFilter(((name, "1"),), "true"))
         assert told.count('"__tc:never\'"') >= 2

@@ -8,11 +8,11 @@ import pytest
 
 from planner.cut import TableCut, cold_cut, plan_cut
 from planner.errors import UnsupportedStatement
-from planner.explaining import EXPLAIN_SCHEMA, Seen, explained, explanation
-from planner.following import After, narrow, parse_after
-from planner.lookback import cut_until
+from planner.explaining import EXPLAIN_SCHEMA, TableReport, explained, explanation
+from planner.incremental import After, narrow, parse_after
 from planner.ports import ColdTotals
 from planner.statement.references import AtClause, ResolvedTable
+from planner.time_travel import cut_until
 from tests.unit.builders import FLOWS, bounds, pin, vector
 
 
@@ -42,7 +42,9 @@ def test_options_are_refused() -> None:
             explained(sql)
 
 
-def rows(cut: TableCut, virtual: Any = None, seen: Seen | None = None) -> list[dict[str, Any]]:
+def rows(
+    cut: TableCut, virtual: Any = None, seen: TableReport | None = None
+) -> list[dict[str, Any]]:
     found = ResolvedTable(FLOWS, virtual)
     batch = explanation([found], {found: cut}, {} if seen is None else {found: seen})
     assert batch.schema == EXPLAIN_SCHEMA
@@ -51,7 +53,7 @@ def rows(cut: TableCut, virtual: Any = None, seen: Seen | None = None) -> list[d
 
 def test_both_sides_of_a_bound_table_are_told() -> None:
     cut = plan_cut(pin(10, 20), bounds((3, 15), (5, 20)))
-    seen = Seen(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 1)
+    seen = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 1)
     cold, tail = rows(cut, seen=seen)
     assert (cold["table"], cold["side"], cold["why"]) == (
         "lake.net.flows",
@@ -70,7 +72,7 @@ def test_both_sides_of_a_bound_table_are_told() -> None:
     assert tail["ranges"] == [{"partition": 0, "log_start": 3, "start": 10, "stop": 15}]
 
 
-def why(cut: TableCut, virtual: Any = None, seen: Seen | None = None) -> list[str]:
+def why(cut: TableCut, virtual: Any = None, seen: TableReport | None = None) -> list[str]:
     return [row["why"] for row in rows(cut, virtual, seen)]
 
 
@@ -80,7 +82,7 @@ def test_a_side_that_is_not_read_says_so() -> None:
     )
     tiered = plan_cut(pin(4), bounds((0, 4)))
     assert why(tiered)[1] == "skipped: nothing lies above the watermark"
-    assert why(tiered, seen=Seen(files_to_read=0))[0] == (
+    assert why(tiered, seen=TableReport(files_to_read=0))[0] == (
         "skipped: no file can hold a row the statement asks for"
     )
     assert why(tiered, "cold") == ["offsets below the watermark are in Iceberg"]
@@ -115,7 +117,7 @@ def test_the_past_is_told_with_what_chose_it() -> None:
     held = cut_until(pin(10, 10), vector(4, 15), bounds((0, 20), (0, 20)))
     at = AtClause("VERSION", '{"value":{"value":3}}')
     found = ResolvedTable(FLOWS, None, at)
-    seen = {found: Seen(contract="AT (VERSION => 3)", log_age_s=2.5)}
+    seen = {found: TableReport(contract="AT (VERSION => 3)", log_age_s=2.5)}
     cold, tail = explanation([found], {found: held}, seen).to_pylist()
     assert cold["table"] == tail["table"] == "lake.net.flows AT (VERSION => 3)"
     assert cold["contract"] == tail["contract"] == "AT (VERSION => 3)"

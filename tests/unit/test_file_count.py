@@ -4,14 +4,14 @@ import pytest
 
 from benchmarks.file_count import GOAL_FILES, HOUR_S, simulate
 from planner.triggers import DEFAULT_TAIL_BYTES, DEFAULT_TAIL_ROWS
-from thermocline.demo.feeds import FEEDS, Feed
+from thermocline.demo.feeds import FEEDS, DemoFeed
 
 #: Late events are one in 400: these are certain to be met in the hours before, all days counted in each publish.
 DRAWS = 1_000
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=lambda feed: feed.topic)
-def test_an_hour_of_one_table_leaves_few_files(feed: Feed) -> None:
+def test_an_hour_of_one_table_leaves_few_files(feed: DemoFeed) -> None:
     hour = simulate(feed, 5_000, draws=DRAWS, seed=1, tier_rate=100_000)
     assert hour.files <= GOAL_FILES
     # What was published is what arrived, and a proxy had room for the rest.

@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.flightsql.like import Like
+from proxy.flightsql.metadata.like import Like
 
 _TEXT = st.text(alphabet="ab%_\\\n", max_size=8)
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from proxy.flightsql import messages
-from proxy.flightsql.schemas import SQL_INFO
-from proxy.flightsql.sqlinfo import Member, Product, sql_info
+from proxy.flightsql.metadata.schemas import SQL_INFO
+from proxy.flightsql.metadata.sqlinfo import Member, Product, sql_info
 
 PRODUCT = Product("Thermocline", "1.2.3", keywords=("QUALIFY", "PIVOT"))
 

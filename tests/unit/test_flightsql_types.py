@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import LimitExceeded
-from proxy.flightsql.batches import MAX_BATCH_BYTES, sendable
-from proxy.flightsql.sqltypes import described, sql_type
+from proxy.flightsql.batching import MAX_BATCH_BYTES, sendable
+from proxy.flightsql.metadata.sqltypes import described, sql_type
 
 
 @pytest.mark.parametrize(

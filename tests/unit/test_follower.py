@@ -58,7 +58,7 @@ class ScriptedServer:
 
 def followed(server: ScriptedServer, count: int) -> tuple[list[int], list[str], list[float]]:
     """Rows of the first ``count`` rounds, what was told, and the waits."""
-    told: list[str] = []
+    report: list[str] = []
     waits: list[float] = []
     found: list[int] = []
     going = follower.rounds(
@@ -67,30 +67,30 @@ def followed(server: ScriptedServer, count: int) -> tuple[list[int], list[str], 
         "0",
         wait=waits.append,
         interval_s=9.0,
-        told=lambda error: told.append(error.message),
+        report=lambda error: report.append(error.message),
     )
     for _ in range(count):
         news = next(going)
         found += [row["n"] for batch in news.batches for row in batch.to_pylist()]
     going.close()
-    return found, told, waits
+    return found, report, waits
 
 
 def test_a_round_that_fails_halfway_is_asked_again_and_nothing_of_it_was_handed_on() -> None:
     server = ScriptedServer([None, ("rows", LogUnavailable("away.")), None])
-    found, told, _ = followed(server, 3)
+    found, report, _ = followed(server, 3)
     assert found == [0, 1, 2, 3, 4, 5]
     assert server.asked == ["0", "2", "2", "4"]
-    assert told == ["away."]
+    assert report == ["away."]
     assert server.connections == 2
 
 
 def test_an_outage_is_told_once_and_waited_for_longer_each_time() -> None:
     away = ("plan", LogUnavailable("away."))
     server = ScriptedServer([away] * 7 + [None, ("plan", StalePlan("stale.")), None])
-    found, told, waits = followed(server, 2)
+    found, report, waits = followed(server, 2)
     assert found == [0, 1, 2, 3]
-    assert told == ["away.", "stale."]
+    assert report == ["away.", "stale."]
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 9.0, 0.2]
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cut import News, TableCut, cold_cut, plan_cut
+from planner.cut import Increment, TableCut, cold_cut, plan_cut
 from planner.errors import BadParameter, LogTruncated, TopicRecreated, UnsupportedStatement
-from planner.following import (
+from planner.incremental import (
     After,
     check_followed,
     format_position,
@@ -19,7 +19,7 @@ from planner.following import (
     parse_after,
 )
 from planner.offsets import OffsetVector
-from planner.packing import MAX_PACKED_BYTES
+from planner.tokens import MAX_PACKED_BYTES
 from tests.unit.builders import FLOWS, bounds, pin, vector
 
 
@@ -72,9 +72,9 @@ def test_now_holds_nothing_and_beginning_everything() -> None:
 def test_a_time_is_kept_for_the_first_round_only() -> None:
     whole = cut([3], [5])
     first = narrow(whole, parse_after("since:1700000000000000"))
-    assert first.news == News(OffsetVector(), 1_700_000_000_000_000)
+    assert first.increment == Increment(OffsetVector(), 1_700_000_000_000_000)
     then = narrow(whole, parse_after(format_position([first])))
-    assert then.news == News(vector(5))
+    assert then.increment == Increment(vector(5))
 
 
 def test_a_table_without_a_topic_is_read_whole() -> None:

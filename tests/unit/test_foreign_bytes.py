@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 
 from planner.errors import BadTicket, FederationError, RequestError
-from planner.following import parse_after
 from planner.freshness import parse_freshness, parse_wait_for
-from planner.lookback import parse_cut
+from planner.incremental import parse_after
 from planner.ticket import MAX_TICKET_BYTES, Ticket
-from proxy.flightsql import actions, entry, messages
-from proxy.flightsql.access import Access, FixedUsers, Identity, identify
+from planner.time_travel import parse_cut
+from proxy.flightsql import actions, messages
+from proxy.flightsql import middleware as entry
 from proxy.flightsql.backend import Session
 from proxy.flightsql.faults import Malformed
-from proxy.flightsql.settings import SETTINGS, with_settings
-from proxy.flightsql.tokens import SessionTokens
-from proxy.statements import _values
-from proxy.tickets import Tickets
-from proxy.veil import Veil
+from proxy.flightsql.options import SETTINGS, with_settings
+from proxy.flightsql.state.auth import Access, Caller, FixedUsers, identify
+from proxy.flightsql.state.tokens import SessionTokens
+from proxy.query.executor import _values
+from proxy.query.ticket_cipher import TicketCipher
+from proxy.query.tickets import Tickets
 from tests.protocol.lying import LIES, Lie, lying_stream
 
 SECRET = b"s" * 32
@@ -90,7 +91,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
         _text(lambda header: identify(header, ACCESS)),
         b"Basic YWRhOnNlY3JldA==",
     ),
-    "session token": (_text(TOKENS.read), TOKENS.mint(Identity("ada"), {}).encode()),
+    "session token": (_text(TOKENS.read), TOKENS.mint(Caller("ada"), {}).encode()),
     "cookie": (
         _text(lambda line: entry._cookie({"cookie": [line]})),
         b'a=b; thermocline_session="x"',
@@ -143,9 +144,9 @@ def test_what_is_larger_than_anything_of_its_kind_is_not_read() -> None:
     with pytest.raises(Malformed, match="is the limit"):
         messages.unpack(bytes(messages.MAX_BYTES + 1))
     # By its size alone: of a ticket that is sealed as it should be.
-    veiled = Veil([SECRET]).over(bytes(MAX_TICKET_BYTES + 1))
+    veiled = TicketCipher([SECRET]).over(bytes(MAX_TICKET_BYTES + 1))
     with pytest.raises(BadTicket):
-        Veil([SECRET]).off(veiled)
+        TicketCipher([SECRET]).off(veiled)
 
 
 @pytest.mark.parametrize("lie", [LIES[4], LIES[-1]], ids=str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.heartbeat import Heartbeat
+from proxy.process.heartbeat import Heartbeat
 
 STEP_S = 0.2
 

@@ -18,10 +18,9 @@ from planner.errors import FederationError, InternalError, LogUnavailable, Undec
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, RecordError
 from planner.watermark import Outcomes
-from proxy.ingestion import eager, wire
-from proxy.ingestion.eager import EagerFeed, read_ahead
-from proxy.ingestion.intake import Arrived, joined
-from proxy.ingestion.wire import (
+from proxy.tail.reader import ipc as wire
+from proxy.tail.reader import prefetch as eager
+from proxy.tail.reader.ipc import (
     Channel,
     Ended,
     receive_arrived,
@@ -30,19 +29,21 @@ from proxy.ingestion.wire import (
     send_confirmed,
     send_error,
 )
+from proxy.tail.reader.prefetch import EagerFeed, read_ahead
+from proxy.tail.reader.source import DecodedBatch, joined
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 WAIT_S = 60.0
 
 
-def arrived(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> Arrived:
+def arrived(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> DecodedBatch:
     rows = pa.RecordBatch.from_pylist([{"n": at} for at in range(start, stop)], SCHEMA)
     errors = tuple(RecordError(partition, start + at, "bad") for at in range(bad))
     outcomes = Outcomes(rows=stop - start, dead=bad)
-    return Arrived(Decoded(rows, outcomes, errors), (OffsetRange(partition, start, stop),))
+    return DecodedBatch(Decoded(rows, outcomes, errors), (OffsetRange(partition, start, stop),))
 
 
-def numbers(found: Arrived | None) -> list[int]:
+def numbers(found: DecodedBatch | None) -> list[int]:
     return [] if found is None else found.decoded.rows.column("n").to_pylist()
 
 
@@ -51,12 +52,12 @@ class Scripted:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._steps: list[Arrived | BaseException] = []
+        self._steps: list[DecodedBatch | BaseException] = []
         self.taken = self.asked = self.confirmed = 0
         self.refused: FederationError | None = None
         self.closed = threading.Event()
 
-    def put(self, *steps: Arrived | BaseException) -> None:
+    def put(self, *steps: DecodedBatch | BaseException) -> None:
         with self._changed:
             self._steps += steps
             self._changed.notify_all()
@@ -71,7 +72,7 @@ class Scripted:
 
         return confirm
 
-    def take(self, timeout_s: float) -> Arrived | None:
+    def take(self, timeout_s: float) -> DecodedBatch | None:
         with self._changed:
             if not self._changed.wait_for(lambda: self._steps, min(timeout_s, 0.01)):
                 return None
@@ -187,7 +188,7 @@ def test_records_gather_unless_somebody_waits() -> None:
 
 
 def test_what_is_wanted_is_worth_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager, "_WANTED_S", WAIT_S)
+    monkeypatch.setattr(eager, "_DEMAND_S", WAIT_S)
     with fed() as (inner, feed), ThreadPoolExecutor(1) as pool:
         inner.put(arrived(0, 2))
         inner.wait_taken(1)
@@ -271,7 +272,7 @@ def channels() -> Iterator[tuple[Channel, Channel]]:
     [arrived(0, 5), arrived(7, 7), arrived(0, 200_000, partition=3), arrived(1, 3, bad=2)],
     ids=["rows", "none", "many", "bad ones"],
 )
-def test_a_step_comes_across_whole(sent: Arrived) -> None:
+def test_a_step_comes_across_whole(sent: DecodedBatch) -> None:
     with channels() as (ours, theirs):
         sender = threading.Thread(target=send_arrived, args=(theirs, sent))
         sender.start()

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from connectors.kafka.consuming import FEW, timestamps
+from connectors.kafka.fetch import stretches
 from connectors.kafka.gathering import FewMessages, Messages, Struct, gathered
-from connectors.kafka.reading import stretches
 from planner.names import KAFKA_OFFSET
 from planner.schema import RAW_SCHEMA, TIMESTAMPTZ
 

@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from planner.errors import Overloaded
-from proxy.flightsql.access import Identity
+from proxy.access.authentication import lockout
+from proxy.access.authentication.lockout import FREE_TRIES, MAX_PAUSE_S, Lockout
 from proxy.flightsql.faults import Unauthenticated
-from proxy.identity import lockout
-from proxy.identity.lockout import FREE_TRIES, MAX_PAUSE_S, Lockout
+from proxy.flightsql.state.auth import Caller
 
 
 class Clock:
@@ -25,9 +25,9 @@ class Users:
         self.right = "right"
         self.asked = 0
 
-    def __call__(self, user: str, password: str) -> Identity | None:
+    def __call__(self, user: str, password: str) -> Caller | None:
         self.asked += 1
-        return Identity(user) if password == self.right else None
+        return Caller(user) if password == self.right else None
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def fail(guarded: Lockout, times: int, user: str = "ada") -> None:
 
 def test_typing_errors_cost_nothing(guarded: Lockout) -> None:
     fail(guarded, FREE_TRIES - 1)
-    assert guarded("ada", "right") == Identity("ada")
+    assert guarded("ada", "right") == Caller("ada")
     fail(guarded, FREE_TRIES)
 
 
@@ -71,7 +71,7 @@ def test_one_too_many_is_refused_unchecked_for_a_time_that_doubles(
         assert guarded("ada", f"guess {number}") is None
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
     clock.now_s += MAX_PAUSE_S
-    assert guarded("ada", "right") == Identity("ada")
+    assert guarded("ada", "right") == Caller("ada")
 
 
 def test_a_password_that_was_right_before_is_let_in_while_others_are_refused(
@@ -103,7 +103,7 @@ def test_failures_are_forgotten_after_a_while(guarded: Lockout, clock: Clock) ->
 
 
 def test_a_check_that_could_not_be_made_is_no_failure(clock: Clock) -> None:
-    def busy(user: str, password: str) -> Identity | None:
+    def busy(user: str, password: str) -> Caller | None:
         raise Overloaded("Too many logins are being checked.")
 
     guarded = Lockout(busy, clock)
@@ -116,7 +116,7 @@ def test_after_a_pause_one_guess_passes_and_not_a_crowd(clock: Clock) -> None:
     entered, go_on = threading.Event(), threading.Event()
     slow = False
 
-    def check(user: str, password: str) -> Identity | None:
+    def check(user: str, password: str) -> Caller | None:
         if slow:
             entered.set()
             assert go_on.wait(30)

@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 from planner.cut import Pin, TableCut, cold_cut, plan_cut
 from planner.decoding import decoding_key, era_after
 from planner.errors import BadParameter, CutExpired
-from planner.lookback import (
+from planner.names import TableName
+from planner.offsets import OffsetRange, OffsetVector
+from planner.snapshots import Retained
+from planner.statement.references import AtClause
+from planner.time_travel import (
     AtCut,
     AtVersion,
-    HeldCut,
+    CutEntry,
     cut_until,
     decodes_as,
     ended,
@@ -22,11 +26,7 @@ from planner.lookback import (
     parse_version,
     same_snapshot,
 )
-from planner.names import TableName
-from planner.offsets import OffsetRange, OffsetVector
-from planner.packing import pack
-from planner.snapshots import Retained
-from planner.statement.references import AtClause
+from planner.tokens import pack
 from tests.unit.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")
@@ -43,8 +43,8 @@ def test_the_text_of_a_cut_reads_back() -> None:
     file = "00001-a.metadata.json"
     assert parse_cut(text) == AtCut(
         (
-            HeldCut(FLOWS, "table-1", file, 1, 0, "topic-1", vector(15, 20), KEY, ERA),
-            HeldCut(HOSTS, "table-1", file, 1, 0),
+            CutEntry(FLOWS, "table-1", file, 1, 0, "topic-1", vector(15, 20), KEY, ERA),
+            CutEntry(HOSTS, "table-1", file, 1, 0),
         )
     )
     # The same cut, the same text: whoever compares two texts compares two cuts.
@@ -54,7 +54,7 @@ def test_the_text_of_a_cut_reads_back() -> None:
 
 def test_a_text_of_version_1_says_no_decoding_and_means_what_it_meant() -> None:
     (held,) = parse_cut(packed(entry())).tables
-    assert held == HeldCut(FLOWS, "u", "f", 1, 0, "t", vector(1))
+    assert held == CutEntry(FLOWS, "u", "f", 1, 0, "t", vector(1))
     other = replace(pin(0), binding=replace(BINDING, on_error="skip"))
     assert decodes_as(held, other)
 
@@ -264,7 +264,7 @@ def test_a_cut_is_shortened_where_an_end_is_given() -> None:
 
 
 def test_a_table_without_a_topic_is_its_snapshot() -> None:
-    held = HeldCut(FLOWS, "table-1", "f", 1, 0)
+    held = CutEntry(FLOWS, "table-1", "f", 1, 0)
     assert same_snapshot(held, pin(binding=None)) == cold_cut(pin(binding=None))
     with pytest.raises(CutExpired, match="it was bound to a topic since"):
         same_snapshot(held, pin(3))

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog, Record
-from connectors.memory.tiering import MemoryTieringTarget
-from connectors.tiering import tier_once
+from connectors.tiering.round import tier_once
 from planner.binding import Binding
 from planner.cut import ColdSlice
 from planner.errors import CatalogUnavailable, TieringConflict, TopicRecreated
 from planner.names import TableName
 from planner.tiering import TieringBudget, plan_tiering
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog, MemoryRecord
+from tests.doubles.tiering import MemoryTieringTarget
 from tests.fixtures.generated_log import TOPIC, GeneratedLog, expected_rows, open_decoder
 from tests.fixtures.spark import PAYLOAD, first_watermark
 from tests.unit.builders import FLOWS, vector
@@ -94,10 +94,10 @@ def test_a_topic_created_again_between_plan_and_stage_is_not_staged(
     )
     store.create(flows, PAYLOAD, Binding(TOPIC), replace(first, next=vector(0)))
     target = MemoryTieringTarget(store, flows, log, open_decoder)
-    log.append(TOPIC, 0, Record(b'{"host": "a", "bytes": 1}'))
+    log.append(TOPIC, 0, MemoryRecord(b'{"host": "a", "bytes": 1}'))
     plan = plan_tiering(target.pin(), log.measure([TOPIC])[TOPIC], TieringBudget())
     log.delete_topic(TOPIC)
     log.create_topic(TOPIC)
-    log.append(TOPIC, 0, Record(b'{"host": "b", "bytes": 2}'))
+    log.append(TOPIC, 0, MemoryRecord(b'{"host": "b", "bytes": 2}'))
     with pytest.raises(TopicRecreated):
         target.stage(plan)

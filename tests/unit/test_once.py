@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from proxy import once
-from proxy.once import Once
+from proxy.query import cache as once
+from proxy.query.cache import StatementCache
 
 
-def is_kept(held: Once, key: str) -> bool:
-    return held.known(key, str) is not None
+def is_kept(held: StatementCache, key: str) -> bool:
+    return held.cached(key, str) is not None
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
-    held = Once(2)
+    held = StatementCache(2)
     for key in ("a", "b", "a", "c"):
         assert held.get(key, lambda key=key: key.upper()) == key.upper()  # type: ignore[misc]
     assert [is_kept(held, key) for key in "abc"] == [True, False, True]
@@ -21,7 +21,7 @@ def test_the_least_recently_used_is_forgotten() -> None:
 
 def test_long_statements_make_room_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once, "MAX_CHARS", 100)
-    held = Once()
+    held = StatementCache()
     held.keep("none", "counts nothing")
     held.keep("short", "kept", chars=30)
     held.keep("longer", "kept", chars=60)

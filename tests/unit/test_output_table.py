@@ -9,7 +9,9 @@ import pyarrow as pa
 from thermocline.output.table import cell_width, show
 
 
-def shown(rows: dict[str, list[object]], width: int | None = None, max_rows: int = 0) -> str:
+def access_filter(
+    rows: dict[str, list[object]], width: int | None = None, max_rows: int = 0
+) -> str:
     table = pa.table(rows)
     return show(
         table.schema,
@@ -21,7 +23,7 @@ def shown(rows: dict[str, list[object]], width: int | None = None, max_rows: int
 
 
 def test_numbers_stand_right_and_texts_left() -> None:
-    assert shown({"n": [1, 200, None], "name": ["a", "漢字", None]}).splitlines() == [
+    assert access_filter({"n": [1, 200, None], "name": ["a", "漢字", None]}).splitlines() == [
         "   n  name",
         "────  ────",
         "   1  a",
@@ -31,13 +33,13 @@ def test_numbers_stand_right_and_texts_left() -> None:
 
 
 def test_wide_columns_are_cut_until_the_terminal_holds_them() -> None:
-    text = shown({"a": ["x" * 50], "b": ["y" * 20]}, width=40)
+    text = access_filter({"a": ["x" * 50], "b": ["y" * 20]}, width=40)
     assert max(map(cell_width, text.splitlines())) == 40
     assert "…" in text
 
 
 def test_too_many_columns_become_records() -> None:
-    text = shown({f"column_{n}": ["value"] for n in range(9)}, width=60)
+    text = access_filter({f"column_{n}": ["value"] for n in range(9)}, width=60)
     assert text.splitlines()[:2] == ["─ row 1 ───", "column_0 │ value"]
 
 
@@ -62,7 +64,7 @@ def test_a_limit_that_is_met_exactly_says_nothing_of_more() -> None:
 
 
 def test_a_value_cannot_move_the_cursor() -> None:
-    text = shown({"a": ["\033[2Jgone\n\u202e", "x"]})
+    text = access_filter({"a": ["\033[2Jgone\n\u202e", "x"]})
     assert "\\u001b[2Jgone\\n\\u202e" in text
     assert "\033" not in text
 
@@ -76,12 +78,12 @@ def test_colours_mark_headings_and_nulls() -> None:
 
 
 def test_a_result_without_rows_shows_its_columns() -> None:
-    assert shown({"a": []}) == "a\n─"
+    assert access_filter({"a": []}) == "a\n─"
 
 
 def test_numbers_and_times_are_never_cut_and_names_first() -> None:
     at = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
-    text = shown(
+    text = access_filter(
         {"a_very_long_name": [12345], "when_it_was": [at], "note": ["n" * 60]}, width=50
     )
     assert text.splitlines() == [
@@ -89,4 +91,4 @@ def test_numbers_and_times_are_never_cut_and_names_first() -> None:
         "────────  ────────────────────  ──────────────────",
         "   12345  2026-01-02 03:04:05Z  nnnnnnnnnnnnnnnnn…",
     ]
-    assert shown({"n": [10**18]}, width=10).startswith("─ row 1")
+    assert access_filter({"n": [10**18]}, width=10).startswith("─ row 1")

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-import connectors.decoding.exact
-import connectors.decoding.lenient
 import connectors.iceberg.errors
 import connectors.iceberg.store
+import connectors.json.lenient
+import connectors.json.strict
 import planner.explaining
 import planner.statement.gate
 import planner.statement.printable
@@ -35,7 +35,7 @@ from planner.errors import FederationError
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.statement.gate import check_text
 from proxy.flightsql.backend import Session
-from proxy.flightsql.like import Like
+from proxy.flightsql.metadata.like import Like
 from proxy.flightsql.session_sql import as_query, change_of
 
 # A generator of what a pattern matches reads it as Python's compiler does.
@@ -81,34 +81,34 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/writing.py _NUMBER": over(planner.writing, "_NUMBER", "fullmatch"),
     "planner/writing.py _SIZE": over(planner.writing, "_SIZE", "fullmatch"),
     "planner/writing.py _WHOLE": over(planner.writing, "_WHOLE", "fullmatch"),
-    "connectors/decoding/exact.py _NUMBER": over(connectors.decoding.exact, "_NUMBER", "fullmatch"),
-    "connectors/decoding/exact.py _DATE": over(connectors.decoding.exact, "_DATE", "fullmatch"),
-    "connectors/decoding/exact.py _TIMESTAMP": over(connectors.decoding.exact, "_TIMESTAMP", "fullmatch"),
-    "connectors/decoding/exact.py _HEX": over(connectors.decoding.exact, "_HEX", "fullmatch"),
-    "connectors/decoding/exact.py _UUID": over(connectors.decoding.exact, "_UUID", "fullmatch"),
-    "connectors/decoding/exact.py _JSON_STRING": over(connectors.decoding.exact, "_JSON_STRING", "sub"),
-    "connectors/decoding/exact.py _depth": (connectors.decoding.exact._depth, r"[\[\]{}]"),
-    "connectors/decoding/lenient.py _TIME": over(connectors.decoding.lenient, "_TIME", "fullmatch"),
-    "connectors/decoding/lenient.py _UUID": over(connectors.decoding.lenient, "_UUID", "fullmatch"),
-    "connectors/decoding/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
+    "connectors/json/strict.py _NUMBER": over(connectors.json.strict, "_NUMBER", "fullmatch"),
+    "connectors/json/strict.py _DATE": over(connectors.json.strict, "_DATE", "fullmatch"),
+    "connectors/json/strict.py _TIMESTAMP": over(connectors.json.strict, "_TIMESTAMP", "fullmatch"),
+    "connectors/json/strict.py _HEX": over(connectors.json.strict, "_HEX", "fullmatch"),
+    "connectors/json/strict.py _UUID": over(connectors.json.strict, "_UUID", "fullmatch"),
+    "connectors/json/strict.py _JSON_STRING": over(connectors.json.strict, "_JSON_STRING", "sub"),
+    "connectors/json/strict.py _depth": (connectors.json.strict._depth, r"[\[\]{}]"),
+    "connectors/json/lenient.py _TIME": over(connectors.json.lenient, "_TIME", "fullmatch"),
+    "connectors/json/lenient.py _UUID": over(connectors.json.lenient, "_UUID", "fullmatch"),
+    "connectors/json/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
     "connectors/iceberg/errors.py _UNSUPPORTED_TYPE": over(connectors.iceberg.errors, "_UNSUPPORTED_TYPE", "search"),
 }  # fmt: skip
 
 #: Whose text the others read: no caller's, or it is read in a process of his own.
 OF_OTHERS = {
-    "connectors/decoding/fast.py _compiled": "records; RE2 reads the same texts, patterns of fixed lengths",
-    "connectors/iceberg/layout.py _TERM": "the command line of `create`",
-    "connectors/iceberg/layout.py _DIRECTION": "the command line of `create`",
+    "connectors/json/vectorized.py _compiled": "records; RE2 reads the same texts, patterns of fixed lengths",
+    "connectors/iceberg/partition_terms.py _TERM": "the command line of `create`",
+    "connectors/iceberg/partition_terms.py _DIRECTION": "the command line of `create`",
     "connectors/jars.py java": "what Java prints",
     "connectors/jars.py _reason": "what Ivy prints",
-    "connectors/kafka/broker.py _kept_ports": "a file of the demo's broker",
-    "connectors/kafka/broker.py _failed": "what the demo's broker prints",
+    "thermocline/demo/broker.py _kept_ports": "a file of the demo's broker",
+    "thermocline/demo/broker.py _failed": "what the demo's broker prints",
     "connectors/kafka/log.py _TOPIC": "names of topics, at most 249 characters are looked at",
     "connectors/kafka/settings.py refused": "librdkafka's reason against the operator's settings",
     "connectors/spark/errors.py _REFUSED_BY_WRITER": "messages of the tierer's own JVM",
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
     "planner/typetext.py _TOKEN": "the command line of `create`",
-    "proxy/identity/credentials.py _SHA256": "the operator's credentials file",
+    "proxy/access/authentication/credentials.py _SHA256": "the operator's credentials file",
     "thermocline/client.py _TOLD": "the user's own process",
     "thermocline/client.py _NOBODY": "the user's own process",
     "thermocline/commands/tail.py _SPAN": "the command line",
@@ -117,10 +117,10 @@ OF_OTHERS = {
     "thermocline/doctor/machine.py _REQUIREMENT": "our own package's requirements",
     "thermocline/doctor/machine.py _numbers": "versions of packages",
     "thermocline/doctor/machine.py _port": "a message of the system",
-    "thermocline/masking.py _SECRET": "the operator's settings",
-    "thermocline/masking.py _PLAIN": "the operator's settings",
-    "thermocline/masking.py _USER_INFO": "the operator's settings",
-    "thermocline/masking.py _QUERY": "the operator's settings",
+    "thermocline/config/masking.py _SECRET": "the operator's settings",
+    "thermocline/config/masking.py _PLAIN": "the operator's settings",
+    "thermocline/config/masking.py _USER_INFO": "the operator's settings",
+    "thermocline/config/masking.py _QUERY": "the operator's settings",
     "thermocline/prompt.py _PLAIN": "the user's own process",
     "thermocline/statements.py _HIDING": "the user's own process",
 }

@@ -10,15 +10,15 @@ import pytest
 
 from planner.cut import plan_cut
 from planner.errors import BadConfig, NotAllowed, PermissionsMismatch, UnsupportedStatement
-from planner.explaining import Seen, explanation
+from planner.explaining import TableReport, explanation
 from planner.names import KAFKA_KEY, KAFKA_VALUE, TableName
 from planner.permissions import (
     Grant,
+    GrantList,
     Identity,
-    Policy,
     RowExpression,
     TablePattern,
-    View,
+    VisibleColumns,
     view,
 )
 from planner.ports import ColdTotals
@@ -54,7 +54,7 @@ def grant(**changes: Any) -> Grant:
     return replace(held, **changes)
 
 
-def left(held: Grant, *, who: Identity = ADA, schema: TableSchema = SCHEMA) -> View:
+def left(held: Grant, *, who: Identity = ADA, schema: TableSchema = SCHEMA) -> VisibleColumns:
     found = view(held, who, TABLE, schema)
     assert found is not None
     return found
@@ -96,7 +96,7 @@ def test_the_first_grant_that_names_user_and_table_holds_alone() -> None:
     net, others = TablePattern.parse("lake.net.*"), TablePattern.parse("lake.*")
     first = grant(tables=(net,), columns=("host",))
     second = grant(tables=(others,), users=frozenset(), groups=frozenset({"eu"}))
-    policy = Policy((first, second))
+    policy = GrantList((first, second))
     other = TableName("lake", ("hr",), "people")
     elsewhere = TableName("pond", ("net",), "flows")
     assert policy.grant(ADA, FLOWS) is first
@@ -169,7 +169,7 @@ DEEP = leading(
 LEADING = OPEN[:3]
 
 
-def type_of(found: View, column: str) -> pa.DataType | None:
+def type_of(found: VisibleColumns, column: str) -> pa.DataType | None:
     return next((held.type for held in found.schema.columns if held.name == column), None)
 
 
@@ -299,12 +299,12 @@ def test_the_sides_of_a_table_are_restricted_as_the_table() -> None:
 
 def test_offsets_that_are_closed_under_a_filter_are_told_by_nothing_else() -> None:
     def told(held: Grant, *counting: str) -> bool:
-        return Policy((held,)).check_uncounted(ADA, [FLOWS], counting)
+        return GrantList((held,)).check_uncounted(ADA, [FLOWS], counting)
 
     assert not told(grant(), "following")
     assert not told(grant(without=("kafka_offset",)), "following")
     assert not told(grant(rows="host = 'a'"), "following")
-    assert not Policy(()).check_uncounted(ADA, [FLOWS], ["following"])
+    assert not GrantList(()).check_uncounted(ADA, [FLOWS], ["following"])
     for held in (
         grant(rows="host = 'a'", without=("kafka_offset",)),
         grant(rows="host = 'a'", columns=("host",)),
@@ -320,7 +320,7 @@ def test_offsets_that_are_closed_under_a_filter_are_told_by_nothing_else() -> No
 
 def test_explain_tells_no_counts_to_those_who_see_some_rows() -> None:
     cut = plan_cut(pin(10, 20), bounds((3, 15), (5, 20)))
-    known = Seen(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 0, is_counted=False)
+    known = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 0, is_counted=False)
     cold, tail = explanation([TABLE], {TABLE: cut}, {TABLE: known}).to_pylist()
     told = {name for row in (cold, tail) for name, value in row.items() if value is not None}
     assert told == {"table", "side", "why", "snapshot_id", "schema_id", "metadata_age_s"}
@@ -334,14 +334,14 @@ def test_explain_tells_no_counts_to_those_who_see_some_rows() -> None:
 def test_a_fingerprint_changes_with_what_is_seen() -> None:
     other = TableName("lake", ("net",), "other")
     policies = [
-        Policy(()),
-        Policy((grant(),)),
-        Policy((grant(without=("host",)),)),
-        Policy((grant(columns=("host",)),)),
-        Policy((grant(rows="host = 'a'"),)),
-        Policy((grant(rows="host = 'b'"),)),
-        Policy((grant(masks={"host": "NULL"}),)),
-        Policy((grant(masks={"host": "'x'"}),)),
+        GrantList(()),
+        GrantList((grant(),)),
+        GrantList((grant(without=("host",)),)),
+        GrantList((grant(columns=("host",)),)),
+        GrantList((grant(rows="host = 'a'"),)),
+        GrantList((grant(rows="host = 'b'"),)),
+        GrantList((grant(masks={"host": "NULL"}),)),
+        GrantList((grant(masks={"host": "'x'"}),)),
     ]
     marks = [policy.fingerprint(ADA, [FLOWS]) for policy in policies]
     assert len(set(marks)) == len(marks)
@@ -350,13 +350,13 @@ def test_a_fingerprint_changes_with_what_is_seen() -> None:
     assert policies[1].fingerprint(ADA, [other, FLOWS]) == policies[1].fingerprint(
         ADA, [FLOWS, other]
     )
-    renamed = Policy((replace(grant(), name="h"), grant(without=("host",))))
+    renamed = GrantList((replace(grant(), name="h"), grant(without=("host",))))
     assert renamed.fingerprint(ADA, [FLOWS]) == marks[1]
 
 
 def test_groups_count_where_an_expression_may_look_at_them() -> None:
     fewer = Identity("ada", frozenset({"eu"}))
-    plain, ruled = Policy((grant(without=("host",)),)), Policy((grant(rows="true"),))
+    plain, ruled = GrantList((grant(without=("host",)),)), GrantList((grant(rows="true"),))
     assert plain.fingerprint(ADA, [FLOWS]) == plain.fingerprint(fewer, [FLOWS])
     assert ruled.fingerprint(ADA, [FLOWS]) != ruled.fingerprint(fewer, [FLOWS])
 

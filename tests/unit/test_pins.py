@@ -8,8 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from connectors.iceberg.pins import PinBoard
-from connectors.memory.cold import MemoryColdStore
+from connectors.iceberg.pin_cache import PinCache
 from planner.cut import Pin
 from planner.errors import (
     CatalogUnavailable,
@@ -21,6 +20,7 @@ from planner.errors import (
 from planner.names import TableName
 from planner.schema import Column
 from planner.seam import PinFacts
+from tests.doubles.cold import MemoryColdStore
 from tests.unit.builders import BINDING, FLOWS, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")
@@ -36,7 +36,7 @@ class World:
         self.failure: FederationError | None = None
         self.store = MemoryColdStore(fault=self._fault)
         self.store.create(FLOWS, PAYLOAD, BINDING, watermark(0))
-        self.board = PinBoard(
+        self.board = PinCache(
             self.store,
             refresh_s=refresh_s,
             idle_s=600.0,
@@ -278,7 +278,7 @@ def test_many_statements_share_one_first_read() -> None:
 
     store = MemoryColdStore(fault=slow)
     store.create(FLOWS, PAYLOAD, BINDING, watermark(0))
-    with PinBoard(store, refresh_s=3600) as board:
+    with PinCache(store, refresh_s=3600) as board:
         threads = [threading.Thread(target=board.get, args=(FLOWS,)) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -295,7 +295,7 @@ def test_threads_refresh_by_themselves_and_end_with_the_board() -> None:
     store = MemoryColdStore()
     store.create(FLOWS, PAYLOAD, BINDING, watermark(0))
     before = threading.active_count()
-    with PinBoard(store, refresh_s=0.005) as board:
+    with PinCache(store, refresh_s=0.005) as board:
         board.get(FLOWS)
         board.tables()
         store.commit(
@@ -324,7 +324,7 @@ def test_a_bug_in_reading_one_table_does_not_end_the_refreshing(
 
     store = MemoryColdStore(fault=fault)
     store.create(FLOWS, PAYLOAD, BINDING, watermark(0))
-    with PinBoard(store, refresh_s=3600) as board:
+    with PinCache(store, refresh_s=3600) as board:
         pin = board.get(FLOWS)
         broken.set()
         board.refresh_due("lake")
@@ -361,7 +361,7 @@ class Two:
         self.is_down = False
         self.answering = threading.Event()
         self.answering.set()
-        self.board = PinBoard(self, refresh_s=3600, patience_s=patience_s)
+        self.board = PinCache(self, refresh_s=3600, patience_s=patience_s)
 
     def catalogs(self) -> tuple[str, ...]:
         return self.store.catalogs()

@@ -12,8 +12,8 @@ import pytest
 
 from planner.errors import BadParameter, UnsupportedType
 from proxy.flightsql.backend import Session
-from proxy.flightsql.profiles import shaping
-from proxy.flightsql.settings import settings_of, with_settings
+from proxy.flightsql.options import settings_of, with_settings
+from proxy.flightsql.result_types import shaping
 
 AT = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from planner.pruning import EVERYTHING, Bounds, Condition, Operator, kept, may_hold
+from planner.pruning import EVERYTHING, Bounds, Condition, Operator, may_hold, prune
 
 NAN = float("nan")
 NUMBERS = (None, 1.0, 2.0, 3.0, NAN)
@@ -143,14 +143,14 @@ def test_alternatives_keep_what_any_of_them_wants() -> None:
         return [(known, asked)] if asked.operator != "in" else []
 
     one, three = condition("=", (1.0,)), condition(">", (2.0,))
-    found = kept(((one,), (three,)), of)
+    found = prune(((one,), (three,)), of)
     assert found is not None
     assert found.to_pylist() == [True, False, True]
-    both = kept(((one, three),), of)
+    both = prune(((one, three),), of)
     assert both is not None
     assert not any(both.to_pylist())
-    assert kept(EVERYTHING, of) is None
-    assert kept(((condition("in", (1.0,)),), (one,)), of) is None, "nothing is known of one"
+    assert prune(EVERYTHING, of) is None
+    assert prune(((condition("in", (1.0,)),), (one,)), of) is None, "nothing is known of one"
 
 
 def test_what_is_known_of_parts_is_known_of_the_whole() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from connectors.iceberg.blocks import CONTENT, FORMAT, PATH, Block
-from connectors.iceberg.reach import Reach
+from connectors.iceberg.scan.metrics import CONTENT, FORMAT, PATH, Block
+from connectors.iceberg.scan.reach import Reach
 from planner.errors import ForeignFile
 
 ROOTS = [("s3://lake/wh", "file:///more"), ("s3a://vault/wh",), ()]

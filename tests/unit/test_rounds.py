@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.cut import LogBounds
-from proxy import rounds
-from proxy.rounds import Rounds
+from proxy.query import bounds_cache as rounds
+from proxy.query.bounds_cache import BoundsCache
 
 
 class Clock:
@@ -26,10 +26,10 @@ class CountingLog:
         return {topic: LogBounds("c", topic, f"{self._clock.now:g}", ()) for topic in topics}
 
 
-def made() -> tuple[Rounds, Clock]:
+def made() -> tuple[BoundsCache, Clock]:
     clock = Clock()
     log: Any = CountingLog(clock)
-    return Rounds(log, clock=clock), clock
+    return BoundsCache(log, clock=clock), clock
 
 
 def test_the_age_counts_from_before_the_question() -> None:

@@ -1,9 +1,9 @@
 import pyarrow as pa
 
 from planner.cut import plan_cut
-from planner.lookback import cut_until
 from planner.offsets import OffsetRange
 from planner.seam import SEAM_SCHEMA, PinFacts, seam_rows
+from planner.time_travel import cut_until
 from planner.watermark import Skip
 from tests.unit.builders import bounds, pin, vector, watermark
 
@@ -15,11 +15,11 @@ def test_the_seam_shows_every_partition_of_the_cut() -> None:
     rows = seam_rows(plan_cut(held, bounds((0, 15), (5, 20), (0, 2))))
     table = pa.Table.from_pylist(rows, schema=SEAM_SCHEMA)
     assert table.column_names == SEAM_SCHEMA.names
-    shown = [
+    access_filter = [
         (row["kafka_partition"], row["watermark"], row["log_end"], row["tail_offsets"])
         for row in table.to_pylist()
     ]
-    assert shown == [(0, 10, 15, 5), (1, 20, 20, 0), (2, 0, 2, 2)]
+    assert access_filter == [(0, 10, 15, 5), (1, 20, 20, 0), (2, 0, 2, 2)]
     assert table["accepted_gap_offsets"].to_pylist() == [0, 4, 0]
     assert table["skipped_records"].to_pylist() == [1, 0, 0]
     assert table["accepted_snapshots"].to_pylist() == [2, 2, 2]

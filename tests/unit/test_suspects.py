@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from planner.errors import Overloaded
-from proxy.suspects import SLOWED_PLACES, Suspects, new_file
+from proxy.process.suspects import SLOWED_PLACES, Suspects, new_file
 
 
 class Clock:

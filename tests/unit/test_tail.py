@@ -8,12 +8,12 @@ import threading
 import pyarrow as pa
 import pytest
 
-from connectors.memory.log import Record
 from planner.binding import Binding
 from planner.cut import TableCut
 from planner.errors import Cancelled, OffsetsExpired, TailTooLarge, UndecodableRecord
 from planner.schema import Column, TableSchema
 from proxy.tail import TailLimits
+from tests.doubles.log import MemoryRecord
 from tests.unit.tails import LIMITS, SCHEMA, Bench
 
 
@@ -139,7 +139,7 @@ def test_a_statement_that_is_not_wanted_any_more_stops_and_leaves_no_gap() -> No
 def test_a_failed_fetch_keeps_nothing_of_itself() -> None:
     bench = Bench()
     bench.write(0, *range(20))
-    bench.log.append("flows", 0, Record(b"broken"))
+    bench.log.append("flows", 0, MemoryRecord(b"broken"))
     with pytest.raises(UndecodableRecord):
         bench.read(bench.cut(0, 0))
     cut = bench.cut(0, 0)
@@ -220,7 +220,7 @@ def test_a_fetch_that_failed_leaves_no_segment(monkeypatch: pytest.MonkeyPatch) 
     bench = Bench(limits=TailLimits(30, 10_000_000, 5))
     bench.write(0, *range(10))
     bench.read(bench.cut(0, 0))
-    bench.log.append("flows", 1, Record(b"broken"))
+    bench.log.append("flows", 1, MemoryRecord(b"broken"))
     for _ in range(2):
         with pytest.raises(UndecodableRecord):
             bench.read(bench.cut(0, 0))

@@ -24,14 +24,14 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from proxy.tail import Following, Keeper, TailLimits, follower
+from proxy.tail import FollowSettings, Keeper, TailLimits, follower
 from proxy.tail.generations import Generation
-from proxy.tail.segment import Tail
+from proxy.tail.segment import LeasedTail
 from tests.unit.builders import FLOWS
 from tests.unit.tails import LIMITS
 from tests.unit.test_tail_following import OTHER, STEPPED, benched, offsets, places, started
 
-THREADED = Following(keep_s=0)
+THREADED = FollowSettings(keep_s=0)
 
 
 def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
@@ -71,7 +71,7 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     misses: list[None] = []
     lease = Generation.lease
 
-    def missed_once(self: Generation, wanted: Mapping[int, OffsetRange]) -> Tail | None:
+    def missed_once(self: Generation, wanted: Mapping[int, OffsetRange]) -> LeasedTail | None:
         return misses.pop() if misses else lease(self, wanted)
 
     with benched(following=THREADED) as bench:
@@ -135,9 +135,9 @@ def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_ag
         with ThreadPoolExecutor(1) as reader:
             cut = bench.cut(0, 0)
             bench.tails.expect(cut)
-            found = reader.submit(places, bench, cut)
+            totals = reader.submit(places, bench, cut)
             wished.set()
-            assert found.result(30) == offsets((0, 2))
+            assert totals.result(30) == offsets((0, 2))
         # Nobody waits for this one; what the follower adds next, for the one behind it, has both.
         bench.write(0, 2)
         bench.write(0, 3)

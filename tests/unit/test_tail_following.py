@@ -10,7 +10,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from connectors.memory.log import Record
 from planner.binding import Binding
 from planner.cut import TableCut
 from planner.errors import (
@@ -23,11 +22,12 @@ from planner.errors import (
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
-from proxy.tail import Following
+from proxy.tail import FollowSettings
+from tests.doubles.log import MemoryRecord
 from tests.unit.builders import FLOWS
 from tests.unit.tails import LIMITS, SCHEMA, Bench
 
-STEPPED = Following(threads=False, keep_s=0)
+STEPPED = FollowSettings(threads=False, keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 
 
@@ -86,7 +86,7 @@ def test_markers_and_aborted_records_move_the_tail_on() -> None:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         transaction = bench.log.begin()
-        transaction.append("flows", 0, Record(b'{"n": 1}'))
+        transaction.append("flows", 0, MemoryRecord(b'{"n": 1}'))
         transaction.abort()
         assert places(bench, bench.cut(0, 0)) == offsets((0, 1))
         assert bench.state().ranges == (OffsetRange(0, 0, 3), OffsetRange(1, 0, 0))
@@ -205,7 +205,7 @@ def test_bad_records_are_counted_and_named_by_offset() -> None:
         bench.write(0, 0, b"[]", 2)
         bench.read(bench.cut(0, 0))
         bench.write(1, b"{", 1)
-        bench.log.append("flows", 1, Record(None))
+        bench.log.append("flows", 1, MemoryRecord(None))
         assert places(bench, bench.cut(0, 0)) == [(0, 0), (0, 2), (1, 1)]
         state = bench.state()
         assert (state.outcomes.rows, state.outcomes.skipped, state.outcomes.tombstones) == (
@@ -242,7 +242,7 @@ def test_rows_stay_for_the_pins_still_in_use() -> None:
         assert places(bench, older) == offsets((0, 10))
         assert bench.fetched == 1
         bench.now_s = 30
-        bench.tails.seen(bench.pin(10, 0))
+        bench.tails.note_pin(bench.pin(10, 0))
         assert bench.state().rows == 0
 
 
@@ -252,7 +252,7 @@ def test_what_could_not_be_freed_while_rows_were_added_is_freed_by_who_adds() ->
         bench.read(bench.cut(0, 0))
         (entry,) = bench.tails._entries.values()
         with entry.generation.writing:
-            bench.tails.seen(bench.pin(10, 0))
+            bench.tails.note_pin(bench.pin(10, 0))
         assert bench.state().rows == 10
         bench.tails.step()
         assert bench.state().rows == 0
@@ -262,9 +262,9 @@ def test_a_pin_that_no_statement_brought_frees_rows_as_well() -> None:
     with benched() as bench:
         bench.write(0, *range(10))
         bench.read(bench.cut(0, 0))
-        bench.tails.seen(bench.pin(9, 0))
+        bench.tails.note_pin(bench.pin(9, 0))
         assert bench.state().rows == 10
-        bench.tails.seen(bench.pin(10, 0))
+        bench.tails.note_pin(bench.pin(10, 0))
         assert bench.state().rows == 0
 
 

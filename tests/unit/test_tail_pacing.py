@@ -14,11 +14,11 @@ from planner.offsets import OffsetRange
 from planner.ports import Decoded
 from planner.watermark import Outcomes
 from proxy.engine.segments import Segments
-from proxy.ingestion.intake import Arrived
 from proxy.tail import follower as following
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
-from proxy.tail.tally import Tally
+from proxy.tail.reader.source import DecodedBatch
+from proxy.tail.tally import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
 ROWS = 3 * following._PIECE_ROWS + 1
@@ -36,7 +36,7 @@ class Steps:
         assert starts == {0: self._at}
         return self
 
-    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> Arrived | None:
+    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
         if not self._rows:
             return None
         start, self._at = self._at, self._at + self._rows.pop(0)
@@ -44,7 +44,7 @@ class Steps:
         rows = pa.record_batch(
             [pa.repeat(pa.scalar(0, pa.int32()), len(offsets)), offsets], schema=SCHEMA
         )
-        return Arrived(
+        return DecodedBatch(
             Decoded(rows, Outcomes(rows=len(rows)), ()), (OffsetRange(0, start, self._at),)
         )
 
@@ -68,7 +68,7 @@ def follower(
                 yield piece
 
         held.add = lambda ranges, pieces, confirm: add(ranges, noted(pieces), confirm)  # type: ignore[method-assign]
-        yield Follower(intake, held, Tally(), lambda *_: None, is_serving), held, sizes
+        yield Follower(intake, held, OutcomeTally(), lambda *_: None, is_serving), held, sizes
 
 
 def test_a_burst_is_added_at_once_where_nobody_is_served() -> None:

@@ -18,7 +18,7 @@ from planner.offsets import OffsetRange
 from proxy.engine.segments import Segments
 from proxy.tail.generations import Generation
 from proxy.tail.packing import Packing
-from proxy.tail.segment import Tail
+from proxy.tail.segment import LeasedTail
 
 SCHEMA = pa.schema(
     [("kafka_partition", pa.int32()), ("kafka_offset", pa.int64()), ("v", pa.string())]
@@ -79,12 +79,12 @@ class Held:
         with self.generation.writing:
             self.generation.add(ranges, batches)
 
-    def leased(self, *wanted: OffsetRange) -> Tail:
+    def leased(self, *wanted: OffsetRange) -> LeasedTail:
         tail = self.generation.lease({item.partition: item for item in wanted})
         assert tail is not None
         return tail
 
-    def rows(self, tail: Tail) -> Rows:
+    def rows(self, tail: LeasedTail) -> Rows:
         sql = " UNION ALL ".join(part.sql for part in tail.relations)
         if not sql:
             return []
@@ -264,7 +264,7 @@ def test_whatever_is_packed_in_between_each_answer_is_what_the_ranges_stand_for(
     moves: list[tuple[str, int, int, str | None]],
 ) -> None:
     held = Held()
-    open_tails: list[tuple[Tail, Rows]] = []
+    open_tails: list[tuple[LeasedTail, Rows]] = []
     with contextlib.closing(held.engine):
         for move, first, second, meanwhile in moves:
             if move == "pack":
@@ -290,7 +290,7 @@ def test_whatever_is_packed_in_between_each_answer_is_what_the_ranges_stand_for(
 
 
 def _moving(
-    held: Held, open_tails: list[tuple[Tail, Rows]], move: str, first: int, second: int
+    held: Held, open_tails: list[tuple[LeasedTail, Rows]], move: str, first: int, second: int
 ) -> Callable[[], None]:
     generation = held.generation
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cut import News, cold_cut, plan_cut
+from planner.cut import Increment, cold_cut, plan_cut
 from planner.errors import BadTicket, TicketExpired
-from planner.lookback import cut_until
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.statement.references import AtClause
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, seal, unseal
+from planner.time_travel import cut_until
 from tests.unit.builders import BINDING, bounds, pin, vector
 
 SECRET = b"s" * 32
@@ -33,9 +33,9 @@ tables = st.builds(
     topic=st.none() | st.text(),
     topic_id=st.none() | st.text(),
     ranges=st.lists(ranges, max_size=3).map(tuple),
-    news=st.none()
+    increment=st.none()
     | st.builds(
-        News,
+        Increment,
         after=st.dictionaries(st.integers(0, 99), offsets, max_size=3).map(
             lambda held: OffsetVector.of(held.items())
         ),
@@ -139,7 +139,7 @@ def test_a_ticket_builds_its_cut_again_from_its_pin_and_no_other() -> None:
     cut, plain = plan_cut(bound, bounds((0, 15), (5, 20))), plan_cut(unbound, None)
     assert TicketTable.of(cut).cut(bound) == cut
     assert TicketTable.of(plain).cut(unbound) == plain
-    followed = dataclasses.replace(cut, news=News(OffsetVector.of([(0, 12)]), 7))
+    followed = dataclasses.replace(cut, increment=Increment(OffsetVector.of([(0, 12)]), 7))
     assert TicketTable.of(followed).cut(bound) == followed
     for other in (
         dataclasses.replace(bound, table_uuid="other"),

@@ -12,11 +12,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pytest
 
-from connectors.memory.cold import MemoryColdStore
-from connectors.memory.log import MemoryLog, Record
-from connectors.memory.tiering import MemoryTieringTarget
-from connectors.tierer.service import ServiceLimits, TieringService
-from connectors.tiering import RoundResult, tier_once
+from connectors.tiering.round import RoundResult, tier_once
+from connectors.tiering.service import ServiceLimits, TieringService
 from planner.binding import Binding
 from planner.cut import ColdSlice, Pin
 from planner.errors import CatalogUnavailable, FederationError, StalePlan
@@ -25,8 +22,11 @@ from planner.offsets import OffsetVector
 from planner.ports import Staged
 from planner.schedule import Backfill
 from planner.tiering import TieringBudget, TieringPlan
-from planner.triggers import ColdSurvey, Lag, Retention, Trigger
+from planner.triggers import ColdSurvey, Lag, LogRetention, Trigger
 from planner.watermark import Watermark
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog, MemoryRecord
+from tests.doubles.tiering import MemoryTieringTarget
 from tests.fixtures.generated_log import open_decoder
 from tests.fixtures.spark import PAYLOAD
 
@@ -99,7 +99,7 @@ class Lake:
     def send(self, topic: str, count: int, *, bad: bool = False) -> None:
         for number in range(count):
             value = b"not json" if bad else json.dumps({"host": "a", "bytes": number}).encode()
-            self.log.append(topic, number % 2, Record(value))
+            self.log.append(topic, number % 2, MemoryRecord(value))
 
     def rows(self, name: TableName) -> int:
         facts = self.store.facts(name)
@@ -204,8 +204,8 @@ def test_the_brokers_retention_presses(lake: Lake) -> None:
     name = lake.create("t0")
     lake.send("t0", 3)
 
-    def retentions(topics: Sequence[str]) -> Mapping[str, Retention]:
-        return {topic: Retention(seconds=0.2) for topic in topics}
+    def retentions(topics: Sequence[str]) -> Mapping[str, LogRetention]:
+        return {topic: LogRetention(seconds=0.2) for topic in topics}
 
     with running(lake.service(adjust=lambda survey: survey, retentions=retentions)):
         until(lambda: lake.rows(name) == 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import generate_latest
 
-from connectors.tiering import RoundResult
+from connectors.tiering.round import RoundResult
 from planner.binding import Binding
 from planner.errors import CatalogUnavailable, TailGap, TieringConflict
 from planner.schedule import Backfill
@@ -13,9 +13,9 @@ from planner.tiering import TieringBudget, plan_tiering
 from planner.triggers import Lag, Trigger
 from planner.watermark import Outcomes
 from tests.unit.builders import FLOWS, bounds, pin, watermark
-from thermocline.tiering.lines import Lines, progress
-from thermocline.tiering.metrics import Metrics
-from thermocline.tiering.told import ToldToAll
+from thermocline.tiering.console import Lines, progress
+from thermocline.tiering.event_fanout import EventFanOut
+from thermocline.tiering.metrics import TieringMetrics
 
 DONE = RoundResult(
     plan=plan_tiering(pin(0), bounds((0, 2000)), TieringBudget()),
@@ -96,8 +96,8 @@ def test_a_terminal_gets_a_bar_until_the_table_is_level() -> None:
 
 
 def test_metrics_hold_all_that_was_told() -> None:
-    metrics = Metrics()
-    told = ToldToAll(metrics)
+    metrics = TieringMetrics()
+    told = EventFanOut(metrics)
     told.measured(FLOWS, Lag(rows=9, log_bytes=900.0, age_s=3.0, headroom_rows=4), BUDGET)
     told.published(FLOWS, DONE, Trigger("age", 1.0), None)
     told.refused(FLOWS, TieringConflict("x"))

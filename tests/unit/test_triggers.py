@@ -11,7 +11,7 @@ from planner.triggers import (
     DEFAULT_TAIL_ROWS,
     ColdSurvey,
     Lag,
-    Retention,
+    LogRetention,
     TierOptions,
     Trigger,
     decide,
@@ -22,7 +22,7 @@ from planner.triggers import (
 from tests.unit.builders import BINDING, FLOWS, bounds, pin
 
 MIB = 1024**2
-FOREVER = Retention()
+FOREVER = LogRetention()
 
 
 def lag_of(*pairs: tuple[int, int], marks: tuple[int, ...], **facts: object) -> Lag:
@@ -68,10 +68,10 @@ def test_headroom_is_what_retention_leaves_at_its_pace_or_by_its_setting() -> No
         marks=(100,),
         earlier=bounds((50, 200)),
         elapsed_s=2.0,
-        retention=Retention(seconds=10.0),
+        retention=LogRetention(seconds=10.0),
     )
     assert timed.headroom_s == 5.0
-    assert lag_of((0, 9), marks=(1,), retention=Retention(1.0), age_s=9.0).headroom_s == 0.0
+    assert lag_of((0, 9), marks=(1,), retention=LogRetention(1.0), age_s=9.0).headroom_s == 0.0
 
 
 def test_a_lost_range_is_an_error_not_a_lag() -> None:
@@ -117,16 +117,16 @@ def test_what_publishes_by_default(lag: Lag, expected: str | None) -> None:
 @pytest.mark.parametrize(
     ("lag", "retention", "expected"),
     [
-        (Lag(rows=1, age_s=49), Retention(seconds=100), None),
-        (Lag(rows=1, age_s=50), Retention(seconds=100), "pressure"),
-        (Lag(rows=1, longest_bytes=499), Retention(partition_bytes=1000), None),
-        (Lag(rows=1, longest_bytes=500), Retention(partition_bytes=1000), "pressure"),
+        (Lag(rows=1, age_s=49), LogRetention(seconds=100), None),
+        (Lag(rows=1, age_s=50), LogRetention(seconds=100), "pressure"),
+        (Lag(rows=1, longest_bytes=499), LogRetention(partition_bytes=1000), None),
+        (Lag(rows=1, longest_bytes=500), LogRetention(partition_bytes=1000), "pressure"),
         # A short retention is not under pressure the moment a row arrives.
-        (Lag(rows=1, headroom_s=99), Retention(seconds=100), None),
-        (Lag(rows=1, headroom_s=50), Retention(seconds=100), "pressure"),
+        (Lag(rows=1, headroom_s=99), LogRetention(seconds=100), None),
+        (Lag(rows=1, headroom_s=50), LogRetention(seconds=100), "pressure"),
     ],
 )
-def test_retention_presses(lag: Lag, retention: Retention, expected: str | None) -> None:
+def test_retention_presses(lag: Lag, retention: LogRetention, expected: str | None) -> None:
     assert kind(lag, retention=retention) == expected
 
 

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from planner.errors import BadParameter
 from planner.offsets import OffsetRange
-from planner.verification.findings import Coverage, Finding, ForeignChange, Kind, Report
+from planner.verification.findings import Coverage, Fault, ForeignChange, Kind, Report
 from planner.watermark import Outcomes
 from thermocline.commands.verify import parse_since
-from thermocline.verdict import MAX_SHOWN, document, say, verdict
+from thermocline.verify_report import MAX_FAULTS, document, say, verdict
 
 NOW_S = 1_790_000_000.0
 SOUND = Report(
@@ -28,9 +28,7 @@ SOUND = Report(
     unchecked=(),
     decisions=(),
 )
-HOLE = Finding(
-    Kind.MISSING, "partition 0, offset 3: gone", OffsetRange(0, 3, 4), 1, None, ("a",)
-)
+HOLE = Fault(Kind.MISSING, "partition 0, offset 3: gone", OffsetRange(0, 3, 4), 1, None, ("a",))
 
 
 def said(report: Report) -> str:
@@ -76,10 +74,10 @@ def test_findings_changes_and_what_was_not_checked_follow() -> None:
 
 
 def test_many_findings_are_cut_for_people_and_not_for_programs() -> None:
-    report = replace(SOUND, findings=(HOLE,) * (MAX_SHOWN + 3))
+    report = replace(SOUND, findings=(HOLE,) * (MAX_FAULTS + 3))
     assert "  ... and 3 more; --json lists them" in said(report)
     held = document(report)
-    assert len(held["findings"]) == MAX_SHOWN + 3
+    assert len(held["findings"]) == MAX_FAULTS + 3
     assert held["findings"][0] == {
         "kind": "missing",
         "message": "partition 0, offset 3: gone",

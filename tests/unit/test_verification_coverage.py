@@ -3,8 +3,8 @@ from dataclasses import replace
 from planner.offsets import OffsetRange, OffsetVector
 from planner.verification.chain import Carrier
 from planner.verification.coverage import plan_coverage
-from planner.verification.findings import Coverage, Finding, Kind, Report, place
-from planner.verification.segments import Segment, segments
+from planner.verification.findings import Coverage, Fault, Kind, Report, place
+from planner.verification.segments import TieredSegment, segments
 from planner.watermark import Outcomes
 from tests.unit.builders import bounds, snapshot, watermark
 
@@ -77,14 +77,16 @@ def test_segments_are_cut_where_schema_or_shape_changed() -> None:
     shape = watermark().shape
     compared = [OffsetRange(0, 10, 45), OffsetRange(1, 0, 5)]
     assert segments(compared, chain, schema_ids) == (
-        Segment((OffsetRange(0, 10, 20),), None, None),
-        Segment((OffsetRange(0, 20, 30),), 0, shape),
-        Segment((OffsetRange(0, 30, 40), OffsetRange(1, 0, 5)), 1, "a"),
-        Segment((OffsetRange(0, 40, 45),), 1, "b"),
+        TieredSegment((OffsetRange(0, 10, 20),), None, None),
+        TieredSegment((OffsetRange(0, 20, 30),), 0, shape),
+        TieredSegment((OffsetRange(0, 30, 40), OffsetRange(1, 0, 5)), 1, "a"),
+        TieredSegment((OffsetRange(0, 40, 45),), 1, "b"),
     )
     assert segments(compared, [], {}) == ()
     newest = [OffsetRange(0, 42, 45)]
-    assert segments(newest, chain, schema_ids) == (Segment((OffsetRange(0, 42, 45),), 1, "b"),)
+    assert segments(newest, chain, schema_ids) == (
+        TieredSegment((OffsetRange(0, 42, 45),), 1, "b"),
+    )
 
 
 def test_a_report_knows_whether_it_is_clean_and_how_far_it_went() -> None:
@@ -94,7 +96,7 @@ def test_a_report_knows_whether_it_is_clean_and_how_far_it_went() -> None:
     )  # fmt: skip
     assert report.is_clean
     assert (report.compared_offsets, report.covered_offsets) == (6, 10)
-    assert not replace(report, findings=(Finding(Kind.TAG, "moved"),)).is_clean
+    assert not replace(report, findings=(Fault(Kind.TAG, "moved"),)).is_clean
 
 
 def test_a_place_is_said_inclusively() -> None:

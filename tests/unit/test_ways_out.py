@@ -14,9 +14,7 @@ from planner.errors import (
     WatermarkMissing,
 )
 from planner.offsets import OffsetRange, OffsetVector
-from planner.snapshots import History, Snapshot
-from planner.watermark import Outcomes, Skip
-from planner.ways_out import (
+from planner.repairs import (
     MAX_SKIPS,
     AddedRows,
     accept_foreign,
@@ -24,6 +22,8 @@ from planner.ways_out import (
     lost_ranges,
     skip_record,
 )
+from planner.snapshots import History, Snapshot
+from planner.watermark import Outcomes, Skip
 from tests.unit.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
 
 GONE = bounds((5, 20), (30, 40), (7, 9))

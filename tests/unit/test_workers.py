@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded, Overloaded
+from proxy.engine.thread_pool import Abandoned, ThreadPool
 from proxy.flightsql.backend import Cancellation, Session
-from proxy.punctual import Punctual
-from proxy.workers import LeftBehind, Workers
+from proxy.query.punctual import Punctual
 
 #: No test waits so long unless it fails.
 SOON_S = 60.0
@@ -22,13 +22,13 @@ SESSION = Session("a session")
 
 
 @pytest.fixture
-def workers() -> Iterator[Workers]:
-    found = Workers(max_late=1)
+def workers() -> Iterator[ThreadPool]:
+    found = ThreadPool(max_late=1)
     yield found
     found.close()
 
 
-def run(workers: Workers, work: Callable[[], Any], **given: Any) -> Any:
+def run(workers: ThreadPool, work: Callable[[], Any], **given: Any) -> Any:
     settings = {
         "cancellation": Cancellation(),
         "left_s": SOON_S,
@@ -38,13 +38,15 @@ def run(workers: Workers, work: Callable[[], Any], **given: Any) -> Any:
     return workers.run(work, **settings)
 
 
-def test_what_work_returns_or_raises_is_passed_on(workers: Workers) -> None:
+def test_what_work_returns_or_raises_is_passed_on(workers: ThreadPool) -> None:
     assert run(workers, lambda: 7) == 7
     with pytest.raises(KeyError, match="nosuch"):
         run(workers, lambda: {}["nosuch"])
 
 
-def test_one_thread_does_one_callers_work_and_ends_with_the_workers(workers: Workers) -> None:
+def test_one_thread_does_one_callers_work_and_ends_with_the_workers(
+    workers: ThreadPool,
+) -> None:
     seen = set()
     for _ in range(50):
         seen.add(run(workers, threading.current_thread))
@@ -57,7 +59,7 @@ def test_one_thread_does_one_callers_work_and_ends_with_the_workers(workers: Wor
         assert not thread.is_alive()
 
 
-def test_work_out_of_time_is_left_behind_and_cleaned_up_after(workers: Workers) -> None:
+def test_work_out_of_time_is_left_behind_and_cleaned_up_after(workers: ThreadPool) -> None:
     gate, cleaned = threading.Event(), threading.Event()
     results: list[object] = []
 
@@ -65,7 +67,7 @@ def test_work_out_of_time_is_left_behind_and_cleaned_up_after(workers: Workers) 
         results.append(result)
         cleaned.set()
 
-    with pytest.raises(LeftBehind):
+    with pytest.raises(Abandoned):
         run(workers, lambda: gate.wait(SOON_S) and 7, left_s=0.01, afterwards=clean)
     with pytest.raises(Overloaded, match="cannot be interrupted"):
         run(workers, lambda: 7)
@@ -82,7 +84,7 @@ def test_work_out_of_time_is_left_behind_and_cleaned_up_after(workers: Workers) 
 
 
 def test_work_that_is_given_up_has_its_grace_and_then_its_reason() -> None:
-    workers, cancellation, gate = Workers(max_late=2), Cancellation(), threading.Event()
+    workers, cancellation, gate = ThreadPool(max_late=2), Cancellation(), threading.Event()
 
     def given_up_by_another(while_running: Cancellation) -> None:
         # From inside the work: a timer may fire before the work has begun.
@@ -276,7 +278,7 @@ def test_a_batch_that_cannot_be_made_closes_what_was_opened() -> None:
 
 
 def test_what_one_user_left_behind_keeps_nobody_else_out() -> None:
-    workers, gate = Workers(max_late=3, max_late_each=2), threading.Event()
+    workers, gate = ThreadPool(max_late=3, max_late_each=2), threading.Event()
     began = threading.Barrier(5)
 
     def stay() -> None:
@@ -284,7 +286,7 @@ def test_what_one_user_left_behind_keeps_nobody_else_out() -> None:
         gate.wait(SOON_S)
 
     def leave() -> None:
-        with pytest.raises(LeftBehind):
+        with pytest.raises(Abandoned):
             run(workers, stay, left_s=0.05, user="mallory")
 
     # All of them begin before any is late.

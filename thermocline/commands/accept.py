@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import click
 
-from connectors.amending import accept_foreign_rows, foreign_rows
-from connectors.iceberg.amending import IcebergAmender
+from connectors.iceberg.repair_commit import IcebergRepairCommitter
+from connectors.repairs import accept_foreign_rows, foreign_rows
 from planner.errors import BadParameter
 from planner.names import TableName
-from planner.ways_out import AddedRows
-from thermocline.config import load
+from planner.repairs import AddedRows
+from thermocline.config.settings import load
 
 EXAMPLES = """\b
 Examples:
@@ -49,35 +49,35 @@ def command(
     if as_json and not yes:
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)
-    asked = tuple(dict.fromkeys(snapshot_ids))
-    amender = IcebergAmender(settings.catalogs)
+    unique_ids = tuple(dict.fromkeys(snapshot_ids))
+    amender = IcebergRepairCommitter(settings.catalogs)
     try:
-        added = foreign_rows(amender, name, asked)
+        added = foreign_rows(amender, name, unique_ids)
         if not yes:
             _show(name, added)
             click.confirm("Let them stay?", abort=True, err=True)
-        mark = accept_foreign_rows(amender, name, asked)
+        mark = accept_foreign_rows(amender, name, unique_ids)
     finally:
         amender.close()
     if as_json:
-        rows = {str(key): held.rows for key, held in added.items()}
+        rows = {str(key): count.rows for key, count in added.items()}
         click.echo(
             json.dumps({"table": str(name), "accepted": rows, "run": mark.run}, indent=2)
         )
         return
-    for snapshot_id, held in added.items():
-        click.echo(f"{name}: accepted snapshot {snapshot_id} with {held.rows:,} rows")
+    for snapshot_id, count in added.items():
+        click.echo(f"{name}: accepted snapshot {snapshot_id} with {count.rows:,} rows")
 
 
 def _show(table: TableName, added: Mapping[int, AddedRows]) -> None:
-    for snapshot_id, held in added.items():
-        click.echo(f"{table}: snapshot {snapshot_id} added {held.rows:,} rows", err=True)
-        if held.without_offset:
+    for snapshot_id, count in added.items():
+        click.echo(f"{table}: snapshot {snapshot_id} added {count.rows:,} rows", err=True)
+        if count.without_offset:
             click.echo(
-                f"  {held.without_offset:,} without kafka_partition or kafka_offset: `verify` cannot check them",
+                f"  {count.without_offset:,} without kafka_partition or kafka_offset: `verify` cannot check them",
                 err=True,
             )
-        for partition, following in held.next:
+        for partition, following in count.next:
             click.echo(
                 f"  partition {partition}: offsets up to {following - 1}, below the watermark; rows of records "
                 f"that cold has already are doubled, `verify` finds them",

@@ -22,9 +22,9 @@ Examples:
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print the completion script of SHELL: put it where the shell looks, or source it."""
-    found = get_completion_class(shell)
-    if found is None:
+    completion = get_completion_class(shell)
+    if completion is None:
         raise click.UsageError(f"this version of click has no completion for {shell}.")
     root = ctx.find_root().command
-    script = found(root, {}, "thermocline", _VARIABLE)
+    script = completion(root, {}, "thermocline", _VARIABLE)
     click.echo(script.source_template % script.source_vars())

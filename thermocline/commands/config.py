@@ -14,9 +14,9 @@ from rich.text import Text
 from connectors.kafka.log import KafkaLog
 from connectors.spark.catalogs import catalog_conf
 from planner.errors import BadConfig, RequestError
-from thermocline.config import Problem, Settings, load, own_sections, validate
-from thermocline.masking import MASK, shown
-from thermocline.sources import Origin, Written, read
+from thermocline.config.masking import MASK, masked
+from thermocline.config.settings import Problem, Settings, load, own_sections, validate
+from thermocline.config.sources import Origin, Written, read
 
 _DEFAULT = Origin("default")
 
@@ -35,9 +35,9 @@ def show(config: str | None, as_json: bool) -> None:
     Secrets are masked.
     """
     settings, written = load(config), read(config)
-    held = list(effective(settings, written))
+    rows = list(effective(settings, written))
     if as_json:
-        document = {key: {"value": value, "from": str(origin)} for key, value, origin in held}
+        document = {key: {"value": value, "from": str(origin)} for key, value, origin in rows}
         click.echo(json.dumps(document, indent=2))
         return
     console = Console(highlight=False)
@@ -47,11 +47,11 @@ def show(config: str | None, as_json: bool) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("setting", "value", "from"):
         table.add_column(title, overflow="fold")
-    for key, value, origin in held:
+    for key, value, origin in rows:
         dim = "dim" if origin.kind == "default" else ""
-        told = "(none)" if value in (None, []) else _text(value)
+        text = "(none)" if value in (None, []) else _text(value)
         where = f"line {origin.line}" if origin.line else str(origin)
-        table.add_row(Text(key, dim), Text(told, dim), Text(where, dim))
+        table.add_row(Text(key, dim), Text(text, dim), Text(where, dim))
     console.print(table)
 
 
@@ -64,18 +64,20 @@ def check(config: str | None, as_json: bool) -> None:
     Exit code 2 when something is wrong; warnings alone are 0.
     """
     problems = all_problems(config)
-    failed = any(held.severity == "error" for held in problems)
+    failed = any(problem.severity == "error" for problem in problems)
     if as_json:
         click.echo(
             json.dumps({"ok": not failed, "problems": [_facts(p) for p in problems]}, indent=2)
         )
     else:
         console = Console(highlight=False)
-        for held in problems:
+        for problem in problems:
             mark = (
-                ("error  ", "bold red") if held.severity == "error" else ("warning", "yellow")
+                ("error  ", "bold red")
+                if problem.severity == "error"
+                else ("warning", "yellow")
             )
-            console.print(Text.assemble(mark, "  ", held.sentence), soft_wrap=True)
+            console.print(Text.assemble(mark, "  ", problem.sentence), soft_wrap=True)
         if not problems:
             console.print("the settings are fine; `thermocline doctor` tries them out")
     if failed:
@@ -90,14 +92,14 @@ def effective(settings: Settings, written: Written) -> Iterator[tuple[str, objec
     for key, value in settings.kafka.items():
         yield _vendor("kafka", key, value, written)
     for section in own_sections():
-        held = getattr(settings, section)
-        for key in type(held).model_fields:
-            value = getattr(held, key)
+        values = getattr(settings, section)
+        for key in type(values).model_fields:
+            value = getattr(values, key)
             full = f"{section}.{key}"
             if isinstance(value, dict) and value:
                 for name, item in value.items():
-                    told = MASK if key == "users" else shown(name, str(item))
-                    yield f"{full}.{name}", told, _origin(written, f"{full}.{name}")
+                    text = MASK if key == "users" else masked(name, str(item))
+                    yield f"{full}.{name}", text, _origin(written, f"{full}.{name}")
                 continue
             yield full, _plain(value), _origin(written, full)
     for name, limits in settings.limits.items():
@@ -125,19 +127,19 @@ def all_problems(config: str | None) -> tuple[Problem, ...]:
     settings, problems = validate(written)
     if settings is None:
         return problems
-    known = {held.key.split(".")[1] for held in problems}
-    return (*problems, *_later(settings, written, known))
+    reported = {problem.key.split(".")[1] for problem in problems}
+    return (*problems, *_later(settings, written, reported))
 
 
-def _later(settings: Settings, written: Written, known: set[str]) -> Iterator[Problem]:
+def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator[Problem]:
     """``known``: catalogs that something was said about already."""
-    from thermocline.access import access, tls
-    from thermocline.permissions import mistakes
+    from thermocline.serve.access import access, tls
+    from thermocline.serve.permissions import mistakes
 
     if not settings.catalogs:
         yield Problem("error", "catalogs", "no catalog is configured", "add [catalogs.<name>]")
     for name, options in settings.catalogs.items():
-        if name in known:
+        if name in reported:
             continue
         key = f"catalogs.{name}"
         try:
@@ -163,17 +165,17 @@ def _later(settings: Settings, written: Written, known: set[str]) -> Iterator[Pr
     yield from _refused("access", written, lambda: access(settings))
     yield from _refused("access", written, lambda: tls(settings))
     for mistake in mistakes(settings):
-        yield _told("permissions", written, mistake)
+        yield _problem("permissions", written, mistake)
 
 
 def _refused(key: str, written: Written, attempt: Any) -> Iterator[Problem]:
     try:
         attempt()
     except RequestError as error:
-        yield _told(key, written, error)
+        yield _problem(key, written, error)
 
 
-def _told(key: str, written: Written, error: RequestError) -> Problem:
+def _problem(key: str, written: Written, error: RequestError) -> Problem:
     full = f"{key}.{error.facts['key']}" if "key" in error.facts else key
     what, _, fix = error.message.rstrip(".").rpartition("; ")
     return Problem("error", full, what.removeprefix(f"{full}: "), fix, written.origin(full))
@@ -181,7 +183,7 @@ def _told(key: str, written: Written, error: RequestError) -> Problem:
 
 def _vendor(section: str, key: str, value: str, written: Written) -> tuple[str, object, Origin]:
     full = f"{section}.{key}"
-    return full, shown(key, value), _origin(written, full)
+    return full, masked(key, value), _origin(written, full)
 
 
 def _origin(written: Written, key: str) -> Origin:

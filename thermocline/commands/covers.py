@@ -9,16 +9,16 @@ from pathlib import Path
 
 import click
 
-from connectors.amending import RowsOfHead, cover_table, covering
-from connectors.iceberg.amending import IcebergAmender
 from connectors.iceberg.audit import Auditor
+from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.iceberg.store import IcebergStore
+from connectors.repairs import RowsOfHead, cover_table, covering
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.watermark import Watermark
 from proxy.engine.engine import Engine
 from thermocline.cold_rows import EngineColdRows
-from thermocline.config import Settings, load
+from thermocline.config.settings import Settings, load
 
 EXAMPLES = """\b
 Examples:
@@ -57,7 +57,7 @@ def command(
     name = TableName.parse(table)
     offsets = dict(map(_named, named))
     rows = _rows(settings, name)
-    amender = IcebergAmender(settings.catalogs)
+    amender = IcebergRepairCommitter(settings.catalogs)
     try:
         after = covering(amender, name, rows, offsets)
         if not yes:

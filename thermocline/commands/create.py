@@ -7,8 +7,8 @@ import uuid
 
 import click
 
-from connectors.decoding.infer import infer_columns
 from connectors.iceberg.create import create_table
+from connectors.json.infer import infer_columns
 from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.cut import LogBounds
@@ -18,7 +18,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import METADATA_TYPES, Column
 from planner.typetext import parse_type
 from planner.watermark import Watermark
-from thermocline.config import load
+from thermocline.config.settings import load
 
 #: Newest records of each partition that ``--infer`` looks at.
 SAMPLES_PER_PARTITION = 500
@@ -88,12 +88,12 @@ def command(
     name = TableName.parse(table)
     if infer == bool(columns):
         raise BadConfig("give either --column or --infer, and not both.")
-    found = tuple(_column(i, text) for i, text in enumerate(columns))
+    parsed = tuple(_column(i, text) for i, text in enumerate(columns))
     with KafkaLog(settings.kafka) as log:
         bounds = log.measure([topic])[topic]
         if infer:
-            found = _infer(log, bounds)
-    payload = _with_epochs(found, epochs)
+            parsed = _infer(log, bounds)
+    payload = _with_epochs(parsed, epochs)
     extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
     binding = Binding(topic=topic, on_error=on_error, json_mode=json_mode)  # type: ignore[arg-type]
     first = create_table(
@@ -118,11 +118,11 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
         cluster_id=bounds.cluster_id,
         topic=bounds.topic,
         topic_id=bounds.topic_id,
-        next=OffsetVector.of((held.partition, held.log_start) for held in bounds.partitions),
+        next=OffsetVector.of((part.partition, part.log_start) for part in bounds.partitions),
         epochs=OffsetVector.of(
-            (held.partition, held.leader_epoch)
-            for held in bounds.partitions
-            if held.leader_epoch is not None
+            (part.partition, part.leader_epoch)
+            for part in bounds.partitions
+            if part.leader_epoch is not None
         ),
         shape=binding.shape,
         run=str(uuid.uuid4()),
@@ -132,11 +132,11 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
 def _infer(log: KafkaLog, bounds: LogBounds) -> tuple[Column, ...]:
     ranges = [
         OffsetRange(
-            held.partition,
-            max(held.log_start, held.log_end - SAMPLES_PER_PARTITION),
-            held.log_end,
+            part.partition,
+            max(part.log_start, part.log_end - SAMPLES_PER_PARTITION),
+            part.log_end,
         )
-        for held in bounds.partitions
+        for part in bounds.partitions
     ]
     batches = log.fetch(bounds.topic, ranges, timeout_s=SAMPLE_TIMEOUT_S)
     samples = list(

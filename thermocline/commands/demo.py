@@ -18,13 +18,13 @@ from rich.console import Console
 from planner.errors import BadConfig, Unavailable
 from thermocline.demo.feeds import FEEDS
 from thermocline.demo.ledger import Ledger
+from thermocline.demo.ledger_check import verdict
 from thermocline.demo.observer import Observer
 from thermocline.demo.preflight import check_machine, choose_port
 from thermocline.demo.processes import Janitor
 from thermocline.demo.screen import Plain, Screen, Terminal
 from thermocline.demo.snippets import printed
 from thermocline.demo.traffic import Traffic
-from thermocline.demo.verdict import verdict
 from thermocline.demo.world import World, running_world
 
 #: How long events flow where nobody sits at a terminal to end it.
@@ -32,7 +32,7 @@ UNATTENDED_S = 60.0
 #: Newer agents begin to send a field nobody has a column for; later its owner adds the column.
 UPGRADE_AFTER_S = 15.0
 COLUMN_AFTER_S = 12.0
-SCHEMA_SEEN_S = 3.0
+SCHEMA_DELAY_S = 3.0
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
 _FRAME_S = 0.25
@@ -183,7 +183,7 @@ def _drift(world: World, observer: Observer, traffics: Mapping[str, Traffic]) ->
         world.add_column(feed)
     # The server looks at the catalog once a second.
     added = time.monotonic()
-    while time.monotonic() < added + SCHEMA_SEEN_S:
+    while time.monotonic() < added + SCHEMA_DELAY_S:
         yield
     for feed in FEEDS:
         observer.note(feed, f"{feed.later}: a column now", is_column=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from planner.names import TableName
 from thermocline.commands.config import all_problems
-from thermocline.config import load
+from thermocline.config.settings import load
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
 from thermocline.doctor.machine import machine
 from thermocline.doctor.systems import brokers, catalogs, stores
@@ -37,11 +37,11 @@ def command(config: str | None, as_json: bool) -> None:
         for finding in examined(config):
             findings.append(finding)
             status.update(f"{finding.check} …")
-    failed = any(held.state == "fail" for held in findings)
+    failed = any(line.state == "fail" for line in findings)
     if as_json:
         click.echo(
             json.dumps(
-                {"ok": not failed, "findings": [asdict(held) for held in findings]}, indent=2
+                {"ok": not failed, "findings": [asdict(line) for line in findings]}, indent=2
             )
         )
     else:
@@ -54,23 +54,23 @@ def examined(config: str | None) -> Iterator[Finding]:
     """Everything, from what is nearest to what is furthest; settings that do not load end it."""
     problems = all_problems(config)
     yield from _settings(config)
-    if any(held.severity == "error" for held in problems):
+    if any(problem.severity == "error" for problem in problems):
         return
     settings = load(config)
     yield from machine(settings, config)
     yield from brokers(settings)
-    found: dict[str, list[TableName]] = {}
-    yield from catalogs(settings, found)
+    by_catalog: dict[str, list[TableName]] = {}
+    yield from catalogs(settings, by_catalog)
     yield from stores(settings)
-    yield from tables(settings, [name for held in found.values() for name in held])
+    yield from tables(settings, [name for problem in by_catalog.values() for name in problem])
 
 
 def _settings(config: str | None) -> Findings:
     problems = all_problems(config)
-    for held in problems:
-        where = f"{held.origin}: " if held.origin is not None else ""
-        state = fail if held.severity == "error" else warn
-        yield state("settings", f"{where}{held.key}: {held.what}", held.fix)
+    for problem in problems:
+        where = f"{problem.origin}: " if problem.origin is not None else ""
+        state = fail if problem.severity == "error" else warn
+        yield state("settings", f"{where}{problem.key}: {problem.what}", problem.fix)
     if not problems:
         yield ok("settings", "valid")
 
@@ -78,22 +78,22 @@ def _settings(config: str | None) -> Findings:
 def _show(findings: list[Finding]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
-        for held in findings:
-            fix = f"; {held.fix}" if held.fix else ""
-            click.echo(f"{held.state:<4}  {held.check}: {held.what}{fix}")
+        for finding in findings:
+            fix = f"; {finding.fix}" if finding.fix else ""
+            click.echo(f"{finding.state:<4}  {finding.check}: {finding.what}{fix}")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("", "check", "found", "what to do"):
         table.add_column(title, overflow="fold")
-    for held in findings:
+    for finding in findings:
         table.add_row(
-            Text(held.state, _STYLES[held.state]),
-            Text(held.check),
-            Text(held.what, "dim" if held.state == "ok" else ""),
-            Text(held.fix),
+            Text(finding.state, _STYLES[finding.state]),
+            Text(finding.check),
+            Text(finding.what, "dim" if finding.state == "ok" else ""),
+            Text(finding.fix),
         )
     console.print(table)
-    counts = {state: sum(held.state == state for held in findings) for state in _STYLES}
+    counts = {state: sum(finding.state == state for finding in findings) for state in _STYLES}
     sys.stdout.write(
         f"{counts['ok']} well, {counts['warn']} doubtful, {counts['fail']} broken\n"
     )

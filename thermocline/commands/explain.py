@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from thermocline.contracts import agree, contract_options
-from thermocline.reaching import reached, server_options
+from thermocline.connect import connect_server, server_options
+from thermocline.freshness_options import agree, contract_options
 
 #: Places of the picture of one table.
 _BAR = 48
@@ -47,7 +47,7 @@ def command(
     Nothing is executed. Any SQL client gets the same as rows from EXPLAIN and the statement.
     """
     bare = statement.strip().rstrip(";").rstrip()
-    with reached(config, uri=uri, local=local, user=user, token=token) as client:
+    with connect_server(config, uri=uri, local=local, user=user, token=token) as client:
         agree(client, freshness=freshness, cut=cut, wait_for=wait_for)
         with client.ask(f"EXPLAIN {bare}") as answer:
             rows = [row for batch in answer.batches() for row in batch.to_pylist()]
@@ -137,8 +137,8 @@ def _range_lines(side: dict[str, Any]) -> list[str]:
             ["partition", "log_start", *keys[1:]],
         )
     cells = [
-        ["?" if held[key] is None else f"{held[key]:,}" for key in keys]
-        for held in side["ranges"]
+        ["?" if span[key] is None else f"{span[key]:,}" for key in keys]
+        for span in side["ranges"]
     ]
     lines = grid(names, cells, [True] * len(names), width=None, colour=False) or []
     return [f"        {line}" for line in lines]

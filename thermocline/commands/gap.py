@@ -6,15 +6,15 @@ import json
 
 import click
 
-from connectors.amending import WaysOut
-from connectors.iceberg.amending import IcebergAmender
+from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
+from connectors.repairs import Repairs
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.verification.findings import place
-from thermocline.config import load
+from thermocline.config.settings import load
 
 EXAMPLES = """\b
 Examples:
@@ -47,10 +47,10 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
     if as_json and not yes:
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)
-    store, amender = IcebergStore(settings.catalogs), IcebergAmender(settings.catalogs)
+    store, amender = IcebergStore(settings.catalogs), IcebergRepairCommitter(settings.catalogs)
     try:
         with KafkaLog(settings.kafka) as log:
-            ways_out = WaysOut(amender, log)
+            ways_out = Repairs(amender, log)
             lost = ways_out.gap(store.pin(name))
             if lost and not yes:
                 _show(name, lost)

@@ -15,8 +15,8 @@ import click
 )
 def command(user: str, groups: tuple[str, ...], from_stdin: bool) -> None:
     """Ask for a password and print the user's entry: its argon2 hash, not the password."""
-    from proxy.identity.credentials import entry
-    from proxy.identity.hashes import make_hash
+    from proxy.access.authentication.credentials import entry
+    from proxy.access.authentication.hashes import make_hash
 
     if from_stdin:
         password = sys.stdin.readline().rstrip("\n")

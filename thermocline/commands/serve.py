@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.errors import FederationError, RequestError
-from proxy.allocator import bound_arenas
-from proxy.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
-from proxy.suspects import Suspects, new_file
-from thermocline.config import Settings, load
-from thermocline.confinement import confined
-from thermocline.ingestion import ingesting
+from proxy.process.malloc import bound_arenas
+from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
+from proxy.process.suspects import Suspects, new_file
+from thermocline.config.settings import Settings, load
 from thermocline.logs import log_to_stderr
+from thermocline.serve.ingestion import ingesting
+from thermocline.serve.sandbox import confined
 
 if TYPE_CHECKING:
-    from proxy.ingestion.child import Ingestion
-    from proxy.landlock import FileSystemLock
-    from thermocline.assembly import Running
+    from proxy.process.landlock import FileSystemLock
+    from proxy.tail.reader.child import Ingestion
+    from thermocline.serve.assembly import RunningServer
 
 #: What a child may take to stop, beyond draining: its own deadline, and what surrounds it.
 _STOP_GRACE_S = 20.0
@@ -49,7 +49,9 @@ _LOOK_S = 0.1
 @click.option(
     "--supervised", is_flag=True, hidden=True, help="This process is the supervisor's child."
 )
-@click.option("--suspects", type=int, hidden=True, help="A descriptor: see proxy.suspects.")
+@click.option(
+    "--suspects", type=int, hidden=True, help="A descriptor: see proxy.process.suspects."
+)
 @click.option("--no-supervisor", is_flag=True, help="Run in this process; nothing restarts it.")
 @click.option(
     "--try-lock",
@@ -109,8 +111,8 @@ def command(
 
 
 def _with_flags(settings: Settings, host: str | None, port: int | None) -> Settings:
-    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    return settings.model_copy(update={"server": settings.server.model_copy(update=given)})
+    flags = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    return settings.model_copy(update={"server": settings.server.model_copy(update=flags)})
 
 
 def _serve(
@@ -186,7 +188,7 @@ def _try_lock(settings: Settings, config: str | None) -> int:
     bound_arenas()
     try:
         with _confined(settings, config) as (lock, _):
-            importlib.import_module("thermocline.assembly")
+            importlib.import_module("thermocline.serve.assembly")
             with ThreadPoolExecutor(1) as serving:
                 holds = serving.submit(lambda: lock.holds).result()
             click.echo(json.dumps({"holds": holds, "says": str(lock)}))
@@ -204,11 +206,11 @@ def _started(
     *,
     supervised: bool,
     suspects: int | None,
-) -> Iterator[Running]:
+) -> Iterator[RunningServer]:
     parent = ParentWatch(settings.server.drain_s + _STOP_GRACE_S)
     if supervised:
         parent.start()
-    from thermocline.assembly import running_server
+    from thermocline.serve.assembly import running_server
 
     with running_server(
         settings, read=read, lock=lock, ingestion=ingestion, suspects=Suspects(suspects)

@@ -6,13 +6,13 @@ import json
 
 import click
 
-from connectors.amending import WaysOut
-from connectors.decoding import decoder_for
-from connectors.iceberg.amending import IcebergAmender
+from connectors.iceberg.repair_commit import IcebergRepairCommitter
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
+from connectors.repairs import Repairs
 from planner.names import TableName
 from planner.watermark import Skip
-from thermocline.config import load
+from thermocline.config.settings import load
 
 EXAMPLES = """\b
 Examples:
@@ -54,15 +54,15 @@ def command(
     settings.require_catalogs()
     name = TableName.parse(table)
     skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
-    amender = IcebergAmender(settings.catalogs)
+    amender = IcebergRepairCommitter(settings.catalogs)
     try:
         with KafkaLog(settings.kafka) as log:
-            mark = WaysOut(amender, log).skip(name, skips, decoder_for, force=force)
+            mark = Repairs(amender, log).skip(name, skips, decoder_for, force=force)
     finally:
         amender.close()
     if as_json:
-        held = [{"partition": skip.partition, "offset": skip.offset} for skip in skips]
-        click.echo(json.dumps({"table": str(name), "skipped": held, "run": mark.run}, indent=2))
+        rows = [{"partition": skip.partition, "offset": skip.offset} for skip in skips]
+        click.echo(json.dumps({"table": str(name), "skipped": rows, "run": mark.run}, indent=2))
         return
     for skip in skips:
         click.echo(f"{name}: skipped partition {skip.partition}, offset {skip.offset}")

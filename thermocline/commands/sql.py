@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from planner.errors import BadConfig
-from thermocline.contracts import agree, contract_options
-from thermocline.reaching import reached, server_options
+from thermocline.connect import connect_server, server_options
+from thermocline.freshness_options import agree, contract_options
 from thermocline.statements import split
 
 FORMATS = ("table", "csv", "json", "jsonl", "arrow", "parquet")
@@ -95,7 +95,7 @@ def command(
         )
     if form in _BINARY and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{form} is not for a terminal; name a file with -o.")
-    with reached(config, uri=uri, local=local, user=user, token=token) as client:
+    with connect_server(config, uri=uri, local=local, user=user, token=token) as client:
         agree(client, freshness=freshness, cut=cut, wait_for=wait_for)
         if asks:
             from thermocline.prompt import run
@@ -112,10 +112,10 @@ def _statements(statement: str | None, file: str | None) -> Sequence[str]:
         text = sys.stdin.read() if file == "-" else _text_of(Path(str(file)))
     else:
         text = statement
-    found = split(text)
-    if not found:
+    statements = split(text)
+    if not statements:
         raise click.UsageError("there is no statement to run.")
-    return found
+    return statements
 
 
 def _text_of(path: Path) -> str:

@@ -15,12 +15,12 @@ import click
 
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from thermocline.config import Settings, load
+from thermocline.config.settings import Settings, load
 
 if TYPE_CHECKING:
-    from connectors.kafka.samples import Retention, Sample
+    from connectors.kafka.samples import Sample, SampledRetention
     from planner.ports import ColdStore, Log
-    from thermocline.standing import TableStanding
+    from thermocline.table_status import TableStatus
 
 #: What is beyond offsets may be missing; it does not hold up the rest.
 _LOOK_TIMEOUT_S = 1.5
@@ -35,17 +35,17 @@ Examples:
 
 
 @dataclass(frozen=True, slots=True)
-class _KafkaLooks:
+class _KafkaProbe:
     settings: Mapping[str, str]
 
     def sample(
-        self, wanted: Mapping[str, tuple[OffsetRange, ...]]
+        self, ranges: Mapping[str, tuple[OffsetRange, ...]]
     ) -> Mapping[tuple[str, int], Sample]:
         from connectors.kafka.samples import sample
 
-        return sample(self.settings, wanted, timeout_s=_LOOK_TIMEOUT_S)
+        return sample(self.settings, ranges, timeout_s=_LOOK_TIMEOUT_S)
 
-    def retentions(self, topics: list[str]) -> Mapping[str, Retention]:
+    def retentions(self, topics: list[str]) -> Mapping[str, SampledRetention]:
         from connectors.kafka.samples import retentions
 
         return retentions(self.settings, topics, timeout_s=_LOOK_TIMEOUT_S)
@@ -81,24 +81,24 @@ def command(
     names = [TableName.parse(text) for text in tables]
     with _opened(settings) as (store, log):
         while True:
-            found = _standings(settings, store, log, names)
+            statuses = _standings(settings, store, log, names)
             if as_json:
-                click.echo(json.dumps([asdict(held) for held in found], indent=2))
+                click.echo(json.dumps([asdict(status) for status in statuses], indent=2))
             else:
                 if watch_s is not None and sys.stdout.isatty():
                     click.clear()
-                _show(found, partitions=partitions)
+                _show(statuses, partitions=partitions)
             if watch_s is None:
                 break
             sys.stdout.flush()
             time.sleep(watch_s)
-    if any(held.error for held in found):
+    if any(status.error for status in statuses):
         raise SystemExit(6)
 
 
 @contextlib.contextmanager
 def _opened(settings: Settings) -> Iterator[tuple[ColdStore, Log]]:
-    # Not from thermocline.assembly: a server's parts would double the time this takes.
+    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
     from connectors.iceberg.store import IcebergStore
     from connectors.kafka.log import KafkaLog
 
@@ -112,83 +112,83 @@ def _opened(settings: Settings) -> Iterator[tuple[ColdStore, Log]]:
 
 def _standings(
     settings: Settings, store: ColdStore, log: Log, names: Sequence[TableName]
-) -> list[TableStanding]:
-    from thermocline.standing import standings
+) -> list[TableStatus]:
+    from thermocline.table_status import standings
 
     return standings(
         store,
         log,
         names or store.tables(),
-        looks=_KafkaLooks(settings.kafka),
+        probe=_KafkaProbe(settings.kafka),
         now_ms=time.time_ns() // 1_000_000,
     )
 
 
-def _show(found: Sequence[TableStanding], *, partitions: bool) -> None:
+def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
     from thermocline.output.colours import coloured
     from thermocline.output.table import grid
     from thermocline.output.units import size_text, span_text
 
-    if not found:
+    if not tables:
         click.echo("no bound tables; make one with `thermocline create`")
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    answering = [held for held in found if held.error is None]
+    answering = [table for table in tables if table.error is None]
     titles = ["TABLE", "TOPIC", "LAG", "BYTES", "OLDEST", "HEADROOM", "NOTES"]
     right = [False, False, True, True, True, True, False]
     cells = [
         [
-            held.table,
-            held.topic or "",
-            f"{held.lag:,}",
+            table.table,
+            table.topic or "",
+            f"{table.lag:,}",
             "?"
-            if held.lag_bytes is None
-            else f"{'~' if held.lag else ''}{size_text(held.lag_bytes)}",
-            span_text(held.lag_s) if held.lag else "-",
-            _headroom(held),
-            _notes(held),
+            if table.lag_bytes is None
+            else f"{'~' if table.lag else ''}{size_text(table.lag_bytes)}",
+            span_text(table.lag_s) if table.lag else "-",
+            _headroom(table),
+            _notes(table),
         ]
-        for held in answering
+        for table in answering
     ]
     if answering:
         lines = grid(titles, cells, right, width=width, colour=coloured())
         lines = lines or grid(titles, cells, right, width=None, colour=coloured()) or []
         click.echo("\n".join(lines))
     if partitions:
-        for held in answering:
-            click.echo(f"\n{held.table}  snapshot {held.snapshot_id}")
-            click.echo("\n".join(_partition_lines(held, width)))
-    for held in found:
-        if held.error is not None:
-            name = click.style(held.table, bold=True) if coloured() else held.table
-            kind = str(held.error_class)
+        for table in answering:
+            click.echo(f"\n{table.table}  snapshot {table.snapshot_id}")
+            click.echo("\n".join(_partition_lines(table, width)))
+    for table in tables:
+        if table.error is not None:
+            name = click.style(table.table, bold=True) if coloured() else table.table
+            kind = str(table.error_class)
             kind = click.style(kind, fg="red") if coloured() else kind
-            text = held.error.removeprefix(f"{held.table}: ")
+            text = table.error.removeprefix(f"{table.table}: ")
             click.echo(f"{name}  {kind}: {text}")
 
 
-def _headroom(held: TableStanding) -> str:
+def _headroom(table: TableStatus) -> str:
     from thermocline.output.units import span_text
 
-    if held.retention_s is None:
-        return "by size" if held.is_kept_by_size else "for ever"
-    left_s = held.retention_s if held.headroom_s is None else held.headroom_s
-    return f"{span_text(max(0.0, left_s))}{' or by size' if held.is_kept_by_size else ''}"
+    if table.retention_s is None:
+        return "by size" if table.is_bounded_by_size else "for ever"
+    left_s = table.retention_s if table.headroom_s is None else table.headroom_s
+    return f"{span_text(max(0.0, left_s))}{' or by size' if table.is_bounded_by_size else ''}"
 
 
-def _notes(held: TableStanding) -> str:
-    counts = held.last_publish or {}
+def _notes(table: TableStatus) -> str:
+    counts = table.last_publish or {}
     notes = (
-        (held.gap_offsets, "offsets lost to accepted gaps"),
-        (held.skipped_records, "records skipped by hand"),
-        (held.accepted_snapshots, "foreign commits accepted"),
+        (table.gap_offsets, "offsets lost to accepted gaps"),
+        (table.skipped_records, "records skipped by hand"),
+        (table.accepted_snapshots, "foreign commits accepted"),
         (counts.get("dead", 0), "dead letters in the last publish"),
         (counts.get("skipped", 0), "records skipped in the last publish"),
     )
     return "; ".join(f"{count:,} {text}" for count, text in notes if count)
 
 
-def _partition_lines(held: TableStanding, width: int | None) -> list[str]:
+def _partition_lines(table: TableStatus, width: int | None) -> list[str]:
     from thermocline.output.table import grid
 
     titles = ["partition", "log start", "watermark", "log end", "lag", "to spare"]
@@ -201,7 +201,7 @@ def _partition_lines(held: TableStanding, width: int | None) -> list[str]:
             f"{part.lag:,}",
             f"{part.headroom:,}",
         ]
-        for part in held.partitions
+        for part in table.partitions
     ]
     lines = grid(titles, rows, [True] * 6, width=width, colour=False)
     return lines or grid(titles, rows, [True] * 6, width=None, colour=False) or []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from planner.errors import BadConfig, FederationError
-from thermocline.reaching import reached, server_options
+from thermocline.connect import connect_server, server_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,28 +98,31 @@ def command(
     with opened(None) as sink:
         write = _writer(sink, form or ("table" if sink.isatty() else "jsonl"))
 
-        def take(news: follower.News) -> None:
-            write(news.schema, news.batches)
+        def take(increment: follower.FollowedRows) -> None:
+            write(increment.schema, increment.batches)
             sink.flush()
             if file is not None:
-                _keep(file, news.position)
+                _keep(file, increment.position)
 
         def connect() -> contextlib.AbstractContextManager[Client]:
-            return reached(config, uri=uri, local=local, user=user, token=token)
+            return connect_server(config, uri=uri, local=local, user=user, token=token)
 
         if once:
-            with connect() as client, follower.held_round(client, statement, after) as news:
-                take(news)
+            with (
+                connect() as client,
+                follower.follow_round(client, statement, after) as followed,
+            ):
+                take(followed)
             return
-        for news in follower.rounds(
+        for followed in follower.rounds(
             connect,
             statement,
             after,
             wait=time.sleep,
             interval_s=interval_s,
-            told=_tell,
+            report=_tell,
         ):
-            take(news)
+            take(followed)
 
 
 def _after(start: str | None, since: str | None, file: Path | None) -> str:

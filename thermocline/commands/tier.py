@@ -13,23 +13,23 @@ import click
 from pyspark.sql import SparkSession
 
 from connectors import jars
-from connectors.decoding import decoder_for
 from connectors.iceberg.store import IcebergStore
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
-from connectors.kafka.retention import TopicRetention
+from connectors.kafka.retention import RetentionReader
 from connectors.spark.errors import java_errors
 from connectors.spark.session import SparkSettings, check_alive, start_session, stop_session
 from connectors.spark.target import TASK_BUFFER_BYTES, TASK_OFFSETS, SparkTieringTarget
-from connectors.tierer.service import ServiceLimits, TieringService
+from connectors.tiering.service import ServiceLimits, TieringService
 from planner.errors import BadConfig, FederationError, Inconsistent, RequestError
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.triggers import ColdSurvey
 from proxy.ops.http import OpsServer
-from thermocline.config import Settings, Tier, load
-from thermocline.tiering.lines import Lines
-from thermocline.tiering.metrics import Metrics
-from thermocline.tiering.told import ToldToAll
+from thermocline.config.settings import Settings, Tier, load
+from thermocline.tiering.console import Lines
+from thermocline.tiering.event_fanout import EventFanOut
+from thermocline.tiering.metrics import TieringMetrics
 
 #: No round lasts a day: an older stage branch belongs to a tierer that died.
 STALE_STAGE_S = 86_400.0
@@ -116,7 +116,7 @@ def running_service(
         )
         stack.callback(stop_session, spark)
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
-        metrics = Metrics()
+        metrics = TieringMetrics()
         lines = stack.enter_context(Lines(bars=sys.stderr.isatty()))
         port = tier.http_port if metrics_port is None else metrics_port
         if port is not None:
@@ -135,9 +135,9 @@ def running_service(
             log,
             discover=(lambda: names) if names else bound,
             open_target=functools.partial(_target, spark, store, settings),
-            events=ToldToAll(metrics, lines),
+            events=EventFanOut(metrics, lines),
             limits=_limits(tier, interval_s, spark.sparkContext.defaultParallelism),
-            retentions=TopicRetention(settings.kafka),
+            retentions=RetentionReader(settings.kafka),
             adjust=_adjustment(interval_s or tier.max_age_s),
             check=functools.partial(check_alive, spark),
         )
@@ -193,7 +193,7 @@ class BoundTables:
     def __init__(self, store: ColdStore) -> None:
         self._store = store
         self._bound: set[TableName] = set()
-        self._told: dict[TableName, str] = {}
+        self._reported: dict[TableName, str] = {}
 
     def __call__(self) -> list[TableName]:
         """List them.
@@ -216,7 +216,7 @@ class BoundTables:
             # Its rounds say what is wrong, and when it is well again.
             return True
         except RequestError as error:
-            if self._told.get(name) != error.message:
-                self._told[name] = error.message
+            if self._reported.get(name) != error.message:
+                self._reported[name] = error.message
                 click.echo(f"{name}: left out: {error.message}", err=True)
             return False

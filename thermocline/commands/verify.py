@@ -22,9 +22,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from connectors.decoding import decoder_for
 from connectors.iceberg.audit import Auditor
 from connectors.iceberg.store import IcebergStore
+from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.topics import is_compacted
 from connectors.verification.run import Extent, Verification
@@ -35,8 +35,8 @@ from planner.names import TableName
 from planner.verification.findings import Report
 from proxy.engine.engine import Engine
 from thermocline.cold_rows import EngineColdRows
-from thermocline.config import Settings, load
-from thermocline.verdict import document, say
+from thermocline.config.settings import Settings, load
+from thermocline.verify_report import document, say
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -155,7 +155,7 @@ def verify_tables(
                 and pin.watermark is not None
                 and is_compacted(settings.kafka, pin.watermark.topic)
             )
-            with shown_progress(str(name)) as steps:
+            with progress_bar(str(name)) as steps:
                 yield Verification(
                     audit,
                     log,
@@ -200,7 +200,7 @@ class _Lines:
 
 
 @contextlib.contextmanager
-def shown_progress(title: str) -> Iterator[Steps]:
+def progress_bar(title: str) -> Iterator[Steps]:
     """Show how far a verification is: a bar on a terminal, plain lines elsewhere."""
     if not sys.stderr.isatty():
         yield _Lines(title)

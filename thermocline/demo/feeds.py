@@ -43,7 +43,7 @@ _SERVICES = {443: "tls", 53: "dns", 22: "ssh", 3389: "rdp", 445: "smb", 8443: "t
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class DemoFeed:
     """One topic and its table. ``columns`` are in Iceberg's spelling; ``ts`` is sent in milliseconds.
 
     A partition should be worth a file to every publish, late events included: here that is a day. What divides
@@ -111,7 +111,7 @@ def _event_time(rng: random.Random, now_ms: int) -> int:
     return now_ms - (rng.randrange(60_000) if rng.randrange(_LATE) == 0 else 0)
 
 
-PROCESSES = Feed(
+PROCESSES = DemoFeed(
     table=TableName("lake", ("edr",), "processes"),
     topic="edr-processes",
     partitions=3,
@@ -134,7 +134,7 @@ PROCESSES = Feed(
     later_of=lambda event: _SIGNERS[str(event["image"])],
     make=_process,
 )
-FLOWS = Feed(
+FLOWS = DemoFeed(
     table=TableName("lake", ("edr",), "flows"),
     topic="edr-flows",
     partitions=4,

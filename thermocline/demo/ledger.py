@@ -56,7 +56,7 @@ class Ledger:
     def rows(self) -> int:
         """How many rows an answer over everything must have."""
         with self._lock:
-            return sum(len(held.offsets) for held in self._partitions.values())
+            return sum(len(part.offsets) for part in self._partitions.values())
 
     def acknowledged(self, partition: int, offset: int, kind: Kind, digest: int) -> None:
         """Note a record that committed readers see from now on."""
@@ -85,24 +85,24 @@ class Ledger:
         with self._lock:
             expected: dict[Position, int] = {
                 (partition, offset): digest
-                for partition, held in self._partitions.items()
-                for offset, digest in zip(held.offsets, held.digests, strict=True)
+                for partition, part in self._partitions.items()
+                for offset, digest in zip(part.offsets, part.digests, strict=True)
             }
-        seen: Counter[Position] = Counter()
-        found: list[Difference] = []
+        counted: Counter[Position] = Counter()
+        result: list[Difference] = []
         for partition, offset, digest in answer:
             position = (partition, offset)
-            seen[position] += 1
+            counted[position] += 1
             if position not in expected:
-                found.append(Difference("surplus", *position))
-            elif seen[position] > 1:
-                found.append(Difference("doubled", *position))
+                result.append(Difference("surplus", *position))
+            elif counted[position] > 1:
+                result.append(Difference("doubled", *position))
             elif expected[position] != digest:
-                found.append(Difference("changed", *position))
-        found.extend(
-            Difference("missing", *position) for position in expected if not seen[position]
+                result.append(Difference("changed", *position))
+        result.extend(
+            Difference("missing", *position) for position in expected if not counted[position]
         )
-        return sorted(found, key=lambda item: (item.partition, item.offset))
+        return sorted(result, key=lambda item: (item.partition, item.offset))
 
 
 def digest_event(event: Mapping[str, object]) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.errors import Unavailable
 from thermocline.client import open_cursor
-from thermocline.demo.feeds import Feed
+from thermocline.demo.feeds import DemoFeed
 from thermocline.demo.ledger import Ledger
 from thermocline.demo.world import World
 
@@ -37,7 +37,7 @@ class PartitionRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ObservedAnswer:
     """What one statement said of one table, and how long it took. ``age_ms`` is of its newest row."""
 
     partitions: tuple[PartitionRows, ...]
@@ -49,11 +49,11 @@ class Answer:
 
     @property
     def cold_rows(self) -> int:
-        return sum(held.cold_rows for held in self.partitions)
+        return sum(part.cold_rows for part in self.partitions)
 
     @property
     def ends(self) -> dict[int, int]:
-        return {held.partition: held.log_end for held in self.partitions}
+        return {part.partition: part.log_end for part in self.partitions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class CountCheck:
     ledger: Ledger
     checked: int = 0
     off_by: int = 0
-    _waiting: deque[Answer] = field(default_factory=deque)
+    _waiting: deque[ObservedAnswer] = field(default_factory=deque)
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: ObservedAnswer) -> None:
         self._waiting.append(answer)
 
     def settle(self, now: float) -> None:
@@ -99,8 +99,8 @@ class CountCheck:
 class FeedView:
     """Everything shown of one table at one moment."""
 
-    feed: Feed
-    answer: Answer | None = None
+    feed: DemoFeed
+    answer: ObservedAnswer | None = None
     published: Published = Published()
     files: int = 0
     file_bytes: int = 0
@@ -127,7 +127,7 @@ class Observer:
     """One thread that asks, again and again. ``moment`` may be called from another thread."""
 
     def __init__(
-        self, world: World, ledgers: Mapping[str, Ledger], feeds: Iterable[Feed], rate: int
+        self, world: World, ledgers: Mapping[str, Ledger], feeds: Iterable[DemoFeed], rate: int
     ) -> None:
         self._world = world
         self._feeds = tuple(feeds)
@@ -153,7 +153,7 @@ class Observer:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
-    def note(self, feed: Feed, text: str, *, is_column: bool) -> None:
+    def note(self, feed: DemoFeed, text: str, *, is_column: bool) -> None:
         """Say what becomes of the field newer agents add; from when it is a column, it is counted."""
         with self._lock:
             self._views[feed.topic] = replace(self._views[feed.topic], later=text)
@@ -176,9 +176,11 @@ class Observer:
             for topic, view in self._views.items():
                 check = self._checks[topic]
                 check.settle(now)
-                seen = published.get(str(view.feed.table), Published())
-                if seen.count > view.published.count:
-                    view = replace(view, published=replace(seen, at_s=now - self._began))
+                last_published = published.get(str(view.feed.table), Published())
+                if last_published.count > view.published.count:
+                    view = replace(
+                        view, published=replace(last_published, at_s=now - self._began)
+                    )
                 self._views[topic] = replace(
                     view,
                     checked=check.checked,
@@ -213,7 +215,7 @@ class Observer:
             if not self._stop.is_set():
                 self._failure = error
 
-    def _keep(self, feed: Feed, answer: Answer) -> None:
+    def _keep(self, feed: DemoFeed, answer: ObservedAnswer) -> None:
         with self._lock:
             self._views[feed.topic] = replace(self._views[feed.topic], answer=answer)
             self._checks[feed.topic].add(answer)
@@ -231,7 +233,7 @@ class Observer:
                 )
 
 
-def statement(feed: Feed, *, with_later: bool) -> str:
+def statement(feed: DemoFeed, *, with_later: bool) -> str:
     """One statement, one cut: rows of the table, rows in cold and the seam, per partition."""
     table, side = (
         str(feed.table),
@@ -246,7 +248,7 @@ FROM {side}$seam" s LEFT JOIN held USING (kafka_partition) LEFT JOIN cold USING 
 ORDER BY 1"""  # noqa: S608
 
 
-def ask(cursor: Any, feed: Feed, *, with_later: bool) -> Answer:
+def ask(cursor: Any, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
     """Ask once through Flight SQL; the clock runs until the last row is here."""
     began = time.monotonic()
     cursor.execute(statement(feed, with_later=with_later))
@@ -256,7 +258,7 @@ def ask(cursor: Any, feed: Feed, *, with_later: bool) -> Answer:
     age_ms = None
     if newest is not None:
         age_ms = (dt.datetime.now(dt.UTC) - newest).total_seconds() * 1000
-    return Answer(
+    return ObservedAnswer(
         partitions=tuple(PartitionRows(*row[:5]) for row in rows),
         rows=sum(row[4] for row in rows),
         with_later=sum(row[6] or 0 for row in rows) if with_later else None,
@@ -267,8 +269,8 @@ def ask(cursor: Any, feed: Feed, *, with_later: bool) -> Answer:
 
 
 def _published(log: str) -> dict[str, Published]:
-    found: dict[str, Published] = {}
+    published: dict[str, Published] = {}
     for table, rows, ms in _PUBLISHED.findall(log):
-        count = found.get(table, Published()).count + 1
-        found[table] = Published(count, int(rows.replace(",", "")), int(ms))
-    return found
+        count = published.get(table, Published()).count + 1
+        published[table] = Published(count, int(rows.replace(",", "")), int(ms))
+    return published

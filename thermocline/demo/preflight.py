@@ -62,19 +62,19 @@ def check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:
         )
 
 
-def choose_port(wanted: int | None) -> int:
+def choose_port(requested: int | None) -> int:
     """The port asked for, else the first free one from 31337 on.
 
     Raises:
         BadConfig: the one asked for is taken.
     """
-    for port in (wanted,) if wanted is not None else PORTS:
+    for port in (requested,) if requested is not None else PORTS:
         if port is not None and _is_free(port):
             return port
-    taken = f"port {wanted} is" if wanted is not None else "ports 31337 to 31436 are"
+    busy = f"port {requested} is" if requested is not None else "ports 31337 to 31436 are"
     raise BadConfig(
-        f"{taken} taken by another program on this machine; end it, or name a free one with --port.",
-        port=wanted,
+        f"{busy} taken by another program on this machine; end it, or name a free one with --port.",
+        port=requested,
     )
 
 

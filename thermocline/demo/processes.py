@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.kafka import tether
 from planner.errors import Unavailable
+from thermocline.demo import child_guard as tether
 from thermocline.demo import janitor
 
 STOP_TIMEOUT_S = 30.0
@@ -76,12 +76,12 @@ def start(folder: Path, config: Path, name: str, *arguments: str) -> Child:
     temporary.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "thermocline", "--config", str(config), *arguments]
     # Settings of the user's own installation must not reach the demo's processes.
-    kept = {
+    inherited = {
         key: value for key, value in os.environ.items() if not key.startswith("THERMOCLINE_")
     }
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", tether.__file__, str(log), *command],
-        env=kept | {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)},
+        env=inherited | {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

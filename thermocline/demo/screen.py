@@ -21,7 +21,7 @@ from rich.progress import (
 
 from thermocline.demo.observer import Moment
 from thermocline.demo.snippets import printed
-from thermocline.demo.view import View
+from thermocline.demo.view import DemoView
 from thermocline.demo.world import Steps
 
 FRAMES_PER_SECOND = 4
@@ -33,7 +33,7 @@ class Screen(Protocol):
 
     def setting_up(self) -> contextlib.AbstractContextManager[Steps]: ...
 
-    def live(self, port: int) -> contextlib.AbstractContextManager[View]: ...
+    def live(self, port: int) -> contextlib.AbstractContextManager[DemoView]: ...
 
     def say(self, text: str) -> None: ...
 
@@ -58,10 +58,10 @@ class Terminal:
             bars.leave()
 
     @contextlib.contextmanager
-    def live(self, port: int) -> Iterator[View]:
+    def live(self, port: int) -> Iterator[DemoView]:
         # Before the picture takes the screen: what is printed here can be scrolled back to, and copied.
         self._console.print(f"\n{printed(port)}", highlight=False, markup=False, soft_wrap=True)
-        view = View(port)
+        view = DemoView(port)
         with Live(
             view,
             console=self._console,
@@ -108,7 +108,7 @@ class Plain:
         yield _Lines(self)
 
     @contextlib.contextmanager
-    def live(self, port: int) -> Iterator[View]:
+    def live(self, port: int) -> Iterator[DemoView]:
         click.echo(printed(port))
         yield _PlainView(self)
 
@@ -119,12 +119,12 @@ class Plain:
 class _Lines:
     def __init__(self, plain: Plain) -> None:
         self._plain = plain
-        self._told: dict[str, int] = {}
+        self._printed: dict[str, int] = {}
 
     def begin(self, step: str, share: float | None = None) -> None:
         tenth = int((share or 0.0) * 10)
-        if self._told.get(step, -1) < tenth:
-            self._told[step] = tenth
+        if self._printed.get(step, -1) < tenth:
+            self._printed[step] = tenth
             done = f" {tenth * 10} %" if tenth else " …"
             self._plain.say(f"{step}{done}")
 
@@ -132,21 +132,21 @@ class _Lines:
         self._plain.say(f"{step}: ready")
 
 
-class _PlainView(View):
+class _PlainView(DemoView):
     """Says a moment now and then instead of drawing it."""
 
     def __init__(self, plain: Plain) -> None:
         self._plain = plain
         self._due = 0.0
-        self._held: Moment | None = None
+        self._last: Moment | None = None
 
     @property
     def moment(self) -> Moment | None:
-        return self._held
+        return self._last
 
     @moment.setter
     def moment(self, moment: Moment | None) -> None:
-        self._held = moment
+        self._last = moment
         if moment is None or moment.elapsed_s < self._due:
             return
         for line in plain_lines(moment):

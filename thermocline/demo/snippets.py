@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thermocline.demo.feeds import FLOWS, PROCESSES, Feed
+from thermocline.demo.feeds import FLOWS, PROCESSES, DemoFeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,12 @@ def snippets(port: int) -> tuple[Snippet, ...]:
     )
 
 
-def _side(feed: Feed, name: str) -> str:
+def _side(feed: DemoFeed, name: str) -> str:
     return f'{feed.table.catalog}.{feed.table.schema}."{feed.table.name}${name}"'
 
 
 def printed(port: int) -> str:
     """All of them as plain text."""
-    return "\n".join(f"# {held.title}\n{held.text.rstrip()}\n" for held in snippets(port))
+    return "\n".join(
+        f"# {snippet.title}\n{snippet.text.rstrip()}\n" for snippet in snippets(port)
+    )

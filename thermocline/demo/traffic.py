@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from thermocline.demo.feeds import Feed
+from thermocline.demo.feeds import DemoFeed
 from thermocline.demo.ledger import Kind, Ledger, digest_bytes, digest_event
 
 _BATCH_S = 0.05
@@ -42,7 +42,7 @@ class Traffic:
     def __init__(
         self,
         bootstrap: str,
-        feed: Feed,
+        feed: DemoFeed,
         ledger: Ledger,
         *,
         rate: int,

@@ -31,7 +31,7 @@ ROOMY = 28
 _MAX_BAR = 100
 
 
-class View:
+class DemoView:
     """Rich calls it for every frame; ``moment`` is replaced between frames."""
 
     def __init__(self, port: int) -> None:
@@ -105,9 +105,9 @@ def _feed(view: FeedView, moment: Moment, width: int) -> Iterator[Text]:
         (f"{hot:,} hot", HOT),
     )
     yield _spread(left, _verdict(view, width - left.cell_len), width)
-    longest = max((held.log_end for held in answer.partitions), default=0)
-    for held in answer.partitions:
-        yield _partition(held, longest, width)
+    longest = max((part.log_end for part in answer.partitions), default=0)
+    for part in answer.partitions:
+        yield _partition(part, longest, width)
     yield _tiering(view, moment)
     yield _drift(view)
 
@@ -122,17 +122,17 @@ def _verdict(view: FeedView, room: int) -> Text:
     return counted if counted.cell_len < room else Text.assemble(exact, " ")
 
 
-def _partition(held: PartitionRows, longest: int, width: int) -> Text:
+def _partition(part: PartitionRows, longest: int, width: int) -> Text:
     """A bar as long as the log, cold up to the watermark, and the rows on both sides of the seam."""
     figures = Text.assemble(
-        (f"{held.cold_rows:>9,}", COLD),
+        (f"{part.cold_rows:>9,}", COLD),
         (" │ ", SEAM),
-        (f"{held.rows - held.cold_rows:<7,}", HOT),
+        (f"{part.rows - part.cold_rows:<7,}", HOT),
     )
-    label = Text(f" {held.partition:>3} ", FAINT)
+    label = Text(f" {part.partition:>3} ", FAINT)
     room = min(width - len(label) - len(figures) - 2, _MAX_BAR)
-    total = round(room * held.log_end / longest) if longest else 0
-    cold = round(total * held.watermark / held.log_end) if held.log_end else 0
+    total = round(room * part.log_end / longest) if longest else 0
+    cold = round(total * part.watermark / part.log_end) if part.log_end else 0
     bar = Text(_COLD_CELL * max(cold - 1, 0), COLD)
     if total:
         bar.append(_SEAM_CELL, SEAM)
@@ -142,11 +142,11 @@ def _partition(held: PartitionRows, longest: int, width: int) -> Text:
 
 
 def _tiering(view: FeedView, moment: Moment) -> Text:
-    told = view.published
-    if told.count:
-        ago_s = max(0, round(moment.elapsed_s - told.at_s))
-        plural = "es" if told.count > 1 else ""
-        text = f"     {told.count} publish{plural}, the last {ago_s} s ago: {told.last_rows:,} rows"
+    published = view.published
+    if published.count:
+        ago_s = max(0, round(moment.elapsed_s - published.at_s))
+        plural = "es" if published.count > 1 else ""
+        text = f"     {published.count} publish{plural}, the last {ago_s} s ago: {published.last_rows:,} rows"
     elif moment.spark_up:
         text = "     Spark is up; its first publish is on the way"
     else:
@@ -184,13 +184,13 @@ def _figures(moment: Moment, width: int) -> Iterator[Text]:
         )
 
 
-def _paste(held: Sequence[Snippet], width: int, room: int) -> list[Text]:
+def _paste(snippets: Sequence[Snippet], width: int, room: int) -> list[Text]:
     """As many snippets as fit, whole ones only, the short ones first; the rest is a command away."""
     rest = Text(
         " more to paste (ADBC, pandas, Polars, DuckDB):  thermocline demo --snippets", FAINT
     )
     blocks: list[list[Text]] = []
-    for snippet in held:
+    for snippet in snippets:
         lines = snippet.text.rstrip().splitlines()
         if len(lines) == 1:
             blocks.append([Text.assemble((f" {snippet.title:<11}", FAINT), lines[0])])
@@ -213,9 +213,9 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 
 def _spark(values: Sequence[float], columns: int) -> str:
-    shown = values[-columns:]
-    top = max(shown) or 1.0
-    return "".join(_SPARKS[min(7, int(value / top * 7.99))] for value in shown).ljust(columns)
+    visible = values[-columns:]
+    top = max(visible) or 1.0
+    return "".join(_SPARKS[min(7, int(value / top * 7.99))] for value in visible).ljust(columns)
 
 
 def _size(count: int) -> str:

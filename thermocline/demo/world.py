@@ -17,15 +17,15 @@ from pyiceberg.types import StringType
 
 from connectors import jars
 from connectors.iceberg.create import create_table
-from connectors.kafka.broker import Broker
 from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.errors import LogUnavailable, Unavailable
 from planner.schema import Column
 from planner.typetext import parse_type
 from thermocline.commands.create import first_watermark
-from thermocline.config import Settings, load
-from thermocline.demo.feeds import FEEDS, Feed
+from thermocline.config.settings import Settings, load
+from thermocline.demo.broker import Broker
+from thermocline.demo.feeds import FEEDS, DemoFeed
 from thermocline.demo.processes import Child, Janitor, start
 
 START_TIMEOUT_S = 90.0
@@ -69,7 +69,7 @@ class World:
         self.server.check()
         self.tierer.check()
 
-    def add_column(self, feed: Feed) -> None:
+    def add_column(self, feed: DemoFeed) -> None:
         """Add the field newer agents send to the table, as its owner would, while everything runs."""
         catalog = load_catalog("lake", **self.settings.catalogs["lake"])
         try:
@@ -79,7 +79,7 @@ class World:
         finally:
             catalog.close()
 
-    def files(self, feed: Feed) -> tuple[int, int]:
+    def files(self, feed: DemoFeed) -> tuple[int, int]:
         """Count data files of a table, and their bytes."""
         data = self.folder / "warehouse" / Path(*feed.table.namespace, feed.table.name) / "data"
         sizes = []
@@ -151,8 +151,8 @@ def wait_until_stable(bootstrap: str, topic: str) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     with KafkaLog({"bootstrap.servers": bootstrap}, with_high_watermark=True) as log:
         while time.monotonic() < deadline:
-            held = log.measure([topic])[topic].partitions
-            if all(item.log_end == item.high_watermark for item in held):
+            parts = log.measure([topic])[topic].partitions
+            if all(item.log_end == item.high_watermark for item in parts):
                 return
             time.sleep(0.1)
     raise LogUnavailable(
@@ -160,14 +160,14 @@ def wait_until_stable(bootstrap: str, topic: str) -> None:
     )
 
 
-def _create_topics(bootstrap: str, feeds: Sequence[Feed]) -> None:
+def _create_topics(bootstrap: str, feeds: Sequence[DemoFeed]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     futures = admin.create_topics([NewTopic(feed.topic, feed.partitions, 1) for feed in feeds])
     for future in futures.values():
         future.result(START_TIMEOUT_S)
 
 
-def _create_tables(settings: Settings, feeds: Sequence[Feed]) -> None:
+def _create_tables(settings: Settings, feeds: Sequence[DemoFeed]) -> None:
     with KafkaLog(settings.kafka) as log:
         measured = log.measure([feed.topic for feed in feeds])
     for feed in feeds:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from thermocline.config import Settings
+from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Finding, fail, ok, warn
 
 #: A server loads its libraries in a second or two, on a busy machine in many.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from connectors import jars
 from planner.errors import FederationError
-from thermocline.config import Settings
+from thermocline.config.settings import Settings
 from thermocline.demo.preflight import free_memory
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
 from thermocline.doctor.lock import file_system_lock
@@ -42,12 +42,12 @@ def machine(
     yield file_system_lock(settings, config)
 
 
-def python(found: tuple[int, ...]) -> Finding:
-    text = ".".join(map(str, found[:2]))
+def python(version_info: tuple[int, ...]) -> Finding:
+    text = ".".join(map(str, version_info[:2]))
     tried = f"{'.'.join(map(str, OLDEST_PYTHON))} to {'.'.join(map(str, NEWEST_PYTHON))}"
-    if found < OLDEST_PYTHON:
+    if version_info < OLDEST_PYTHON:
         return fail("Python", f"{text}; Thermocline runs on {tried}", "install a newer Python")
-    if found > NEWEST_PYTHON:
+    if version_info > NEWEST_PYTHON:
         return warn("Python", f"{text} is not tried", f"use one of {tried}")
     return ok("Python", f"{text} (runs on {tried})")
 
@@ -55,18 +55,20 @@ def python(found: tuple[int, ...]) -> Finding:
 def packages() -> Findings:
     """Each library Thermocline asks for, against the versions it asks for."""
     wrong = 0
-    needed = [held for text in requires("thermocline") or () if (held := _needed(text))]
+    needed = [
+        requirement for text in requires("thermocline") or () if (requirement := _needed(text))
+    ]
     for name, bounds in needed:
         fix = f"pip install '{name}{bounds}'"
         try:
-            found = version(name)
+            installed = version(name)
         except PackageNotFoundError:
             wrong += 1
             yield fail("packages", f"{name} is not installed", fix)
             continue
-        if not fits(found, bounds):
+        if not fits(installed, bounds):
             wrong += 1
-            yield fail("packages", f"{name} is {found}, supported is {bounds}", fix)
+            yield fail("packages", f"{name} is {installed}, supported is {bounds}", fix)
     if not wrong:
         mine = version("thermocline")
         yield ok(
@@ -76,18 +78,18 @@ def packages() -> Findings:
 
 def _needed(requirement: str) -> tuple[str, str] | None:
     """Name and version bounds; None for what only an extra asks for."""
-    found = _REQUIREMENT.match(requirement)
-    if found is None or "extra" in found[3]:
+    match = _REQUIREMENT.match(requirement)
+    if match is None or "extra" in match[3]:
         return None
-    return found[1], found[2].replace(" ", "")
+    return match[1], match[2].replace(" ", "")
 
 
-def fits(found: str, bounds: str) -> bool:
+def fits(installed: str, bounds: str) -> bool:
     """Whether a version lies within bounds as we write them: ``>=``, ``<`` and ``==``, comma between."""
-    have = _numbers(found)
+    have = _numbers(installed)
     for bound in filter(None, bounds.split(",")):
-        operator, wanted = bound.rstrip("0123456789."), _numbers(bound.lstrip("><=!~"))
-        fitting = {">=": have >= wanted, "<": have < wanted, "==": have == wanted}
+        operator, required = bound.rstrip("0123456789."), _numbers(bound.lstrip("><=!~"))
+        fitting = {">=": have >= required, "<": have < required, "==": have == required}
         if not fitting.get(operator, True):
             return False
     return True
@@ -125,11 +127,11 @@ def _memory(settings: Settings, low_bytes: int) -> Finding:
     free = free_memory()
     if free is None:
         return warn("memory", "this machine does not say how much is free", "look for yourself")
-    wanted = settings.server.memory_limit_bytes or low_bytes
-    if free < wanted:
+    required = settings.server.memory_limit_bytes or low_bytes
+    if free < required:
         return warn(
             "memory",
-            f"{_gb(free)} free, below {_gb(wanted)}",
+            f"{_gb(free)} free, below {_gb(required)}",
             "give it more, or set server.memory_limit_bytes and max_tail_bytes lower",
         )
     return ok("memory", f"{_gb(free)} free")

@@ -9,9 +9,9 @@ from planner.names import TableName
 from planner.permissions import Identity
 from planner.schema import TableSchema
 from planner.statement.references import ResolvedTable
-from thermocline.config import Settings
+from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
-from thermocline.permissions import policy, reading_grants
+from thermocline.serve.permissions import policy, reading_grants
 
 #: Types of an expression do not depend on who asks.
 _SOMEBODY = Identity("somebody", frozenset({"some group"}))
@@ -24,12 +24,12 @@ def permissions(
     if settings.permissions is None:
         return
     with reading_grants() as grants:
-        found = policy(settings, grants.expression)
-        if found is None:
+        grant_list = policy(settings, grants.expression)
+        if grant_list is None:
             return
         fits = 0
-        for grant in found.grants:
-            covered = [held for held in tables if grant.covers(held[0])]
+        for grant in grant_list.grants:
+            covered = [entry for entry in tables if grant.covers(entry[0])]
             if not covered:
                 yield warn(
                     f"permissions.{grant.name}",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from connectors.iceberg.examine import catalog_skew, probe_store
+from connectors.iceberg.probe import catalog_skew, probe_store
 from connectors.iceberg.store import IcebergStore
-from connectors.kafka.examine import Reached, bootstrap_servers, reach
+from connectors.kafka.probe import Reached, bootstrap_servers, reach
 from planner.errors import FederationError
 from planner.names import TableName
-from thermocline.config import Settings
+from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 
 #: Beyond it, ages and retention are told wrongly; signatures of object stores fail at minutes.
@@ -29,10 +29,10 @@ def brokers(settings: Settings) -> Findings:
         yield fail("Kafka", error.message.rstrip("."), "correct the section [kafka]")
         return
     reached = [reach(settings.kafka, server) for server in servers]
-    anybody = any(held.why is None for held in reached)
-    for held in reached:
-        yield from _broker(held, anybody=anybody)
-    clusters = {held.cluster_id for held in reached if held.cluster_id}
+    anybody = any(outcome.why is None for outcome in reached)
+    for outcome in reached:
+        yield from _broker(outcome, anybody=anybody)
+    clusters = {outcome.cluster_id for outcome in reached if outcome.cluster_id}
     if len(clusters) > 1:
         yield fail(
             "Kafka cluster",
@@ -41,14 +41,14 @@ def brokers(settings: Settings) -> Findings:
         )
 
 
-def _broker(held: Reached, *, anybody: bool) -> Findings:
-    check = f"broker {held.server}"
-    if held.why is None:
-        yield ok(check, f"answers, cluster {held.cluster_id}")
+def _broker(outcome: Reached, *, anybody: bool) -> Findings:
+    check = f"broker {outcome.server}"
+    if outcome.why is None:
+        yield ok(check, f"answers, cluster {outcome.cluster_id}")
     elif anybody:
-        yield warn(check, held.why, held.fix)
+        yield warn(check, outcome.why, outcome.fix)
     else:
-        yield fail(check, held.why, held.fix)
+        yield fail(check, outcome.why, outcome.fix)
 
 
 def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings:

@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 
 from connectors.iceberg.store import IcebergStore
-from connectors.kafka.examine import TopicFacts, topic_facts
 from connectors.kafka.log import KafkaLog
-from connectors.kafka.retention import TopicRetention
+from connectors.kafka.probe import TopicFacts, topic_facts
+from connectors.kafka.retention import RetentionReader
 from planner.cut import LogBounds, Pin, plan_cut
 from planner.errors import FederationError, Unavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import Log
-from thermocline.config import Settings
+from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.permissions import permissions
 from thermocline.doctor.systems import MAX_SKEW_S
@@ -126,9 +126,9 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
             check, what or fix, fix if what else f"see docs/errors.md: {type(error).__name__}"
         )
         return
-    lag = sum(held.log_end - pin.watermark.offset(held.partition) for held in bounds.partitions)
-    kept = TopicRetention(settings.kafka)([pin.binding.topic]).get(pin.binding.topic)
-    retention_s = kept.seconds if kept is not None else None
+    lag = sum(part.log_end - pin.watermark.offset(part.partition) for part in bounds.partitions)
+    retention = RetentionReader(settings.kafka)([pin.binding.topic]).get(pin.binding.topic)
+    retention_s = retention.seconds if retention is not None else None
     now = time.time()
     if oldest_s is None or retention_s is None:
         why = (
@@ -139,15 +139,15 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
         yield ok(check, f"answers, {lag:,} offsets behind; {why}")
     else:
         left = 1 - (now - oldest_s) / retention_s
-        told = f"{lag:,} offsets behind; the oldest untiered record has {max(left, 0):.0%} of its retention left"
+        text = f"{lag:,} offsets behind; the oldest untiered record has {max(left, 0):.0%} of its retention left"
         if left < LOW_HEADROOM:
             yield warn(
                 check,
-                told,
+                text,
                 "tier now (`thermocline tier --once`), or raise the topic's retention.ms",
             )
         else:
-            yield ok(check, told)
+            yield ok(check, text)
     if newest_s is not None and newest_s - now > MAX_SKEW_S:
         whose = "the brokers'" if facts.log_append_time else "a producer's"
         yield warn(
@@ -162,7 +162,7 @@ def _record_times(log: Log, pin: Pin, bounds: LogBounds) -> tuple[float | None, 
     mark = pin.watermark
     if mark is None:
         return None, None
-    waiting = [held for held in bounds.partitions if held.log_end > mark.offset(held.partition)]
+    waiting = [part for part in bounds.partitions if part.log_end > mark.offset(part.partition)]
     first = [
         OffsetRange(p.partition, mark.offset(p.partition), mark.offset(p.partition) + 1)
         for p in waiting

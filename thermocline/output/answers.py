@@ -10,7 +10,7 @@ from thermocline.client import Client
 from thermocline.output.colours import coloured
 from thermocline.output.formats import WRITERS
 from thermocline.output.progress import progress
-from thermocline.output.table import Shown, show
+from thermocline.output.table import RenderedTable, show
 
 
 def deliver(
@@ -28,7 +28,7 @@ def deliver(
         FederationError: the server's sentence.
     """
     on_terminal = sink.isatty()
-    shown = None
+    rendered = None
     with (
         progress(enabled=form == "table" or not on_terminal) as counted,
         client.ask(statement) as answer,
@@ -36,7 +36,7 @@ def deliver(
         rows = answer.batches()
         batches = counted.counting(rows)
         if form == "table":
-            shown = show(
+            rendered = show(
                 answer.schema,
                 batches,
                 max_rows=max_rows,
@@ -47,15 +47,15 @@ def deliver(
             rows.close()
         else:
             WRITERS[form](sink, answer.schema, batches)
-    if shown is not None:
+    if rendered is not None:
         took = f", {counted.seconds:.2f} s" if on_terminal else ""
-        sink.write(f"{shown.text}\n({_counted(shown)}{took})\n".encode())
+        sink.write(f"{rendered.text}\n({_counted(rendered)}{took})\n".encode())
     elif not on_terminal and sys.stderr.isatty():
         sys.stderr.write(f"{counted.rows:,} rows, {counted.seconds:.2f} s\n")
 
 
-def _counted(shown: Shown) -> str:
-    rows = f"{shown.rows:,} row{'' if shown.rows == 1 else 's'}"
-    if shown.has_more:
+def _counted(rendered: RenderedTable) -> str:
+    rows = f"{rendered.rows:,} row{'' if rendered.rows == 1 else 's'}"
+    if rendered.has_more:
         return f"the first {rows}; there are more: --max-rows 0 shows all"
     return rows

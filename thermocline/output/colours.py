@@ -9,5 +9,7 @@ from typing import TextIO
 
 def coloured(stream: TextIO | None = None) -> bool:
     """Whether ``stream`` (standard output) takes colours."""
-    held = stream or sys.stdout
-    return held.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    target = stream or sys.stdout
+    return (
+        target.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )

@@ -158,11 +158,11 @@ def json_rows(schema: pa.Schema, batches: Batches) -> Iterator[bytes]:
 
 def unique_names(schema: pa.Schema) -> list[str]:
     """Return the columns' names; the second ``a`` is ``a_2``: an object has each name once."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = []
     for name in schema.names:
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+        counts[name] += 1
+        names.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
     return names
 
 
@@ -212,14 +212,14 @@ def _csv_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _row_groups(schema: pa.Schema, batches: Batches) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(held, schema)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held, schema)
+            yield pa.Table.from_batches(pending, schema)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield pa.Table.from_batches(pending, schema)

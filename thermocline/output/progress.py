@@ -15,7 +15,7 @@ _PATIENCE_S = 0.7
 _TICK_S = 0.2
 
 
-class Progress:
+class ConsoleProgress:
     """One line that is written over itself, and wiped at the end."""
 
     def __init__(self, *, enabled: bool) -> None:
@@ -35,8 +35,8 @@ class Progress:
         if self._ended.wait(_PATIENCE_S):
             return
         while True:
-            held_s = time.monotonic() - self._began_s
-            sys.stderr.write(f"\r{self.rows:,} rows  {held_s:.0f} s\033[K")
+            elapsed_s = time.monotonic() - self._began_s
+            sys.stderr.write(f"\r{self.rows:,} rows  {elapsed_s:.0f} s\033[K")
             sys.stderr.flush()
             if self._ended.wait(_TICK_S):
                 break
@@ -45,16 +45,16 @@ class Progress:
 
 
 @contextlib.contextmanager
-def progress(*, enabled: bool) -> Iterator[Progress]:
+def progress(*, enabled: bool) -> Iterator[ConsoleProgress]:
     """Show progress inside the block. ``seconds`` is how long it took, once it is over."""
-    shown = Progress(enabled=enabled and sys.stderr.isatty())
-    thread = threading.Thread(target=shown._run, name="progress", daemon=True)
-    if shown._enabled:
+    bar = ConsoleProgress(enabled=enabled and sys.stderr.isatty())
+    thread = threading.Thread(target=bar._run, name="progress", daemon=True)
+    if bar._enabled:
         thread.start()
     try:
-        yield shown
+        yield bar
     finally:
-        shown.seconds = time.monotonic() - shown._began_s
-        shown._ended.set()
-        if shown._enabled:
+        bar.seconds = time.monotonic() - bar._began_s
+        bar._ended.set()
+        if bar._enabled:
             thread.join()

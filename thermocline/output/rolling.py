@@ -39,8 +39,8 @@ class RollingTable:
             needed = widths_of(len(schema), cells)
             grown = [max(pair) for pair in zip(needed, self._widths or needed, strict=True)]
             # Too many columns for the terminal: it may wrap them, records would not go on as a table.
-            asked = (schema.names, grown, rigid)
-            limits = fitted(*asked, self._width) or fitted(*asked, None) or []
+            layout = (schema.names, grown, rigid)
+            limits = fitted(*layout, self._width) or fitted(*layout, None) or []
             lines = []
             if grown != self._widths:
                 self._widths = grown

@@ -26,7 +26,7 @@ _GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedTable:
     """``has_more``: the result has rows beyond those shown; nobody counted them."""
 
     text: str
@@ -42,7 +42,7 @@ def show(
     width: int | None,
     colour: bool,
     records: bool = False,
-) -> Shown:
+) -> RenderedTable:
     """Lay out the first ``max_rows`` rows (0: all). ``width`` None: as wide as the values are."""
     rows: list[tuple[Any, ...]] = []
     has_more = False
@@ -68,7 +68,7 @@ def show(
     )
     if lines is None:
         lines = _records(schema.names, cells, width)
-    return Shown("\n".join(lines), len(rows), has_more)
+    return RenderedTable("\n".join(lines), len(rows), has_more)
 
 
 def grid(
@@ -113,18 +113,18 @@ def fitted(
     its end would be read as another one.
     """
     limits = [
-        min(max(cell_width(name), held), MAX_CELL_WIDTH)
-        for name, held in zip(names, widths, strict=True)
+        min(max(cell_width(name), room), MAX_CELL_WIDTH)
+        for name, room in zip(names, widths, strict=True)
     ]
     if width is None:
         return limits
     least = [
-        max(min(held, limit), _MIN_NAME_WIDTH)
-        for held, limit in zip(widths, limits, strict=True)
+        max(min(room, limit), _MIN_NAME_WIDTH)
+        for room, limit in zip(widths, limits, strict=True)
     ]
     least_text = [
-        held if is_rigid else min(held, _MIN_TEXT_WIDTH)
-        for held, is_rigid in zip(least, rigid, strict=True)
+        room if is_rigid else min(room, _MIN_TEXT_WIDTH)
+        for room, is_rigid in zip(least, rigid, strict=True)
     ]
     surplus = sum(limits) + len(_GAP) * (len(limits) - 1) - width
     for bounds in (least, least_text):
@@ -200,8 +200,8 @@ def _visible(char: str) -> str:
     """Show control characters as such: a value must not move the terminal's cursor."""
     if char.isprintable():
         return char
-    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return known.get(char, f"\\u{ord(char):04x}")
+    escapes = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return escapes.get(char, f"\\u{ord(char):04x}")
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -231,13 +231,13 @@ def _is_wide(char: str) -> bool:
 def _cut(text: str, limit: int) -> str:
     if cell_width(text) <= limit:
         return text
-    kept, used = [], 1
+    chars, used = [], 1
     for char in text:
         used += cell_width(char)
         if used > limit:
             break
-        kept.append(char)
-    return "".join(kept) + "…"
+        chars.append(char)
+    return "".join(chars) + "…"
 
 
 def _padded(text: str, limit: int, *, right: bool) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.tiering import RoundResult
+from connectors.tiering.round import RoundResult
 from planner.binding import Binding
 from planner.errors import FederationError, StalePlan
 from planner.names import TableName
@@ -18,8 +18,8 @@ _SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _PREFIX = "thermocline_tier_"
 
 
-class Metrics:
-    """``connectors.tierer.events.Events`` as counters and gauges. Thread-safe."""
+class TieringMetrics:
+    """``connectors.tiering.events.Events`` as counters and gauges. Thread-safe."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

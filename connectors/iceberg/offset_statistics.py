@@ -1,0 +1,168 @@
+"""Which offsets a snapshot's added files reach (seam-traps T25).
+
+Column statistics answer for a file of one Kafka partition. Compaction and foreign writers mix partitions in a
+file, and statistics can be off or stop short of a column, so such a file's two columns are read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import NestedField
+
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetVector
+from planner.repairs import AddedRows
+
+
+def added_next(table: Table, snapshot_id: int) -> OffsetVector | None:
+    """Return 1 + the greatest offset per partition among rows of the data files the snapshot added.
+
+    None when it cannot be known: a row without partition or offset, or files this program cannot read.
+    """
+    reach: dict[int, int] = {}
+    for file in _added_files(table, snapshot_id):
+        reach_of_file = _by_statistics(table.schema(), file) or _by_reading(table, file)
+        if reach_of_file is None:
+            return None
+        _raise_to(reach, reach_of_file)
+    return OffsetVector.of(reach.items())
+
+
+def reach(table: Table, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
+    """Return 1 + the greatest offset per partition among rows of all data files of a snapshot, or more.
+
+    Files that lie wholly below ``below`` by their statistics are not read, and not in the answer.
+    None as ``added_next``. Rows that were deleted from a file count.
+    """
+    offsets: dict[int, int] = {}
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        if manifest.content != ManifestContent.DATA:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            file = entry.data_file
+            if not file.record_count or _lies_below(table.schema(), file, below):
+                continue
+            ends = _by_statistics(table.schema(), file) or _by_reading(table, file)
+            if ends is None:
+                return None
+            _raise_to(offsets, ends)
+    return OffsetVector.of(offsets.items())
+
+
+def _lies_below(schema: Schema, file: DataFile, below: OffsetVector) -> bool:
+    """Whether statistics show that every row has a partition, and an offset below that partition's."""
+    bounds = _bounds(schema, file)
+    if bounds is None:
+        return False
+    first, last, greatest = bounds
+    limits = below.as_dict()
+    return all(greatest < limits.get(partition, 0) for partition in range(first, last + 1))
+
+
+def _added_files(table: Table, snapshot_id: int) -> Iterator[DataFile]:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        if (
+            manifest.content != ManifestContent.DATA
+            or manifest.added_snapshot_id != snapshot_id
+        ):
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            if (
+                entry.status == ManifestEntryStatus.ADDED
+                and entry.data_file.content == DataFileContent.DATA
+                and entry.data_file.record_count
+            ):
+                yield entry.data_file
+
+
+def _by_statistics(schema: Schema, file: DataFile) -> dict[int, int] | None:
+    bounds = _bounds(schema, file)
+    if bounds is None or bounds[0] != bounds[1]:
+        return None
+    return {bounds[0]: bounds[2] + 1}
+
+
+def _bounds(schema: Schema, file: DataFile) -> tuple[int, int, int] | None:
+    """Return lowest and greatest partition and greatest offset; None where a row may lack one."""
+    partition_id = schema.find_field(KAFKA_PARTITION).field_id
+    offset_id = schema.find_field(KAFKA_OFFSET).field_id
+    nulls = file.null_value_counts or {}
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    if nulls.get(partition_id) != 0 or nulls.get(offset_id) != 0:
+        return None
+    first, last, offset = lower.get(partition_id), upper.get(partition_id), upper.get(offset_id)
+    if first is None or last is None or offset is None:
+        return None
+    return whole_number(first), whole_number(last), whole_number(offset)
+
+
+def whole_number(bound: bytes) -> int:
+    """Decode a bound of an int or a long: which of the two, the file was written as (Iceberg spec, Appendix D)."""
+    return int.from_bytes(bound, "little", signed=True)
+
+
+def added_rows(table: Table, snapshot_id: int) -> AddedRows | None:
+    """Describe the rows a snapshot added, those without partition or offset too; None for unreadable files."""
+    rows = without = 0
+    reach: dict[int, int] = {}
+    for file in _added_files(table, snapshot_id):
+        rows += file.record_count
+        reach_of_file = _by_statistics(table.schema(), file)
+        if reach_of_file is None:
+            read = _read(table, file)
+            if read is None:
+                return None
+            reach_of_file, missing = read
+            without += missing
+        _raise_to(reach, reach_of_file)
+    return AddedRows(rows, OffsetVector.of(reach.items()), without)
+
+
+def _raise_to(reach: dict[int, int], offsets: dict[int, int]) -> None:
+    for partition, following in offsets.items():
+        reach[partition] = max(following, reach.get(partition, 0))
+
+
+def _by_reading(table: Table, file: DataFile) -> dict[int, int] | None:
+    read = _read(table, file)
+    return None if read is None or read[1] else read[0]
+
+
+def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
+    """Read the two columns by field id, a batch at a time: where they reach, and how many rows lack one."""
+    fields = [table.schema().find_field(name) for name in (KAFKA_PARTITION, KAFKA_OFFSET)]
+    # Optional, whatever the schema says: a file may lack the column altogether.
+    projected = Schema(
+        *(
+            NestedField(field.field_id, field.name, field.field_type, required=False)
+            for field in fields
+        )
+    )
+    scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())
+    reach: dict[int, int] = {}
+    without = 0
+    try:
+        for batch in scan.to_record_batches([FileScanTask(file)]):
+            placed = pa.Table.from_batches([batch]).drop_null()
+            without += batch.num_rows - placed.num_rows
+            greatest = placed.group_by(KAFKA_PARTITION).aggregate([(KAFKA_OFFSET, "max")])
+            _raise_to(
+                reach,
+                {
+                    row[KAFKA_PARTITION]: row[f"{KAFKA_OFFSET}_max"] + 1
+                    for row in greatest.to_pylist()
+                },
+            )
+    except (ValueError, NotImplementedError):
+        # A file format or encoding pyiceberg does not read: what it holds cannot be known here.
+        return None
+    return reach, without

@@ -1,0 +1,111 @@
+"""Partition specs and sort orders, from the terms a person writes: ``day(kafka_timestamp)``, ``host desc``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from pyiceberg import transforms
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.types import NestedField
+
+from planner.errors import BadConfig
+from planner.names import TableName
+
+_Transform: TypeAlias = transforms.Transform[Any, Any]
+
+_PLAIN: dict[str, _Transform] = {
+    "identity": transforms.IdentityTransform(),
+    "year": transforms.YearTransform(),
+    "month": transforms.MonthTransform(),
+    "day": transforms.DayTransform(),
+    "hour": transforms.HourTransform(),
+}
+#: Transforms with a number, and how Iceberg's own builder ends the partition field's name.
+_COUNTED: dict[str, tuple[Callable[[int], _Transform], str]] = {
+    "bucket": (transforms.BucketTransform, "bucket"),
+    "truncate": (transforms.TruncateTransform, "trunc"),
+}
+_TERMS = "column, year(c), month(c), day(c), hour(c), bucket(n, c), truncate(w, c)"
+_TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?([\w.]+)\s*\)?")
+_DIRECTION = re.compile(r"\s+(?:(asc|desc)\b)?\s*(?:nulls\s+(first|last))?\s*$", re.IGNORECASE)
+
+
+def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> PartitionSpec:
+    """Build the spec; field names as Iceberg's own builder gives them.
+
+    Raises:
+        BadConfig: a term is not a transform of a column, or the transform does not fit the column's type.
+    """
+    fields = []
+    for index, term in enumerate(terms):
+        source, transform, suffix = _parse(table, schema, term)
+        name = schema.find_column_name(source.field_id) or source.name
+        fields.append(
+            PartitionField(
+                source_id=source.field_id,
+                field_id=PARTITION_FIELD_ID_START + index,
+                transform=transform,
+                name=f"{name}_{suffix}" if suffix else name,
+            )
+        )
+    names = [field.name for field in fields]
+    if len(set(names)) != len(names):
+        raise BadConfig(
+            f"{table}: a partition term is given twice among {', '.join(terms)}.",
+            table=str(table),
+        )
+    return PartitionSpec(*fields)
+
+
+def sort_order(table: TableName, schema: Schema, terms: Sequence[str]) -> SortOrder:
+    """Build the order rows have inside a file. Nulls default to first when ascending, last when descending.
+
+    Raises:
+        BadConfig: as ``partition_spec``.
+    """
+    fields = []
+    for term in terms:
+        match = _DIRECTION.search(term)
+        direction, nulls = match.groups() if match is not None else (None, None)
+        source, transform, _ = _parse(table, schema, _DIRECTION.sub("", term))
+        descending = (direction or "asc").lower() == "desc"
+        nulls = (nulls or ("last" if descending else "first")).lower()
+        fields.append(
+            SortField(
+                source_id=source.field_id,
+                transform=transform,
+                direction=SortDirection.DESC if descending else SortDirection.ASC,
+                null_order=NullOrder.NULLS_LAST if nulls == "last" else NullOrder.NULLS_FIRST,
+            )
+        )
+    return SortOrder(*fields)
+
+
+def _parse(table: TableName, schema: Schema, term: str) -> tuple[NestedField, _Transform, str]:
+    def refused(why: str) -> BadConfig:
+        return BadConfig(
+            f"{table}: {term!r} {why}; a term is one of: {_TERMS}.", table=str(table), term=term
+        )
+
+    match = _TERM.fullmatch(term.strip())
+    if match is None or (match[1] is None) != (")" not in term):
+        raise refused("is not a partition or sort term")
+    name = (match[1] or "identity").lower()
+    try:
+        source = schema.find_field(match[3])
+    except ValueError as error:
+        raise refused(f"names column {match[3]}, which the table does not have") from error
+    if name in _PLAIN and match[2] is None:
+        transform, suffix = _PLAIN[name], "" if name == "identity" else name
+    elif name in _COUNTED and match[2] is not None and int(match[2]) > 0:
+        kind, suffix = _COUNTED[name]
+        transform = kind(int(match[2]))
+    else:
+        raise refused("is not a transform Iceberg knows")
+    if not transform.can_transform(source.field_type):
+        raise refused(f"cannot be used on {source.field_type}")
+    return source, transform, suffix

@@ -1,0 +1,353 @@
+"""Keeps pins fresh in the background, so that no statement waits for a catalog (design.md 2, rule 9).
+
+Any pin with the tail from its own watermark gives the same answer, so an old pin is right, only slower. That
+is why an outage of the catalog changes nothing but the age shown by ``status``, while a verdict about the
+table (a foreign commit, a broken binding, a dropped table) takes its pin away.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
+from planner.cut import Pin
+from planner.errors import (
+    CatalogUnavailable,
+    FederationError,
+)
+from planner.names import TableName
+from planner.ports import ColdStore
+from planner.seam import PinFacts
+from planner.snapshots import Retained
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Pins kept for tickets that are redeemed after the table moved on. A pin is a few kilobytes.
+MAX_RECENT_PINS = 1_000
+#: A background read that outlives ``stop`` by this much is left to its daemon thread.
+STOP_TIMEOUT_S = 5.0
+#: A client that keeps asking for an unknown table costs one listing in this time.
+RELIST_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PinStatus:
+    """One table in use. ``age_s`` is the time since the catalog last confirmed ``pin``.
+
+    ``error`` is what the newest refresh met, and ``failing_s`` how long ago the first one failed since the last
+    that did not; with a pin beside them, the catalog is out and the pin serves on.
+    """
+
+    table: TableName
+    pin: Pin | None
+    age_s: float
+    error: FederationError | None
+    failing_s: float | None = None
+
+
+class PinCache:
+    """Pins of the tables in use, and the list of all tables. Thread-safe.
+
+    One thread per catalog, so that one that hangs does not age the pins of the others. Use as a context
+    manager, or call ``stop``.
+    """
+
+    def __init__(
+        self,
+        store: ColdStore,
+        *,
+        refresh_s: float,
+        idle_s: float = 600.0,
+        max_age_s: float | None = None,
+        patience_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``idle_s``: a table not asked for this long is forgotten. ``max_age_s``: no older pin is served.
+
+        ``patience_s``: how long a statement waits for a catalog it cannot do without.
+        """
+        self._store = store
+        self._refresh_s = refresh_s
+        self._idle_s = idle_s
+        self._max_age_s = max_age_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pins: dict[TableName, RefreshedValue[Pin]] = {}
+        self._patience_s = patience_s
+        self._listings: dict[str, RefreshedValue[tuple[TableName, ...]]] = {}
+        #: What catalogs listed last, and all of it in order: sorting 10,000 names takes 10 ms, and all ask for them.
+        self._sorted: tuple[list[tuple[TableName, ...]], tuple[TableName, ...]] = ([], ())
+        self._recent: OrderedDict[tuple[TableName, str, int | None, int], Pin] = OrderedDict()
+        #: Pins of older snapshots, by metadata location and snapshot.
+        self._versions: OrderedDict[tuple[str, int], Pin] = OrderedDict()
+        self._threads: dict[str | None, threading.Thread] = {}
+        self._stopped = threading.Event()
+
+    def get(self, table: TableName) -> Pin:
+        """Return the pin held, reading it on first use.
+
+        Raises:
+            As ``ColdStore.pin`` on first use, and later where a refresh came to a verdict.
+            CatalogUnavailable: the pin is older than ``max_age_s``.
+        """
+        pin = self._value_of(table)
+        outcome = self._first(table, pin)
+        age_s = self._clock() - outcome.confirmed_at
+        if self._max_age_s is not None and age_s > self._max_age_s:
+            outcome = pin.read(since=self._clock())
+            if outcome.value is not None and outcome.error is not None:
+                raise CatalogUnavailable(
+                    f"{table}: its catalog has not answered for {age_s:.0f} s, longer than the limit of "
+                    f"{self._max_age_s:.0f} s; try again.",
+                    table=str(table),
+                ) from outcome.error
+        return self._keep(outcome.get())
+
+    def refresh(self, table: TableName) -> Pin:
+        """Read the table again now: for a statement whose plan met a gap. Falls back as ``get`` does.
+
+        Statements that ask at the same time share one read, which began after all of them asked.
+        """
+        pin = self._value_of(table)
+        since = self._clock()
+        self._first(table, pin)
+        return self._keep(pin.read(since=since).get())
+
+    def pin_at(
+        self,
+        table: TableName,
+        *,
+        table_uuid: str,
+        metadata_file: str,
+        snapshot_id: int | None,
+        schema_id: int,
+    ) -> Pin:
+        """As ``ColdStore.pin_at``; pins this board gave out lately need no catalog."""
+        with self._lock:
+            recent = self._recent.get((table, metadata_file, snapshot_id, schema_id))
+        if recent is not None and recent.table_uuid == table_uuid:
+            return recent
+        return self._keep(
+            self._store.pin_at(
+                table,
+                table_uuid=table_uuid,
+                metadata_file=metadata_file,
+                snapshot_id=snapshot_id,
+                schema_id=schema_id,
+            ),
+        )
+
+    def pin_version(self, table: TableName, snapshot_id: int) -> Pin:
+        """As ``ColdStore.pin_version`` of the pin held; read again where that does not retain the snapshot."""
+        pin = self.get(table)
+        if snapshot_id not in self._store.retained(pin).ids:
+            pin = self.refresh(table)
+        location = pin.metadata_location
+        with self._lock:
+            recent = self._versions.get((location, snapshot_id))
+        if recent is not None:
+            return self._keep(recent)
+        version = self._keep(self._store.pin_version(pin, snapshot_id))
+        with self._lock:
+            self._versions[location, snapshot_id] = version
+            while len(self._versions) > MAX_RECENT_PINS:
+                self._versions.popitem(last=False)
+        return version
+
+    def retained(self, table: TableName) -> Retained:
+        """As ``ColdStore.retained`` of the pin held."""
+        return self._store.retained(self.get(table))
+
+    def tables(self) -> tuple[TableName, ...]:
+        """List the tables of every catalog that ever answered, as of at most one refresh ago while they do.
+
+        The first call asks them all at once; a catalog that fails then is asked again in the background.
+
+        Raises:
+            CatalogUnavailable: none ever answered.
+        """
+        listings = self._all_listings()
+        answered = [listing for listing in listings.values() if listing.has_begun]
+        unasked = [listing for listing in listings.values() if listing not in answered]
+        if not any(listing.outcome for listing in answered):
+            unasked = list(listings.values())
+        for listing in unasked:
+            listing.begin()
+        failures = []
+        for listing in unasked:
+            try:
+                listing.read(since=None)
+            except FederationError as error:
+                failures.append(error)
+        for catalog in listings:
+            self._ensure_thread(catalog)
+        names = [
+            listing.outcome.get()
+            for listing in listings.values()
+            if listing.outcome is not None
+        ]
+        if not names and failures:
+            raise failures[0]
+        return self._in_order(names)
+
+    def relist(self) -> tuple[TableName, ...]:
+        """List all tables, as of at most ``RELIST_S`` ago: for a name that is not in the list held.
+
+        Raises:
+            CatalogUnavailable: a catalog that may have it never answered.
+        """
+        listings = self._all_listings().values()
+        since = self._clock() - RELIST_S
+        for listing in listings:
+            listing.begin()
+        return self._in_order([listing.read(since=since).get() for listing in listings])
+
+    def status(self) -> tuple[PinStatus, ...]:
+        """Describe every table in use, sorted by name."""
+        now = self._clock()
+        with self._lock:
+            pins = sorted((table, value.outcome) for table, value in self._pins.items())
+        return tuple(
+            PinStatus(
+                table,
+                outcome.value,
+                now - outcome.confirmed_at,
+                outcome.error,
+                None if outcome.failing_from is None else now - outcome.failing_from,
+            )
+            for table, outcome in pins
+            if outcome is not None
+        )
+
+    def facts(self, table: TableName) -> PinFacts | None:
+        """Describe how one table's pin is kept; None when it is not in use."""
+        with self._lock:
+            value = self._pins.get(table)
+        outcome = None if value is None else value.outcome
+        if outcome is None:
+            return None
+        now, failing_from = self._clock(), outcome.failing_from
+        return PinFacts(
+            age_s=now - outcome.confirmed_at,
+            failing_s=None if failing_from is None else now - failing_from,
+            error=None if outcome.error is None else type(outcome.error).__name__,
+        )
+
+    def refresh_due(self, catalog: str | None) -> None:
+        """Read again what is due of one catalog (None: the lists of all); forget what is idle.
+
+        What the threads do once per ``refresh_s``.
+        """
+        now = self._clock()
+        listings = self._all_listings()
+        due: list[RefreshedValue[Any]] = list(listings.values())
+        if catalog is not None:
+            with self._lock:
+                for table, value in list(self._pins.items()):
+                    if table.catalog == catalog and now - value.used_at > self._idle_s:
+                        del self._pins[table]
+                due = [value for name, value in listings.items() if name == catalog]
+                due += [
+                    value for table, value in self._pins.items() if table.catalog == catalog
+                ]
+        for value in due:
+            if self._stopped.is_set():
+                return
+            try:
+                value.read(since=now)
+            except FederationError:
+                continue  # never read before: the first reader is told
+            except Exception:  # noqa: BLE001
+                # A bug of ours must not end the thread that keeps every other table fresh.
+                _log.exception("refreshing a pin failed")
+
+    def stop(self) -> None:
+        """End the threads. The board still answers from what it holds."""
+        self._stopped.set()
+        with self._lock:
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(STOP_TIMEOUT_S)
+
+    def __enter__(self) -> PinCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _in_order(self, listed: list[tuple[TableName, ...]]) -> tuple[TableName, ...]:
+        """Return all tables, sorted; the same object as before where nothing changed."""
+        before, tables = self._sorted
+        if listed != before:
+            tables = tuple(sorted(chain.from_iterable(listed)))
+        # Also where they are equal: the next comparison is one of identities.
+        self._sorted = listed, tables
+        return tables
+
+    def _all_listings(self) -> dict[str, RefreshedValue[tuple[TableName, ...]]]:
+        with self._lock:
+            for name in self._store.catalogs():
+                if name not in self._listings:
+                    self._listings[name] = RefreshedValue(
+                        f"catalog {name}",
+                        partial(self._store.tables, name),
+                        self._clock,
+                        self._patience_s,
+                    )
+            return dict(self._listings)
+
+    def _value_of(self, table: TableName) -> RefreshedValue[Pin]:
+        with self._lock:
+            if table not in self._pins:
+                self._pins[table] = RefreshedValue(
+                    str(table), lambda: self._store.pin(table), self._clock, self._patience_s
+                )
+            value = self._pins[table]
+            value.used_at = self._clock()
+            return value
+
+    def _first(self, table: TableName, value: RefreshedValue[Pin]) -> Outcome[Pin]:
+        """Return what is held. A name that never gave a pin is not kept: anybody may ask for any name."""
+        try:
+            outcome = value.first()
+        except BaseException:
+            with self._lock:
+                if self._pins.get(table) is value:
+                    del self._pins[table]
+            raise
+        self._ensure_thread(table.catalog)
+        return outcome
+
+    def _keep(self, pin: Pin) -> Pin:
+        with self._lock:
+            file = pin.metadata_location.rsplit("/", 1)[-1]
+            key = (pin.table, file, pin.snapshot_id, pin.schema.schema_id)
+            self._recent[key] = pin
+            self._recent.move_to_end(key)
+            while len(self._recent) > MAX_RECENT_PINS:
+                self._recent.popitem(last=False)
+        return pin
+
+    def _ensure_thread(self, catalog: str | None) -> None:
+        with self._lock:
+            if catalog in self._threads or self._stopped.is_set():
+                return
+            thread = threading.Thread(
+                target=self._run, args=(catalog,), name=f"pins {catalog or 'list'}", daemon=True
+            )
+            self._threads[catalog] = thread
+            thread.start()
+
+    def _run(self, catalog: str | None) -> None:
+        while not self._stopped.wait(self._refresh_s):
+            self.refresh_due(catalog)

@@ -1,0 +1,153 @@
+"""One value from a catalog that is read again and again in the background, and outlives the catalog's outages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from planner.errors import (
+    CatalogUnavailable,
+    FederationError,
+    Inconsistent,
+    RequestError,
+)
+
+T = TypeVar("T")
+
+#: Errors that are facts about the value, not about the way to it: they take the value away.
+VERDICTS = (Inconsistent, RequestError)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What reads have shown: replaced as a whole, so it is read without a lock. Times are the clock's."""
+
+    value: T | None
+    error: FederationError | None
+    requested_at: float
+    confirmed_at: float
+    failing_from: float | None = None
+
+    def after(self, error: FederationError, requested_at: float) -> Outcome[T]:
+        value = None if isinstance(error, VERDICTS) else self.value
+        failing_from = requested_at if self.failing_from is None else self.failing_from
+        return Outcome(value, error, requested_at, self.confirmed_at, failing_from)
+
+    def get(self) -> T:
+        """Return the value; else raise the verdict, as a new error: it is raised in many threads."""
+        if self.value is None and self.error is not None:
+            raise type(self.error)(self.error.message, **self.error.facts) from self.error
+        return cast("T", self.value)
+
+
+class _Reading:
+    """One read under way, in a thread of its own: who waits for it may give up."""
+
+    def __init__(self, work: Callable[[_Reading], None]) -> None:
+        self.error: Exception | None = None
+        self._thread = threading.Thread(
+            target=lambda: work(self), name="pins reading", daemon=True
+        )
+        self._thread.start()
+
+    def ended(self, timeout_s: float) -> bool:
+        self._thread.join(max(0.0, timeout_s))
+        return not self._thread.is_alive()
+
+
+class RefreshedValue(Generic[T]):
+    """One value that is read again and again, one reader at a time.
+
+    Nobody waits longer than ``patience_s`` for a catalog that hangs. The read that hangs goes on, alone.
+    """
+
+    def __init__(
+        self, what: str, read: Callable[[], T], clock: Callable[[], float], patience_s: float
+    ) -> None:
+        """``what`` is named when it does not come."""
+        self.used_at = clock()
+        self.outcome: Outcome[T] | None = None
+        self._what = what
+        self._read = read
+        self._clock = clock
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._reading: _Reading | None = None
+        self._error: FederationError | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return self.outcome is not None or self._error is not None
+
+    def begin(self) -> None:
+        """Start a first read, if none was: whoever wants it waits in ``read``."""
+        with self._lock:
+            if self.outcome is None and self._reading is None:
+                self._reading = _Reading(self._work)
+
+    def first(self) -> Outcome[T]:
+        """Return the outcome, reading when there is none, or one that holds neither value nor verdict."""
+        outcome = self.outcome
+        if outcome is None:
+            return self.read(since=None)
+        if outcome.value is None and not isinstance(outcome.error, VERDICTS):
+            return self.read(since=self._clock())
+        return outcome
+
+    def read(self, *, since: float | None) -> Outcome[T]:
+        """Read, unless a read that began after ``since`` (None: any) has an outcome already.
+
+        Raises what the reader does when it never succeeded before: then there is nothing to hold.
+        """
+        give_up_at = time.monotonic() + self._patience_s
+        earlier = None if since is None else self._reading
+        while True:
+            with self._lock:
+                outcome = self.outcome
+                if outcome is not None and (since is None or outcome.requested_at > since):
+                    return outcome
+                if self._reading is None:
+                    self._reading = _Reading(self._work)
+                reading = self._reading
+            if not reading.ended(give_up_at - time.monotonic()):
+                return self._unreadable()
+            if reading is not earlier:
+                return self._result(reading)
+
+    def _work(self, reading: _Reading) -> None:
+        requested_at = self._clock()
+        outcome: Outcome[T] | None = None
+        try:
+            outcome = Outcome(self._read(), None, requested_at, requested_at)
+        except FederationError as error:
+            reading.error = self._error = error
+            if self.outcome is not None:
+                outcome = self.outcome.after(error, requested_at)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            reading.error = error
+        with self._lock:
+            self._reading = None
+            if outcome is not None:
+                self.outcome = outcome
+
+    def _result(self, reading: _Reading) -> Outcome[T]:
+        error = reading.error
+        if error is not None and not isinstance(error, FederationError):
+            raise error
+        if self.outcome is None and error is not None:
+            raise type(error)(error.message, **error.facts) from error
+        return cast("Outcome[T]", self.outcome)
+
+    def _unreadable(self) -> Outcome[T]:
+        error = CatalogUnavailable(
+            f"{self._what}: the catalog has not answered for {self._patience_s:g} s; try again."
+        )
+        with self._lock:
+            if self.outcome is None:
+                self._error = error
+                raise error
+            self.outcome = self.outcome.after(error, self._clock())
+            return self.outcome

@@ -1,0 +1,147 @@
+"""Whether Parquet files can be read by field id as they are, told by their footers.
+
+DuckDB's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name, and a
+column without an id nowhere [ran, 1.5.5]. A file's footer never changes, so each is read once per process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+from connectors.iceberg.errors import decoding
+from planner.schema import TableSchema
+
+#: Footers that are remembered: a reference to one of few shapes each.
+MAX_REMEMBERED = 200_000
+_READERS = 8
+_ID = b"PARQUET:field_id"
+
+#: What a column may have been before it was widened (Iceberg spec, "Schema Evolution").
+_WIDENED: dict[pa.DataType, pa.DataType] = {
+    pa.int64(): pa.int32(),
+    pa.float64(): pa.float32(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The columns of a file by field id; None where it has no ids, or types Arrow does not know."""
+
+    columns: tuple[tuple[int, str], ...] | None
+    types: tuple[pa.DataType, ...] = ()
+
+
+class Footers:
+    """Thread-safe; ``close`` ends its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shapes: OrderedDict[str, _Shape] = OrderedDict()
+        self._shapes_by_text: dict[str, _Shape] = {}
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="footers")
+
+    def fit(
+        self, io: FileIO, paths: Sequence[str], schema: TableSchema, required: frozenset[int]
+    ) -> bool:
+        """Return whether every file gives the columns of ``schema`` by field id.
+
+        ``required`` are fields a file must hold itself: the value of others is their default or null.
+
+        Raises:
+            FileNotFoundError: a file is gone.
+            DamagedFile: one is.
+        """
+        with self._lock:
+            cached = {path: self._shapes.get(path) for path in paths}
+        missing = [path for path, shape in cached.items() if shape is None]
+        if len(missing) == 1:
+            cached[missing[0]] = self._read(io, missing[0])
+        elif missing:
+            read = self._readers.map(lambda path: self._read(io, path), missing)
+            cached.update(zip(missing, read, strict=True))
+        shapes = {id(shape): shape for shape in cached.values()}
+        return all(
+            shape is not None and _fits(shape, schema, required) for shape in shapes.values()
+        )
+
+    def close(self) -> None:
+        self._readers.shutdown(cancel_futures=True)
+
+    def _read(self, io: FileIO, path: str) -> _Shape:
+        with decoding("data files"), io.new_input(path).open() as stream:
+            try:
+                shape = _shape(pq.read_schema(stream))
+            except pa.ArrowNotImplementedError:
+                shape = _Shape(None)
+        with self._lock:
+            # Few files differ: one shape stands for all that are alike.
+            shape = self._shapes_by_text.setdefault(repr(shape), shape)
+            self._shapes[path] = shape
+            while len(self._shapes) > MAX_REMEMBERED:
+                self._shapes.popitem(last=False)
+        return shape
+
+
+def _shape(schema: pa.Schema) -> _Shape:
+    ids = [_field_id(field) for field in schema]
+    if None in ids:
+        return _Shape(None)
+    return _Shape(
+        tuple((field_id, field.name) for field_id, field in zip(ids, schema, strict=True)),  # type: ignore[misc]
+        tuple(_plain(field.type) for field in schema),
+    )
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_ID)
+    return None if text is None else int(text)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type as the planner spells it: one Arrow type per Parquet type, nested ones with ids as names.
+
+    The name of a nested field and its id both count, so that equal types are read alike.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([_named(field) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    return kind
+
+
+def _named(field: pa.Field) -> pa.Field:
+    return pa.field(f"{_field_id(field)} {field.name}", _plain(field.type))
+
+
+def _fits(shape: _Shape, schema: TableSchema, required: frozenset[int]) -> bool:
+    if shape.columns is None:
+        return False
+    types: Mapping[int, pa.DataType] = {
+        field_id: kind for (field_id, _), kind in zip(shape.columns, shape.types, strict=True)
+    }
+    if len(types) != len(shape.columns) or not required <= types.keys():
+        return False
+    return all(
+        column.field_id not in types or _reads_as(types[column.field_id], _plain(column.type))
+        for column in schema.columns
+    )
+
+
+def _reads_as(kind: pa.DataType, target: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind) and pa.types.is_decimal(target):
+        return bool(kind.scale == target.scale and kind.precision <= target.precision)
+    return bool(kind == target or _WIDENED.get(target) == kind)

@@ -1,0 +1,316 @@
+"""Manifests of pinned snapshots: which there are, that they are whole, and the files they list.
+
+DuckDB's iceberg extension 1.5.5 ends the process (SIGABRT in a destructor) when a manifest is gone or cut
+short [ran]; a missing data file, manifest list or metadata file it reports. So what only manifests can do to
+it is found here first: each must exist with the length its manifest list gives (Iceberg spec, "Manifest
+Lists", field 501). A file that goes between this look and the scan still ends the process, and the supervisor
+starts it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestFile,
+    PartitionFieldSummary,
+    read_manifest_list,
+)
+
+from connectors.iceberg.errors import DamagedFile, decoding
+from connectors.iceberg.paths import local_path
+from connectors.iceberg.scan.avro import AvroReader
+from connectors.iceberg.scan.cache import BlockCache
+from connectors.iceberg.scan.metrics import (
+    CONTENT,
+    FORMAT,
+    LOWER,
+    NANS,
+    NULLS,
+    PATH,
+    ROWS,
+    UPPER,
+    Block,
+)
+
+#: Manifest lists that are remembered.
+MAX_REMEMBERED = 1_000
+#: Files of this machine are looked at each time; a look at an object store costs a request per manifest.
+REMOTE_CHECK_S = 5.0
+#: Manifests read and decoded at a time: more than cores, since an object store answers slowly.
+_READERS = min(8, 2 * (os.cpu_count() or 1))
+
+_DELETED = 2
+#: Of a list of format v1 that does not say how many files there are.
+_UNKNOWN = -1
+_FILE = "data_file"
+_COLUMNS = ", ".join(
+    (
+        "status",
+        f"{_FILE}.file_path AS {PATH}",
+        f"{_FILE}.file_format AS {FORMAT}",
+        f"{_FILE}.record_count AS {ROWS}",
+        f"{_FILE}.content AS {CONTENT}",
+        *(
+            f"map_{part}({_FILE}.{name}) AS {column}_{suffix}"
+            for column, name in (
+                (NULLS, "null_value_counts"),
+                (NANS, "nan_value_counts"),
+                (LOWER, "lower_bounds"),
+                (UPPER, "upper_bounds"),
+            )
+            for part, suffix in (("keys", "ids"), ("values", "values"))
+        ),
+        f'{_FILE}."partition" AS partition_values',
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a manifest list says of one partition field of a manifest; bounds as bytes, None where unknown."""
+
+    has_null: bool
+    has_nan: bool | None
+    lower: bytes | None
+    upper: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One manifest of data files as its list describes it. ``entries`` counts those of removed files too."""
+
+    path: str
+    length: int
+    spec_id: int
+    files: int
+    entries: int
+    summaries: tuple[Summary, ...]
+
+    def lower(self, position: int) -> bytes | None:
+        """Return the lower bound of a partition field, if the list tells it."""
+        return self.summaries[position].lower if position < len(self.summaries) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestList:
+    """One snapshot's manifests: ``every`` has path and length of all, ``data`` and ``deletes`` what each is of.
+
+    ``is_enough``: the rows of these data files are the snapshot's. Not so where other files delete some of
+    them, where they are encrypted, or where the list (of format v1) does not say how many there are. ``encrypted``
+    counts manifests that are.
+    """
+
+    every: tuple[tuple[str, int], ...]
+    data: tuple[Manifest, ...]
+    is_enough: bool
+    deletes: tuple[Manifest, ...] = ()
+    encrypted: int = 0
+
+
+class Manifests:
+    """The manifests of pinned snapshots. Thread-safe; ``close`` ends its threads."""
+
+    def __init__(
+        self,
+        cache: BlockCache,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._lists: OrderedDict[str, ManifestList] = OrderedDict()
+        self._checked_at: dict[str, float] = {}
+        self._avro = AvroReader()
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="manifests")
+
+    def list(self, io: FileIO, location: str) -> ManifestList:
+        """Return the manifests of the snapshot whose manifest list is at ``location``."""
+        with self._lock:
+            listing = self._lists.get(location)
+            if listing is not None:
+                self._lists.move_to_end(location)
+                return listing
+        with decoding("manifest lists"):
+            listing_read = _listed(read_manifest_list(io.new_input(location)))
+        with self._lock:
+            self._lists[location] = listing_read
+            while len(self._lists) > MAX_REMEMBERED:
+                oldest, _ = self._lists.popitem(last=False)
+                self._checked_at.pop(oldest, None)
+        return listing_read
+
+    def check(self, io: FileIO, location: str) -> None:
+        """Look whether every manifest of a snapshot is there and whole.
+
+        Raises:
+            FileNotFoundError: one is gone.
+            DamagedFile: one is cut short.
+        """
+        is_remote = "://" in location and not location.startswith("file://")
+        now = self._clock()
+        listed = self.list(io, location)
+        with self._lock:
+            checked_at = self._checked_at.get(location)
+        if is_remote and checked_at is not None and now - checked_at < REMOTE_CHECK_S:
+            return
+        for path, length in listed.every:
+            if len(io.new_input(path)) != length:
+                raise DamagedFile("manifests")
+        with self._lock:
+            if location in self._lists:
+                self._checked_at[location] = now
+
+    def blocks(self, io: FileIO, manifests: Sequence[Manifest]) -> Sequence[Block]:
+        """Return the files of each manifest, reading what is not held. In the order given.
+
+        Raises:
+            FileNotFoundError: a manifest is gone.
+            DamagedFile: one is.
+        """
+        blocks = [self._cache.get(manifest.path, manifest.length) for manifest in manifests]
+        missing = [
+            manifest for manifest, block in zip(manifests, blocks, strict=True) if block is None
+        ]
+        if len(missing) == 1:
+            decoded = iter([self._decoded(io, missing[0])])
+        else:
+            decoded = self._readers.map(lambda manifest: self._decoded(io, manifest), missing)
+        return [next(decoded) if block is None else block for block in blocks]
+
+    def close(self) -> None:
+        self._readers.shutdown(cancel_futures=True)
+        self._avro.close()
+
+    def _decoded(self, io: FileIO, manifest: Manifest) -> Block:
+        try:
+            with self._on_this_machine(io, manifest) as file:
+                if manifest.files == _UNKNOWN:
+                    raise duckdb.InvalidInputException
+                block = self._by_duckdb(file, manifest)
+        except duckdb.Error:
+            with decoding("manifests"):
+                block = _by_pyiceberg(io, manifest)
+        if manifest.files not in (len(block), _UNKNOWN):
+            raise DamagedFile("manifests")
+        self._cache.put(manifest.path, manifest.length, block)
+        return block
+
+    @contextlib.contextmanager
+    def _on_this_machine(self, io: FileIO, manifest: Manifest) -> Iterator[Path]:
+        """Hold a manifest, whole, as a file."""
+        source = io.new_input(manifest.path)
+        file = local_path(manifest.path)
+        if file is not None:
+            if len(source) != manifest.length:
+                raise DamagedFile("manifests")
+            yield file
+            return
+        with source.open() as stream:
+            content = stream.read()
+        if len(content) != manifest.length:
+            raise DamagedFile("manifests")
+        with self._avro.scratch(content) as copy:
+            yield copy
+
+    def _by_duckdb(self, file: Path, manifest: Manifest) -> Block:
+        table = self._avro.read(file, _COLUMNS, manifest.entries)
+        if table.num_rows != manifest.entries:
+            raise DamagedFile("manifests")
+        status = table.column("status")
+        values = table.column("partition_values").combine_chunks()
+        table = table.drop_columns(["status", "partition_values"])
+        if pa.types.is_struct(values.type):
+            for position, column in enumerate(values.flatten()):
+                table = table.append_column(f"p{position}", column)
+        deleted = pc.equal(status, _DELETED)
+        if pc.any(deleted).as_py():
+            table = table.filter(pc.invert(deleted))
+        return Block(table)
+
+
+def _listed(manifests: Iterable[ManifestFile]) -> ManifestList:
+    every: list[tuple[str, int]] = []
+    data: list[Manifest] = []
+    deletes: list[Manifest] = []
+    is_enough, encrypted = True, 0
+    for manifest in manifests:
+        every.append((manifest.manifest_path, manifest.manifest_length))
+        counts = (
+            manifest.added_files_count,
+            manifest.existing_files_count,
+            manifest.deleted_files_count,
+        )
+        added, existing, deleted = (count or 0 for count in counts)
+        is_countable = None not in counts and not manifest.key_metadata
+        encrypted += bool(manifest.key_metadata)
+        if is_countable and not added + existing:
+            continue
+        if manifest.content != ManifestContent.DATA or not is_countable:
+            is_enough = False
+        (data if manifest.content == ManifestContent.DATA else deletes).append(
+            Manifest(
+                path=manifest.manifest_path,
+                length=manifest.manifest_length,
+                spec_id=manifest.partition_spec_id,
+                files=added + existing if None not in counts else _UNKNOWN,
+                entries=added + existing + deleted,
+                summaries=tuple(map(_summary, manifest.partitions or ())),
+            )
+        )
+    return ManifestList(tuple(every), tuple(data), is_enough, tuple(deletes), encrypted)
+
+
+def _summary(summary: PartitionFieldSummary) -> Summary:
+    return Summary(
+        summary.contains_null, summary.contains_nan, summary.lower_bound, summary.upper_bound
+    )
+
+
+def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
+    """Decode what the extension does not read: another codec, or a manifest without some statistics."""
+    described = ManifestFile.from_args(
+        manifest_path=manifest.path,
+        manifest_length=manifest.length,
+        partition_spec_id=manifest.spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=0,
+    )
+    files = [entry.data_file for entry in described.fetch_manifest_entry(io)]
+    columns: dict[str, pa.Array] = {
+        PATH: pa.array([file.file_path for file in files], pa.string()),
+        FORMAT: pa.array([file.file_format.value for file in files], pa.string()),
+        ROWS: pa.array([file.record_count for file in files], pa.int64()),
+        CONTENT: pa.array([int(file.content or 0) for file in files], pa.int32()),
+    }
+    for name, kind, maps in (
+        (NULLS, pa.int64(), [file.null_value_counts for file in files]),
+        (NANS, pa.int64(), [file.nan_value_counts for file in files]),
+        (LOWER, pa.binary(), [file.lower_bounds for file in files]),
+        (UPPER, pa.binary(), [file.upper_bounds for file in files]),
+    ):
+        columns[f"{name}_ids"] = pa.array(
+            [list(ids or ()) for ids in maps], pa.list_(pa.int32())
+        )
+        columns[f"{name}_values"] = pa.array(
+            [list((ids or {}).values()) for ids in maps], pa.list_(kind)
+        )
+    for position in range(len(files[0].partition) if files else 0):
+        columns[f"p{position}"] = pa.array([file.partition[position] for file in files])
+    return Block(pa.table(columns))

@@ -1,0 +1,185 @@
+"""The data files of one manifest as columns, and what their statistics say of one field at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from planner.pruning import Bounds
+
+#: Columns of a block; those of its partition values follow as ``p0``, ``p1``, ... The maps of a manifest are
+#: lists of field ids and lists of values, one entry per file.
+PATH, FORMAT, ROWS = "path", "format", "rows"
+#: 0: rows, 1: deletes by position, 2: by equality (Iceberg spec, field 134).
+CONTENT = "content"
+NULLS, NANS, LOWER, UPPER = "nulls", "nans", "lower", "upper"
+MAPS = (NULLS, NANS, LOWER, UPPER)
+MAP_COLUMNS = tuple(f"{name}_{part}" for name in MAPS for part in ("ids", "values"))
+
+#: Bytes of a bound by the type it is of (Iceberg spec, Appendix D).
+_WIDTHS: dict[pa.DataType, int] = {
+    pa.int32(): 4,
+    pa.int64(): 8,
+    pa.float32(): 4,
+    pa.float64(): 8,
+    pa.date32(): 4,
+    pa.timestamp("us"): 8,
+    pa.timestamp("us", tz="UTC"): 8,
+}
+#: What a bound of fewer bytes is of: the column was widened after the file was written.
+_NARROW = {pa.int64(): pa.int32(), pa.float64(): pa.float32()}
+
+
+class Block:
+    """The files of one manifest. Safe to share: what is worked out twice is the same."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table.combine_chunks()
+        self._bounds: dict[tuple[int, pa.DataType], Bounds | None] = {}
+        self._partitions: dict[tuple[int, pa.DataType], Bounds | None] = {}
+        self.size_bytes: int = table.nbytes
+        #: In capitals, as the specification has them; not every writer does.
+        self.formats: pa.Array = pc.utf8_upper(self._column(FORMAT))
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @property
+    def table(self) -> pa.Table:
+        return self._table
+
+    @property
+    def paths(self) -> pa.Array:
+        return self._column(PATH)
+
+    def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
+        """Return the statistics of a field as values of ``kind``; None when the type has none to go by."""
+        key = (field_id, kind)
+        if key not in self._bounds:
+            self._bounds[key] = self._read_bounds(field_id, kind)
+        return self._bounds[key]
+
+    def partition(self, position: int, kind: pa.DataType) -> Bounds | None:
+        """Return the values of a partition field as ``kind``; None when they cannot be read so."""
+        key = (position, kind)
+        if key not in self._partitions:
+            try:
+                values = self._column(f"p{position}").cast(kind)
+                self._partitions[key] = Bounds.exact(values)
+            except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                self._partitions[key] = None
+        return self._partitions[key]
+
+    def _read_bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
+        lower = typed(self._of_field(LOWER, field_id), kind)
+        upper = typed(self._of_field(UPPER, field_id), kind)
+        if lower is None or upper is None:
+            return None
+        return Bounds(
+            lower=lower,
+            upper=upper,
+            nulls=self._of_field(NULLS, field_id),
+            nans=self._of_field(NANS, field_id),
+            rows=self._column(ROWS),
+        )
+
+    def _of_field(self, name: str, field_id: int) -> pa.Array:
+        """Return one field's entry of a map per file, null where there is none."""
+        ids, values = self._column(f"{name}_ids"), self._column(f"{name}_values")
+        chosen = pc.equal(ids.flatten(), field_id)
+        files = pc.list_parent_indices(ids).filter(chosen)
+        chosen_values = values.flatten().filter(chosen)
+        if len(files) == len(self):
+            return chosen_values
+        places = pc.index_in(pa.array(range(len(self)), files.type), value_set=files)
+        return chosen_values.take(places)
+
+    def _column(self, name: str) -> pa.Array:
+        column = self._table.column(name)
+        return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+class Files:
+    """The files of several manifests of one partition spec, in the order of the blocks. Safe to share."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._blocks = tuple(blocks)
+        self._bounds: dict[tuple[str, int, pa.DataType], Bounds | None] = {}
+        self.are_parquet = all(
+            pc.all(pc.equal(block.formats, "PARQUET")).as_py() is not False for block in blocks
+        )
+
+    def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
+        """Return as ``Block.bounds``, of all files."""
+        return self._joined("bounds", field_id, kind)
+
+    def partition(self, position: int, kind: pa.DataType) -> Bounds | None:
+        """Return as ``Block.partition``, of all files."""
+        return self._joined("partition", position, kind)
+
+    def paths(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
+        paths = pa.chunked_array([block.paths for block in self._blocks], pa.string())
+        return paths if chosen is None else paths.filter(chosen)
+
+    def formats(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
+        formats = pa.chunked_array([block.formats for block in self._blocks], pa.string())
+        return formats if chosen is None else formats.filter(chosen)
+
+    def _joined(self, what: str, number: int, kind: pa.DataType) -> Bounds | None:
+        key = (what, number, kind)
+        if key not in self._bounds:
+            parts = [getattr(block, what)(number, kind) for block in self._blocks]
+            self._bounds[key] = None if None in parts else Bounds.joined(parts)
+        return self._bounds[key]
+
+
+def typed(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array | None:
+    """Decode single-value bytes (Iceberg spec, Appendix D); null where they are not a value of the type.
+
+    Text stays bytes, which sort as its code points do. None for types whose bounds are no guide: writers have
+    ordered UUIDs in two ways.
+    """
+    if kind == pa.binary():
+        return bounds
+    if kind == pa.bool_():
+        return pc.equal(bounds, b"\x01")
+    if pa.types.is_decimal(kind):
+        return _decimals(bounds, kind)
+    width = _WIDTHS.get(kind)
+    if width is None:
+        return None
+    lengths = pc.binary_length(bounds)
+    values = _fixed(pc.if_else(pc.equal(lengths, width), bounds, None), kind)
+    if kind in _NARROW and pc.any(pc.equal(lengths, width // 2)).as_py():
+        narrow = pc.if_else(pc.equal(lengths, width // 2), bounds, None)
+        values = pc.coalesce(values, _fixed(narrow, _NARROW[kind]).cast(kind))
+    return values
+
+
+def _fixed(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
+    """Read little-endian values of the type's width in place: they lie one behind the other."""
+    dense = values.drop_null()
+    if not len(dense):
+        return pa.nulls(len(values), kind)
+    _, offsets, content = dense.buffers()
+    start = int.from_bytes(offsets[4 * dense.offset :][:4].to_pybytes(), "little")
+    array = pa.Array.from_buffers(kind, len(dense), [None, content[start:]])
+    if not values.null_count:
+        return array
+    places = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
+    return array.take(pc.if_else(values.is_valid(), places, None))
+
+
+def _decimals(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
+    """Read unscaled big-endian integers, which are as short as they can be."""
+    parts = [
+        None if value is None or len(value) > 16 else int.from_bytes(value, "big", signed=True)
+        for value in bounds.to_pylist()
+    ]
+    content = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in parts)
+    values = pa.Array.from_buffers(kind, len(parts), [None, pa.py_buffer(content)])
+    return pc.if_else(
+        pa.array([value is not None for value in parts], pa.bool_()), values, None
+    )

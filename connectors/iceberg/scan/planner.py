@@ -1,0 +1,435 @@
+"""The files of a pinned snapshot that a statement needs: our own list, instead of the extension's.
+
+::
+
+    metadata file -> manifest list -> manifests, by partition summaries -> files, by partition and bounds
+
+Everything read on the way is remembered, so a statement costs the pruning alone, and a new snapshot the
+manifests it added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform, Transform
+from pyiceberg.types import IcebergType
+
+from connectors.iceberg.errors import DamagedFile, decoding
+from connectors.iceberg.scan.footers import Footers
+from connectors.iceberg.scan.manifests import Manifest, Manifests
+from connectors.iceberg.scan.metrics import Files, typed
+from connectors.iceberg.scan.projection import (
+    bound_type,
+    is_misread,
+    on_bounds,
+    on_partition,
+    partition_type,
+)
+from connectors.iceberg.scan.reach import Reach
+from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
+from planner.cut import ColdSlice
+from planner.pruning import Bounds, Condition, ScanFilter, prune
+from planner.schema import Column
+
+#: With more files left than this, the extension's own scan is as fast, and no list goes into the statement.
+MAX_LISTED_FILES = 1_000
+#: Manifests whose files were looked at; they are decoded, which is most of the work, by ``Manifests``.
+MAX_CHECKED = 100_000
+#: Snapshots whose metadata is remembered.
+MAX_REMEMBERED = 1_000
+#: Selections of manifests whose files are held together: one decision for all, not one a manifest.
+MAX_TOGETHER = 16
+#: A slice: metadata location, snapshot id, schema id.
+_Key: TypeAlias = tuple[str, int | None, int]
+#: Characters that would make a name a pattern.
+_PATTERN = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One field of a partition spec that something follows from."""
+
+    position: int
+    source_id: int
+    transform: Transform[Any, Any]
+    source: IcebergType
+    kind: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What of a metadata file planning needs for one snapshot and schema. ``specs`` by id.
+
+    ``own`` are the fields a data file must hold itself: the value of an identity partition, or a default, may
+    stand in for what it lacks. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``:
+    they are the current ones of the file.
+    """
+
+    table_uuid: str
+    manifest_list: str | None
+    specs: Mapping[int, tuple[_Part, ...]]
+    own: frozenset[int]
+    is_head: bool = True
+    location: str = ""
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
+        """``cold``: of another version than the head."""
+        snapshot, schema = metadata.current_snapshot(), metadata.schema()
+        is_head = cold is None or (cold.snapshot_id, cold.schema.schema_id) == (
+            metadata.current_snapshot_id,
+            metadata.current_schema_id,
+        )
+        if cold is not None and not is_head:
+            snapshot = version_of(metadata, cold)
+            schema = next(
+                schema_of_cut
+                for schema_of_cut in metadata.schemas
+                if schema_of_cut.schema_id == cold.schema.schema_id
+            )
+        specs: dict[int, tuple[_Part, ...]] = {}
+        own = {field.field_id for field in schema.fields if field.initial_default is not None}
+        types = {field.field_id: field.field_type for field in schema.fields}
+        for spec_id, spec in metadata.specs().items():
+            parts = []
+            for position, field in enumerate(spec.fields):
+                source = types.get(field.source_id)
+                if source is None:
+                    continue
+                if isinstance(field.transform, IdentityTransform):
+                    own.add(field.source_id)
+                kind = partition_type(field.transform, source)
+                if kind is not None:
+                    parts.append(
+                        _Part(position, field.source_id, field.transform, source, kind)
+                    )
+            specs[spec_id] = tuple(parts)
+        return cls(
+            str(metadata.table_uuid),
+            snapshot.manifest_list if snapshot is not None else None,
+            specs,
+            frozenset(own),
+            is_head,
+            metadata.location,
+        )
+
+
+def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
+    """Return the snapshot of a slice.
+
+    Raises:
+        FileNotFoundError: the file does not retain it.
+    """
+    if cold.snapshot_id is None:
+        return None
+    snapshot = metadata.snapshot_by_id(cold.snapshot_id)
+    if snapshot is None:
+        raise FileNotFoundError
+    return snapshot
+
+
+class ColdPlan:
+    """Thread-safe; ``close`` ends its threads."""
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        file_io: Callable[[str], FileIO],
+        roots: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's."""
+        self._roots = roots
+        #: Manifests whose files were found where they may be, for whom, and as what.
+        self._checked: OrderedDict[tuple[Reach, str, bool], None] = OrderedDict()
+        self._manifests = manifests
+        self._file_io = file_io
+        self._footers = Footers()
+        self._extension = ExtensionCheck(manifests)
+        self._lock = threading.Lock()
+        self._facts: OrderedDict[_Key, Facts] = OrderedDict()
+        #: Manifest list a statement read last, by table.
+        self._read_last: OrderedDict[str, str] = OrderedDict()
+        self._together: OrderedDict[tuple[str, ...], Files] = OrderedDict()
+
+    def remember(self, location: str, metadata: TableMetadata) -> None:
+        """Take the facts of a metadata file that was read for another reason: to pin it.
+
+        Of a table that statements have read, the manifests that are new are decoded here: whoever refreshes pins in
+        the background pays for it, not the next statement.
+        """
+        facts = Facts.of(metadata)
+        self._hold((location, metadata.current_snapshot_id, metadata.current_schema_id), facts)
+        with self._lock:
+            read_last = self._read_last.get(facts.table_uuid)
+        if read_last is None or facts.manifest_list in (None, read_last):
+            return
+        with contextlib.suppress(OSError, DamagedFile):  # the statement that needs it tells
+            io = self._file_io(location)
+            before = set(self._manifests.list(io, read_last).data)
+            listing = self._manifests.list(io, facts.manifest_list)
+            if listing.is_enough:
+                self._manifests.blocks(
+                    io, [manifest for manifest in listing.data if manifest not in before]
+                )
+
+    def files(self, cold: ColdSlice, rows: ScanFilter) -> Sequence[str] | None:
+        """Return the files that may hold wanted rows of a slice.
+
+        None where a list of files is not enough, or no better than the extension's scan: after that the
+        manifests have been looked at, and it may run.
+
+        Raises:
+            FileNotFoundError: a file is gone.
+            DamagedFile: one is.
+            UnreadableFiles: some are of a format that is not read.
+            OSError: one cannot be read just now.
+        """
+        io = self._file_io(cold.metadata_location)
+        facts = self._of(io, cold)
+        if facts.manifest_list is None:
+            return None
+        reach = Reach.of(cold.metadata_location, facts.location, self._roots)
+        paths = self._listed(io, facts, facts.manifest_list, cold, rows, reach)
+        if facts.is_head:
+            self._note_read(facts.table_uuid, facts.manifest_list)
+        if paths is not None and self._footers.fit(io, paths, cold.schema, facts.own):
+            return paths
+        self._manifests.check(io, facts.manifest_list)
+        self._extension.check(io, facts.manifest_list)
+        # The extension reads whatever it finds listed.
+        listed = self._manifests.list(io, facts.manifest_list)
+        self._check(io, listed.data, reach, is_data=True)
+        self._check(io, listed.deletes, reach, is_data=False)
+        return None
+
+    def _check(
+        self, io: FileIO, manifests: Sequence[Manifest], reach: Reach, *, is_data: bool
+    ) -> None:
+        """Check that what manifests list is where it may be; each once.
+
+        Raises:
+            ForeignFile: as ``Reach.check``.
+        """
+        with self._lock:
+            new = [
+                listed
+                for listed in manifests
+                if (reach, listed.path, is_data) not in self._checked
+            ]
+        if not new:
+            return
+        for manifest, block in zip(new, self._manifests.blocks(io, new), strict=True):
+            reach.check(block, is_data=is_data)
+            with self._lock:
+                self._checked[reach, manifest.path, is_data] = None
+                while len(self._checked) > MAX_CHECKED:
+                    self._checked.popitem(last=False)
+
+    def _note_read(self, table_uuid: str, manifest_list: str) -> None:
+        with self._lock:
+            self._read_last[table_uuid] = manifest_list
+            self._read_last.move_to_end(table_uuid)
+            while len(self._read_last) > MAX_REMEMBERED:
+                self._read_last.popitem(last=False)
+
+    def misread(self, cold: ColdSlice) -> frozenset[int]:
+        """Return the fields on which the extension must not be asked to leave out files.
+
+        DuckDB's iceberg extension 1.5.5 [ran] rounds times before 1970 up to compare them with the partition's day,
+        month, year or hour, and hashes UUIDs in its own way: it loses rows. A negative decimal and its truncation
+        end the engine.
+
+        Raises:
+            FileNotFoundError, OSError: as ``files``.
+        """
+        io = self._file_io(cold.metadata_location)
+        facts = self._of(io, cold)
+        if facts.manifest_list is None:
+            return frozenset(part.source_id for part in chain(*facts.specs.values()))
+        listed = self._manifests.list(io, facts.manifest_list)
+        return frozenset(
+            part.source_id
+            for manifest in listed.data
+            for part in facts.specs.get(manifest.spec_id, ())
+            if is_misread(part.transform, part.source, manifest.lower(part.position))
+        )
+
+    def is_head(self, cold: ColdSlice) -> bool:
+        """Whether a slice is what its metadata file shows to one who asks for no version.
+
+        Raises:
+            FileNotFoundError, OSError: as ``files``.
+        """
+        return self._of(self._file_io(cold.metadata_location), cold).is_head
+
+    def close(self) -> None:
+        self._footers.close()
+        self._extension.close()
+
+    def _listed(
+        self,
+        io: FileIO,
+        facts: Facts,
+        manifest_list: str,
+        cold: ColdSlice,
+        rows: ScanFilter,
+        reach: Reach,
+    ) -> Sequence[str] | None:
+        listed = self._manifests.list(io, manifest_list)
+        if not listed.is_enough:
+            return None
+        columns = {column.name: column for column in cold.schema.columns}
+        pruning = _Pruning(facts, columns, rows)
+        groups = pruning.manifests(listed.data)
+        files = sum(manifest.files for group in groups.values() for manifest in group)
+        if not all(rows) and files > MAX_LISTED_FILES:
+            return None
+        paths: list[str] = []
+        for spec_id, manifests in groups.items():
+            self._check(io, manifests, reach, is_data=True)
+            members = self._files(io, manifests)
+            chosen = pruning.files(spec_id, members)
+            if not members.are_parquet:
+                check_formats([unread(members.formats(chosen).to_pylist())])
+            file_paths = members.paths(chosen)
+            if len(paths) + len(file_paths) > MAX_LISTED_FILES:
+                return None
+            paths += file_paths.to_pylist()
+        return None if any(_PATTERN.intersection(path) for path in paths) else paths
+
+    def _files(self, io: FileIO, manifests: tuple[Manifest, ...]) -> Files:
+        """Return the files of some manifests; those asked for lately are held together."""
+        key = tuple(manifest.path for manifest in manifests)
+        with self._lock:
+            files = self._together.get(key)
+            if files is not None:
+                self._together.move_to_end(key)
+                return files
+        files_read = Files(self._manifests.blocks(io, manifests))
+        with self._lock:
+            self._together[key] = files_read
+            while len(self._together) > MAX_TOGETHER:
+                self._together.popitem(last=False)
+        return files_read
+
+    def _of(self, io: FileIO, cold: ColdSlice) -> Facts:
+        key = (cold.metadata_location, cold.snapshot_id, cold.schema.schema_id)
+        with self._lock:
+            facts = self._facts.get(key)
+            if facts is not None:
+                self._facts.move_to_end(key)
+                return facts
+        with decoding("metadata files"):
+            source = io.new_input(cold.metadata_location)
+            facts_read = Facts.of(FromInputFile.table_metadata(source), cold)
+        self._hold(key, facts_read)
+        return facts_read
+
+    def _hold(self, key: _Key, facts: Facts) -> None:
+        with self._lock:
+            self._facts[key] = facts
+            self._facts.move_to_end(key)
+            while len(self._facts) > MAX_REMEMBERED:
+                self._facts.popitem(last=False)
+
+
+class _Pruning:
+    """What one statement wants, held against manifests and against files."""
+
+    def __init__(self, facts: Facts, columns: Mapping[str, Column], rows: ScanFilter) -> None:
+        self._columns = columns
+        self._rows = rows
+        #: By spec id and condition: positions of partition values, their types, and what they must be.
+        self._on_parts: dict[int, dict[Condition, list[tuple[int, pa.DataType, Condition]]]] = {
+            spec_id: {
+                condition: list(self._projected(condition, parts))
+                for condition in chain.from_iterable(rows)
+            }
+            for spec_id, parts in facts.specs.items()
+        }
+        self._on_bounds = {
+            condition: on_bounds(condition) for condition in chain.from_iterable(rows)
+        }
+
+    def manifests(self, manifests: Sequence[Manifest]) -> dict[int, tuple[Manifest, ...]]:
+        """Leave out manifests by what their list says of their partitions; return the others by spec id."""
+        by_spec: dict[int, list[Manifest]] = {}
+        for manifest in manifests:
+            by_spec.setdefault(manifest.spec_id, []).append(manifest)
+        left = {}
+        for spec_id, group in by_spec.items():
+            mask = prune(self._rows, partial(self._by_summary, spec_id, group))
+            flags = [True] * len(group) if mask is None else mask.to_pylist()
+            chosen = [manifest for manifest, flag in zip(group, flags, strict=True) if flag]
+            if chosen:
+                left[spec_id] = tuple(chosen)
+        return left
+
+    def files(self, spec_id: int, files: Files) -> pa.BooleanArray | None:
+        """Tell which files of one spec may hold wanted rows; None: all."""
+        return prune(self._rows, partial(self._by_file, spec_id, files))
+
+    def _projected(
+        self, condition: Condition, parts: Sequence[_Part]
+    ) -> Iterator[tuple[int, pa.DataType, Condition]]:
+        column = self._columns[condition.column]
+        for part in parts:
+            if part.source_id == column.field_id:
+                projected = on_partition(condition, part.transform, part.source, part.kind)
+                if projected is not None:
+                    yield part.position, part.kind, projected
+
+    def _by_file(
+        self, spec_id: int, files: Files, condition: Condition
+    ) -> Iterator[tuple[Bounds, Condition]]:
+        for position, kind, implied in self._on_parts.get(spec_id, {}).get(condition, ()):
+            values = files.partition(position, kind)
+            if values is not None:
+                yield values, implied
+        column = self._columns[condition.column]
+        bounds = files.bounds(column.field_id, bound_type(column.type))
+        if bounds is not None:
+            yield bounds, self._on_bounds[condition]
+
+    def _by_summary(
+        self, spec_id: int, manifests: Sequence[Manifest], condition: Condition
+    ) -> Iterator[tuple[Bounds, Condition]]:
+        for position, kind, implied in self._on_parts.get(spec_id, {}).get(condition, ()):
+            bounds = _summarised(manifests, position, kind)
+            if bounds is not None:
+                yield bounds, implied
+
+
+def _summarised(
+    manifests: Sequence[Manifest], position: int, kind: pa.DataType
+) -> Bounds | None:
+    """Return what is known of one partition field in each of several manifests."""
+    if any(position >= len(manifest.summaries) for manifest in manifests):
+        return None
+    summaries = [manifest.summaries[position] for manifest in manifests]
+    lower = typed(pa.array([summary.lower for summary in summaries], pa.binary()), kind)
+    upper = typed(pa.array([summary.upper for summary in summaries], pa.binary()), kind)
+    if lower is None or upper is None:
+        return None
+    return Bounds(
+        lower=lower,
+        upper=upper,
+        nulls=pa.array([None if summary.has_null else 0 for summary in summaries], pa.int64()),
+        nans=pa.array(
+            [0 if summary.has_nan is False else None for summary in summaries], pa.int64()
+        ),
+        rows=pa.array([manifest.files for manifest in manifests], pa.int64()),
+    )

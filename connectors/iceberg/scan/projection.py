@@ -1,0 +1,145 @@
+"""Conditions on a column, carried over to what files say of it: bounds, and partition values.
+
+Inclusive: what follows from the condition, never more (Iceberg spec, "Scan Planning").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg import transforms
+from pyiceberg.types import DecimalType, IcebergType, UUIDType
+
+from connectors.iceberg.types import arrow_type
+from planner.pruning import Condition, Operator
+
+#: Transforms that keep the order of their values.
+_ORDERED = (
+    transforms.IdentityTransform,
+    transforms.TruncateTransform,
+    transforms.YearTransform,
+    transforms.MonthTransform,
+    transforms.DayTransform,
+    transforms.HourTransform,
+)
+_TIMES = _ORDERED[2:]
+#: What is left of a strict comparison once values are put together.
+_LOOSE: dict[Operator, Operator] = {"<": "<=", ">": ">="}
+
+
+def bound_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type a column's values are compared in: text as its bytes, which sort alike."""
+    if kind == pa.string() or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return kind
+
+
+def on_bounds(condition: Condition) -> Condition:
+    """Return the condition on a column's bounds."""
+    return Condition(
+        condition.column, condition.operator, tuple(map(_comparable, condition.values))
+    )
+
+
+def partition_type(
+    transform: transforms.Transform[Any, Any], source: IcebergType
+) -> pa.DataType | None:
+    """Return the type of a partition value; None where nothing follows from it."""
+    if not isinstance(transform, (*_ORDERED, transforms.BucketTransform)):
+        return None
+    if not transform.can_transform(source):
+        return None
+    kind = arrow_type(transform.result_type(source))
+    return None if kind is None or kind == pa.uuid() else bound_type(kind)
+
+
+def is_misread(
+    transform: transforms.Transform[Any, Any], source: IcebergType, lower: bytes | None
+) -> bool:
+    """Return whether the extension misreads a partition field of a manifest, of this lower bound."""
+    match transform:
+        case transforms.TruncateTransform():
+            return isinstance(source, DecimalType)
+        case transforms.BucketTransform():
+            return isinstance(source, UUIDType)
+    if isinstance(transform, _TIMES):
+        return lower is None or int.from_bytes(lower, "little", signed=True) < 0
+    return False
+
+
+def on_partition(
+    condition: Condition,
+    transform: transforms.Transform[Any, Any],
+    source: IcebergType,
+    kind: pa.DataType,
+) -> Condition | None:
+    """Return what a condition says of the partition value, of type ``kind``; None: nothing.
+
+    Every transform but ``void`` keeps null null, and makes no other value null.
+    """
+    operator = condition.operator
+    if operator in ("is null", "is not null"):
+        return condition
+    if isinstance(transform, transforms.IdentityTransform):
+        return on_bounds(condition)
+    if operator == "starts with":
+        return _on_prefix(condition, transform)
+    is_ordered = isinstance(transform, _ORDERED)
+    if not is_ordered and operator not in ("=", "in"):
+        return None
+    apply: Callable[[Any], Any] = transform.transform(source)
+    try:
+        projected = [apply(_python(value)) for value in condition.values]
+    except (OverflowError, ValueError):
+        return None  # a time that is none to Python
+    if isinstance(transform, _TIMES):
+        operator, projected = _rounded_up(operator, projected)
+    values = (_comparable(_of_type(value, kind)) for value in projected)
+    return Condition(condition.column, _LOOSE.get(operator, operator), tuple(values))
+
+
+def _on_prefix(
+    condition: Condition, transform: transforms.Transform[Any, Any]
+) -> Condition | None:
+    if not isinstance(transform, transforms.TruncateTransform):
+        return None
+    prefix = condition.values[0].as_py()[: transform.width]
+    return Condition(condition.column, "starts with", (_comparable(pa.scalar(prefix)),))
+
+
+def _rounded_up(operator: Operator, values: list[int]) -> tuple[Operator, list[int]]:
+    """Allow for writers that rounded times before 1970 up (iceberg issue 1680, as Iceberg's own readers do)."""
+    match operator:
+        case "=" | "in":
+            later = [value + 1 for value in values if value < 0]
+            return ("in", values + later) if later else (operator, values)
+        case "<" | "<=":
+            return operator, [value + 1 if value < 0 else value for value in values]
+        case "between":
+            return operator, [values[0], values[1] + 1 if values[1] < 0 else values[1]]
+    return operator, values
+
+
+def _python(value: pa.Scalar) -> Any:
+    """Return a value as pyiceberg's transforms take it: times as numbers."""
+    if pa.types.is_date32(value.type):
+        return value.cast(pa.int32()).as_py()
+    if pa.types.is_timestamp(value.type):
+        return value.cast(pa.int64()).as_py()
+    return value.as_py()
+
+
+def _of_type(value: Any, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_date32(kind):
+        return pa.scalar(value, pa.int32()).cast(kind)
+    if kind == pa.binary() and isinstance(value, str):
+        return pa.scalar(value)
+    return pa.scalar(value, kind)
+
+
+def _comparable(value: pa.Scalar) -> pa.Scalar:
+    if value.type == pa.string():
+        return pa.scalar(value.as_py().encode(), pa.binary())
+    return value.cast(bound_type(value.type))

@@ -1,0 +1,74 @@
+"""Where the files of a table may lie: below its own location, or below its own catalog's roots.
+
+Who writes one table's metadata may list any path in it, and the server reads as itself: without this, one catalog's
+tables would open all others' files. Its own catalog is that whose root its metadata file lies below, and a location
+counts only where no other catalog's root does: the metadata file says it itself.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from connectors.iceberg.paths import local_path
+from connectors.iceberg.scan.metrics import CONTENT, Block
+from planner.errors import ForeignFile
+
+#: Schemes that name one store.
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
+
+
+def place(location: str) -> str:
+    """Return a location in one form, to compare: ``/a/b``, or ``s3://bucket/a/b``."""
+    path = local_path(location)
+    if path is not None:
+        return posixpath.normpath(str(path))
+    scheme, _, rest = location.partition("://")
+    return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{posixpath.normpath(rest)}"
+
+
+def is_below(path: str, roots: Iterable[str]) -> bool:
+    """Both as ``place`` returns them."""
+    return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What one table may read: below ``own``, or below ``location`` and none of ``others``."""
+
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+    location: str
+
+    @classmethod
+    def of(cls, metadata_location: str, location: str, roots: Sequence[Sequence[str]]) -> Reach:
+        """``roots`` are those of each catalog, in any form."""
+        file = place(metadata_location)
+        own: list[str] = []
+        others: list[str] = []
+        for catalog in roots:
+            places = [place(root) for root in catalog]
+            (own if is_below(file, places) else others).extend(places)
+        return cls(tuple(own), tuple(others), place(location))
+
+    def check(self, block: Block, *, is_data: bool) -> None:
+        """Check what one manifest lists.
+
+        Raises:
+            ForeignFile: a file lies elsewhere, or deletes where rows are expected, or the other way round.
+        """
+        for path in block.paths.to_pylist():
+            location = place(path)
+            if not is_below(location, self.own) and (
+                is_below(location, self.others) or not is_below(location, (self.location,))
+            ):
+                raise ForeignFile(
+                    "a file of the table lies outside its location and its catalog's roots; move it there, or add its "
+                    "place to server.catalog_roots."
+                )
+        contents = set(block.table.column(CONTENT).to_pylist())
+        if (contents - {0}) if is_data else (0 in contents):
+            raise ForeignFile(
+                "a manifest of the table lists delete files as data files, or the other way round; roll the table back."
+            )

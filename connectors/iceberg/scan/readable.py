@@ -1,0 +1,198 @@
+"""Which files of a snapshot DuckDB's iceberg extension does not read: told by name, before it looks at them.
+
+Anybody may write ORC, Avro or encrypted files into a table, or delete files of these. The extension, 1.5.5, refuses
+them in its own words, and a manifest of a codec it does not know ends the process [ran: zstandard, which Iceberg
+writes with ``write.manifest.compression-codec``]. A manifest never changes, so each is looked at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+import duckdb
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
+from pyiceberg.avro.resolver import construct_reader
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+
+from connectors.iceberg.errors import UnreadableFiles, decoding
+from connectors.iceberg.paths import local_path
+from connectors.iceberg.scan.avro import AvroReader
+from connectors.iceberg.scan.manifests import Manifests
+
+#: Manifests, and lists of them, that are remembered: a word and a count or two each.
+MAX_REMEMBERED = 200_000
+_READERS = 8
+PARQUET = "PARQUET"
+#: What the extension reads; deletion vectors are Puffin.
+_READ = frozenset({PARQUET, "PUFFIN"})
+#: Codecs of Avro files that it knows.
+_CODECS = frozenset({"null", "deflate", "snappy"})
+_CODEC = "avro.codec"
+_ENCRYPTED = "encrypted"
+_DATA = ("data files", "rewrite_data_files")
+_DELETES = ("delete files", "rewrite_position_delete_files")
+_ENTRIES = (
+    "status, upper(data_file.file_format) AS format, "
+    "data_file.key_metadata IS NOT NULL AS is_encrypted"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """One manifest or manifest list; ``unread`` counts its live files of each format that is not read."""
+
+    codec: str
+    unread: Mapping[str, int] = field(default_factory=dict)
+
+
+class ExtensionCheck:
+    """Thread-safe; ``close`` ends its threads and removes its scratch files."""
+
+    def __init__(self, manifests: Manifests) -> None:
+        self._manifests = manifests
+        self._avro = AvroReader()
+        self._lock = threading.Lock()
+        self._contents: OrderedDict[str, _Content] = OrderedDict()
+        #: Manifest lists that were found well.
+        self._read_whole: OrderedDict[str, None] = OrderedDict()
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="formats")
+
+    def check(self, io: FileIO, location: str) -> None:
+        """Look at every manifest of the snapshot whose manifest list is at ``location``.
+
+        Raises:
+            UnreadableFiles: the extension does not read all of it.
+            FileNotFoundError, DamagedFile: a manifest is gone, or is one.
+        """
+        with self._lock:
+            if location in self._read_whole:
+                self._read_whole.move_to_end(location)
+                return
+        listed = self._manifests.list(io, location)
+        if listed.encrypted:
+            raise UnreadableFiles(
+                f"has {listed.encrypted} encrypted manifests, and Thermocline reads plain files; set encryption.key-id "
+                f"away and write the table anew."
+            )
+        paths = [path for path, _ in listed.every]
+        contents = dict(zip(paths, self._contents_of(io, paths), strict=True))
+        codecs = {content.codec for content in contents.values()}
+        codecs.add(self._looked_at(io, location, entries=False).codec)
+        if not codecs <= _CODECS:
+            unknown = min(codecs - _CODECS)
+            raise UnreadableFiles(
+                f"has manifests of codec {unknown}, which can be read only where there are no delete files; set "
+                f"write.manifest.compression-codec to gzip and apply the deletes (CALL system.rewrite_data_files, options "
+                f"=> map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))."
+            )
+        data = {manifest.path for manifest in listed.data}
+        check_formats(content.unread for path, content in contents.items() if path in data)
+        check_formats(
+            (content.unread for path, content in contents.items() if path not in data),
+            deletes=True,
+        )
+        with self._lock:
+            self._read_whole[location] = None
+            while len(self._read_whole) > MAX_REMEMBERED:
+                self._read_whole.popitem(last=False)
+
+    def close(self) -> None:
+        self._readers.shutdown(cancel_futures=True)
+        self._avro.close()
+
+    def _contents_of(self, io: FileIO, paths: Sequence[str]) -> Iterable[_Content]:
+        """Return the contents of manifests in the order given, reading those that are new side by side."""
+        with self._lock:
+            missing = [path for path in paths if path not in self._contents]
+        read = dict(
+            zip(missing, self._readers.map(partial(self._looked_at, io), missing), strict=True)
+        )
+        return [read.get(path) or self._looked_at(io, path) for path in paths]
+
+    def _looked_at(self, io: FileIO, path: str, *, entries: bool = True) -> _Content:
+        with self._lock:
+            cached = self._contents.get(path)
+            if cached is not None:
+                self._contents.move_to_end(path)
+                return cached
+        content = self._read(io, path, entries=entries)
+        with self._lock:
+            self._contents[path] = content
+            while len(self._contents) > MAX_REMEMBERED:
+                self._contents.popitem(last=False)
+        return content
+
+    def _read(self, io: FileIO, path: str, *, entries: bool) -> _Content:
+        with io.new_input(path).open() as stream:
+            content = stream.read()
+        with decoding("manifests"):
+            reader = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+            header = reader.read(new_decoder(content))
+            codec = header.meta.get(_CODEC, "null")
+        if not entries or codec not in _CODECS:
+            return _Content(codec)
+        try:
+            file = local_path(path)
+            if file is not None:
+                table = self._avro.read(file, _ENTRIES, 1)
+            else:
+                with self._avro.scratch(content) as copy:
+                    table = self._avro.read(copy, _ENTRIES, 1)
+        except duckdb.Error:
+            with decoding("manifests"):
+                return _Content(codec, _by_pyiceberg(io, path))
+        live = (
+            _ENCRYPTED if entry["is_encrypted"] else entry["format"]
+            for entry in table.to_pylist()
+            if entry["status"] != ManifestEntryStatus.DELETED
+        )
+        return _Content(codec, unread(live))
+
+
+def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False) -> None:
+    """Refuse files of formats that are not read, counted by format; ``deletes``: of delete files.
+
+    Raises:
+        UnreadableFiles: there are some.
+    """
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    if not total:
+        return
+    what, procedure = _DELETES if deletes else _DATA
+    listed = ", ".join(f"{number} {name}" for name, number in sorted(total.items()))
+    key = f"write.{'delete.' if deletes else ''}format.default"
+    cause = "encryption.key-id away" if _ENCRYPTED in total else f"{key} to parquet"
+    raise UnreadableFiles(
+        f"has {what} that are not read ({listed}), only Parquet is; set {cause} and rewrite them (CALL "
+        f"system.{procedure}, options => map('rewrite-all', 'true'))."
+    )
+
+
+def unread(formats: Iterable[str]) -> Mapping[str, int]:
+    """Count those that are not read."""
+    return Counter(name for name in formats if name not in _READ)
+
+
+def _by_pyiceberg(io: FileIO, path: str) -> Mapping[str, int]:
+    described = ManifestFile.from_args(
+        manifest_path=path,
+        manifest_length=0,
+        partition_spec_id=0,
+        content=ManifestContent.DATA,
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=0,
+    )
+    files = (entry.data_file for entry in described.fetch_manifest_entry(io))
+    return unread(
+        _ENCRYPTED if file.key_metadata else file.file_format.value.upper() for file in files
+    )

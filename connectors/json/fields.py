@@ -1,0 +1,195 @@
+"""What a record must hold: the payload columns of a table as a tree of fields.
+
+Both decoding paths walk this tree, so a type, a key or an epoch unit is interpreted once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from planner.binding import Binding
+from planner.errors import BadBinding, UnsupportedType
+from planner.schema import Column, EpochUnit, TableSchema
+
+Kind = Literal[
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "decimal",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "string",
+    "binary",
+    "fixed",
+    "uuid",
+    "list",
+    "map",
+    "struct",
+]
+
+TIME_KINDS = ("date", "timestamp", "timestamptz")
+
+#: Microseconds of 0001-01-01T00:00:00 and of the last one of year 9999: what every reader of ours can hold.
+MIN_TIME_US = -62_135_596_800_000_000
+MAX_TIME_US = 253_402_300_799_999_999
+DAY_US = 86_400_000_000
+#: Largest finite float; a number above it is refused, never turned into infinity.
+MAX_FLOAT = 3.4028234663852886e38
+#: Microseconds in one epoch unit. A nanosecond is less than one, so ``ns`` is handled by division.
+UNIT_US: dict[EpochUnit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+NS_PER_US = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value: a column, a struct's member, a list's element, a map's key or value.
+
+    ``keys`` are the names a record may carry it under, first present wins; empty for elements. ``path`` names
+    it in messages. ``children`` are the members of a struct, the element of a list, key and value of a map.
+    """
+
+    path: str
+    kind: Kind
+    type: pa.DataType
+    required: bool
+    keys: tuple[str, ...] = ()
+    unit: EpochUnit | None = None
+    children: tuple[Field, ...] = ()
+
+    @property
+    def is_object(self) -> bool:
+        """Whether this map is written as a JSON object: its keys are strings."""
+        return self.kind == "map" and self.children[0].kind == "string"
+
+
+def payload_fields(table: str, schema: TableSchema, binding: Binding) -> tuple[Field, ...]:
+    """Read the payload columns of a schema, in table order.
+
+    Raises:
+        BadBinding: two columns claim one key, or an epoch unit is declared for a column that holds no time.
+        UnsupportedType: a column's type has no JSON form.
+    """
+    units = dict(binding.epoch_units)
+    claimed = _keys(table, schema.payload)
+    fields = []
+    for column in schema.payload:
+        unit = units.get(column.field_id, column.epoch_unit)
+        required = column.required
+        keys = claimed[column.name]
+        fields.append(_field(table, column.name, column.type, required, keys, unit, units))
+    return tuple(fields)
+
+
+def _keys(table: str, columns: tuple[Column, ...]) -> dict[str, tuple[str, ...]]:
+    """Give each key of a record to one column: to the one now named so, else to the one once named so."""
+    owner = {column.name: column.name for column in columns if column.name in _names(column)}
+    for column in columns:
+        for key in _names(column):
+            other = owner.setdefault(key, column.name)
+            if other not in (key, column.name):
+                raise BadBinding(
+                    f"{table}: columns {other} and {column.name} both list {key!r} as a former name; remove it "
+                    f"from one of them in the table's name mapping.",
+                    table=table,
+                    column=column.name,
+                )
+    return {
+        column.name: tuple(key for key in _names(column) if owner[key] == column.name)
+        for column in columns
+    }
+
+
+def _names(column: Column) -> tuple[str, ...]:
+    return column.keys or (column.name,)
+
+
+def _field(
+    table: str,
+    path: str,
+    kind: pa.DataType,
+    required: bool,
+    keys: tuple[str, ...],
+    unit: EpochUnit | None,
+    units: dict[int, EpochUnit],
+) -> Field:
+    name = _kind(kind)
+    if name is None:
+        raise UnsupportedType(
+            f"{table}: column {path} is {kind}, which has no JSON form; see docs/json-types.md.",
+            table=table,
+            column=path,
+            type=str(kind),
+        )
+    if unit is not None and name not in TIME_KINDS:
+        raise BadBinding(
+            f"{table}: an epoch unit is declared for {path}, which is {name}; only date, timestamp and "
+            f"timestamptz can have one.",
+            table=table,
+            column=path,
+        )
+    children = tuple(
+        _field(
+            table,
+            child_path,
+            child.type,
+            not child.nullable,
+            (child.name,) if name == "struct" else (),
+            units.get(_field_id(child)),
+            units,
+        )
+        for child_path, child in _children(path, name, kind)
+    )
+    return Field(path, name, kind, required, keys, unit, children)
+
+
+def _children(path: str, name: Kind, kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+    if name == "struct":
+        return [(f"{path}.{field.name}", field) for field in kind]
+    if name == "list":
+        return [(f"{path}[]", kind.value_field)]
+    if name == "map":
+        return [(f"{path}.key", kind.key_field), (f"{path}.value", kind.item_field)]
+    return []
+
+
+def _field_id(field: pa.Field) -> int:
+    """Field ids are positive (Iceberg spec, "Schemas and Data Types"): 0 is no field's."""
+    return int((field.metadata or {}).get(b"PARQUET:field_id", b"0"))
+
+
+def _kind(kind: pa.DataType) -> Kind | None:
+    simple = _SIMPLE.get(kind)
+    if simple is not None:
+        return simple
+    if pa.types.is_decimal128(kind):
+        return "decimal"
+    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC"):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    if pa.types.is_fixed_size_binary(kind):
+        return "fixed"
+    if pa.types.is_list(kind):
+        return "list"
+    if pa.types.is_map(kind):
+        return "map"
+    if pa.types.is_struct(kind):
+        return "struct"
+    return None
+
+
+_SIMPLE: dict[pa.DataType, Kind] = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.uuid(): "uuid",
+}

@@ -1,0 +1,184 @@
+"""Columns from samples of a topic, by the rules in docs/json-types.md, "Inferred columns".
+
+Pure: whoever asks has read the samples. Every readable sample decodes under the columns found, strictly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from connectors.json.fields import Field, Kind
+from connectors.json.strict import Number, Unfit, parse, read_value
+from planner.errors import BadBinding
+from planner.names import METADATA_COLUMNS
+from planner.schema import TIMESTAMPTZ, Column
+
+Shape = Literal["boolean", "number", "string", "object", "array"]
+
+_TIMES: dict[Kind, pa.DataType] = {
+    "timestamptz": TIMESTAMPTZ,
+    "timestamp": pa.timestamp("us"),
+    "date": pa.date32(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What samples say. ``left_out`` are fields of which no type is known, ``unreadable`` counts samples.
+
+    Field ids are positions from 1; a table assigns its own.
+    """
+
+    columns: tuple[Column, ...]
+    left_out: tuple[str, ...]
+    unreadable: int
+
+
+def infer_columns(samples: Sequence[bytes]) -> tuple[Column, ...]:
+    """The columns of ``infer``, with its errors."""
+    return infer(samples).columns
+
+
+def infer(samples: Sequence[bytes]) -> Inferred:
+    """Find the columns under which every readable sample decodes, in the order keys first appear.
+
+    Raises:
+        BadBinding: no sample is readable, a field holds values no one type takes, or its name cannot be a
+            column's.
+    """
+    records = []
+    for sample in samples:
+        try:
+            records.append(parse(sample))
+        except Unfit:
+            continue
+    if not records:
+        raise BadBinding(
+            f"No columns can be inferred: none of {len(samples)} samples is a JSON object; give the columns.",
+            samples=len(samples),
+        )
+    left_out: list[str] = []
+    members = _members("", records, left_out)
+    for field in members:
+        if field.name in METADATA_COLUMNS:
+            raise BadBinding(
+                f"Field {field.name} has the name of a log metadata column; give the columns, and leave it out "
+                f"or read it under another name.",
+                field=field.name,
+            )
+    columns = tuple(
+        Column(index, field.name, field.type) for index, field in enumerate(members, start=1)
+    )
+    return Inferred(columns, tuple(left_out), len(samples) - len(records))
+
+
+def _members(
+    path: str, objects: Sequence[dict[str, Any]], left_out: list[str]
+) -> list[pa.Field]:
+    names = dict.fromkeys(name for item in objects for name in item)
+    _check_case(path, names)
+    columns = []
+    for name in names:
+        inner = f"{path}.{name}" if path else name
+        kind = _kind(inner, [item[name] for item in objects if name in item], left_out)
+        if kind is not None:
+            columns.append(pa.field(name, kind))
+    return columns
+
+
+def _check_case(path: str, names: Iterable[str]) -> None:
+    by_fold: dict[str, str] = {}
+    for name in names:
+        other = by_fold.setdefault(name.casefold(), name)
+        if other != name:
+            where = f" in {path}" if path else ""
+            raise BadBinding(
+                f"Fields {other} and {name}{where} differ in case only, which SQL does not tell apart; give the "
+                f"columns.",
+                field=name,
+            )
+
+
+def _kind(path: str, values: Sequence[Any], left_out: list[str]) -> pa.DataType | None:
+    """The type of one field over all samples, or None, and its path in ``left_out``."""
+    values = [value for value in values if value is not None]
+    shapes: dict[Shape, None] = dict.fromkeys(_shape(value) for value in values)
+    if len(shapes) > 1:
+        raise BadBinding(
+            f"Field {path} is {' and '.join(shapes)} in different samples, and no type takes both; give the "
+            f"columns, with lenient JSON or without this one.",
+            field=path,
+            shapes=tuple(shapes),
+        )
+    kind = None
+    match next(iter(shapes), None):
+        case "boolean":
+            kind = pa.bool_()
+        case "number":
+            kind = _number_kind(path, values)
+        case "string":
+            kind = _string_kind(path, values)
+        case "object":
+            members = _members(path, values, left_out)
+            kind = pa.struct(members) if members else None
+        case "array":
+            items = [item for value in values for item in value]
+            element = _kind(f"{path}[]", items, left_out)
+            return None if element is None else pa.list_(pa.field("element", element))
+    if kind is None:
+        left_out.append(path)
+    return kind
+
+
+def _shape(value: Any) -> Shape:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, Number):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, dict) else "array"
+
+
+def _number_kind(path: str, values: Sequence[Number]) -> pa.DataType:
+    whole = [value for value in values if value.removeprefix("-").isdigit()]
+    if not _all_fit(path, "long", pa.int64(), whole):
+        raise BadBinding(
+            f"Field {path} has whole numbers beyond 64 bits; give the columns, with decimal or double here.",
+            field=path,
+        )
+    if len(whole) == len(values):
+        return pa.int64()
+    if not _all_fit(path, "double", pa.float64(), values):
+        raise BadBinding(
+            f"Field {path} has numbers beyond double; give the columns, with decimal or without this one.",
+            field=path,
+        )
+    return pa.float64()
+
+
+def _string_kind(path: str, values: Sequence[str]) -> pa.DataType:
+    for kind, pattern in _TIMES.items():
+        if _all_fit(path, kind, pattern, values):
+            return pattern
+    if not _all_fit(path, "string", pa.string(), values):
+        raise BadBinding(
+            f"Field {path} has strings with half of a surrogate pair, which no column holds; give the columns "
+            f"without it.",
+            field=path,
+        )
+    return pa.string()
+
+
+def _all_fit(path: str, kind: Kind, arrow: pa.DataType, values: Sequence[Any]) -> bool:
+    field = Field(path, kind, arrow, required=False)
+    try:
+        for value in values:
+            read_value(field, value)
+    except Unfit:
+        return False
+    return True

@@ -1,0 +1,198 @@
+"""Read assigned ranges to their stops: when a partition is finished, and when a read has failed.
+
+A partition is finished when (reference: kafka.md C.2)
+
+1. a record at offset ``stop - 1`` or above was delivered; one at or above the stop is dropped, or
+2. an end-of-partition event arrived with an offset at or above the stop.
+
+Offsets below the stop may hold no record (transaction markers, aborted data, compaction), so neither counting
+nor waiting for ``stop - 1`` alone would end. ``position()`` is never asked: it stalls in front of compacted
+offsets. A range that does neither before the deadline fails the read; it is never returned short.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError
+
+from connectors.kafka.consuming import FEW, NO_RECORDS, Consuming, Event
+from connectors.kafka.errors import Meaning, meaning, translate
+from planner.errors import LogUnavailable
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetRange
+
+#: Rows and bytes after which a batch is handed on: large enough for Arrow, small enough to free messages early.
+BATCH_ROWS = 16_384
+BATCH_BYTES = 16 * 1024 * 1024
+# Between two looks at the clock while nothing arrives.
+_POLL_S = 0.2
+
+
+class OutOfRange(Exception):
+    """The brokers refuse an offset of the ranges; which one and why, the bounds tell."""
+
+
+@dataclass(slots=True)
+class FetchDeadline:
+    """How long a read may still wait. The clock stands still while the caller works on a batch."""
+
+    left_s: float
+
+
+@dataclass(slots=True)
+class Rows:
+    """Batches on their way to be one."""
+
+    size_bytes: int = 0
+    _batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self._batches)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._batches.append(batch)
+            # Not ``nbytes``, which looks into every column: these batches are slices of nothing larger.
+            self.size_bytes += batch.get_total_buffer_size()
+
+    def take(self) -> pa.RecordBatch:
+        """Return what was gathered and start over."""
+        batches, self._batches, self.size_bytes = self._batches, [], 0
+        if len(batches) < 2:
+            return batches[0] if batches else NO_RECORDS
+        return pa.concat_batches(batches)
+
+
+def read(
+    consumer: Consuming,
+    topic: str,
+    ranges: Sequence[OffsetRange],
+    patience: FetchDeadline,
+    *,
+    with_key: bool,
+    on_silence: Callable[[], None],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the ranges the consumer is assigned to.
+
+    ``on_silence`` is called when nothing arrived for a while; what it raises ends the read.
+
+    Raises:
+        OutOfRange: a start is below the log start or above the log end.
+        UnknownTopic, LogUnavailable: see ``planner.ports.Log.fetch``.
+    """
+    stops = {item.partition: item.stop for item in ranges}
+    reached = {item.partition: item.start for item in ranges}
+    rows = Rows()
+    while reached:
+        began = time.monotonic()
+        wait_s = min(_POLL_S, patience.left_s)
+        batch = consumer.take(wait_s, BATCH_ROWS - len(rows), with_key=with_key)
+        if not batch:
+            on_silence()
+        pieces = []
+        for stretch in stretches(batch.records):
+            pieces.append(stretch.below(stops[stretch.partition]))
+            if stretch.partition in reached:
+                reached[stretch.partition] = stretch.last + 1
+        rows.add(_joined(pieces, batch.records))
+        take_events(batch.events, topic, reached)
+        finished = [partition for partition, at in reached.items() if at >= stops[partition]]
+        for partition in finished:
+            del reached[partition]
+        if finished and reached:
+            # What these partitions hold above their stops would only crowd out the others.
+            consumer.pause(topic, finished)
+        patience.left_s -= time.monotonic() - began
+        if reached and patience.left_s <= 0:
+            raise _unreached(topic, reached, stops)
+        if len(rows) >= BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
+            yield rows.take()
+    if len(rows):
+        yield rows.take()
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Records of one partition that arrived one after the other. Their offsets rise."""
+
+    partition: int
+    #: The highest offset.
+    last: int
+    count: int
+    _begin: int
+    _among: pa.RecordBatch
+
+    def below(self, stop: int) -> pa.RecordBatch:
+        """The records at offsets below ``stop``."""
+        records = self._among.slice(self._begin, self.count)
+        if self.last < stop:
+            return records
+        offsets = records.column(KAFKA_OFFSET)
+        return records.slice(0, pc.sum(pc.less(offsets, stop)).as_py())
+
+
+def stretches(records: pa.RecordBatch) -> Iterator[Stretch]:
+    """Tell the records of different partitions apart, in the order they arrived."""
+    partitions, offsets = records.column(KAFKA_PARTITION), records.column(KAFKA_OFFSET)
+    begin = 0
+    for end in _ends(partitions):
+        partition, last = partitions[begin].as_py(), offsets[end - 1].as_py()
+        yield Stretch(partition, last, end - begin, begin, records)
+        begin = end
+
+
+def _ends(partitions: pa.Array) -> list[int]:
+    """Where each stretch of equal numbers ends, exclusive."""
+    if len(partitions) > FEW:
+        ends: list[int] = pc.run_end_encode(partitions).run_ends.to_pylist()
+        return ends
+    listed = partitions.to_pylist()
+    pairs = enumerate(itertools.pairwise(listed), start=1)
+    changes = [at for at, (one, other) in pairs if one != other]
+    return [*changes, len(listed)] if listed else []
+
+
+def _joined(pieces: list[pa.RecordBatch], whole: pa.RecordBatch) -> pa.RecordBatch:
+    """Join what was kept of ``whole``, which is most often all of it."""
+    if sum(piece.num_rows for piece in pieces) == whole.num_rows:
+        return whole
+    return pa.concat_batches(pieces)
+
+
+def take_events(events: Iterable[Event], topic: str, reached: dict[int, int]) -> None:
+    """Note the ends of partitions, and raise what is no matter of waiting.
+
+    Raises:
+        OutOfRange, UnknownTopic, LogUnavailable: see ``read``.
+    """
+    for event in events:
+        if event.error.code() == KafkaError._PARTITION_EOF:
+            partition, offset = event.partition, event.offset
+            if partition in reached and offset is not None:
+                reached[partition] = max(reached[partition], offset)
+            continue
+        match meaning(event.error):
+            case Meaning.WAIT:
+                continue
+            case Meaning.OUT_OF_RANGE | Meaning.TRUNCATED:
+                raise OutOfRange(event.error.name())
+            case _:
+                raise translate(event.error, topic)
+
+
+def _unreached(topic: str, reached: dict[int, int], stops: dict[int, int]) -> LogUnavailable:
+    partition, at = min(reached.items())
+    return LogUnavailable(
+        f"{topic}/{partition}: target unreachable: records up to offset {stops[partition]} must be read, "
+        f"nothing beyond {at} arrived in time; retry when the partition's leader answers.",
+        topic=topic,
+        partition=partition,
+        reached=at,
+        stop=stops[partition],
+    )

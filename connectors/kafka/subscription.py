@@ -1,0 +1,144 @@
+"""Read on along one topic: one consumer, assigned once, for as long as somebody wants the topic's tail.
+
+What a partition has reached follows the rules of ``connectors.kafka.fetch``: a record proves every offset
+below it, an end-of-partition event proves those that hold none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import KafkaException
+
+from connectors.kafka.bounds import BoundsReader, BoundsRequest
+from connectors.kafka.consuming import ConsumedBatch, Consuming
+from connectors.kafka.errors import translate
+from connectors.kafka.fetch import OutOfRange, Rows, stretches, take_events
+from connectors.kafka.range_check import Guard
+from planner.errors import LogUnavailable, TopicRecreated
+from planner.offsets import OffsetRange
+from planner.ports import LogBatch
+
+#: Records of one step: decoding and inserting cost least per record from here on.
+STEP_RECORDS = 32_768
+STEP_BYTES = 32 * 1024 * 1024
+_CONFIRM_TIMEOUT_S = 10.0
+
+
+class KafkaSubscription:
+    """``planner.ports.LogSubscription`` with librdkafka."""
+
+    def __init__(
+        self,
+        consumer: Consuming,
+        bounds: BoundsReader,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        topic_id: str,
+        with_key: bool,
+    ) -> None:
+        """Own ``consumer``, which is closed with this."""
+        self._consumer = consumer
+        self._bounds = bounds
+        self._topic = topic
+        self._topic_id = topic_id
+        self._reached = dict(starts)
+        self._with_key = with_key
+        self._rows = Rows()
+        self._lock = threading.Lock()
+        #: What was taken since it was asked about last, and had holes.
+        self._holed: dict[int, OffsetRange] = {}
+        try:
+            consumer.assign(topic, starts)
+        except KafkaException as error:
+            raise translate(error.args[0], topic) from error
+
+    def take(self, timeout_s: float) -> LogBatch | None:
+        """See ``planner.ports.LogSubscription.take``."""
+        before = dict(self._reached)
+        counts: dict[int, int] = {}
+        batch = self._next_batch(timeout_s)
+        while batch:
+            self._add(batch, counts)
+            if len(self._rows) >= STEP_RECORDS or self._rows.size_bytes >= STEP_BYTES:
+                break
+            batch = self._next_batch(0)
+        ranges = tuple(
+            OffsetRange(partition, before[partition], at)
+            for partition, at in self._reached.items()
+            if at > before[partition]
+        )
+        if not ranges:
+            return None
+        with self._lock:
+            for item in ranges:
+                if len(item) != counts.get(item.partition):
+                    start = self._holed.get(item.partition, item).start
+                    self._holed[item.partition] = OffsetRange(item.partition, start, item.stop)
+        return LogBatch(self._rows.take(), ranges)
+
+    def _next_batch(self, wait_s: float) -> ConsumedBatch:
+        return self._consumer.take(
+            wait_s, STEP_RECORDS - len(self._rows), with_key=self._with_key
+        )
+
+    def _add(self, batch: ConsumedBatch, counts: dict[int, int]) -> None:
+        for stretch in stretches(batch.records):
+            partition = stretch.partition
+            self._reached[partition] = stretch.last + 1
+            counts[partition] = counts.get(partition, 0) + stretch.count
+        self._rows.add(batch.records)
+        try:
+            take_events(batch.events, self._topic, self._reached)
+        except OutOfRange as error:
+            self._explain(error)
+
+    def begin_confirm(self) -> Callable[[], None]:
+        """See ``planner.ports.LogSubscription.begin_confirm``.
+
+        Records without a hole between them need no look at the log start: nothing can be missing.
+        """
+        with self._lock:
+            holed, self._holed = tuple(self._holed.values()), {}
+        if holed:
+            return Guard(
+                self._bounds,
+                self._topic,
+                holed,
+                topic_id=self._topic_id,
+                timeout_s=_CONFIRM_TIMEOUT_S,
+            ).check_before
+        deadline = time.monotonic() + _CONFIRM_TIMEOUT_S
+        round_ = self._bounds.begin_identity(self._topic, deadline=deadline)
+        return lambda: self._check_identity(round_)
+
+    def _check_identity(self, round_: BoundsRequest) -> None:
+        identity = self._bounds.settle_identity(round_)
+        if identity != self._topic_id:
+            raise TopicRecreated(
+                f"{self._topic}: the topic has id {identity}, its tail was followed on id {self._topic_id}: it "
+                f"was deleted and created again, so its offsets start over.",
+                topic=self._topic,
+                expected=self._topic_id,
+                found=identity,
+            )
+
+    def _explain(self, error: OutOfRange) -> None:
+        """Raise why the brokers refuse an offset."""
+        at = [
+            OffsetRange(partition, start, start) for partition, start in self._reached.items()
+        ]
+        Guard(
+            self._bounds, self._topic, at, topic_id=self._topic_id, timeout_s=_CONFIRM_TIMEOUT_S
+        ).check_before()
+        raise LogUnavailable(
+            f"{self._topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
+            topic=self._topic,
+        ) from error
+
+    def close(self) -> None:
+        """See ``planner.ports.LogSubscription.close``."""
+        self._consumer.close()

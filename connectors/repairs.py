@@ -1,0 +1,273 @@
+"""The ways out of a table that refuses to answer: what a person decides, carried out over any table and log.
+
+Each looks first, shows what it found to whoever decides, and commits the decision on the state it was made on
+(``planner.repairs``). No Spark: a decision is a commit without rows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from connectors.table_facts import Evidence, TableFacts, decide_pin, with_statistics
+from planner.binding import Binding, parse_binding
+from planner.covering import PartitionRows, cover
+from planner.cut import Pin
+from planner.errors import (
+    BadParameter,
+    TieringConflict,
+    UndecodableRecord,
+    WatermarkMissing,
+)
+from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
+from planner.offsets import OffsetRange
+from planner.ports import Decoder, Log
+from planner.repairs import (
+    MAX_REASON_CHARACTERS,
+    AddedRows,
+    accept_foreign,
+    accept_gap,
+    lost_ranges,
+    skip_record,
+)
+from planner.schema import TableSchema
+from planner.watermark import Skip, Watermark
+
+FETCH_TIMEOUT_S = 30.0
+
+
+class Added(Protocol):
+    """Looks up what a snapshot of the table added."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the resolver needs to know of the table."""
+
+    def rows(self, snapshot_id: int) -> AddedRows | None:
+        """Describe the rows; None when they cannot be read."""
+
+
+#: Sees the newest metadata and gives the watermark to commit on it; refuses by raising.
+Decide = Callable[[TableFacts, Added], Watermark]
+
+
+class RepairCommitter(Protocol):
+    """Commits decisions: a watermark, its mirror and its tag, without rows, in one transaction."""
+
+    def amend(self, table: TableName, decide: Decide) -> Watermark:
+        """Commit what ``decide`` gives on the head it saw, or nothing.
+
+        When another commit comes first, ``decide`` is asked again.
+
+        Raises:
+            As ``decide``.
+            UnknownTable, CatalogUnavailable, ColdStoreUnavailable.
+        """
+
+    def look(self, table: TableName, decide: Decide) -> Watermark:
+        """Return what ``decide`` gives for the newest metadata, and commit nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """The decisions that need a look at the log, over one amender and one log."""
+
+    amender: RepairCommitter
+    log: Log
+
+    def gap(self, pin: Pin) -> tuple[OffsetRange, ...]:
+        """Return what retention took of a pinned table before it was tiered."""
+        mark = _mark(pin)
+        return lost_ranges(mark, self.log.measure([mark.topic])[mark.topic])
+
+    def accept_gap(self, table: TableName, expected: Sequence[OffsetRange]) -> Watermark:
+        """Give up the gap that was shown and move the watermark to the log start.
+
+        Raises:
+            As ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
+        """
+
+        def decide(facts: TableFacts, added: Added) -> Watermark:
+            pin = decide_pin(facts, added.evidence)
+            bounds = self.log.measure([_mark(pin).topic])[_mark(pin).topic]
+            return accept_gap(pin, bounds, expected, run=_run())
+
+        return self.amender.amend(table, decide)
+
+    def skip(
+        self,
+        table: TableName,
+        skips: Sequence[Skip],
+        decoder_for: Callable[[str, TableSchema, Binding], Decoder],
+        *,
+        force: bool = False,
+    ) -> Watermark:
+        """Give up records that do not decode; with ``force``, any.
+
+        Raises:
+            BadParameter: a record decodes and ``force`` was not said.
+            As ``planner.repairs.skip_record``, ``decide_pin`` and ``RepairCommitter.amend``.
+        """
+        for skip in skips:
+            if len(skip.reason) > MAX_REASON_CHARACTERS:
+                raise BadParameter(
+                    f"the reason has {len(skip.reason)} characters, at most {MAX_REASON_CHARACTERS} are kept."
+                )
+
+        def decide(facts: TableFacts, added: Added) -> Watermark:
+            pin = decide_pin(facts, added.evidence)
+            mark = _mark(pin)
+            bounds = self.log.measure([mark.topic])[mark.topic]
+            after = skip_record(pin, bounds, skips, run=_run())
+            if not force:
+                for skip in skips:
+                    self._check_undecodable(pin, skip, decoder_for)
+            return after
+
+        return self.amender.amend(table, decide)
+
+    def _check_undecodable(
+        self,
+        pin: Pin,
+        skip: Skip,
+        decoder_for: Callable[[str, TableSchema, Binding], Decoder],
+    ) -> None:
+        mark, binding = _mark(pin), pin.binding
+        if binding is None:
+            raise ValueError(f"{pin.table} is not bound to a topic")
+        decoder = decoder_for(str(pin.table), pin.schema, binding)
+        batches = self.log.fetch(
+            mark.topic,
+            [OffsetRange(skip.partition, skip.offset, skip.offset + 1)],
+            timeout_s=FETCH_TIMEOUT_S,
+            topic_id=mark.topic_id,
+            with_key=pin.schema.has(KAFKA_KEY),
+            with_headers=pin.schema.has(KAFKA_HEADERS),
+        )
+        what = "there is no record: a transaction marker, an aborted or a compacted one"
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            try:
+                decoder.decode(batch)
+            except UndecodableRecord:
+                return
+            what = (
+                "the record is a tombstone"
+                if batch.column(KAFKA_VALUE).null_count
+                else f"the record decodes under error policy {binding.on_error}"
+            )
+        raise BadParameter(
+            f"{pin.table}: partition {skip.partition}, offset {skip.offset}: {what}, so it stops nobody; say "
+            f"--force to leave it out all the same.",
+            table=str(pin.table),
+            partition=skip.partition,
+            offset=skip.offset,
+        )
+
+
+def foreign_rows(
+    amender: RepairCommitter, table: TableName, snapshot_ids: Sequence[int]
+) -> dict[int, AddedRows]:
+    """Return what each of the snapshots added, if they can be accepted. Commits nothing, needs no log.
+
+    Raises:
+        As ``planner.repairs.accept_foreign``.
+    """
+    added: dict[int, AddedRows] = {}
+    amender.look(table, _accepting(table, snapshot_ids, added))
+    return added
+
+
+def accept_foreign_rows(
+    amender: RepairCommitter, table: TableName, snapshot_ids: Sequence[int]
+) -> Watermark:
+    """Let the rows of other writers' snapshots stay.
+
+    Raises:
+        As ``planner.repairs.accept_foreign`` and ``RepairCommitter.amend``.
+    """
+    return amender.amend(table, _accepting(table, snapshot_ids, {}))
+
+
+def _accepting(
+    table: TableName, snapshot_ids: Sequence[int], counts: dict[int, AddedRows]
+) -> Decide:
+    def decide(facts: TableFacts, added: Added) -> Watermark:
+        if facts.head is None:
+            raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
+        history = with_statistics(facts.history, facts.head, added.evidence)
+        rows = {
+            snapshot_id: added.rows(snapshot_id)
+            if snapshot_id in facts.history.snapshots
+            else None
+            for snapshot_id in snapshot_ids
+        }
+        after = accept_foreign(table, history, facts.head, snapshot_ids, rows, run=_run())
+        counts.update({key: count for key, count in rows.items() if count is not None})
+        return after
+
+    return decide
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfHead:
+    """What a table's head holds, for a person who says what it covers."""
+
+    head: int | None
+    partitions: tuple[PartitionRows, ...]
+    without_offset: int
+
+
+def covering(
+    amender: RepairCommitter, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
+) -> Watermark:
+    """Return the watermark that ``cover_table`` would write. Commits nothing, needs no log.
+
+    Raises:
+        As ``cover_table``.
+    """
+    return amender.look(table, _covering(table, rows, named))
+
+
+def cover_table(
+    amender: RepairCommitter, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
+) -> Watermark:
+    """Say that the table covers everything below a watermark (``planner.covering``).
+
+    Raises:
+        TieringConflict: ``rows`` are not those of the newest snapshot any more.
+        As ``planner.covering.cover`` and ``RepairCommitter.amend``.
+    """
+    return amender.amend(table, _covering(table, rows, named))
+
+
+def _covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
+    def decide(facts: TableFacts, added: Added) -> Watermark:
+        if parse_binding(table, facts.properties) is None:
+            raise BadParameter(f"{table}: the table is not bound to a topic.", table=str(table))
+        if facts.head is None:
+            raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
+        if facts.head != rows.head:
+            raise TieringConflict(
+                f"{table}: somebody committed since its rows were read; nothing was changed, look again.",
+                table=str(table),
+            )
+        history = with_statistics(facts.history, facts.head, added.evidence)
+        return cover(table, history, facts.head, rows.partitions, named, run=_run())
+
+    return decide
+
+
+def _mark(pin: Pin) -> Watermark:
+    if pin.watermark is None:
+        raise BadParameter(
+            f"{pin.table}: the table is not bound to a topic.", table=str(pin.table)
+        )
+    return pin.watermark
+
+
+def _run() -> str:
+    return str(uuid.uuid4())

@@ -1,0 +1,198 @@
+"""From what one metadata file says of a table to its pin. Shared by every cold store; no I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from planner.binding import Binding, parse_binding
+from planner.cut import Pin
+from planner.errors import WatermarkMissing
+from planner.growth import growth_at_most
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.resolver import (
+    base_watermark,
+    broken_at,
+    line_above,
+    needs_growth,
+    needs_statistics,
+    resolve,
+)
+from planner.schema import TableSchema, check_federated
+from planner.snapshots import History, Snapshot
+
+#: Iceberg's own table property for a description of the table.
+COMMENT = "comment"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One metadata file, read once. ``head`` is the current snapshot, None when there is none."""
+
+    table: TableName
+    table_uuid: str
+    metadata_location: str
+    head: int | None
+    schema: TableSchema
+    properties: Mapping[str, str]
+    history: History
+
+
+class Evidence(Protocol):
+    """Looks up what the resolver needs to know of a table and its metadata file does not say."""
+
+    def added_next(self, snapshot_id: int) -> OffsetVector | None:
+        """Return 1 + the greatest offset per partition among the rows a retained snapshot added.
+
+        None when a row has none, or it cannot be known.
+        """
+
+    def live_rows(self, snapshot_id: int) -> int | None:
+        """Count the rows of a retained snapshot, row deletes applied; None when it cannot be known."""
+
+    def reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
+        """Return 1 + the greatest offset per partition among all rows of a retained snapshot, or more.
+
+        Exact where it is not ``below``. None when a row has none, or it cannot be known.
+        """
+
+    def earlier(self, snapshot_id: int) -> Mapping[int, Snapshot]:
+        """Return a snapshot and its ancestors, down to a watermark, as older metadata files have them.
+
+        Empty where they do not reach back to it.
+        """
+
+
+def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
+    """Bind, check and resolve.
+
+    Raises:
+        BadBinding, UnsupportedType: as ``parse_binding`` and ``check_federated``.
+        WatermarkMissing, WatermarkUnreadable, ForeignCommit: as ``resolve``.
+    """
+    pin = Pin(
+        table=facts.table,
+        table_uuid=facts.table_uuid,
+        metadata_location=facts.metadata_location,
+        snapshot_id=facts.head,
+        schema=facts.schema,
+        comment=facts.properties.get(COMMENT) or None,
+    )
+    binding = parse_binding(facts.table, facts.properties)
+    if binding is None:
+        return pin
+    check_federated(facts.table, facts.schema)
+    if facts.head is None:
+        raise WatermarkMissing(
+            f"{facts.table}: the table is bound to topic {binding.topic} but has no snapshot, so it has no first "
+            f"watermark; create it with `thermocline create`.",
+            table=str(facts.table),
+            topic=binding.topic,
+        )
+    history = with_statistics(facts.history, facts.head, evidence)
+    mark = resolve(history, facts.head, table=str(facts.table)).watermark
+    return replace(
+        pin,
+        schema=with_units(facts.schema, binding),
+        binding=replace(binding, skips=mark.skipped),
+        watermark=mark,
+    )
+
+
+def with_statistics(history: History, head: int, evidence: Evidence) -> History:
+    """Look up what the resolver needs to know of the snapshots above the watermark of ``head``."""
+    history = _completed(history, head, evidence)
+    for snapshot_id in needs_statistics(history, head):
+        history = _noted(
+            history, snapshot_id, added_next=_added_next(history, snapshot_id, head, evidence)
+        )
+    for snapshot_id in needs_growth(history, head):
+        growth = (
+            _growth(history, snapshot_id, evidence)
+            if _are_retained(history, snapshot_id)
+            else _growth_at_most(history, snapshot_id, head, evidence)
+        )
+        history = _noted(history, snapshot_id, growth=growth)
+    return history
+
+
+def _completed(history: History, head: int, evidence: Evidence) -> History:
+    """Add the expired ancestors of ``head``, as far as older metadata files tell of them."""
+    oldest = broken_at(history, head)
+    while oldest is not None:
+        older = evidence.earlier(oldest)
+        snapshots = {
+            **history.snapshots,
+            **{
+                key: replace(snapshot, is_retained=False)
+                for key, snapshot in older.items()
+                if key not in history.snapshots
+            },
+        }
+        if oldest in older:
+            snapshots[oldest] = replace(snapshots[oldest], parent_id=older[oldest].parent_id)
+        history = replace(history, snapshots=snapshots)
+        before, oldest = oldest, broken_at(history, head)
+        if oldest == before:
+            break
+    return history
+
+
+def _added_next(
+    history: History, snapshot_id: int, head: int, evidence: Evidence
+) -> OffsetVector | None:
+    if history.snapshots[snapshot_id].is_retained:
+        return evidence.added_next(snapshot_id)
+    # Its files may be gone. What is left of them is in the oldest snapshot that is retained above it.
+    mark = base_watermark(history, head)
+    oldest = [snapshot for snapshot in line_above(history, head) if snapshot.is_retained][-1]
+    return None if mark is None else evidence.reach(oldest.snapshot_id, mark.next)
+
+
+def _are_retained(history: History, snapshot_id: int) -> bool:
+    """Whether a snapshot is retained and so is the one it was built on."""
+    snapshot = history.snapshots[snapshot_id]
+    parent = history.snapshots.get(snapshot.parent_id or 0)
+    return snapshot.is_retained and parent is not None and parent.is_retained
+
+
+def _growth(history: History, snapshot_id: int, evidence: Evidence) -> int | None:
+    before = evidence.live_rows(history.snapshots[snapshot_id].parent_id or 0)
+    after = evidence.live_rows(snapshot_id)
+    return None if after is None or before is None else after - before
+
+
+def _growth_at_most(
+    history: History, snapshot_id: int, head: int, evidence: Evidence
+) -> int | None:
+    """Bound the growth of an expired snapshot by what is retained around it."""
+    above = line_above(history, head)
+    at = [snapshot.snapshot_id for snapshot in above].index(snapshot_id)
+    carrier = history.snapshots.get(above[-1].parent_id or 0)
+    first = max(index for index, snapshot in enumerate(above[: at + 1]) if snapshot.is_retained)
+    if carrier is None or not carrier.is_retained:
+        return None
+    before = evidence.live_rows(carrier.snapshot_id)
+    after = evidence.live_rows(above[first].snapshot_id)
+    if before is None or after is None:
+        return None
+    others = [snapshot for snapshot in above[first:] if snapshot.snapshot_id != snapshot_id]
+    bound = growth_at_most(above[at], others, after - before)
+    return None if bound is None or bound > 0 else bound
+
+
+def _noted(history: History, snapshot_id: int, **facts: object) -> History:
+    snapshot = replace(history.snapshots[snapshot_id], **facts)  # type: ignore[arg-type]
+    return replace(history, snapshots={**history.snapshots, snapshot_id: snapshot})
+
+
+def with_units(schema: TableSchema, binding: Binding) -> TableSchema:
+    units = dict(binding.epoch_units)
+    return replace(
+        schema,
+        columns=tuple(
+            replace(column, epoch_unit=units.get(column.field_id)) for column in schema.columns
+        ),
+    )

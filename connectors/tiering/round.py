@@ -1,0 +1,99 @@
+"""One round of tiering, over any log and any target."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.cut import LogBounds, Pin, check_topic
+from planner.errors import BadBinding, FederationError
+from planner.names import TableName
+from planner.ports import Log, TieringTarget
+from planner.tiering import TieringBudget, TieringPlan, plan_tiering
+from planner.watermark import Outcomes, Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """What one round did. ``published`` is False when the watermark was at the log's end, or nobody wanted it.
+
+    ``lag`` is how many offsets the log held above ``watermark`` when it was measured. ``log_bytes`` is what the
+    values of the tiered records took in the log.
+    """
+
+    plan: TieringPlan
+    watermark: Watermark
+    published: bool
+    outcomes: Outcomes
+    lag: int
+    stage_s: float = 0.0
+    publish_s: float = 0.0
+    log_bytes: int = 0
+
+
+def always(_pin: Pin, _bounds: LogBounds) -> bool:
+    """Publish whatever there is."""
+    return True
+
+
+def tier_once(
+    log: Log,
+    target: TieringTarget,
+    budget: TieringBudget,
+    *,
+    bytes_per_offset: float = 1.0,
+    is_due: Callable[[Pin, LogBounds], bool] = always,
+    clock: Callable[[], float] = time.monotonic,
+) -> RoundResult:
+    """Pin, measure, plan, stage, publish.
+
+    ``is_due`` decides on what was measured just now: another tierer may have published meanwhile.
+
+    Raises:
+        TieringConflict, SnapshotExpired: nothing changed; the next round plans again.
+        ShapeMismatch, TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_tiering``.
+        UndecodableRecord, OffsetsExpired, LogUnavailable: as executors met them; nothing changed.
+        BadBinding: the table is not bound, or to another topic than its watermark's.
+        As ``ColdStore.pin`` and ``TieringTarget.publish``.
+    """
+    pin = target.pin()
+    if pin.binding is None:
+        raise not_bound(pin.table)
+    if pin.watermark is not None:
+        # Before the topic is asked for, which may not exist.
+        check_topic(pin.table, pin.watermark, pin.binding.topic)
+    bounds = log.measure([pin.binding.topic])[pin.binding.topic]
+    plan = plan_tiering(pin, bounds, budget, bytes_per_offset=bytes_per_offset)
+    ends = {part.partition: part.log_end for part in bounds.partitions}
+    if not plan.advances or not is_due(pin, bounds):
+        return RoundResult(plan, plan.start, False, Outcomes(), _lag(ends, plan.start))
+    began_s = clock()
+    staged = target.stage(plan)
+    staged_s = clock()
+    try:
+        watermark = target.publish(staged)
+    except FederationError:
+        target.discard(staged)
+        raise
+    return RoundResult(
+        plan=plan,
+        watermark=watermark,
+        published=True,
+        outcomes=staged.outcomes,
+        lag=_lag(ends, watermark),
+        stage_s=staged_s - began_s,
+        publish_s=clock() - staged_s,
+        log_bytes=staged.log_bytes,
+    )
+
+
+def not_bound(table: TableName) -> BadBinding:
+    return BadBinding(
+        f"{table}: the table is not bound to a topic; bind one with `thermocline create`.",
+        table=str(table),
+    )
+
+
+def _lag(ends: dict[int, int], watermark: Watermark) -> int:
+    return sum(end - watermark.offset(partition) for partition, end in ends.items())

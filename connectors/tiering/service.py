@@ -1,0 +1,387 @@
+"""Tiers many tables, unattended: measures all, publishes the ones that are due, a bounded number at a time.
+
+A table that fails waits longer each time and stops no other. What the loop knows of a table between rounds
+(its pin, its sizes) may be out of date, which costs a look and nothing else: every round pins again and
+decides again, and the compare-and-set has the last word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from connectors.tiering.events import Events
+from connectors.tiering.round import RoundResult, always, not_bound, tier_once
+from connectors.tiering.table_state import TieringState
+from planner.cut import LogBounds, Pin, check_topic
+from planner.errors import CatalogUnavailable, FederationError, InternalError, StalePlan
+from planner.names import TableName
+from planner.ports import Log, TieringTarget
+from planner.schedule import backoff_s, choose
+from planner.tiering import TieringBudget
+from planner.triggers import ColdSurvey, LogRetention, Trigger
+
+#: A conflict means another tierer advanced the watermark; its work is ours to continue from, at once.
+CONFLICT_ATTEMPTS = 5
+#: How often the loop looks whether a round has ended or it shall stop.
+_TICK_S = 0.1
+#: Topics seldom change their settings: asked for once in so many times that tables are read.
+_READS_PER_RETENTION = 10
+#: Why ``drain`` publishes.
+_DRAIN = Trigger("age", 1.0)
+
+IsDue = Callable[[Pin, LogBounds], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """``max_rows`` bounds one publish of one table, ``at_once`` the tables worked on at one time.
+
+    ``refresh_s`` is how old what is table of a table and of the list of tables may be. ``stop_s`` is how long a
+    stop waits for running rounds before it cancels them; they then have as long again to clean up.
+    """
+
+    max_rows: int = 8_000_000
+    split_rows: int = 500_000
+    at_once: int = 2
+    poll_s: float = 2.0
+    refresh_s: float = 60.0
+    stop_s: float = 10.0
+
+
+def adjust_nothing(survey: ColdSurvey) -> ColdSurvey:
+    """Take a table's options as its properties have them."""
+    return survey
+
+
+def nothing_to_check() -> None:
+    """Find all well."""
+
+
+def unknown_retentions(_topics: Sequence[str]) -> Mapping[str, LogRetention]:
+    """Know nothing of what the brokers keep."""
+    return {}
+
+
+class TieringService:
+    """Runs in the thread that calls ``run`` or ``drain``, once; rounds run in threads of its own."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        discover: Callable[[], Iterable[TableName]],
+        open_target: Callable[[TableName], TieringTarget],
+        events: Events,
+        limits: ServiceLimits,
+        retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = unknown_retentions,
+        adjust: Callable[[ColdSurvey], ColdSurvey] = adjust_nothing,
+        check: Callable[[], None] = nothing_to_check,
+        clock: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = time.time,
+        random_share: Callable[[], float] = random.random,
+    ) -> None:
+        """``discover`` lists the bound tables; ``retentions`` says what brokers keep of topics, where they tell.
+
+        ``adjust`` may replace a table's own options. ``check`` is called before every look and after every failure;
+        what it raises ends the service: what all tables need is gone. ``now_s`` is in seconds since 1970, ``clock`` any that only
+        rises.
+        """
+        self._log = log
+        self._discover = discover
+        self._open_target = open_target
+        self._events = events
+        self._limits = limits
+        self._retentions = retentions
+        self._adjust = adjust
+        self._check = check
+        self._clock = clock
+        self._now_s = now_s
+        self._random_share = random_share
+        self._tables: dict[TableName, TieringState] = {}
+        self._listed_until_s = 0.0
+        self._list_error = ""
+        self._running: dict[TableName, tuple[Future[RoundResult], Trigger]] = {}
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Make ``run`` or ``drain`` end soon. Safe in any thread and in a signal handler: it takes no lock."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Tier what is due until ``stop``.
+
+        Raises:
+            FederationError: as ``check``.
+        """
+        look_at_s = self._clock()
+        with self._pool() as pool:
+            while not self._stopping:
+                ended = self._collect()
+                clock_s = self._clock()
+                if clock_s >= look_at_s or ended:
+                    self._check_all()
+                    self._list(clock_s)
+                    due = self._due(clock_s)
+                    for name in choose(due, set(self._running), at_once=self._limits.at_once):
+                        round_ = pool.submit(self._round, self._tables[name])
+                        self._running[name] = round_, due[name]
+                    look_at_s = clock_s + self._limits.poll_s
+                time.sleep(min(_TICK_S, self._limits.poll_s))
+
+    def drain(self) -> int:
+        """Tier every table up to the log's end; return how many tables there are.
+
+        Raises:
+            FederationError: the first failure, once the other tables are done.
+        """
+        self._add(self._discover())
+        with self._pool() as pool:
+            for name, table in self._tables.items():
+                self._running[name] = pool.submit(self._drain, table), _DRAIN
+            rounds = [future for future, _ in self._running.values()]
+            while not self._stopping and not all(future.done() for future in rounds):
+                time.sleep(_TICK_S)
+        for future in rounds:
+            if future.done() and not future.cancelled():
+                try:
+                    future.result()
+                except Exception:
+                    self._check_all()
+                    raise
+        return len(rounds)
+
+    def _check_all(self) -> None:
+        """Look for what all tables need; without it no round has anything else to say."""
+        try:
+            self._check()
+        except FederationError:
+            self._stopping = True
+            raise
+
+    @contextlib.contextmanager
+    def _pool(self) -> Iterator[ThreadPoolExecutor]:
+        pool = ThreadPoolExecutor(self._limits.at_once, thread_name_prefix="tier")
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._end_rounds()
+
+    def _end_rounds(self) -> None:
+        """Let running rounds finish; past the bound, cancel them and wait for their clean-up."""
+        _, late = wait([future for future, _ in self._running.values()], self._limits.stop_s)
+        if late:
+            for name, (future, _) in self._running.items():
+                if future in late:
+                    self._tables[name].target.cancel()
+            wait(late, self._limits.stop_s)
+        self._collect()
+
+    # --- which tables there are ---
+
+    def _list(self, clock_s: float) -> None:
+        """Look for tables that are new, and for some that are gone."""
+        if clock_s < self._listed_until_s:
+            return
+        # An installation without a table waits for its first.
+        rest_s = self._limits.refresh_s if self._tables else self._limits.poll_s
+        self._listed_until_s = clock_s + rest_s
+        try:
+            names = tuple(self._discover())
+        except FederationError as error:
+            # The tables that are known go on: this answer is needed for nothing but new ones.
+            if error.message != self._list_error:
+                self._list_error = error.message
+                self._events.failed(None, error, rest_s)
+            return
+        self._list_error = ""
+        self._add(names)
+        for name in set(self._tables) - set(names) - set(self._running):
+            del self._tables[name]
+            self._events.removed(name)
+
+    def _add(self, names: Iterable[TableName]) -> None:
+        for name in names:
+            if name not in self._tables:
+                self._tables[name] = TieringState(name, self._open_target(name))
+
+    # --- what is due ---
+
+    def _due(self, clock_s: float) -> dict[TableName, Trigger]:
+        looked = self._refreshed(clock_s)
+        due = {}
+        for name, bounds in self._measured(looked).items():
+            table = self._tables[name]
+            with self._guarded(table):
+                lag = table.lag(
+                    self._log, table.pinned, bounds, clock_s=clock_s, now_s=self._now_s()
+                )
+                self._events.measured(name, lag, table.binding)
+                trigger = table.due(lag, table.binding)
+                if trigger is not None:
+                    due[name] = trigger
+                if not table.round_failed:
+                    self._recovered(table)
+        return due
+
+    def _refreshed(self, clock_s: float) -> list[TieringState]:
+        """Return the tables to look at, with what is known of them read again where it is too old.
+
+        A catalog that does not answer is asked for one of its tables only: each may cost its whole patience.
+        """
+        silent: set[str] = set()
+        looked = []
+        for name, table in self._tables.items():
+            if self._stopping:
+                break
+            if name in self._running or clock_s < table.next_try_s or name.catalog in silent:
+                continue
+            if table.pin is None or clock_s >= table.until_s:
+                with self._guarded(table):
+                    try:
+                        self._read(table)
+                    except CatalogUnavailable:
+                        silent.add(name.catalog)
+                        raise
+                    table.until_s = clock_s + self._limits.refresh_s
+            if clock_s < table.until_s:
+                looked.append(table)
+        self._ask_retentions(looked, clock_s)
+        return looked
+
+    def _read(self, table: TieringState) -> None:
+        pin = table.target.pin()
+        if pin.binding is None:
+            raise not_bound(table.name)
+        if pin.watermark is not None:
+            check_topic(table.name, pin.watermark, pin.binding.topic)
+        table.survey = self._adjust(table.target.survey())
+        table.pin = pin
+
+    def _ask_retentions(self, looked: Sequence[TieringState], clock_s: float) -> None:
+        """Ask for all topics at once: brokers that are silent are waited for once."""
+        overdue = [table for table in looked if clock_s >= table.retention_until_s]
+        if not overdue:
+            return
+        retentions = self._retentions(sorted({table.binding.topic for table in overdue}))
+        for table in overdue:
+            table.retention = retentions.get(table.binding.topic, LogRetention())
+            table.retention_until_s = clock_s + _READS_PER_RETENTION * self._limits.refresh_s
+
+    def _measured(self, tables: Sequence[TieringState]) -> dict[TableName, LogBounds]:
+        """Measure all topics in one round; when that fails each alone, so that only its own table suffers."""
+        try:
+            bounds = self._log.measure(sorted({table.binding.topic for table in tables}))
+        except FederationError:
+            alone: dict[TableName, LogBounds] = {}
+            for table in tables:
+                if self._stopping:
+                    break
+                with self._guarded(table):
+                    topic = table.binding.topic
+                    alone[table.name] = self._log.measure([topic])[topic]
+            return alone
+        return {table.name: bounds[table.binding.topic] for table in tables}
+
+    # --- rounds, in threads of the pool ---
+
+    def _round(self, table: TieringState) -> RoundResult:
+        """Publish once, unless what made the table due is not so any more."""
+
+        def still_due(pin: Pin, bounds: LogBounds) -> bool:
+            lag = table.lag(self._log, pin, bounds, clock_s=self._clock(), now_s=self._now_s())
+            return pin.binding is not None and table.due(lag, pin.binding) is not None
+
+        return self._attempt(table, still_due)
+
+    def _drain(self, table: TieringState) -> RoundResult:
+        """Publish until the log's end, as it was when the last round was planned, is reached."""
+        table.survey = self._adjust(table.target.survey())
+        while True:
+            done = self._attempt(table, always)
+            if done.published:
+                backfill = table.published(done, self._clock())
+                self._events.published(table.name, done, _DRAIN, backfill)
+            if self._stopping or done.lag == 0 or not done.published:
+                return done
+
+    def _attempt(self, table: TieringState, is_due: IsDue) -> RoundResult:
+        most = self._limits.max_rows
+        budget = TieringBudget(
+            max_rows=min(most, table.survey.options.max_rows or most),
+            split_rows=self._limits.split_rows,
+        )
+        for attempt in itertools.count(1):
+            try:
+                return tier_once(
+                    self._log,
+                    table.target,
+                    budget,
+                    bytes_per_offset=table.bytes_per_offset or 1.0,
+                    is_due=is_due,
+                )
+            except StalePlan as error:
+                self._events.refused(table.name, error)
+                if attempt >= CONFLICT_ATTEMPTS or self._stopping:
+                    raise
+        raise AssertionError
+
+    # --- what came of rounds ---
+
+    def _collect(self) -> bool:
+        """Take the results of rounds that have ended; say whether there were any."""
+        ended = [name for name, (future, _) in self._running.items() if future.done()]
+        for name in ended:
+            future, trigger = self._running.pop(name)
+            table = self._tables[name]
+            # Whatever happened, what was known is out of date.
+            table.until_s = 0.0
+            if future.cancelled() or trigger is _DRAIN:
+                continue
+            with self._guarded(table, in_round=True):
+                done = future.result()
+                self._recovered(table)
+                if done.published:
+                    backfill = table.published(done, self._clock())
+                    self._events.published(name, done, trigger, backfill)
+        return bool(ended)
+
+    def _recovered(self, table: TieringState) -> None:
+        if table.failures:
+            table.failures, table.round_failed, table.reported = 0, False, None
+            self._events.recovered(table.name)
+
+    @contextlib.contextmanager
+    def _guarded(self, table: TieringState, *, in_round: bool = False) -> Iterator[None]:
+        """Turn a failure inside into a wait of this table alone, told once while it stays the same."""
+        try:
+            yield
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the other tables go on
+            error = _ours(table.name, raised)
+            if self._stopping:
+                return
+            self._check_all()
+            table.failures += 1
+            table.round_failed = table.round_failed or in_round
+            table.until_s = 0.0
+            retry_s = backoff_s(table.failures, self._random_share())
+            table.next_try_s = self._clock() + retry_s
+            reported = (type(error).__name__, error.message)
+            if reported != table.reported:
+                table.reported = reported
+                self._events.failed(table.name, error, retry_s)
+
+
+def _ours(table: TableName, error: Exception) -> FederationError:
+    if isinstance(error, FederationError):
+        return error
+    return InternalError(
+        f"{table}: {type(error).__name__} in the tierer; nothing was published, report it.",
+        table=str(table),
+    )

@@ -1,0 +1,219 @@
+"""What a person may decide about a table that refuses to answer, as the watermark that records it.
+
+Three decisions, each a watermark on top of the newest head, committed by compare-and-set without rows:
+
+- ``accept_gap``: the log starts above the watermark. The lost offsets are given up, the watermark moves to the
+  log start.
+- ``skip_record``: a record does not decode. It is given up; the watermark stays, and reader and tierer leave
+  the record out from this snapshot on.
+- ``accept_foreign``: another writer added rows above the watermark. They stay in answers.
+
+Run against the state the commit builds on, so nothing is decided on what is not so any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.cut import LogBounds, Pin, check_log
+from planner.errors import BadParameter, ForeignCommit, TieringConflict
+from planner.names import TableName
+from planner.offsets import OffsetRange, OffsetVector
+from planner.resolver import foreign_commits, resolve
+from planner.snapshots import History
+from planner.watermark import Outcomes, Skip, Watermark
+
+#: Every pin carries them all. Whoever has more has a producer to correct, or wants error policy ``skip``.
+MAX_SKIPS = 1_000
+MAX_REASON_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRows:
+    """What one snapshot added: ``next`` is 1 + the greatest offset per partition, among rows that have one."""
+
+    rows: int
+    next: OffsetVector
+    without_offset: int
+
+
+def lost_ranges(mark: Watermark, bounds: LogBounds) -> tuple[OffsetRange, ...]:
+    """Return the offsets that retention took before they were tiered, by partition."""
+    return tuple(
+        OffsetRange(part.partition, mark.offset(part.partition), part.log_start)
+        for part in bounds.partitions
+        if part.log_start > mark.offset(part.partition)
+    )
+
+
+def accept_gap(
+    pin: Pin, bounds: LogBounds, expected: Sequence[OffsetRange], *, run: str
+) -> Watermark:
+    """Return the watermark without the lost ranges, which must be those that were shown.
+
+    Raises:
+        BadParameter: there is no gap.
+        TieringConflict: the gap is not the one that was shown. Look again.
+        ClusterChanged, TopicRecreated, LogTruncated: no gap, another log.
+    """
+    mark = _bound(pin)
+    lost = lost_ranges(mark, bounds)
+    moved = {item.partition: item.stop for item in lost}
+    after = replace(
+        _decided(mark, pin, run),
+        next=OffsetVector.of({**mark.next.as_dict(), **moved}.items()),
+        epochs=OffsetVector.of(
+            {
+                **mark.epochs.as_dict(),
+                **{
+                    part.partition: part.leader_epoch
+                    for part in bounds.partitions
+                    if part.leader_epoch is not None
+                },
+            }.items()
+        ),
+        gaps=(*mark.gaps, *lost),
+    )
+    # With the epochs of before: what was measured must not be older than what was tiered.
+    check_log(pin.table, replace(after, epochs=mark.epochs), bounds)
+    if not lost:
+        raise BadParameter(
+            f"{pin.table}: there is no gap: the log still holds every offset from the watermark on.",
+            table=str(pin.table),
+        )
+    if lost != tuple(expected):
+        raise TieringConflict(
+            f"{pin.table}: the gap is not the one that was shown any more; nothing was changed, look again.",
+            table=str(pin.table),
+        )
+    return after
+
+
+def skip_record(pin: Pin, bounds: LogBounds, skips: Collection[Skip], *, run: str) -> Watermark:
+    """Return the watermark that gives records up.
+
+    Whether they deserve it is the caller's question; here, each must be untiered and in the log.
+
+    Raises:
+        BadParameter: a record is below the watermark or not in the log, is skipped already, or there would be
+            too many.
+        ClusterChanged, TopicRecreated, TailGap, LogTruncated: as ``check_log``.
+    """
+    mark = _bound(pin)
+    untiered = {item.partition: item for item in check_log(pin.table, mark, bounds)}
+    skipped = {(skip.partition, skip.offset) for skip in mark.skips}
+    for skip in skips:
+        where = f"{pin.table}: partition {skip.partition}, offset {skip.offset}"
+        tail = untiered.get(skip.partition)
+        if (skip.partition, skip.offset) in skipped:
+            raise BadParameter(f"{where} is skipped already.", table=str(pin.table))
+        if skip.offset < mark.offset(skip.partition):
+            raise BadParameter(
+                f"{where} is below the watermark {mark.offset(skip.partition)}, it was tiered; a row of cold is "
+                f"removed with DELETE.",
+                table=str(pin.table),
+            )
+        if tail is None or skip.offset not in tail:
+            raise BadParameter(f"{where} is not in the log.", table=str(pin.table))
+    if len(skipped) + len(skips) > MAX_SKIPS:
+        raise BadParameter(
+            f"{pin.table}: {len(skipped) + len(skips)} skipped records are more than {MAX_SKIPS}; choose error "
+            f"policy null or skip for the table, or correct its producer.",
+            table=str(pin.table),
+        )
+    return _with_skips(_decided(mark, pin, run), pin, tuple(sorted({*mark.skips, *skips})))
+
+
+def accept_foreign(
+    table: TableName,
+    history: History,
+    head: int,
+    accepted: Collection[int],
+    added: Mapping[int, AddedRows | None],
+    *,
+    run: str,
+) -> Watermark:
+    """Return the watermark under which the foreign snapshots' rows stay.
+
+    ``added`` tells of each accepted snapshot what it added; None where that cannot be known.
+
+    Raises:
+        BadParameter: a snapshot is not one that is refused.
+        ForeignCommit: a row's offset is at or above the watermark, where the tail has it too; or another
+            foreign snapshot lies above the watermark and is not accepted.
+        WatermarkMissing, WatermarkUnreadable: as ``resolve``.
+    """
+    refused = foreign_commits(history, head, table=str(table))
+    for snapshot_id in accepted:
+        if snapshot_id not in refused:
+            raise BadParameter(
+                f"{table}: snapshot {snapshot_id} needs no acceptance; refused are "
+                f"{', '.join(map(str, refused)) or 'none'}.",
+                table=str(table),
+                snapshot_id=snapshot_id,
+            )
+        if not history.snapshots[snapshot_id].is_retained:
+            raise ForeignCommit(
+                f"{table}: snapshot {snapshot_id} was expired since, so nobody can say what it added; look at the rows, "
+                f"and say what they cover with `thermocline covers {table}`.",
+                table=str(table),
+                snapshot_id=snapshot_id,
+            )
+    mark = resolve(history, head, table=str(table), accepted=frozenset(accepted)).watermark
+    for snapshot_id in accepted:
+        _check_not_doubled(table, mark, snapshot_id, added[snapshot_id])
+    return replace(
+        mark,
+        run=run,
+        prev_snapshot_id=head,
+        accepted=(*mark.accepted, *sorted(accepted)),
+        outcomes=Outcomes(),
+    )
+
+
+def _check_not_doubled(
+    table: TableName, mark: Watermark, snapshot_id: int, added: AddedRows | None
+) -> None:
+    facts = {"table": str(table), "snapshot_id": snapshot_id}
+    if added is None:
+        raise ForeignCommit(
+            f"{table}: which offsets the rows of snapshot {snapshot_id} have cannot be read, so nobody can say "
+            f"whether the tail has them too; roll the table back to the snapshot before it.",
+            **facts,
+        )
+    for partition, following in added.next:
+        if following > mark.offset(partition):
+            raise ForeignCommit(
+                f"{table}: snapshot {snapshot_id} has a row of partition {partition}, offset {following - 1}, and "
+                f"the watermark is {mark.offset(partition)}: the tail has that record too, so every answer would "
+                f"double it; roll the table back to the snapshot before it.",
+                **facts,
+                partition=partition,
+                offset=following - 1,
+            )
+
+
+def _bound(pin: Pin) -> Watermark:
+    if pin.watermark is None or pin.binding is None:
+        raise BadParameter(
+            f"{pin.table}: the table is not bound to a topic.", table=str(pin.table)
+        )
+    return pin.watermark
+
+
+def _decided(mark: Watermark, pin: Pin, run: str) -> Watermark:
+    """Start the next watermark: a commit of no rows on the pinned head."""
+    return replace(mark, run=run, prev_snapshot_id=pin.snapshot_id, outcomes=Outcomes())
+
+
+def _with_skips(after: Watermark, pin: Pin, skips: tuple[Skip, ...]) -> Watermark:
+    """Move the shape with the skips, if it was the binding's: another shape stays another."""
+    if pin.binding is None or after.shape != pin.binding.shape:
+        raise BadParameter(
+            f"{pin.table}: rows below the watermark were decoded with another shape than the binding's; restore "
+            f"the table properties first.",
+            table=str(pin.table),
+        )
+    after = replace(after, skips=skips)
+    return replace(after, shape=replace(pin.binding, skips=after.skipped).shape)

@@ -1,0 +1,146 @@
+"""Bearer tokens that an identity provider signed (JWT): the one place, with ``jwks``, that knows PyJWT."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jwt
+
+from planner.errors import BadConfig
+from proxy.access.authentication.jwks import Jwks
+from proxy.flightsql.faults import Unauthenticated
+from proxy.flightsql.state.auth import Caller
+
+#: Signatures only: with a shared secret (HS256) whoever can check a token can make one.
+ALGORITHMS = frozenset(
+    "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split()  # noqa: SIM905
+)
+
+#: What Python raises of JSON that is nested too deep, and of numbers that are none or too large.
+_UNREADABLE = (ValueError, OverflowError, RecursionError)
+#: The end of the year 9999, in seconds since 1970.
+_LAST_S = 253_402_300_799
+
+
+class JwtTokens:
+    """A ``TokenCheck``: tokens of one issuer for one audience.
+
+    ``user_claim`` names the user, ``groups_claim`` a list of groups or a text with spaces between them; claims
+    inside claims are written with dots (``realm_access.roles``). Clocks may differ by ``leeway_s``. ``now_s`` is
+    seconds since 1970; it decides how long a session lives that a token opened.
+
+    Raises:
+        BadConfig: an algorithm is not one of ``ALGORITHMS``.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        audience: str,
+        keys: Jwks,
+        algorithms: Iterable[str] = ("RS256", "ES256"),
+        user_claim: str = "sub",
+        groups_claim: str | None = None,
+        leeway_s: float = 30.0,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._algorithms = sorted(algorithms)
+        refused = [name for name in self._algorithms if name not in ALGORITHMS]
+        if refused or not self._algorithms:
+            raise BadConfig(
+                f"JWT algorithm {', '.join(refused) or 'list'} is not possible; choose from "
+                f"{', '.join(sorted(ALGORITHMS))}."
+            )
+        self._issuer = issuer
+        self._audience = audience
+        self._keys = keys
+        self._user_claim = user_claim
+        self._groups_claim = groups_claim
+        self._leeway_s = leeway_s
+        self._now_s = now_s
+
+    def __call__(self, token: str) -> Caller | None:
+        """Return who a token speaks for; None if it is not a JWT at all.
+
+        Raises:
+            Unauthenticated: says which check failed.
+            Unavailable: the issuer's keys cannot be had.
+        """
+        try:
+            header = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, *_UNREADABLE):
+            return None
+        if header.get("alg") not in self._algorithms:
+            raise Unauthenticated(
+                "The token is signed with an algorithm that is not accepted here."
+            )
+        key = self._keys.key(header.get("kid"))
+        if key is None:
+            raise Unauthenticated("The token is signed with a key its issuer does not have.")
+        claims = self._claims(token, key)
+        user = _claim(claims, self._user_claim)
+        if not isinstance(user, str) or not user:
+            raise Unauthenticated(f"The token has no claim {self._user_claim}.")
+        expires_s = _seconds(claims["exp"]) + self._leeway_s
+        return Caller(user, self._groups(claims), lambda: self._now_s() < expires_s)
+
+    def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
+        try:
+            return jwt.decode(
+                token,
+                key.key,  # a JWK without "alg" is good for every algorithm of its type
+                algorithms=self._algorithms,
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=self._leeway_s,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.ExpiredSignatureError as error:
+            raise Unauthenticated("The token has expired. Get a new one.") from error
+        except jwt.ImmatureSignatureError as error:
+            raise Unauthenticated("The token is not valid yet.") from error
+        except jwt.InvalidAudienceError as error:
+            raise Unauthenticated("The token was issued for another audience.") from error
+        except jwt.InvalidIssuerError as error:
+            raise Unauthenticated("The token was issued by somebody else.") from error
+        except jwt.MissingRequiredClaimError as error:
+            raise Unauthenticated(f"The token has no claim {error.claim}.") from error
+        except (jwt.PyJWTError, TypeError, *_UNREADABLE) as error:
+            raise Unauthenticated("The token's signature or contents are not valid.") from error
+
+    def _groups(self, claims: dict[str, Any]) -> frozenset[str]:
+        if self._groups_claim is None:
+            return frozenset()
+        claim = _claim(claims, self._groups_claim)
+        names = claim.split() if isinstance(claim, str) else claim
+        return frozenset(
+            name for name in (names if isinstance(names, list) else ()) if isinstance(name, str)
+        )
+
+
+def _seconds(value: Any) -> float:
+    """Read a time (RFC 7519, NumericDate): seconds since 1970.
+
+    Raises:
+        Unauthenticated: it is none.
+    """
+    try:
+        seconds = float(value)
+    except (TypeError, *_UNREADABLE):
+        seconds = -1.0
+    if not 0 <= seconds <= _LAST_S:  # not so of NaN
+        raise Unauthenticated("The token's claim exp is not a time.")
+    return seconds
+
+
+def _claim(claims: dict[str, Any], path: str) -> Any:
+    """Find a claim by its whole name, else along its dots."""
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,248 @@
+"""The way in: what a call's headers say, whose session it belongs to, which token and cookie it is answered."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import flight
+
+from proxy.flightsql import status
+from proxy.flightsql.faults import Unauthenticated, UnknownCommand
+from proxy.flightsql.options import ALIASES, OF_ONE_CALL, SETTINGS
+from proxy.flightsql.service import Request
+from proxy.flightsql.state.auth import Bearer, ByCertificate, Caller, claimed, identify
+from proxy.flightsql.state.call_record import CallRecord
+from proxy.flightsql.state.calls import Calls
+from proxy.flightsql.state.client_session import ClientSession
+from proxy.flightsql.state.policy import ServerPolicy
+from proxy.flightsql.state.quotas import Rate
+from proxy.flightsql.state.sessions import Opening, Sessions
+from proxy.flightsql.state.shares import Shares
+from proxy.flightsql.state.tokens import is_session_token
+
+#: What the caller has seen before: with it a statement is followed (``planner.incremental``).
+AFTER = "thermocline-after"
+_COOKIE = "thermocline_session"
+#: Headers that say what a session starts with.
+_OPENING = frozenset((*ALIASES, *SETTINGS))
+_PER_CALL = frozenset(OF_ONE_CALL)
+#: Passwords that are checked or wait for it: a second's worth.
+_MAX_LOGINS = 64
+
+
+class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
+    """Makes the Handshake call exist; ``CallGate`` does the work for all calls alike."""
+
+    def authenticate(self, outgoing: Any, incoming: Any) -> None:
+        """Accept."""
+
+    def is_valid(self, token: bytes) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """What a call's headers say: its session, or who it is and where its session would start."""
+
+    who: ClientSession | ByCertificate | Caller
+    opening: Opening
+    cookie: str | None
+    offered: str | None
+
+
+class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """One call, from its headers to its end."""
+
+    def __init__(
+        self, entry: CallGate, caller: _Caller, answer: dict[str, str], record: CallRecord
+    ) -> None:
+        super().__init__()
+        self._entry = entry
+        self._caller = caller
+        self._answer = answer
+        is_upload = record.method == flight.FlightMethod.DO_PUT.name
+        self.call = entry.calls.begin(record, _owner(caller.who, is_upload=is_upload))
+        if is_upload:
+            # Its first message comes before ``enter``.
+            self.call.await_upload(entry.policy.limits_of(*_names(caller.who)).upload_idle_s)
+
+    def enter(self, context: flight.ServerCallContext) -> Request:
+        """Find the caller's session; from here on the client's leaving is noticed."""
+        client = self._entry.client(self._caller, context)
+        self.call.record.entered(client.session, context.peer())
+        self._entry.calls.assign(self.call, client.session.user)
+        self.call.proceed()
+        limits = self._entry.policy.limits_of(client.session.user, client.session.groups)
+        self._entry.rate.spend(client.session.user, limits.max_calls_per_s)
+        self._entry.sessions.enter(client, self.call)
+        if limits.answer_timeout_s is not None:
+            self.call.expire(limits.answer_timeout_s)
+        self.call.watch(context.is_cancelled)
+        return Request(client, self.call, limits)
+
+    def sending_headers(self) -> dict[str, str]:
+        return self._answer
+
+    def call_completed(self, exception: BaseException | None) -> None:
+        # After the last batch of a stream, too, and when the client left.
+        self._entry.calls.end(self.call)
+
+
+class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Lets calls in: reads their headers, gives out tokens and cookies."""
+
+    def __init__(
+        self, sessions: Sessions, calls: Calls, policy: ServerPolicy, rate: Rate
+    ) -> None:
+        super().__init__()
+        self.sessions = sessions
+        self.calls = calls
+        self.policy = policy
+        self.rate = rate
+        self._logins = Shares(_MAX_LOGINS, "logins")
+
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> Any:
+        record = CallRecord(info.method.name)
+        try:
+            with status.Boundary(record):
+                return self._started(info.method, headers, record)
+        except Exception:
+            self.calls.journal(record)
+            raise
+
+    def _started(
+        self, method: flight.FlightMethod, headers: dict[str, list[Any]], record: CallRecord
+    ) -> CallMiddleware:
+        if method == flight.FlightMethod.DO_EXCHANGE:
+            # Here, as later it would wait for a message first.
+            raise UnknownCommand("This server does not have DoExchange.")
+        who = self._who([_text(value) for value in headers.get("authorization", ())])
+        opening = _opening(headers)
+        answer = {}
+        cookie = offered = None
+        if method == flight.FlightMethod.HANDSHAKE:
+            self.calls.check_open()
+            # Java reads the token here, Go and C++ too.
+            answer["authorization"] = f"Bearer {self._token(who, opening)}"
+        elif not isinstance(who, ClientSession):
+            cookie = _cookie(headers)
+            if cookie is None or not self.sessions.has_cookie(cookie):
+                offered = secrets.token_urlsafe(24)
+                answer["set-cookie"] = f"{_COOKIE}={offered}"
+        entered = CallMiddleware(self, _Caller(who, opening, cookie, offered), answer, record)
+        entered.call.after = _header(headers, AFTER)
+        entered.call.settings = _settings(headers)
+        return entered
+
+    def client(self, caller: _Caller, context: flight.ServerCallContext) -> ClientSession:
+        """The session of a call, started where there is none yet."""
+        who = caller.who
+        if isinstance(who, ClientSession):
+            return who
+        if isinstance(who, ByCertificate):
+            # The first subject alternative name, else the common name.
+            who = Caller(context.peer_identity().decode("utf-8", "replace"))
+        return self.sessions.of_connection(
+            context.peer(), who, caller.opening, cookie=caller.cookie, offered=caller.offered
+        )
+
+    def _who(self, authorizations: list[str]) -> ClientSession | ByCertificate | Caller:
+        """Who calls. One whose session is over and who sends a password beside its token needs no new login.
+
+        Raises:
+            Unauthenticated: nobody this server knows.
+        """
+        try:
+            return self._proved(authorizations[0] if authorizations else None)
+        except Unauthenticated:
+            basic = [
+                other for other in authorizations[1:] if other.lower().startswith("basic ")
+            ]
+            if not basic:
+                raise
+            return self._proved(basic[0])
+
+    def _proved(self, authorization: str | None) -> ClientSession | ByCertificate | Caller:
+        access = self.policy.access
+        with self._logins.one(claimed(authorization)):
+            proof = identify(authorization, access)
+        if not isinstance(proof, Bearer):
+            return proof
+        caller = self.sessions.of_token(proof.token) or access.of_token(proof.token)
+        if caller is None and access.is_open and not is_session_token(proof.token):
+            # Some clients always send a token, "None" where they were given none. One of a session that is over is
+            # refused all the same: what was set in it is gone, which its client must notice.
+            return Caller()
+        if caller is None:
+            raise Unauthenticated(
+                "The token or its session is unknown or over: closed, idle for too long, or of another server. "
+                "Connect again."
+            )
+        return caller
+
+    def _token(self, who: ClientSession | ByCertificate | Caller, opening: Opening) -> str:
+        """The token a Handshake answers: a new session's, or the one it came with."""
+        if isinstance(who, ClientSession):
+            return who.token or ""
+        if isinstance(who, ByCertificate):
+            raise Unauthenticated(
+                "Here a certificate identifies the caller; no Handshake is needed."
+            )
+        return self.sessions.open(who, opening)
+
+
+def _owner(who: ClientSession | ByCertificate | Caller, *, is_upload: bool) -> Hashable:
+    """Whose share a call counts in before it is entered. Certificates are not known yet: uploads, which may wait
+    for their client at this point, must not keep out other calls.
+    """
+    return ("certificate", is_upload) if isinstance(who, ByCertificate) else _names(who)[0]
+
+
+def _names(who: ClientSession | ByCertificate | Caller) -> tuple[str | None, frozenset[str]]:
+    if isinstance(who, ByCertificate):
+        return None, frozenset()
+    session = who.session if isinstance(who, ClientSession) else who
+    return session.user, session.groups
+
+
+def _opening(headers: dict[str, list[Any]]) -> Opening:
+    """The settings among a call's headers; a name of ours wins over an alias."""
+    names = _OPENING & headers.keys()
+    if not names:
+        return {}
+    settings = {name: _header(headers, name) for name in (*ALIASES, *SETTINGS) if name in names}
+    return {ALIASES.get(name, name): value for name, value in settings.items() if value}
+
+
+def _settings(headers: dict[str, list[Any]]) -> dict[str, str]:
+    """What is set for this call only. ADBC sends what was set again after what it was before."""
+    names = _PER_CALL & headers.keys()
+    return {
+        name: _text(headers[header][-1])
+        for header, name in OF_ONE_CALL.items()
+        if header in names and headers[header]
+    }
+
+
+def _header(headers: dict[str, list[Any]], name: str) -> str | None:
+    values = headers.get(name)
+    if not values:
+        return None
+    return _text(values[0])
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _cookie(headers: dict[str, list[Any]]) -> str | None:
+    """This server's cookie among those a client sent."""
+    for line in headers.get("cookie", ()):
+        for pair in str(line).split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == _COOKIE:
+                return value.strip('"')
+    return None

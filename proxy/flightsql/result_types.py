@@ -1,0 +1,151 @@
+"""The types an answer arrives in: as the engine has them, or as a session's tools can read them.
+
+BI tools disagree with Arrow and with each other: Power BI and Excel know no 38-digit integers, Grafana reads
+every timestamp as nanoseconds, JDBC 18.3.0 throws where a tool asks for a timestamp with a zone as an object. So a
+session can choose; nobody is guessed at by the name of their driver. The names of columns never change.
+
+A dictionary, which ENUM is, goes out as what it stands for, whatever was chosen: JDBC shows its indices, and ADBC's
+Go driver does not read the stream at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from planner.errors import UnsupportedType
+from proxy.flightsql.backend import Session
+
+#: ``bi``: views and large texts as plain ones, hugeint = double, and times with a zone without it, as UTC tells them.
+PROFILES = ("arrow", "bi")
+#: HUGEINT, which sums of integers are, arrives as decimal(38, 0) or as double.
+HUGEINTS = ("decimal", "double")
+UNITS = ("s", "ms", "us", "ns")
+
+_HUGEINT = pa.decimal128(38, 0)
+_PLAIN: dict[pa.DataType, pa.DataType] = {
+    pa.string_view(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one session wants its answers."""
+
+    plain: bool
+    hugeint_as_double: bool
+    timestamp_unit: str | None
+
+    def schema(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the answer; metadata and nullability stay."""
+        return pa.schema(
+            [field.with_type(self._type(field.type)) for field in schema], schema.metadata
+        )
+
+    def batches(
+        self, batches: Iterator[pa.RecordBatch], target: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows under the schema ``wanted``.
+
+        Raises:
+            UnsupportedType: a time lies outside what its new unit can tell.
+        """
+        for batch in batches:
+            columns = [
+                _cast(column, field)
+                for column, field in zip(batch.columns, target, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+    def _type(self, kind: pa.DataType) -> pa.DataType:
+        if self.plain and kind in _PLAIN:
+            return _PLAIN[kind]
+        if types.is_dictionary(kind) or (self.plain and types.is_run_end_encoded(kind)):
+            return self._type(kind.value_type)
+        if self.hugeint_as_double and kind == _HUGEINT:
+            return pa.float64()
+        if types.is_timestamp(kind):
+            zone = None if self.plain else kind.tz
+            return pa.timestamp(self.timestamp_unit or kind.unit, zone)
+        return self._nested(kind)
+
+    def _nested(self, kind: pa.DataType) -> pa.DataType:
+        def inside(field: pa.Field) -> pa.Field:
+            return field.with_type(self._type(field.type))
+
+        if types.is_map(kind):
+            return pa.map_(inside(kind.key_field), inside(kind.item_field))
+        if types.is_list(kind) or (self.plain and types.is_large_list(kind)):
+            return pa.list_(inside(kind.value_field))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(inside(kind.value_field), kind.list_size)
+        if types.is_struct(kind):
+            return pa.struct([inside(kind.field(index)) for index in range(kind.num_fields)])
+        return kind
+
+
+def shape_of(session: Session) -> Shape | None:
+    """What the session has chosen; None: answers go out as they are."""
+    options = session.options
+    plain = options.get("profile") == "bi"
+    hugeint = options.get("hugeint", "double" if plain else "decimal")
+    unit = options.get("timestamp_unit")
+    if not (plain or hugeint == "double" or unit is not None):
+        return None
+    return Shape(plain, hugeint == "double", None if unit is None else str(unit))
+
+
+def shaped_schema(session: Session, schema: pa.Schema) -> pa.Schema:
+    shape = _shape_for(session, schema)
+    return schema if shape is None else shape.schema(schema)
+
+
+def shaping(
+    session: Session, schema: pa.Schema
+) -> tuple[pa.Schema, Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]]:
+    """The schema an answer goes out with, and what brings its batches there."""
+    shape = _shape_for(session, schema)
+    if shape is None:
+        return schema, lambda batches: batches
+    target = shape.schema(schema)
+    return target, lambda batches: shape.batches(batches, target)
+
+
+#: What an answer has in a session that has chosen nothing, where it cannot go out as it is.
+_UNCHOSEN = Shape(plain=False, hugeint_as_double=False, timestamp_unit=None)
+
+
+def _shape_for(session: Session, schema: pa.Schema) -> Shape | None:
+    shape = shape_of(session)
+    if shape is None and any(_holds_dictionary(kind) for kind in schema.types):
+        return _UNCHOSEN
+    return shape
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    if types.is_dictionary(kind):
+        return True
+    fields = (kind.field(index) for index in range(kind.num_fields))
+    return any(_holds_dictionary(field.type) for field in fields)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    # A coarser unit drops digits on purpose; nothing else may be lost.
+    options = pc.CastOptions(field.type, allow_time_truncate=True)
+    try:
+        return pc.cast(column, options=options)
+    except pa.ArrowInvalid as error:
+        raise UnsupportedType(
+            f"column {field.name} holds a value that {field.type} cannot tell; choose another timestamp_unit or "
+            f"hugeint for this session.",
+            column=field.name,
+        ) from error

@@ -1,0 +1,109 @@
+"""What is written down of a client call, and the id that its errors carry.
+
+A call that fails is written down, and one that ends a statement: streams its last row, is left by its client,
+changes the session. Planning that succeeds and browsing are not. Who writes, and where, is not known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from planner.errors import FederationError
+from proxy.flightsql.backend import Session, TicketSummary
+
+OK = "ok"
+#: The client left, or took only a part of the answer.
+ABANDONED = "Abandoned"
+#: A fault of ours: its class is in the log under the call's id, nowhere else.
+INTERNAL = "Internal"
+_ID_DIGITS = 16
+
+
+def outcome_of(error: BaseException) -> str:
+    """Name what an error is to those who count and audit: the class of ours, nothing of anybody else's."""
+    return type(error).__name__ if isinstance(error, FederationError) else INTERNAL
+
+
+class CallRecord:
+    """One call, filled in while it runs. Used by one thread at a time.
+
+    ``outcome`` is None as long as there is nothing to write down. ``claimed`` is the user a refused login named.
+    """
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self._id: str | None = None
+        self.session: Session | None = None
+        self.peer: str | None = None
+        self.claimed: str | None = None
+        self.rows = 0
+        self.bytes = 0
+        self.outcome: str | None = None
+        self._began_s = time.monotonic()
+        self._sql: str | None = None
+        self._about: Callable[[], TicketSummary] | None = None
+
+    @property
+    def id(self) -> str:
+        """Names the call, or the statement once its ticket is known: any replica names it alike."""
+        if self._id is None:
+            self._id = secrets.token_hex(_ID_DIGITS // 2)
+        return self._id
+
+    @property
+    def is_statement(self) -> bool:
+        return self._sql is not None or self._about is not None
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the call began."""
+        return time.monotonic() - self._began_s
+
+    def entered(self, session: Session, peer: str) -> None:
+        """Note whose call it is."""
+        self.session, self.peer = session, peer
+
+    def asks(self, sql: str) -> None:
+        """Note the statement a call came with."""
+        self._sql = sql
+
+    def redeems(self, ticket: bytes, about: Callable[[], TicketSummary]) -> None:
+        """Note the ticket a call came with; ``about`` opens it, once the call is over."""
+        self._id = hashlib.sha256(ticket).hexdigest()[:_ID_DIGITS]
+        self._about = about
+
+    def streams(self) -> None:
+        """Note that rows can be read: from here on a client may leave them."""
+        self.outcome = ABANDONED
+
+    def sent(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+
+    def ended(self) -> None:
+        self.outcome = OK
+
+    def failed(self, error: BaseException) -> None:
+        self.outcome = outcome_of(error)
+        if isinstance(error, FederationError):
+            claimed = error.facts.get("user")
+            self.claimed = None if claimed is None else str(claimed)
+
+    def about(self) -> TicketSummary | None:
+        """Say what was asked; None where there was no statement, or its ticket was not one.
+
+        Raises:
+            FederationError: the ticket cannot be opened.
+        """
+        if self._about is not None:
+            return self._about()
+        return None if self._sql is None else TicketSummary(self._sql, {})
+
+
+#: Where a record goes when its call is over.
+Journal = Callable[[CallRecord], None]

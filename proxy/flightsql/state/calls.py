@@ -1,0 +1,305 @@
+"""Client calls in progress: who still waits for an answer, and how to give one up.
+
+Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends its gRPC call, and only
+``is_cancelled`` of that call shows it. One thread polls all calls (flight-sql.md 2.5).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
+from types import TracebackType
+
+from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
+from proxy.flightsql.backend import Cancellation
+from proxy.flightsql.state.call_record import CallRecord, Journal
+from proxy.flightsql.state.connections import hang_up
+from proxy.flightsql.state.shares import Shares
+
+_log = logging.getLogger(__name__)
+
+# A client that leaves frees its query within this time, or so many times it as there are calls to each of _POLLS.
+POLL_S = 0.05
+# Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms [ran].
+_POLLS = 10
+# gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
+MAX_CALLS = 704
+#: What was given up and is still inside gRPC after this time is ended with its connection.
+_HANG_UP_S = 1.0
+
+
+class _Blaming:
+    __slots__ = ("_cancellation",)
+
+    def __init__(self, cancellation: Cancellation) -> None:
+        self._cancellation = cancellation
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        reason = self._cancellation.reason
+        if isinstance(error, Exception) and reason is not None and reason is not error:
+            raise reason from error
+
+
+class Call:
+    """One client call, from its first byte to the last of its answer.
+
+    ``resources`` are released when the call ends, however it ends.
+    """
+
+    def __init__(self, record: CallRecord) -> None:
+        self.record = record
+        self.cancellation = Cancellation()
+        self.resources = ExitStack()
+        #: What the call streams, for CancelFlightInfo; None until it streams a statement.
+        self.ticket: bytes | None = None
+        #: What the caller has seen before, of a call that follows a statement (``planner.incremental``).
+        self.after: str | None = None
+        #: Settings for this call only, by name.
+        self.settings: Mapping[str, str] = {}
+        self.polled_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._left: Callable[[], bool] | None = None
+        self._expires: tuple[float, float] | None = None
+        #: Whose share the call counts in.
+        self.owner: Hashable = None
+        #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
+        self._awaits: tuple[float, FederationError] | None = None
+        self._abandoned_s: float | None = None
+
+    def await_upload(self, limit_s: float) -> None:
+        """Have the call given up when its client sends nothing within ``limit_s``; ``proceed`` ends the wait."""
+        self._await(
+            limit_s,
+            f"Nothing was uploaded for {limit_s:g} s. Send all of an upload at once and try again, or raise "
+            f"upload_idle_s.",
+        )
+
+    def await_reader(self, limit_s: float | None) -> None:
+        """Have the call given up when its client reads nothing within ``limit_s``; ``proceed`` ends the wait."""
+        if limit_s is not None:
+            self._await(
+                limit_s,
+                f"Nothing of the answer was read for {limit_s:g} s. Ask again and read faster, or raise "
+                f"reader_idle_s.",
+            )
+
+    def _await(self, limit_s: float, why: str) -> None:
+        self._awaits = (time.monotonic() + limit_s, DeadlineExceeded(why, timeout_s=limit_s))
+
+    def proceed(self) -> None:
+        """The client did what it was waited for."""
+        self._awaits = None
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether it is its client's turn, to send or to read."""
+        return self._awaits is not None
+
+    def hangs(self) -> bool:
+        """Whether the call was given up a while ago, and its client is still waited for."""
+        if self._awaits is None or self.cancellation.reason is None:
+            return False
+        if self._abandoned_s is None:
+            self._abandoned_s = time.monotonic()
+        return time.monotonic() >= self._abandoned_s + _HANG_UP_S
+
+    def expire(self, limit_s: float) -> None:
+        """Have the call given up when it is not over within ``limit_s``, a slow reader's time included."""
+        self._expires = (limit_s, time.monotonic() + limit_s)
+
+    def watch(self, left: Callable[[], bool]) -> None:
+        """Have ``left`` polled until the call ends: whether the client is gone."""
+        with self._lock:
+            self._left = left
+
+    def blaming(self) -> _Blaming:
+        """Within the block, an error after the call was given up is told as the giving up.
+
+        An interrupted engine knows only that it was interrupted.
+        """
+        return _Blaming(self.cancellation)
+
+    def poll(self) -> None:
+        """Give the call up if its client is gone."""
+        self.polled_s = time.monotonic()
+        # The lock keeps the call's context alive: pyarrow's is a bare pointer into the call (flight-sql.md 2.2).
+        with self._lock:
+            gone = self._left is not None and self._left()
+        if gone:
+            self.cancellation.request(Cancelled("The client ended the call."))
+
+    def check_time(self) -> None:
+        """Give the call up if it takes too long, or its client does."""
+        awaits = self._awaits
+        if awaits is not None and time.monotonic() >= awaits[0]:
+            self.cancellation.request(awaits[1])
+        if self._expires is not None and time.monotonic() >= self._expires[1]:
+            self.cancellation.request(
+                DeadlineExceeded(
+                    f"The answer was not read to its end within {self._expires[0]:g} s. Read faster, or raise "
+                    f"answer_timeout_s.",
+                    timeout_s=self._expires[0],
+                )
+            )
+
+    def end(self) -> None:
+        with self._lock:
+            self._left = None
+        try:
+            self.resources.close()
+        except Exception:  # noqa: BLE001  the call is over: there is nobody left to tell
+            _log.exception("a statement's resources were not released cleanly")
+
+
+class Calls:
+    """All calls of a server. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal = lambda _record: None,
+        max_calls: int = MAX_CALLS,
+        poll_s: float = POLL_S,
+        hang_up: Callable[[AbstractSet[str]], object] = hang_up,
+    ) -> None:
+        """``journal`` gets the record of every call when it is over, on the call's own thread.
+
+        ``hang_up`` ends the connections of some peers.
+        """
+        self._hang_up = hang_up
+        self._shares = Shares(max_calls, "calls")
+        self.journal = journal
+        self._poll_s = poll_s
+        self._changed = threading.Condition()
+        self._live: set[Call] = set()
+        self._draining = False
+        self._closed = False
+        self._watcher = threading.Thread(target=self._watch, name="flight-watch", daemon=True)
+        self._watcher.start()
+
+    def begin(self, record: CallRecord, owner: Hashable = None) -> Call:
+        """Register a call of ``owner``, a user as far as is known yet; the caller ends it.
+
+        Raises:
+            Unavailable: the server is shutting down.
+            Overloaded: there are too many calls at once, in all or of this owner.
+        """
+        call = Call(record)
+        call.owner = owner
+        with self._changed:
+            if self._closed:
+                raise _shutting_down()
+            self._shares.take(owner)
+            self._live.add(call)
+            self._changed.notify_all()
+        return call
+
+    def assign(self, call: Call, owner: Hashable) -> None:
+        """Count a call in another owner's share from now on.
+
+        Raises:
+            Overloaded: as ``begin``.
+        """
+        if call.owner == owner:
+            return
+        with self._changed:
+            if call in self._live:
+                self._shares.take(owner)
+                self._shares.leave(call.owner)
+                call.owner = owner
+
+    def end(self, call: Call) -> None:
+        """Release what the call holds. Idempotent."""
+        call.end()
+        with self._changed:
+            if call not in self._live:
+                return
+            self._live.remove(call)
+            self._shares.leave(call.owner)
+            self._changed.notify_all()
+        try:
+            self.journal(call.record)
+        except Exception:  # noqa: BLE001  the client has its answer; only the line is lost
+            _log.exception("call %s was not written down", call.record.id)
+
+    def check_open(self) -> None:
+        """Refuse what begins something new once the server is about to stop.
+
+        Raises:
+            Unavailable: it is.
+        """
+        if self._draining:
+            raise _shutting_down()
+
+    def drain(self, deadline_s: float) -> int:
+        """Let nothing new begin and wait for what runs; return what still ran at the deadline."""
+        self._draining = True
+        return self._wait_until_idle(deadline_s)
+
+    def give_up(self, reason: FederationError) -> None:
+        """Refuse new calls and give up the running ones; nothing is waited for."""
+        with self._changed:
+            self._closed = True
+            live = tuple(self._live)
+            self._changed.notify_all()
+        for call in live:
+            call.cancellation.request(reason)
+
+    def close(self, deadline_s: float) -> int:
+        """Refuse new calls, give up the running ones; return how many ignored it until the deadline."""
+        self.give_up(_shutting_down())
+        return self._wait_until_idle(deadline_s)
+
+    def _wait_until_idle(self, deadline_s: float) -> int:
+        until = time.monotonic() + deadline_s
+        with self._changed:
+            while self._live and (left_s := until - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+            return len(self._live)
+
+    def _end_hanging(self, live: tuple[Call, ...]) -> None:
+        """End the connections of calls that do not end, unless calls of others come over them, as by a proxy."""
+        peers = {call.record.peer for call in live if call.hangs()} - {None}
+        if not peers:
+            return
+        owners = {
+            peer: {call.owner for call in live if call.record.peer == peer} for peer in peers
+        }
+        alone = {peer for peer in peers if peer is not None and len(owners[peer]) == 1}
+        if alone:
+            self._hang_up(alone)
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed and not self._live:
+                    return
+                live = tuple(self._live)
+                if not live:
+                    self._changed.wait()
+            for call in live:
+                call.check_time()
+            self._end_hanging(live)
+            # Those not asked for longest; none in its first moment: most are over before a second one.
+            before_s = time.monotonic() - self._poll_s / 2
+            waiting = [call for call in live if call.polled_s < before_s]
+            for call in sorted(waiting, key=lambda call: call.polled_s)[:_POLLS]:
+                call.poll()
+            if live:
+                time.sleep(self._poll_s)
+
+
+def _shutting_down() -> FederationError:
+    return Unavailable("The server is shutting down. Retry on another server, or later.")

@@ -1,0 +1,257 @@
+"""What the server remembers of its clients: which session a call belongs to, and when sessions end.
+
+A bearer token that this server gave out is the key of exactly one session. A caller without one (anonymous, by
+certificate, with a token of somebody else's, or sending its password with every call) has the session of its
+cookie, or of its connection where it keeps no cookies. Few clients say goodbye, so sessions end by idleness.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Mapping
+
+from planner.errors import Cancelled, Overloaded
+from proxy.flightsql.backend import Browsing, Session
+from proxy.flightsql.faults import Unauthenticated
+from proxy.flightsql.options import with_settings
+from proxy.flightsql.state.auth import Caller
+from proxy.flightsql.state.calls import Call
+from proxy.flightsql.state.client_session import ClientSession, Key, of_token
+from proxy.flightsql.state.policy import ServerPolicy
+from proxy.flightsql.state.tokens import SessionTokens, local_token
+
+MAX_SESSIONS = 10_000
+IDLE_TIMEOUT_S = 1_800.0
+#: Tokens remembered as void, the latest.
+MAX_VOID = 100_000
+
+#: What a session starts with: the settings among the headers of its first call.
+Opening = Mapping[str, str]
+
+
+class Sessions:
+    """All sessions of a server. Thread-safe."""
+
+    def __init__(
+        self,
+        browsing: Browsing,
+        policy: ServerPolicy,
+        *,
+        clock_s: Callable[[], float],
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        max_sessions: int = MAX_SESSIONS,
+        tokens: SessionTokens | None = None,
+    ) -> None:
+        """``tokens`` lets in sessions that another replica opened; without it none are."""
+        self._browsing = browsing
+        self._clock_s = clock_s
+        self._idle_timeout_s = idle_timeout_s
+        self._max_sessions = max_sessions
+        self._policy = policy
+        self._tokens = tokens
+        #: Tokens of sessions that ended here: they stay void, though their seal is good.
+        self._void: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+        self._clients: dict[Key, ClientSession] = {}
+        self._cookies: dict[str, ClientSession] = {}
+        self._swept_s = clock_s()
+
+    def open(self, identity: Caller, opening: Opening) -> str:
+        """Start a session with these settings and return its bearer token.
+
+        Raises:
+            RequestError: the backend refuses what the session starts with.
+            Overloaded: there are too many sessions, all of them at work.
+        """
+        token = local_token() if self._tokens is None else self._tokens.mint(identity, opening)
+        self._start(of_token(token), identity, opening)
+        return token
+
+    def of_token(self, token: str) -> ClientSession | None:
+        """Return the session of a bearer token; None if no replica gave it out, or the session is over.
+
+        A session that another replica opened starts here where its token says.
+
+        Raises:
+            Unauthenticated: what the token was given for does not hold any more.
+        """
+        client = self._find(of_token(token)) or self._restored(token)
+        if client is not None and not client.identity.holds():
+            self.close(client, None)
+            raise Unauthenticated(
+                "What you logged in with is not valid any more: it expired, or was changed. Log in again."
+            )
+        return client
+
+    def _restored(self, token: str) -> ClientSession | None:
+        minted = None if self._tokens is None else self._tokens.read(token)
+        if self._tokens is None or minted is None:
+            return None
+        with self._lock:
+            if token in self._void:
+                return None
+        identity = self._policy.access.recalled(minted.user)
+        if identity is None or not self._tokens.is_of(minted, identity):
+            return None
+        return self._start(of_token(token), identity, minted.opening)
+
+    def has_cookie(self, cookie: str) -> bool:
+        with self._lock:
+            return cookie in self._cookies
+
+    def of_connection(
+        self,
+        peer: str,
+        identity: Caller,
+        opening: Opening,
+        *,
+        cookie: str | None = None,
+        offered: str | None = None,
+    ) -> ClientSession:
+        """Return the session of a call without a token, starting it where there is none.
+
+        ``cookie`` is what the client sent, if anything; ``offered`` what this call's answer gives it.
+
+        Raises:
+            RequestError, Overloaded: as ``open``.
+        """
+        client = self._of_cookie(cookie, identity)
+        if client is None:
+            # The identity itself: names and groups are texts that somebody else chose, so no text of theirs is a key.
+            key = ("peer", peer, identity)
+            client = self._find(key) or self._start(key, identity, opening)
+        if offered is not None:
+            self._give(client, offered)
+        return client
+
+    def enter(self, client: ClientSession, call: Call) -> None:
+        """Count a call as the session's own until it ends."""
+        with self._lock:
+            client.calls.add(call)
+        call.resources.callback(self._leave, client, call)
+
+    def configure(self, client: ClientSession, session: Session) -> None:
+        """Replace what the session has set.
+
+        Raises:
+            RequestError: the backend refuses it; nothing changed.
+        """
+        client.session = self._browsing.configure(session, client.session)
+
+    def close(self, client: ClientSession, closing: Call | None) -> None:
+        """End a session: its token is void, its statements are gone, calls but ``closing`` are given up."""
+        with self._lock:
+            self._drop(client)
+            calls = client.calls - {closing}
+        for call in calls:
+            call.cancellation.request(Cancelled("The session was closed."))
+
+    def prove_again(self) -> None:
+        """After the ways to prove an identity changed: end the sessions of those who cannot prove theirs any more.
+
+        Tokens and certificates come with every call or connection, so their sessions start anew by themselves.
+        """
+        with self._lock:
+            clients = tuple(self._clients.values())
+        for client in clients:
+            before, now = client.identity, self._policy.access.recalled(client.identity.user)
+            if now is None or now != before or now.stored != before.stored:
+                self.close(client, None)
+            else:
+                client.identity = now
+
+    def streaming(self, client: ClientSession, tickets: Container[bytes]) -> tuple[Call, ...]:
+        """The session's calls that stream one of these tickets."""
+        with self._lock:
+            return tuple(call for call in client.calls if call.ticket in tickets)
+
+    def _leave(self, client: ClientSession, call: Call) -> None:
+        with self._lock:
+            client.calls.discard(call)
+            client.used_s = self._clock_s()
+
+    def _find(self, key: Key) -> ClientSession | None:
+        with self._lock:
+            self._expire()
+            client = self._clients.get(key)
+            if client is not None:
+                client.used_s = self._clock_s()
+            return client
+
+    def _of_cookie(self, cookie: str | None, identity: Caller) -> ClientSession | None:
+        """The session a cookie leads to, unless it is another caller's."""
+        with self._lock:
+            client = None if cookie is None else self._cookies.get(cookie)
+        if client is None or client.identity != identity:
+            return None
+        return self._find(client.key)
+
+    def _give(self, client: ClientSession, cookie: str) -> None:
+        with self._lock:
+            if self._clients.get(client.key) is not client:
+                return
+            if len(client.cookies) == client.cookies.maxlen:
+                self._cookies.pop(client.cookies[0], None)
+            client.cookies.append(cookie)
+            self._cookies[cookie] = client
+
+    def _start(self, key: Key, identity: Caller, opening: Opening) -> ClientSession:
+        session = self._browsing.configure(
+            with_settings(
+                Session(secrets.token_hex(4), user=identity.user, groups=identity.groups),
+                opening.items(),
+            )
+        )
+        with self._lock:
+            self._expire()
+            self._make_room(identity)
+            client = ClientSession(key, identity, session, self._clock_s())
+            return self._clients.setdefault(key, client)
+
+    def _drop(self, client: ClientSession) -> None:
+        self._clients.pop(client.key, None)
+        if client.token is not None:
+            self._void[client.token] = None
+            while len(self._void) > MAX_VOID:
+                self._void.popitem(last=False)
+        for cookie in client.cookies:
+            self._cookies.pop(cookie, None)
+
+    def _expire(self) -> None:
+        now_s = self._clock_s()
+        if now_s - self._swept_s < self._idle_timeout_s / 100:
+            return
+        self._swept_s = now_s
+        oldest_s = now_s - self._idle_timeout_s
+        for client in tuple(self._clients.values()):
+            if client.used_s < oldest_s and not client.calls:
+                self._drop(client)
+
+    def _make_room(self, identity: Caller) -> None:
+        """End the session that was idle longest where there are too many: of this user, or of all."""
+        most = self._policy.limits_of(identity.user, identity.groups).max_sessions
+        if most is not None:
+            own = [
+                client
+                for client in self._clients.values()
+                if client.session.user == identity.user
+            ]
+            if len(own) >= most:
+                self._end_idlest(
+                    own,
+                    f"All {most} sessions one user may have are at work. Close some, or raise "
+                    f"max_sessions_per_user.",
+                )
+        if len(self._clients) >= self._max_sessions:
+            self._end_idlest(
+                self._clients.values(),
+                f"All {self._max_sessions} sessions of this server are at work. Retry later.",
+            )
+
+    def _end_idlest(self, clients: Iterable[ClientSession], refusal: str) -> None:
+        idle = [client for client in clients if not client.calls]
+        if not idle:
+            raise Overloaded(refusal)
+        self._drop(min(idle, key=lambda client: client.used_s))

@@ -1,0 +1,70 @@
+"""Who may have one more of something that all users share: no user ever takes the last of it.
+
+Each user may have so many times what is still free. So one alone gets most of it, each of many an equal part, and
+whoever has none gets one as long as there is any: nothing has to be reserved, and nobody counts users.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Hashable, Iterator
+
+from planner.errors import Overloaded
+
+#: One user alone gets three quarters.
+_PART = 3
+
+
+def has_share(own: int, in_use: int, total: int) -> bool:
+    """Whether a user who has ``own`` of the ``taken`` may have one more."""
+    free = total - in_use
+    return free > 0 and own <= _PART * free
+
+
+class Shares:
+    """At most ``total`` of ``what`` (a plural) at one time, and of those a share for each owner. Thread-safe."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self._total = total
+        self._what = what
+        self._lock = threading.Lock()
+        self._in_use: Counter[Hashable] = Counter()
+
+    def take(self, owner: Hashable) -> None:
+        """Count one more; who takes it leaves it.
+
+        Raises:
+            Overloaded: there are too many, or the owner has more than a share.
+        """
+        with self._lock:
+            in_use, own = self._in_use.total(), self._in_use[owner]
+            if in_use >= self._total:
+                raise Overloaded(
+                    f"The server answers too many {self._what} at once. Retry later."
+                )
+            if not has_share(own, in_use, self._total):
+                raise Overloaded(
+                    f"You have {own} {self._what} open at once; what is left is for others. End some, or retry later."
+                )
+            self._in_use[owner] += 1
+
+    def leave(self, owner: Hashable) -> None:
+        with self._lock:
+            self._in_use[owner] -= 1
+            if not self._in_use[owner]:
+                del self._in_use[owner]
+
+    @contextlib.contextmanager
+    def one(self, owner: Hashable) -> Iterator[None]:
+        """Have one for the time of the block.
+
+        Raises:
+            Overloaded: as ``take``.
+        """
+        self.take(owner)
+        try:
+            yield
+        finally:
+            self.leave(owner)

@@ -1,0 +1,182 @@
+"""Keeps one server process running: restarts it within seconds when it dies, or answers nobody.
+
+The engine runs users' statements, so the process that holds it may have to be ended (proxy.process.watchdog) or may
+die; the supervisor does nothing that can. Nor does it trust the child's own watchdog, which is a thread of it: whatever
+keeps Python's lock stops all of them. The child's standard input is a socket: it answers there what it is asked, on
+a thread that takes that lock, and sees its parent's death as the end (``ParentWatch``). So a killed supervisor leaves
+no server behind. Nothing that the child starts inherits its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from proxy.process.heartbeat import MAX_SILENCE_S, Heartbeat
+
+#: A child that ends with this code has a wrong configuration: starting it again would not help (sysexits.h).
+EXIT_CONFIG = 78
+#: A restart is promised within 5 s (issue 3); the last delay plus start-up must fit.
+MAX_DELAY_S = 2.0
+_FIRST_DELAY_S = 0.1
+#: A child that lived this long was healthy: the next restart is immediate again.
+_HEALTHY_S = 10.0
+_LOOK_S = 0.2
+_ASK_S = 1.0
+_QUESTION = b"?"
+#: How long a silent child has to write down where its threads are. It takes milliseconds, where it works at all.
+_LAST_WORDS_S = 0.5
+
+
+class Supervisor:
+    """Runs ``command`` until told to stop. ``report`` gets one sentence per restart. SIGHUP goes to the child."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        report: Callable[[str], None],
+        stop_grace_s: float,
+        max_silence_s: float = MAX_SILENCE_S,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        """``stop_grace_s`` is how long a child that was told to stop may take.
+
+        ``max_silence_s`` as of ``Heartbeat``: the child is a program that has a ``ParentWatch``. It gets the
+        descriptors ``inherited``.
+        """
+        self._inherited = tuple(inherited)
+        self._command = list(command)
+        self._report = report
+        self._stop_grace_s = stop_grace_s
+        self._max_silence_s = max_silence_s
+        self._stopping = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        """Block until SIGTERM, SIGINT or a clean end of the child; return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        if not sys.stdin.isatty():  # else it means that the terminal is gone
+            signal.signal(signal.SIGHUP, self._on_hangup)
+        delay_s = _FIRST_DELAY_S
+        while True:
+            started = time.monotonic()
+            ours, theirs = socket.socketpair()
+            with ours:
+                with theirs:
+                    self._child = subprocess.Popen(
+                        self._command, stdin=theirs.fileno(), pass_fds=self._inherited
+                    )
+                if self._stopping.is_set():
+                    self._child.terminate()
+                ours.setblocking(False)
+                code = self._wait(self._child, ours)
+            if self._stopping.is_set() or code in (0, EXIT_CONFIG):
+                return 0 if self._stopping.is_set() else code
+            if time.monotonic() - started > _HEALTHY_S:
+                delay_s = _FIRST_DELAY_S
+            self._report(
+                f"the server process ended with {_describe(code)}; starting it again in {delay_s:g} s"
+            )
+            self._stopping.wait(delay_s)
+            if self._stopping.is_set():
+                return 0
+            delay_s = min(delay_s * 2, MAX_DELAY_S)
+
+    def _wait(self, child: subprocess.Popen[bytes], line: socket.socket) -> int:
+        sent_s = began_s = time.monotonic()
+        heartbeat = Heartbeat(
+            began_s=began_s, interval_s=_LOOK_S, max_silence_s=self._max_silence_s
+        )
+        while not self._stopping.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(timeout=_LOOK_S)
+            now_s = time.monotonic()
+            if now_s - sent_s >= _ASK_S:
+                sent_s = now_s
+                with contextlib.suppress(OSError):  # it reads nothing, or ended just now
+                    line.send(_QUESTION)
+            if heartbeat.look(now_s, answered=_answered(line)):
+                self._replace(child)
+                return child.wait()
+        try:
+            return child.wait(timeout=self._stop_grace_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return child.wait()
+
+    def _replace(self, child: subprocess.Popen[bytes]) -> None:
+        """End a child that heeds no SIGTERM: its handlers are Python's."""
+        self._report(
+            f"the server process has not answered for {self._max_silence_s:g} s; ending it"
+        )
+        child.send_signal(_WHERE)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_LAST_WORDS_S)
+        child.kill()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._stopping.set()
+        if self._child is not None:
+            self._child.terminate()
+
+    def _on_hangup(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._child is not None:
+            self._child.send_signal(number)
+
+
+#: Has a child write to its standard error where its threads are: without Python's lock, and without texts or values.
+_WHERE = signal.SIGUSR1
+
+
+class ParentWatch:
+    """The child's end. Ends this process when its standard input ends: the supervisor holds the other end.
+
+    By SIGTERM; at once if it is still here ``stop_grace_s`` later, as the supervisor would have seen to.
+    """
+
+    def __init__(self, stop_grace_s: float) -> None:
+        self._stop_grace_s = stop_grace_s
+        self._answering = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="parent-watch", daemon=True)
+
+    def start(self) -> None:
+        faulthandler.register(_WHERE, all_threads=True)
+        self._thread.start()
+
+    def answer(self) -> None:
+        """Answer from now on. Not while libraries are loaded, which may take long with Python's lock held."""
+        self._answering.set()
+
+    def _run(self) -> None:
+        # Not sys.stdin: its lock, held by a daemon thread, aborts the interpreter's shutdown.
+        # A socket whose other end went with answers unread is not at its end, but reset.
+        with contextlib.suppress(OSError):
+            while question := os.read(0, 4096):
+                if self._answering.is_set():
+                    os.write(0, question)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(self._stop_grace_s)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _answered(line: socket.socket) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(line.recv(4096))
+    return False
+
+
+def _describe(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

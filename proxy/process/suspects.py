@@ -1,0 +1,161 @@
+"""Whose statements ended the server's process, and what follows for them.
+
+The next process must know, so it is written where a process that dies leaves it: in a file without a name that
+the supervisor made and each of its children inherits. What runs for long is noted there all the time, for a
+process that is killed says nothing. The first end slows a user down, the next ones have him refused for a while. What is only
+guessed from those notes slows down, and counts for no refusal: a crash may have been a short statement's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from planner.errors import Overloaded
+
+#: For how long an end counts, and how long somebody is slowed down after one.
+_COUNTS_S = 3600.0
+_SLOWED_S = 600.0
+#: Statements that a user who is slowed down may have at one time.
+SLOWED_PLACES = 2
+#: How long somebody is refused after the second end within the hour; four times as long after each further one.
+_REFUSED_S = 60.0
+_MAX_REFUSED_S = 900.0
+#: Ends that are remembered, the latest.
+_MAX_ENDS = 100
+_MAX_BYTES = 1 << 16
+
+
+class Suspects:
+    """Notes who may be to blame, and judges who was. Thread-safe. ``None`` stands for anonymous callers.
+
+    They are one user, and where they are served there is no other: they are slowed down, and never refused.
+    """
+
+    def __init__(
+        self, file: int | None = None, *, now_s: Callable[[], float] = time.time
+    ) -> None:
+        """``file`` is the descriptor of what the process before this one left; None: nothing outlives this one."""
+        self._file = file
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._noted: dict[str | None, float] = {}
+        #: User, time, and whether that is sure.
+        self._ends: list[tuple[str | None, float, bool]] = []
+        #: This process ends, and it was said for whom.
+        self._is_over = False
+        left = _read(file)
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            self._ends = [(user, float(at_s), bool(sure)) for user, at_s, sure in left["ends"]]
+            running = [(user, float(ran_s)) for user, ran_s in left["running"]]
+            self._blame_largest(running, is_sure=False)
+        self._write()
+
+    def note(self, running: Mapping[str | None, float]) -> None:
+        """Write down whose statements have run for long, and how many seconds in all."""
+        with self._lock:
+            if self._is_over or not (running or self._noted):
+                return
+            self._noted = dict(running)
+            self._write()
+
+    def blame(self, user: str | None) -> None:
+        """Write down that this process ends for a statement of ``user``."""
+        with self._lock:
+            self._add(user, is_sure=True)
+            self._close()
+
+    def blame_nobody(self) -> None:
+        """Write down that this process does not end for what runs for long."""
+        with self._lock:
+            self._close()
+
+    def blame_largest(self) -> None:
+        """Blame who has more running than all others together, if anybody has."""
+        with self._lock:
+            self._blame_largest(list(self._noted.items()), is_sure=True)
+            self._close()
+
+    def check(self, user: str | None) -> None:
+        """Refuse a user whose statements ended the process again and again.
+
+        Raises:
+            Overloaded: not now; it says why, and until when.
+        """
+        until_s = self._refused_until_s(user)
+        left_s = until_s - self._now_s()
+        if left_s <= 0:
+            return
+        raise Overloaded(
+            f"Statements of user {user!r} ended the server's process {len(self._of(user, only_sure=True))} times within an hour; none is "
+            f"taken until {_time(until_s)}. Narrow them before you try again.",
+            user=user,
+            retry_after_s=int(left_s) + 1,
+        )
+
+    def most(self, user: str | None, limit: int | None) -> int | None:
+        """How many statements a user may have at one time, where ``limit`` is what he may have else."""
+        ends = self._of(user)
+        if not ends or self._now_s() > max(ends[-1] + _SLOWED_S, self._refused_until_s(user)):
+            return limit
+        return SLOWED_PLACES if limit is None else min(SLOWED_PLACES, limit)
+
+    def _refused_until_s(self, user: str | None) -> float:
+        ends = self._of(user, only_sure=True)
+        if user is None or len(ends) < 2:
+            return 0.0
+        return ends[-1] + min(_MAX_REFUSED_S, _REFUSED_S * 4.0 ** (len(ends) - 2))
+
+    def _of(self, user: str | None, *, only_sure: bool = False) -> list[float]:
+        since_s = self._now_s() - _COUNTS_S
+        return [
+            at_s
+            for name, at_s, is_sure in self._ends
+            if name == user and at_s > since_s and (is_sure or not only_sure)
+        ]
+
+    def _blame_largest(self, running: list[tuple[str | None, float]], *, is_sure: bool) -> None:
+        if not running:
+            return
+        user, ran_s = max(running, key=lambda entry: entry[1])
+        if ran_s * 2 > sum(seconds for _, seconds in running):
+            self._add(user, is_sure=is_sure)
+
+    def _add(self, user: str | None, *, is_sure: bool) -> None:
+        self._ends = [*self._ends, (user, self._now_s(), is_sure)][-_MAX_ENDS:]
+
+    def _close(self) -> None:
+        self._is_over, self._noted = True, {}
+        self._write()
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        text = json.dumps({"ends": self._ends, "running": list(self._noted.items())}).encode()
+        # A longer text before this one would show behind it.
+        os.pwrite(self._file, text[: _MAX_BYTES - 1].ljust(_MAX_BYTES), 0)
+
+
+def new_file() -> int:
+    """A descriptor for ``Suspects``, of a file that is nowhere and ends with the last process that has it."""
+    return os.memfd_create("thermocline-suspects")
+
+
+def _read(file: int | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        left = json.loads(os.pread(file, _MAX_BYTES, 0) or b"{}")
+    except (OSError, ValueError):  # it was written when the process died
+        return {}
+    return left if isinstance(left, dict) else {}
+
+
+def _time(at_s: float) -> str:
+    return dt.datetime.fromtimestamp(at_s, dt.UTC).strftime("%H:%M:%S UTC")

@@ -1,0 +1,180 @@
+"""Ends this process when a statement ignores its interrupt, memory runs away or the engine is broken.
+
+The supervisor starts it again.
+
+DuckDB checks for interrupts between chunks only, and single-row work is outside its memory limit
+(reference duckdb.md A.5). Ending the process is the one thing that always works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from proxy.process.suspects import Suspects
+
+_log = logging.getLogger(__name__)
+
+#: Exit codes, outside the range shells use for signals.
+EXIT_STUCK = 70
+EXIT_MEMORY = 71
+EXIT_SICK = 72
+_CHECK_S = 0.25
+_PULSE_S = 1.0
+#: An engine that is silent for so long is not busy but gone. A starved machine must not look like it.
+_MAX_SILENCE_S = 60.0
+_STOP_TIMEOUT_S = 5.0
+#: If our own look comes so much too late, nothing ran meanwhile: a machine was paused, or the process stopped.
+_STOOD_STILL_S = 2.0
+#: From these parts of the process's limit on, a statement is stopped, and then all of one user, so that the process
+#: need not be ended.
+_SHORT = 0.75
+_VERY_SHORT = 0.9
+#: Who waits for a statement is told that the process ends: as long as that takes, in as much memory.
+_FAREWELL_S = 1.0
+_FAREWELL_MEMORY = 1.25
+
+
+class Watchdog:
+    """Watches the calls into the engine and the resident set of this process.
+
+    A call may outlive its deadline by ``grace_s``: that is how long its interrupt has to work. The time a slow
+    client takes between two batches is not watched.
+    """
+
+    def __init__(
+        self,
+        *,
+        grace_s: float,
+        max_process_bytes: int | None,
+        healthy: Callable[[], bool] = lambda: True,
+        relieve: Callable[[], bool] = lambda: False,
+        relieve_owner: Callable[[], bool] = lambda: False,
+        long: Callable[[], Mapping[str | None, float]] = dict,
+        suspects: Suspects | None = None,
+    ) -> None:
+        """``healthy`` says whether the engine still answers; asked once a second.
+
+        ``relieve`` stops one statement, and says whether there was one: asked where memory is short, and again each
+        time that there is even less. ``relieve_owner`` stops all of one user, where memory is very short. ``long`` says
+        whose statements have run for long: if the process ends, that is among the ``suspects``.
+        """
+        self._relieve_owner = relieve_owner
+        self._long = long
+        self._suspects = suspects or Suspects()
+        #: Tells whoever waits that the process ends, and why.
+        self.farewell: Callable[[str], None] = lambda _why: None
+        self._relieve = relieve
+        self._relieved_at = 0
+        self._healthy = healthy
+        self._grace_s = grace_s
+        self._max_process_bytes = max_process_bytes
+        self._deadlines: dict[object, tuple[float, str | None]] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        #: Of the clock, how much passed while this process stood still. Work could not go on in that time either.
+        self._lost_s = 0.0
+        self._answered_at = self._now()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        # Its own thread: a question to a hung engine does not return.
+        self._pulse = threading.Thread(target=self._ask, name="watchdog-pulse", daemon=True)
+
+    def start(self) -> None:
+        self._answered_at = self._now()
+        self._thread.start()
+        self._pulse.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._pulse.join(_STOP_TIMEOUT_S)
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the engine last answered."""
+        return self._now() - self._answered_at
+
+    @contextlib.contextmanager
+    def expecting(self, timeout_s: float, user: str | None = None) -> Iterator[None]:
+        """Expect the work of this block, done for ``user``, to be over within ``timeout_s``."""
+        key = object()
+        with self._lock:
+            self._deadlines[key] = (self._now() + timeout_s, user)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._deadlines[key]
+
+    def _now(self) -> float:
+        return time.monotonic() - self._lost_s
+
+    def _run(self) -> None:
+        looked_at = time.monotonic()
+        while not self._stop.wait(_CHECK_S):
+            late_s = time.monotonic() - looked_at - _CHECK_S
+            if late_s > _STOOD_STILL_S:
+                self._lost_s += late_s
+                _log.warning("this process stood still for %.0f s", late_s)
+            looked_at = time.monotonic()
+            with self._lock:
+                oldest = min(self._deadlines.values(), key=lambda item: item[0], default=None)
+            if oldest is not None and self._now() > oldest[0] + self._grace_s:
+                self._suspects.blame(oldest[1])
+                self._end(EXIT_STUCK, "a statement ignored its interrupt past its deadline")
+            self._suspects.note(self._long())
+            resident = resident_bytes()
+            if self._max_process_bytes is not None and resident > self._max_process_bytes:
+                self._suspects.blame_largest()
+                self._end(
+                    EXIT_MEMORY, f"the process holds {resident} bytes, over max_process_bytes"
+                )
+            self._spare(resident)
+            if self.silent_s > _MAX_SILENCE_S:
+                self._end(EXIT_SICK, f"the engine has not answered for {_MAX_SILENCE_S:g} s")
+
+    def _spare(self, resident: int) -> None:
+        """Have a statement stopped before memory runs out. What it frees may take a while to show."""
+        if self._max_process_bytes is None or resident <= self._max_process_bytes * _SHORT:
+            self._relieved_at = 0
+        elif resident > self._relieved_at:
+            self._relieved_at = resident
+            if resident > self._max_process_bytes * _VERY_SHORT and self._relieve_owner():
+                _log.warning(
+                    "the process holds %s bytes; a user's statements were stopped", resident
+                )
+            elif self._relieve():
+                _log.warning("the process holds %s bytes; a statement was stopped", resident)
+
+    def _ask(self) -> None:
+        while not self._stop.wait(_PULSE_S):
+            if not self._healthy():
+                self._suspects.blame_nobody()
+                self._end(EXIT_SICK, "the engine refuses all work after an internal error")
+            self._answered_at = self._now()
+
+    def _end(self, code: int, why: str) -> None:
+        _log.critical("%s; ending the process", why)
+        # On a thread of its own: whatever holds it up must not hold up the end.
+        threading.Thread(target=self.farewell, args=(why,), daemon=True).start()
+        until = time.monotonic() + _FAREWELL_S
+        most = (self._max_process_bytes or sys.maxsize) * _FAREWELL_MEMORY
+        while time.monotonic() < until and resident_bytes() < most:
+            time.sleep(_FAREWELL_S / 50)
+        logging.shutdown()
+        os._exit(code)
+
+
+def resident_bytes() -> int:
+    """Resident set size of this process (Linux), 0 where it cannot be read."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

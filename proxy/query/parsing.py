@@ -1,0 +1,183 @@
+"""From the text of a statement to its tree over relations: parse, gate, resolve, rewrite. Nothing is read yet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from planner.errors import UnknownTable, UnsupportedStatement
+from planner.names import TableName
+from planner.statement.ast import Node
+from planner.statement.conjuncts import Places, conjuncts
+from planner.statement.date_parts import quote_date_parts
+from planner.statement.gate import check, check_text
+from planner.statement.references import (
+    CutKey,
+    ResolvedTable,
+    TableReference,
+    Virtual,
+    references,
+    resolve,
+)
+from planner.statement.rewrite import rewrite
+from proxy.access.policy import AccessPolicy
+from proxy.catalog import information_schema
+from proxy.engine.engine import Engine
+from proxy.flightsql.backend import Session
+from proxy.query.cache import StatementCache
+from proxy.query.cut import Pins
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParsedStatement:
+    """A statement that passed the gate: its tables, and its tree over their relations. Equal to itself only."""
+
+    document: Node
+    tables: tuple[ResolvedTable, ...]
+    #: The statement as it came, and what it asks of each table at every place that names it.
+    written: Node
+    places_of: Mapping[ResolvedTable, Places]
+    #: Tables of information_schema, by their names there.
+    browsed: tuple[str, ...] = ()
+    #: Length of the statement's text: what is kept for it takes memory by that.
+    chars: int = 0
+
+    @property
+    def names(self) -> tuple[TableName, ...]:
+        return tuple(sorted({reference.table for reference in self.tables}))
+
+    @property
+    def keys(self) -> tuple[CutKey, ...]:
+        """What there is a cut of; tables as they are before those of the past, else in the order of names."""
+        reference = {reference.key for reference in self.tables}
+        return tuple(
+            sorted(reference, key=lambda key: (key[1] is not None, key[0], _sortable(key)))
+        )
+
+    @property
+    def cold_only(self) -> frozenset[TableName]:
+        """The tables of which nothing but ``$cold`` is read, as they are."""
+        as_is = [reference for reference in self.tables if reference.at is None]
+        other = {reference.table for reference in as_is if reference.virtual != "cold"}
+        return frozenset(reference.table for reference in as_is) - other
+
+    @property
+    def sides(self) -> frozenset[str]:
+        """What is read of one side of a table, or of its past, as users name it."""
+        return frozenset(
+            f"{reference.table}${reference.virtual}"
+            if reference.at is None
+            else f"{reference.table} {reference.at}"
+            for reference in self.tables
+            if reference.virtual or reference.at
+        )
+
+
+class StatementParser:
+    """Reads statements, each text once. Thread-safe."""
+
+    def __init__(self, engine: Engine, pins: Pins, grants: AccessPolicy) -> None:
+        self._engine = engine
+        self._pins = pins
+        self._grants = grants
+        self._once = StatementCache()
+
+    def read(
+        self,
+        sql: str,
+        path: tuple[str | None, str | None],
+        session: Session,
+        side: Virtual | None = None,
+    ) -> ParsedStatement:
+        """Parse, gate, resolve and rewrite; the same text over the same tables is read once.
+
+        ``side`` is what a table's plain name means; None: the whole.
+
+        Raises:
+            UnknownTable: there is none of that name among those the session may see.
+        """
+        document, named = self._once.get(
+            ("tree", sql), lambda: self._checked(sql), chars=len(sql)
+        )
+        if not named:
+            # No table named, no catalog asked. It is rewritten all the same: that is what bounds its LIKE.
+            return self._once.get(
+                ("bounded", sql),
+                lambda: ParsedStatement(
+                    rewrite(document, {}), (), document, {}, chars=len(sql)
+                ),
+                chars=len(sql),
+            )
+        tables = self._grants.visible(session, self._pins.tables())
+        try:
+            return self._resolved(sql, document, named, path, tables, side)
+        except UnknownTable:
+            newer = self._grants.visible(session, self._pins.relist())
+            if newer == tables:
+                raise
+            return self._resolved(sql, document, named, path, newer, side)
+
+    def cached(self, sql: str) -> ParsedStatement | None:
+        """Return a statement that names no table and was read before. Nobody is asked."""
+        return self._once.cached(("bounded", sql), ParsedStatement)
+
+    def _checked(self, sql: str) -> tuple[Node, tuple[TableReference, ...]]:
+        check_text(sql)
+        document = self._engine.parse(sql)
+        check(document)
+        document = quote_date_parts(document)
+        return document, references(document)
+
+    def _resolved(
+        self,
+        sql: str,
+        document: Node,
+        named: tuple[TableReference, ...],
+        path: tuple[str | None, str | None],
+        tables: Collection[TableName],
+        side: Virtual | None,
+    ) -> ParsedStatement:
+        def resolved() -> ParsedStatement:
+            names: dict[ResolvedTable, str] = {}
+            relations: dict[TableReference, str] = {}
+            places_of: dict[ResolvedTable, Places] = {}
+            places = conjuncts(document)
+            browsed: dict[str, str] = {}
+            for reference in named:
+                listing = information_schema.named(reference)
+                if listing is not None:
+                    if reference.at is not None:
+                        raise UnsupportedStatement(
+                            f"{reference} has no versions; leave AT out."
+                        )
+                    relations[reference] = browsed.setdefault(listing, listing_name(listing))
+                    continue
+                table = resolve(reference, path[0] or "", path[1] or "", tables)
+                if side is not None and table.virtual is None and table.at is None:
+                    table = replace(table, virtual=side, by_contract=True)
+                relations[reference] = names.setdefault(table, relation_name(table))
+                places_of[table] = places_of.get(table, ()) + places[reference]
+            rewritten = rewrite(document, relations)
+            return ParsedStatement(
+                rewritten, tuple(names), document, places_of, tuple(browsed), chars=len(sql)
+            )
+
+        return self._once.get(("read", sql, path, tables, side), resolved, chars=len(sql))
+
+
+def relation_name(table: ResolvedTable) -> str:
+    """An internal name no table of a user's has: it says which side of which table it is, and no path."""
+    moment = (
+        "" if table.at is None else hashlib.sha256(repr(table.at).encode()).hexdigest()[:16]
+    )
+    return f"__tc:{table.table}:{table.virtual or 'all'}{moment and '@'}{moment}"
+
+
+def _sortable(key: CutKey) -> tuple[str, str]:
+    return ("", "") if key[1] is None else (key[1].unit, key[1].expression)
+
+
+def listing_name(name: str) -> str:
+    """The same for a table of information_schema."""
+    return f"__tc:{information_schema.NAME}.{name}"

@@ -1,0 +1,244 @@
+"""A backend that answers on time, whatever the engine does.
+
+DuckDB looks for interrupts between chunks of 2,048 rows, and not at all while it binds and optimizes: of lists of
+10,000 elements, sorted, one chunk takes 5 s; a condition of 15,000 parts 3 s of optimizing [ran, 1.5.5]. So what
+asks the engine runs on threads of its own, and who waits for it answers its client by the statement's deadline and
+``GRACE_S``. What is left behind ends by itself, or by the watchdog with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from planner.errors import DeadlineExceeded
+from proxy.engine.planning import planning_until
+from proxy.engine.thread_pool import Abandoned, ThreadPool
+from proxy.flightsql.backend import (
+    Backend,
+    Browsing,
+    Cancellation,
+    Planned,
+    Prepared,
+    Renewed,
+    Session,
+    Stream,
+    TicketSummary,
+)
+
+T = TypeVar("T")
+
+#: An interrupt that is heeded works in milliseconds, where the machine has time for it.
+GRACE_S = 0.5
+MAX_LATE = 8
+#: Of those, one user's.
+MAX_LATE_EACH = 4
+_SMALL_BYTES = 64 * 1024
+
+
+class Prompt(Backend, Protocol):
+    """A backend that says what it can answer without asking anybody: nothing of that is late or left behind."""
+
+    def plan_at_once(
+        self,
+        session: Session,
+        sql: str,
+        parameters: pa.RecordBatch | None,
+        cancellation: Cancellation,
+    ) -> Planned | None:
+        """As ``plan``; None: somebody has to be asked."""
+
+    def open_at_once(self, session: Session, ticket: bytes) -> Stream | None:
+        """As ``open``, of rows in memory; None: somebody has to be asked."""
+
+
+class Punctual:
+    """``inner``, with nobody waiting for it longer than ``limit_of`` the session says, in seconds.
+
+    The way to another thread and back takes as long as a small statement: what is known is answered on the caller's.
+    """
+
+    def __init__(self, inner: Prompt, limit_of: Callable[[Session], float]) -> None:
+        self._inner = inner
+        self._limit_of = limit_of
+        self._workers = ThreadPool(max_late=MAX_LATE, max_late_each=MAX_LATE_EACH)
+
+    def close(self) -> None:
+        """End the threads. What was left behind is not waited for."""
+        self._workers.close()
+
+    @property
+    def browsing(self) -> Browsing:
+        return self._inner.browsing
+
+    def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
+        return self._timed(session, cancellation).call(
+            lambda: self._inner.prepare(session, sql, cancellation)
+        )
+
+    def plan(
+        self,
+        session: Session,
+        sql: str,
+        parameters: pa.RecordBatch | None,
+        cancellation: Cancellation,
+    ) -> Planned:
+        planned = self._inner.plan_at_once(session, sql, parameters, cancellation)
+        if planned is not None:
+            return planned
+        return self._timed(session, cancellation).call(
+            lambda: self._inner.plan(session, sql, parameters, cancellation)
+        )
+
+    def update(
+        self,
+        session: Session,
+        sql: str,
+        rows: Iterable[pa.RecordBatch],
+        cancellation: Cancellation,
+    ) -> int:
+        return self._inner.update(session, sql, rows, cancellation)
+
+    def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> Stream:
+        cancellation.check()
+        ready = self._inner.open_at_once(session, ticket)
+        if ready is not None:
+            return ready
+        timed = self._timed(session, cancellation)
+
+        def opened() -> _PunctualStream:
+            stream = _PunctualStream(self._inner.open(session, ticket, cancellation), timed)
+            try:
+                stream.read()
+            except BaseException:
+                stream.close()
+                raise
+            return stream
+
+        return timed.call(opened, _close)
+
+    def renew(self, session: Session, ticket: bytes) -> Renewed:
+        return self._inner.renew(session, ticket)
+
+    def about(self, session: Session, ticket: bytes) -> TicketSummary:
+        return self._inner.about(session, ticket)
+
+    def _timed(self, session: Session, cancellation: Cancellation) -> _Timed:
+        return _Timed(
+            self._workers, cancellation, self._limit_of(session), user=session.user or ""
+        )
+
+
+class _Timed:
+    """The calls that one statement makes in turn, and the time they have together."""
+
+    def __init__(
+        self, workers: ThreadPool, cancellation: Cancellation, limit_s: float, *, user: str
+    ) -> None:
+        self._workers = workers
+        self._user = user
+        self._cancellation = cancellation
+        self._limit_s = self._left_s = limit_s
+
+    def call(
+        self, work: Callable[[], T], afterwards: Callable[[T | None], None] = lambda _: None
+    ) -> T:
+        """Return what ``work`` does.
+
+        Raises:
+            DeadlineExceeded: it was left behind; ``afterwards`` is called when it has ended.
+        """
+        began = time.monotonic()
+        deadline = began + self._left_s
+
+        def worked() -> T:
+            with planning_until(deadline):
+                return work()
+
+        try:
+            return self._workers.run(
+                worked,
+                cancellation=self._cancellation,
+                left_s=self._left_s,
+                grace_s=GRACE_S,
+                afterwards=afterwards,
+                user=self._user,
+            )
+        except Abandoned:
+            raise DeadlineExceeded(
+                f"the statement ran longer than {self._limit_s:g} s, in a part that cannot be interrupted; narrow it, "
+                f"or raise its limit.",
+                timeout_s=self._limit_s,
+            ) from None
+        finally:
+            self._left_s = max(0.0, self._left_s - (time.monotonic() - began))
+
+
+class _PunctualStream:
+    """One execution. It is closed once nothing runs in it."""
+
+    def __init__(self, inner: Stream, timed: _Timed) -> None:
+        self._inner = inner
+        self._timed = timed
+        self._lock = threading.Lock()
+        self._is_busy = self._is_closed = self._has_ended = False
+        self._batches = iter(inner)
+        self._read: deque[pa.RecordBatch] = deque()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            while self._read:
+                yield self._read.popleft()
+            if self._has_ended:
+                return
+            self._timed.call(self.read)
+
+    def read(self) -> None:
+        """Read the next batch; and one more behind a small one, which is most likely the end.
+
+        The way to another thread and back takes as long as a small statement: opened, read and ended it goes once.
+        """
+        with self._lock:
+            if self._is_closed:
+                self._has_ended = True
+                return
+            self._is_busy = True
+        try:
+            for _ in range(2):
+                batch = next(self._batches, None)
+                if batch is None:
+                    self._has_ended = True
+                    return
+                self._read.append(batch)
+                if batch.nbytes > _SMALL_BYTES:
+                    return
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        with self._lock:
+            self._is_busy = False
+            if not self._is_closed:
+                return
+        self._inner.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._is_busy:
+                return
+        self._inner.close()
+
+
+def _close(stream: Stream | None) -> None:
+    if stream is not None:
+        stream.close()

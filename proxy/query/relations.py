@@ -1,0 +1,206 @@
+"""The rows a statement reads: which relations stand for its tables at their cuts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from planner.cut import Pin, TableCut
+from planner.errors import UnknownTable
+from planner.ports import ArrowRelation, ColdStore, SqlRelation
+from planner.pruning import EVERYTHING, ScanFilter
+from planner.schema import TableSchema
+from planner.seam import SEAM_SCHEMA, seam_rows
+from planner.statement.references import CutKey, ResolvedTable, Virtual, quoted
+from proxy.access.policy import AccessPolicy, VisibleTable
+from proxy.catalog import information_schema
+from proxy.engine.engine import Engine
+from proxy.engine.relations import Relation
+from proxy.flightsql.backend import Browsing, Session
+from proxy.query.cache import StatementCache
+from proxy.query.cut import Pins
+from proxy.query.file_pruning import StatementContext, scan_filter
+from proxy.query.offset_filter import narrowed
+from proxy.query.parsing import ParsedStatement, listing_name, relation_name
+from proxy.tail import Tails
+
+
+class Sources:
+    """Relations of cuts. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        pins: Pins,
+        store: ColdStore,
+        tails: Tails,
+        engine: Engine,
+        browsing: Browsing,
+        grants: AccessPolicy,
+    ) -> None:
+        self._pins = pins
+        self._store = store
+        self._tails = tails
+        self._engine = engine
+        self._browsing = browsing
+        self._grants = grants
+        self._once = StatementCache()
+
+    def empty(
+        self,
+        session: Session,
+        read: ParsedStatement,
+        pin_or_cut: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
+    ) -> list[Relation]:
+        """Relations without rows, of the types a statement over ``cached`` reads.
+
+        Raises:
+            PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.
+        """
+        return [
+            Relation(relation_name(table), self._empty(session, table, pin_or_cut[table.key]))
+            for table in read.tables
+        ] + [
+            Relation(listing_name(name), information_schema.SCHEMAS[name])
+            for name in read.browsed
+        ]
+
+    def relations(
+        self,
+        session: Session,
+        read: ParsedStatement,
+        cuts: Mapping[CutKey, TableCut],
+        asking: StatementContext,
+        check: Callable[[], None],
+        stack: contextlib.ExitStack,
+    ) -> list[Relation]:
+        """Name the rows of every side the statement reads; ``stack`` gives the tails back.
+
+        Waits for the tails. ``check`` is called meanwhile: it raises when the statement is no longer wanted.
+        """
+        tails: dict[CutKey, tuple[SqlRelation, ...]] = {}
+        for table in read.tables:
+            cut = cuts[table.key]
+            if (
+                table.virtual in (None, "tail")
+                and cut.hot is not None
+                and cut.new_hot
+                and table.key not in tails
+            ):
+                tail = stack.enter_context(self._tails.read(cut, check))
+                tails[table.key] = tail.relations
+        return [
+            self._relation(
+                table,
+                cuts[table.key],
+                tails.get(table.key, ()),
+                self.scan_filter(session, table, cuts[table.key], read, asking),
+                self.visible_table(session, table, cuts[table.key]),
+            )
+            for table in read.tables
+        ] + [self._listing(name, session) for name in read.browsed]
+
+    def visible_table(
+        self, session: Session, table: ResolvedTable, pin_or_cut: Pin | TableCut
+    ) -> VisibleTable:
+        """Return what a session sees of a table.
+
+        Raises:
+            PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.
+        """
+        return self._grants.visible_table(session, table, _columns(pin_or_cut))
+
+    def scan_filter(
+        self,
+        session: Session,
+        table: ResolvedTable,
+        cut: TableCut,
+        read: ParsedStatement,
+        asking: StatementContext,
+    ) -> ScanFilter:
+        """Return which cold rows can matter; of a side without files, nothing is worked out.
+
+        What is asked of a masked column is asked of its mask, of which the files know nothing.
+        """
+        if table.virtual in ("tail", "seam") or cut.cold.snapshot_id is None:
+            return EVERYTHING
+        places, schema = read.places_of[table], self.visible_table(session, table, cut).plain
+        if not all(conjunct.is_fixed for place in places for conjunct in place):
+            return scan_filter(self._engine, asking, places, schema)
+        return self._once.get(
+            (
+                *("wanted", places, cut.table_uuid, schema.schema_id, schema.names),
+                asking.time_zone,
+            ),
+            lambda: scan_filter(self._engine, asking, places, schema),
+            chars=read.chars,
+        )
+
+    def _relation(
+        self,
+        table: ResolvedTable,
+        cut: TableCut,
+        tail: tuple[SqlRelation, ...],
+        rows: ScanFilter,
+        visible: VisibleTable,
+    ) -> Relation:
+        parts: list[SqlRelation | ArrowRelation] = []
+        if table.virtual == "seam":
+            parts.append(
+                ArrowRelation(
+                    pa.Table.from_pylist(
+                        seam_rows(cut, self._pins.facts(cut.table)), schema=SEAM_SCHEMA
+                    )
+                )
+            )
+        side = _side(table, cut)
+        if side in (None, "cold"):
+            if cut.is_cold_whole:
+                parts.append(self._store.scan(cut.cold, rows))
+            elif cut.new_cold:
+                scan = self._store.scan(cut.cold, rows)
+                parts.append(narrowed(scan, cut.new_cold, cut.increment))
+        if side in (None, "tail"):
+            if cut.increment is not None and not cut.increment.is_everything:
+                parts.extend(narrowed(part, cut.new_hot, cut.increment) for part in tail)
+            else:
+                parts.extend(tail)
+        return Relation(
+            relation_name(table), _schema(table, cut), tuple(parts), visible.access_filter
+        )
+
+    def _empty(
+        self, session: Session, table: ResolvedTable, pin_or_cut: Pin | TableCut
+    ) -> TableSchema | pa.Schema:
+        schema, visible = (
+            _schema(table, pin_or_cut),
+            self.visible_table(session, table, pin_or_cut),
+        )
+        return visible.schema if isinstance(schema, TableSchema) else schema
+
+    def _listing(self, name: str, session: Session) -> Relation:
+        rows = information_schema.rows(name, self._browsing, session)
+        return Relation(listing_name(name), rows.schema, (ArrowRelation(rows),))
+
+
+def _side(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Virtual | None:
+    """The side that is read: a table without a topic has but one, whatever a contract says."""
+    return None if table.by_contract and pin_or_cut.binding is None else table.virtual
+
+
+def _schema(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> TableSchema | pa.Schema:
+    if _side(table, pin_or_cut) in ("tail", "seam") and pin_or_cut.binding is None:
+        raise UnknownTable(
+            f"{table.table} is not bound to a topic, so there is no "
+            f"{quoted(f'{table.table.name}${table.virtual}')}.",
+            table=str(table.table),
+        )
+    if table.virtual == "seam":
+        return SEAM_SCHEMA
+    return _columns(pin_or_cut)
+
+
+def _columns(pin_or_cut: Pin | TableCut) -> TableSchema:
+    return pin_or_cut.schema if isinstance(pin_or_cut, Pin) else pin_or_cut.cold.schema

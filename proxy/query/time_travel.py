@@ -1,0 +1,238 @@
+"""Cuts of the past: of a snapshot, of a time, of another statement (planner.time_travel decides)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from planner.cut import Pin, TableCut, cold_cut
+from planner.errors import (
+    BadParameter,
+    CutExpired,
+    FederationError,
+    Inconsistent,
+    SnapshotExpired,
+)
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
+from planner.offsets import OffsetVector
+from planner.ports import ArrowRelation, ColdStore, SqlRelation
+from planner.pruning import Condition
+from planner.statement.references import AtClause
+from planner.time_travel import (
+    AtCut,
+    AtTime,
+    AtVersion,
+    CutEntry,
+    Moment,
+    cut_until,
+    decodes_as,
+    ended,
+    expired,
+    needs_log,
+    parse_version,
+    same_snapshot,
+)
+from proxy.engine import running as engine_running
+from proxy.engine.engine import Engine
+from proxy.engine.relations import Relation
+from proxy.query.bounds_cache import BoundsCache
+from proxy.query.cut import Pins, cut_tables
+from proxy.query.file_pruning import row_of
+from proxy.query.patience import StatementDeadline
+from proxy.tail import Tails
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """What the time of an AT clause depends on: ``now()``, and the zone of times without one."""
+
+    statement_time: dt.datetime
+    time_zone: str
+
+
+class TimeTravel:
+    """Thread-safe."""
+
+    def __init__(
+        self, *, pins: Pins, rounds: BoundsCache, tails: Tails, store: ColdStore, engine: Engine
+    ) -> None:
+        self._pins = pins
+        self._rounds = rounds
+        self._tails = tails
+        self._store = store
+        self._engine = engine
+
+    def moment(self, at: AtClause, when: When) -> Moment:
+        """Work out what an AT clause says.
+
+        Raises:
+            BadParameter: no snapshot, cut or time.
+        """
+        if at.unit.upper() == "VERSION":
+            return parse_version(at.tree["value"]["value"])
+        try:
+            row = self._engine.evaluate(
+                row_of([at.tree]),
+                "epoch_us(CAST(c0 AS TIMESTAMPTZ)) AS t",
+                {},
+                statement_time=when.statement_time,
+                time_zone=when.time_zone,
+            )
+        except FederationError as error:
+            raise BadParameter("AT (TIMESTAMP => ...) takes a time.") from error
+        time_us = row["t"][0].as_py()
+        if time_us is None:
+            raise BadParameter("AT (TIMESTAMP => ...) takes a time, not NULL.")
+        return AtTime(time_us)
+
+    def pin(self, table: TableName, moment: Moment) -> Pin:
+        """Return a pin with the columns the table has at that moment; of a cut's rows it says nothing."""
+        if isinstance(moment, AtVersion):
+            return self._pins.pin_version(table, moment.snapshot_id)
+        pin = self._pins.get(table)
+        if isinstance(moment, AtTime):
+            return pin if pin.binding is not None else self._then(pin, moment)
+        return self._exact(moment.of(table), pin) or pin
+
+    def cut(self, table: TableName, moment: Moment, patience: StatementDeadline) -> TableCut:
+        """Cut a table as it was.
+
+        Raises:
+            CutExpired: that moment is not kept any more, or the table was another one.
+            FederationError: of the pins, the log or the tail.
+        """
+        if isinstance(moment, AtVersion):
+            return cold_cut(self._pins.pin_version(table, moment.snapshot_id))
+        if isinstance(moment, AtCut):
+            return self._of_cut(moment.of(table))
+        pin = self._pins.get(table)
+        if pin.binding is None:
+            return cold_cut(self._then(pin, moment))
+        cut = cut_tables(self._pins, self._rounds, [table])[table]
+        return ended(cut, self._first(cut, moment.time_us, patience))
+
+    def _then(self, pin: Pin, moment: AtTime) -> Pin:
+        """A table without a topic says by its snapshots what it was."""
+        version = self._pins.retained(pin.table).current_at(moment.time_us)
+        if version is None:
+            raise CutExpired(
+                f"{pin.table}: the table had no snapshot at that time, or its history does not reach back so far.",
+                table=str(pin.table),
+            )
+        return self._pins.pin_version(pin.table, version)
+
+    # --- the cut of another statement ---
+
+    def _of_cut(self, entry: CutEntry) -> TableCut:
+        try:
+            return self._from_any(entry, self._pins.get(entry.table))
+        except CutExpired:
+            # The pin in hand may be from before a tiering that took over what the log has lost.
+            return self._from_any(entry, self._pins.refresh(entry.table))
+
+    def _from_any(self, entry: CutEntry, current: Pin) -> TableCut:
+        """Read the cut from its own snapshot where that is possible: no later delete or update shows there."""
+        if current.table_uuid != entry.table_uuid:
+            raise expired(entry.table, "the table was dropped and created again")
+        exact = self._exact(entry, current)
+        if entry.end is None:
+            if exact is None:
+                raise expired(entry.table, f"snapshot {entry.snapshot_id} is not retained")
+            return same_snapshot(entry, exact)
+        why = expired(
+            entry.table,
+            f"snapshot {entry.snapshot_id} or the metadata file of then is gone, and the table's columns, their names, "
+            f"its policies or its topic have changed since",
+        )
+        for pin in self._candidates(entry, exact, current):
+            try:
+                return self._until(pin, entry.end)
+            except CutExpired as error:
+                why = error
+        raise why
+
+    @staticmethod
+    def _candidates(entry: CutEntry, exact: Pin | None, current: Pin) -> Iterator[Pin]:
+        for pin in dict.fromkeys((exact, current)):
+            if (
+                pin is not None
+                and pin.schema.schema_id == entry.schema_id
+                and pin.watermark is not None
+                and pin.watermark.topic_id == entry.topic_id
+                and decodes_as(entry, pin)
+            ):
+                yield pin
+
+    def _until(self, pin: Pin, end: OffsetVector) -> TableCut:
+        bounds = None
+        if pin.watermark is not None and needs_log(pin, end):
+            bounds = self._rounds.measure([pin.watermark.topic])[pin.watermark.topic]
+        return cut_until(pin, end, bounds)
+
+    def _exact(self, entry: CutEntry, current: Pin) -> Pin | None:
+        """Return a pin as the one the cut was made from, if its snapshot is retained."""
+        if (entry.snapshot_id, entry.schema_id) == (
+            current.snapshot_id,
+            current.schema.schema_id,
+        ) and decodes_as(entry, current):
+            return current
+        if entry.snapshot_id is None or entry.snapshot_id not in (
+            self._pins.retained(entry.table).ids
+        ):
+            return None
+        try:
+            pin = self._pins.pin_version(entry.table, entry.snapshot_id)
+            if pin.schema.schema_id == entry.schema_id and decodes_as(entry, pin):
+                return pin
+            # Columns were changed after that snapshot and before the cut, or names and policies since.
+            return self._pins.pin_at(
+                entry.table,
+                table_uuid=entry.table_uuid,
+                metadata_file=entry.metadata_file,
+                snapshot_id=entry.snapshot_id,
+                schema_id=entry.schema_id,
+            )
+        except (CutExpired, SnapshotExpired, Inconsistent):
+            return None
+
+    # --- a time ---
+
+    def _first(self, cut: TableCut, time_us: int, patience: StatementDeadline) -> OffsetVector:
+        """Return the first offset of a row of that time or later, per partition that has one.
+
+        Not what Kafka answers for a time: where retention has removed the record, that would be the log's start;
+        and the answer must not depend on which records are tiered.
+        """
+        since = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
+        since_filter = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
+        parts: list[SqlRelation | ArrowRelation] = []
+        with ExitStack() as stack:
+            if cut.cold.snapshot_id is not None:
+                parts.append(self._store.scan(cut.cold, since_filter))
+            if cut.new_hot:
+                parts += stack.enter_context(self._tails.read(cut, patience.check)).relations
+            document = self._engine.parse(
+                f"SELECT {KAFKA_PARTITION} AS part, min({KAFKA_OFFSET}) AS first FROM {_ROWS} "  # noqa: S608
+                f"WHERE {KAFKA_TIMESTAMP} >= make_timestamptz({time_us}) GROUP BY ALL"
+            )
+            stop = engine_running.EngineCancellation()
+            with patience.cancellation.interrupting(stop.cancel):
+                result = self._engine.run(
+                    document,
+                    [Relation(_ROWS, cut.cold.schema, tuple(parts))],
+                    statement_time=_EPOCH,
+                    timeout_s=patience.left_s,
+                    cancellation=stop,
+                )
+                try:
+                    rows = [row for batch in result for row in batch.to_pylist()]
+                finally:
+                    result.close()
+        return OffsetVector.of((row["part"], row["first"]) for row in rows)

@@ -1,0 +1,123 @@
+"""The process that reads topics, as the server's child: started, and started again.
+
+It is there before the server gives up starting programs (``proxy.process.landlock``), which takes a process without other
+threads; Arrow and numpy start some when they are imported. So this file loads neither before there is an order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from planner.errors import LogUnavailable
+
+if TYPE_CHECKING:
+    from proxy.tail.reader.client import ReadJob
+    from proxy.tail.reader.ipc import ReadRequest
+    from proxy.tail.reader.source import TopicSource
+
+_log = logging.getLogger(__name__)
+
+_STOP_S = 5.0
+_ONE = b"1"
+
+
+class Ingestion:
+    """The process, and a worker of it while there are orders. Thread-safe. The caller closes it."""
+
+    def __init__(self, command: Sequence[str], setup: bytes) -> None:
+        """Start ``command``, with the number of a socket behind it and ``setup`` as its standard input.
+
+        It comes to ``proxy.tail.reader.worker.fork_workers`` with that socket.
+        """
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError), self._process.stdin as stdin:
+                stdin.write(setup)
+        self._lock = threading.Lock()
+        self._worker: socket.socket | None = None
+        #: Workers that died or hung.
+        self.lost = 0
+
+    def close(self) -> None:
+        """End the process and its worker."""
+        with self._lock:
+            self._forget()
+            self._control.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def begin(self) -> None:
+        """Start a worker before there is an order: it takes a second until it can serve one."""
+        with self._lock, contextlib.suppress(OSError):
+            self._running()
+
+    def carry_out(self, order: ReadRequest) -> ReadJob:
+        """Give a worker an order.
+
+        Raises:
+            LogUnavailable: there is none.
+        """
+        with self._lock:
+            for _ in range(2):  # one that died is found out by this
+                with contextlib.suppress(OSError):
+                    return self._assigned(order)
+                self.lost += 1
+                self._forget()
+        raise gone(order.subject)
+
+    def _assigned(self, order: ReadRequest) -> ReadJob:
+        from proxy.tail.reader.client import ReadJob
+        from proxy.tail.reader.ipc import Channel, Ended, send_order
+
+        worker = self._running()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(worker, [_ONE], [theirs.fileno()])
+        channel = Channel(ours)
+        with contextlib.suppress(Ended):  # what is read from it tells
+            send_order(channel, order)
+        return ReadJob(channel, order, lambda: self._lost(worker))
+
+    def _running(self) -> socket.socket:
+        if self._worker is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                socket.send_fds(self._control, [_ONE], [theirs.fileno()])
+            self._worker = ours
+        return self._worker
+
+    def _lost(self, worker: socket.socket) -> None:
+        """A worker died, or hangs: the next order starts another one, and that ends this one."""
+        with self._lock:
+            if worker is self._worker:
+                _log.warning("the process that reads topics ended; it is started again")
+                self.lost += 1
+                self._forget()
+
+    def _forget(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+def gone(subject: TopicSource) -> LogUnavailable:
+    return LogUnavailable(
+        f"{subject.topic}: the server's process that reads topics ended; retry, it is started again.",
+        topic=subject.topic,
+    )

@@ -1,0 +1,122 @@
+"""Reading and decoding in a process of its own, seen from the server: what is ordered of it, and what it answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+
+from planner.offsets import OffsetRange
+from proxy.tail.reader.child import Ingestion, gone
+from proxy.tail.reader.ipc import (
+    Channel,
+    Ended,
+    ReadRequest,
+    receive_arrived,
+    receive_confirmed,
+)
+from proxy.tail.reader.local import MUCH_OFFSETS
+from proxy.tail.reader.source import (
+    DecodedBatch,
+    Intakes,
+    Pieces,
+    Subscription,
+    TopicReader,
+    TopicSource,
+)
+
+#: A worker that is silent so much longer than it was given hangs.
+_PATIENCE_S = 60.0
+
+
+class ReadJob:
+    """An order that a worker carries out. For one thread; whoever has it closes it."""
+
+    def __init__(self, channel: Channel, order: ReadRequest, lost: Callable[[], None]) -> None:
+        self._channel = channel
+        self._order = order
+        self._lost = lost
+
+    def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
+        """Ask for what is next."""
+        request = {"timeout_s": timeout_s, "wanted": [astuple(item) for item in ranges]}
+        with contextlib.suppress(Ended):  # it may have said why: that is to be read
+            self._channel.send(request)
+
+    def answer(self, timeout_s: float) -> DecodedBatch | None:
+        """Return what was asked for.
+
+        Raises:
+            FederationError: what the worker met, or ``LogUnavailable``: it is gone.
+        """
+        with self._reading():
+            return receive_arrived(
+                self._channel, self._order.subject.schema.arrow, timeout_s + _PATIENCE_S
+            )
+
+    def confirm(self) -> None:
+        """Wait until what was answered last is confirmed. Raises as ``answer``."""
+        with self._reading():
+            receive_confirmed(self._channel, _PATIENCE_S)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (Ended, TimeoutError) as error:
+            self._lost()
+            raise gone(self._order.subject) from error
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def remote_intakes(ingestion: Ingestion, local: Intakes) -> Intakes:
+    """Follow, and fetch what is much, by ``ingestion``; fetch little by ``local``."""
+    return lambda subject: _RemoteIntake(ingestion, subject, local(subject))
+
+
+class _RemoteIntake:
+    """See ``proxy.tail.reader.source.TopicReader``."""
+
+    def __init__(self, ingestion: Ingestion, subject: TopicSource, local: TopicReader) -> None:
+        self._ingestion = ingestion
+        self._subject = subject
+        self._local = local
+
+    def follow(self, starts: Mapping[int, int]) -> Subscription:
+        """See ``TopicReader.follow``."""
+        order = ReadRequest(self._subject, starts=dict(starts))
+        return _RemoteFeed(self._ingestion.carry_out(order))
+
+    def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
+        """See ``TopicReader.fetch``."""
+        if sum(map(len, ranges)) > MUCH_OFFSETS:
+            order = ReadRequest(self._subject, ranges=tuple(ranges), timeout_s=timeout_s)
+            return _fetched(self._ingestion, order)
+        return self._local.fetch(ranges, timeout_s)
+
+
+class _RemoteFeed:
+    """See ``proxy.tail.reader.source.Subscription``."""
+
+    def __init__(self, work: ReadJob) -> None:
+        self._work = work
+
+    def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
+        """See ``Subscription.take``."""
+        self._work.ask(timeout_s, ranges)
+        arrived = self._work.answer(timeout_s)
+        return None if arrived is None else replace(arrived, confirm=self._work.confirm)
+
+    def close(self) -> None:
+        """See ``Subscription.close``."""
+        self._work.close()
+
+
+def _fetched(ingestion: Ingestion, order: ReadRequest) -> Pieces:
+    with contextlib.closing(ingestion.carry_out(order)) as work:
+        work.ask(order.timeout_s)
+        while (piece := work.answer(order.timeout_s)) is not None:
+            work.ask(order.timeout_s)  # sent while this one is held
+            yield piece.decoded

@@ -1,0 +1,243 @@
+"""What two processes of one server say to each other: frames of a header and, behind it, columns.
+
+Only the server's own process is believed: what comes from it is unpickled. The other way, where untrusted records
+were at work, come numbers, texts and Arrow's format, each checked.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from planner import errors
+from planner.errors import FederationError, InternalError
+from planner.offsets import OffsetRange
+from planner.ports import Decoded, RecordError
+from planner.watermark import Outcomes
+from proxy.tail.reader.source import DecodedBatch, TopicSource
+
+_LENGTHS = struct.Struct("<IQ")
+#: ``struct timeval``: seconds and microseconds.
+_TIME = struct.Struct("@ll")
+#: Received in one call, if there is so much: most steps that a statement waits for are smaller.
+_AHEAD_BYTES = 64 * 1024
+#: Neither is ever near it: more is not ours.
+_MAX_HEADER_BYTES = 64 * 1024 * 1024
+_MAX_BODY_BYTES = 8 * 1024 * 1024 * 1024
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What a channel is opened for: to follow from ``starts``, or to fetch ``ranges``."""
+
+    subject: TopicSource
+    starts: Mapping[int, int] | None = None
+    ranges: Sequence[OffsetRange] = ()
+    timeout_s: float = 0.0
+
+
+class Ended(Exception):
+    """The other side is gone, or has closed the channel."""
+
+
+class Channel:
+    """Frames over a stream socket, which it owns. For one thread at a time.
+
+    A frame takes one call to send and, if it is small, one to receive: after each the interpreter's lock has to be had
+    again, which statements hold.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._timeout_s: float | None = None
+        #: Received, and of the next frame.
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))
+        self._from = self._to = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, header: object, body: pa.Buffer | bytes = b"") -> None:
+        """Raises:
+        Ended
+        """
+        text = json.dumps(header).encode()
+        parts = [memoryview(_LENGTHS.pack(len(text), len(body)) + text), memoryview(body)]
+        try:
+            sent = self._socket.sendmsg(parts)
+            for part in parts:
+                if sent < len(part):
+                    self._socket.sendall(part[sent:])
+                sent = max(0, sent - len(part))
+        except OSError as error:
+            raise Ended from error
+
+    def receive(self, timeout_s: float | None = None) -> tuple[Any, pa.Buffer]:
+        """Wait for a frame; each part of it may take ``timeout_s``.
+
+        Raises:
+            Ended
+            TimeoutError: then nothing more can be read from this channel.
+        """
+        try:
+            if timeout_s != self._timeout_s:
+                self._limit(timeout_s)
+            text_bytes, body_bytes = _LENGTHS.unpack(self._exactly(_LENGTHS.size))
+            if text_bytes > _MAX_HEADER_BYTES or body_bytes > _MAX_BODY_BYTES:
+                raise Ended
+            header = json.loads(self._exactly(text_bytes).to_pybytes())
+            return header, self._exactly(body_bytes)
+        except BlockingIOError as error:
+            raise TimeoutError from error
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            raise Ended from error
+
+    def _limit(self, timeout_s: float | None) -> None:
+        """Not by ``settimeout``, with which each call is two, and Python polls."""
+        seconds, part = divmod(timeout_s or 0.0, 1)
+        limit = _TIME.pack(int(seconds), int(part * 1_000_000))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._timeout_s = timeout_s
+
+    def _exactly(self, size: int) -> pa.Buffer:
+        buffer = pa.allocate_buffer(size)
+        rest = memoryview(buffer).cast("B")
+        while rest:
+            if self._from == self._to and len(rest) >= _AHEAD_BYTES:
+                count = self._received(rest)
+            else:
+                if self._from == self._to:
+                    self._from, self._to = 0, self._received(self._ahead)
+                count = min(len(rest), self._to - self._from)
+                rest[:count] = self._ahead[self._from : self._from + count]
+                self._from += count
+            rest = rest[count:]
+        return buffer
+
+    def _received(self, into: memoryview) -> int:
+        count = self._socket.recv_into(into)
+        if not count:
+            raise Ended
+        return count
+
+
+# --- orders ---
+
+
+def send_order(channel: Channel, order: ReadRequest) -> None:
+    channel.send({}, pickle.dumps(order))
+
+
+def receive_order(channel: Channel) -> ReadRequest:
+    _, body = channel.receive()
+    order = pickle.loads(body)  # noqa: S301 - from the server's own process
+    if not isinstance(order, ReadRequest):
+        raise TypeError(type(order))
+    return order
+
+
+# --- what came of them ---
+
+
+def send_arrived(channel: Channel, arrived: DecodedBatch | None) -> None:
+    """None: nothing came, or nothing more will."""
+    if arrived is None:
+        channel.send({})
+        return
+    decoded = arrived.decoded
+    header = {
+        "ranges": [astuple(item) for item in arrived.ranges],
+        "outcomes": astuple(decoded.outcomes),
+        "errors": [astuple(error) for error in decoded.errors],
+    }
+    channel.send(header, decoded.rows.serialize())
+
+
+def send_confirmed(channel: Channel) -> None:
+    channel.send({"confirmed": True})
+
+
+def send_error(channel: Channel, error: FederationError) -> None:
+    facts = {name: value for name, value in error.facts.items() if _is_plain(value)}
+    channel.send({"error": [type(error).__name__, error.message, facts]})
+
+
+def receive_arrived(
+    channel: Channel, schema: pa.Schema, timeout_s: float | None
+) -> DecodedBatch | None:
+    """Return a step, which is not confirmed by that.
+
+    Raises:
+        FederationError: what the other side met.
+        Ended, TimeoutError: as ``Channel.receive``.
+    """
+    header, body = _received(channel, timeout_s)
+    if not header:
+        return None
+    try:
+        rows = pa.ipc.read_record_batch(body, schema)
+        # In full: the engine takes offsets and text as they come.
+        rows.validate(full=True)
+        decoded = Decoded(
+            rows,
+            Outcomes(*_whole(header["outcomes"])),
+            tuple(_record_error(*error) for error in header["errors"]),
+        )
+        ranges = tuple(OffsetRange(*_whole(item)) for item in header["ranges"])
+        return DecodedBatch(decoded, ranges)
+    except (pa.ArrowException, OSError, EOFError, LookupError, TypeError, ValueError) as error:
+        raise Ended from error
+
+
+def _whole(numbers: Sequence[int]) -> Sequence[int]:
+    if any(type(number) is not int or number not in _INT64 for number in numbers):
+        raise TypeError
+    return numbers
+
+
+def _record_error(partition: int, offset: int, reason: str) -> RecordError:
+    if not isinstance(reason, str):
+        raise TypeError
+    _whole((partition, offset))
+    return RecordError(partition, offset, reason)
+
+
+def receive_confirmed(channel: Channel, timeout_s: float | None) -> None:
+    """Wait until a step is confirmed. Raises as ``receive_arrived``."""
+    header, _ = _received(channel, timeout_s)
+    if header != {"confirmed": True}:
+        raise Ended
+
+
+def _received(channel: Channel, timeout_s: float | None) -> tuple[dict[str, Any], pa.Buffer]:
+    header, body = channel.receive(timeout_s)
+    if not isinstance(header, dict):
+        raise Ended
+    if "error" in header:
+        try:
+            error = _error(*header["error"])
+        except TypeError as bad:
+            raise Ended from bad
+        raise error
+    return header, body
+
+
+def _error(kind: str, message: str, facts: Mapping[str, object]) -> FederationError:
+    if not isinstance(message, str):
+        raise TypeError
+    error_class = getattr(errors, kind, None)
+    if not (isinstance(error_class, type) and issubclass(error_class, FederationError)):
+        error_class = InternalError
+    return error_class(message, **facts)
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float | bool | None)

@@ -1,0 +1,166 @@
+"""Reading and decoding ahead, on a thread of its own, of what the engine will hold next."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from planner.errors import FederationError, InternalError
+from planner.offsets import OffsetRange
+from proxy.tail.reader.decoded import DecodedFollowing
+from proxy.tail.reader.source import BACKLOG_ROWS, DecodedBatch, Pieces, joined
+
+_log = logging.getLogger(__name__)
+
+#: What may lie ready before the reader waits for it to be taken.
+_MAX_ROWS = 65_536
+_MAX_BYTES = 32 * 1024 * 1024
+#: Longest wait for more than is ready.
+_DEMAND_S = 0.02
+#: Longest wait for a record before looking whether to stop.
+_TAKE_S = 0.5
+#: Of the time since something was taken last, records may gather for so much: nobody is in a hurry.
+_UNASKED_SHARE = 0.2
+_STOP_S = 5.0
+#: Pieces of a fetch that may be ready before they are asked for.
+_PIECES_AHEAD = 4
+
+
+class EagerFeed:
+    """A feed that has the next step ready. ``take`` is for one thread; ``close`` for any."""
+
+    def __init__(
+        self, opened: Callable[[], DecodedFollowing], name: str, *, gather_s: float
+    ) -> None:
+        """Records that arrive within ``gather_s`` are decoded together, unless somebody waits for them."""
+        self._opened = opened
+        self._gather_s = gather_s
+        self._changed = threading.Condition()
+        self._ready: list[DecodedBatch] = []
+        self._rows = self._bytes = 0
+        self._following: DecodedFollowing | None = None
+        self._error: FederationError | None = None
+        self._is_waited_for = False
+        self._is_closed = False
+        self._last_take_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"{name}, ahead", daemon=True)
+        self._thread.start()
+
+    def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
+        """See ``Feed.take``: all that is ready."""
+        with self._changed:
+            self._wait(lambda: bool(self._ready), timeout_s)
+            if ranges and self._ready:
+                self._wait(lambda: self._is_full or self._has(ranges), _DEMAND_S)
+            ready, self._ready = self._ready, []
+            self._rows = self._bytes = 0
+            self._last_take_at = time.monotonic()
+            self._changed.notify_all()
+            if not ready and self._error is not None:
+                raise self._error
+        if not ready or self._following is None:
+            return None
+        # One question for all of them; it is on its way while they are held.
+        return replace(joined(ready), confirm=self._following.begin_confirm())
+
+    def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
+        """Until then nothing gathers. The caller holds the lock."""
+        if holds():
+            return
+        self._is_waited_for = True
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: holds() or self._error is not None, timeout_s)
+        self._is_waited_for = False
+
+    def _has(self, ranges: Sequence[OffsetRange]) -> bool:
+        stops = {item.partition: item.stop for step in self._ready for item in step.ranges}
+        return all(stops.get(item.partition, 0) >= item.stop for item in ranges)
+
+    def close(self) -> None:
+        """See ``Feed.close``. A step under way is waited for, but not for ever."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        try:
+            following = self._following = self._opened()
+            try:
+                while not self._is_closed:
+                    self._put(following.take(_TAKE_S))
+            finally:
+                following.close()
+        except FederationError as error:
+            self._fail(error)
+        except Exception:  # noqa: BLE001
+            # A bug of ours must not look like a topic without records.
+            _log.exception("reading a topic failed")
+            self._fail(InternalError("A topic cannot be followed."))
+
+    def _put(self, arrived: DecodedBatch | None) -> None:
+        if arrived is None:
+            return
+        rows = arrived.decoded.rows
+        with self._changed:
+            self._ready.append(arrived)
+            self._rows += rows.num_rows
+            self._bytes += rows.nbytes
+            self._changed.notify_all()
+            if rows.num_rows < BACKLOG_ROWS:
+                unasked_s = _UNASKED_SHARE * (time.monotonic() - self._last_take_at)
+                self._changed.wait_for(
+                    lambda: self._is_waited_for or self._is_closed,
+                    max(self._gather_s, unasked_s),
+                )
+            self._changed.wait_for(lambda: not self._is_full or self._is_closed)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES
+
+    def _fail(self, error: FederationError) -> None:
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+
+def read_ahead(pieces: Pieces) -> Pieces:
+    """Run an iterator on a thread of its own, a few items ahead; closing this closes it."""
+    items: queue.Queue[object] = queue.Queue(_PIECES_AHEAD)
+    closed = threading.Event()
+
+    def put(item: object) -> bool:
+        while not closed.is_set():
+            try:
+                items.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def run() -> None:
+        try:
+            for piece in pieces:
+                if not put(piece):
+                    break
+            put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again by the reading thread
+            put(error)
+        finally:
+            pieces.close()
+
+    thread = threading.Thread(target=run, name="tail-fetch", daemon=True)
+    thread.start()
+    try:
+        while (item := items.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item  # type: ignore[misc]
+    finally:
+        closed.set()
+        thread.join()

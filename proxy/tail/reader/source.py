@@ -1,0 +1,104 @@
+"""What a tail is filled by, wherever the work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from planner.binding import Binding
+from planner.offsets import OffsetRange
+from planner.ports import Decoded, RecordError
+from planner.schema import TableSchema
+from planner.watermark import Outcomes
+
+Pieces = Generator[Decoded, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """What is taken in: the records of a topic, as rows of one (schema, binding)."""
+
+    table: str
+    schema: TableSchema
+    binding: Binding
+    topic: str
+    topic_id: str
+    with_key: bool
+    with_headers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """Rows of every committed record of ``ranges``, and of no other, once ``confirm`` has returned.
+
+    A partition's range begins where its previous one ended. What ``confirm`` raises is what ``Subscription.take`` does; it is
+    to be called once, before the next step is taken.
+    """
+
+    decoded: Decoded
+    ranges: tuple[OffsetRange, ...]
+    confirm: Callable[[], None] = lambda: None
+
+
+class Subscription(Protocol):
+    """Goes on along one topic. Not thread-safe; whoever opened it closes it."""
+
+    def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
+        """Return what is next, waiting for it at most ``timeout_s``; None when nothing came.
+
+        ``wanted`` is worth a moment more: one large step costs those who wait less than two.
+
+        Raises:
+            FederationError: as ``planner.ports.LogSubscription.take`` and ``Decoder.decode``. Then only closing is left.
+        """
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class TopicReader(Protocol):
+    """Reads one subject. Thread-safe."""
+
+    def follow(self, starts: Mapping[int, int]) -> Subscription:
+        """Read on from an offset per partition.
+
+        Raises:
+            FederationError: as ``planner.ports.Log.follow``; most come from the feed's own calls.
+        """
+
+    def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
+        """Yield every committed record of ``ranges`` once, decoded; as ``planner.ports.Log.fetch``.
+
+        A normal end means all were read; what was yielded before an error must be thrown away.
+        """
+
+
+Intakes = Callable[[TopicSource], TopicReader]
+
+#: A step of at least so many rows found a backlog: no reason to let records gather, or to linger before the next.
+BACKLOG_ROWS = 4_096
+#: Of records that did not decode, so many are kept to be named; all are counted.
+_NAMED_ERRORS = 20
+
+
+def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
+    """Put steps together that came one after the other and are not confirmed yet; at least one."""
+    if len(several) == 1:
+        return several[0]
+    rows = pa.concat_batches([item.decoded.rows for item in several])
+    outcomes = sum((item.decoded.outcomes for item in several), Outcomes())
+    errors: list[RecordError] = [error for item in several for error in item.decoded.errors]
+    ranges: dict[int, OffsetRange] = {}
+    for item in _every(several):
+        start = ranges.get(item.partition, item).start
+        ranges[item.partition] = OffsetRange(item.partition, start, item.stop)
+    return DecodedBatch(
+        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])), tuple(ranges.values())
+    )
+
+
+def _every(several: Iterable[DecodedBatch]) -> Iterable[OffsetRange]:
+    return (item for arrived in several for item in arrived.ranges)

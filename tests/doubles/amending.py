@@ -1,0 +1,52 @@
+"""``connectors.repairs.RepairCommitter`` over a ``MemoryColdStore``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from connectors.repairs import Decide
+from connectors.table_facts import TableFacts
+from planner.names import TableName
+from planner.repairs import AddedRows
+from planner.snapshots import History
+from planner.watermark import Watermark
+from tests.doubles.cold import MemoryColdStore
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRepairCommitter:
+    """Commits decisions on tables of a store."""
+
+    store: MemoryColdStore
+
+    def amend(self, table: TableName, decide: Decide) -> Watermark:
+        marks: list[Watermark] = []
+
+        def check(facts: TableFacts, history: History) -> Watermark:
+            marks.append(decide(replace(facts, history=history), _Added(self.store)))
+            return marks[-1]
+
+        self.store.commit(table, "append", _no_change, check=check)
+        return marks[-1]
+
+    def look(self, table: TableName, decide: Decide) -> Watermark:
+        return decide(self.store.facts(table), _Added(self.store))
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    store: MemoryColdStore
+
+    @property
+    def evidence(self) -> MemoryColdStore:
+        return self.store
+
+    def rows(self, snapshot_id: int) -> AddedRows | None:
+        rows, reach = self.store.added_rows(snapshot_id)
+        return AddedRows(rows.num_rows, reach, rows.num_rows - rows.drop_null().num_rows)
+
+
+def _no_change(held: pa.Table) -> tuple[pa.Table, pa.Table]:
+    return held, held.slice(0, 0)

@@ -1,0 +1,422 @@
+"""The log port in memory: a Kafka cluster's behaviour without a broker.
+
+Offsets behave as Kafka's do: a transaction's marker takes one, open transactions hold the end back, compaction
+and deletion leave holes, a recreated topic starts over under another id. Time, randomness and faults come in
+through the constructor only.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from operator import attrgetter
+
+import pyarrow as pa
+
+from planner.cut import LogBounds, PartitionBounds
+from planner.errors import LogUnavailable, UnknownTopic
+from planner.offsets import OffsetRange, check_one_per_partition, joined
+from planner.ports import LogBatch
+from planner.ranges import check_ranges
+from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """What a producer writes. ``value`` None is a tombstone, ``timestamp_ms`` None is no timestamp."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers | None = None
+    timestamp_ms: int | None = 0
+
+
+class _State(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class MemoryTransaction:
+    """A producer's transaction. Its records are readable once it is committed, never if it is aborted."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self.state = _State.OPEN
+        self._touched: set[tuple[str, int]] = set()
+
+    def append(self, topic: str, partition: int, record: MemoryRecord) -> int:
+        """Write inside the transaction and return the record's offset."""
+        self._touched.add((topic, partition))
+        return self._log.append(topic, partition, record, transaction=self)
+
+    def commit(self) -> None:
+        self._end(_State.COMMITTED)
+
+    def abort(self) -> None:
+        self._end(_State.ABORTED)
+
+    def _end(self, state: _State) -> None:
+        if self.state is not _State.OPEN:
+            raise ValueError(f"the transaction is {self.state.value} already")
+        self.state = state
+        self._log.end_transaction(self._touched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    offset: int
+    record: MemoryRecord | None  # None: a transaction marker
+    transaction: MemoryTransaction | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.transaction is not None and self.transaction.state is _State.OPEN
+
+    @property
+    def is_readable(self) -> bool:
+        committed = self.transaction is None or self.transaction.state is _State.COMMITTED
+        return self.record is not None and committed
+
+
+@dataclass(slots=True)
+class _Partition:
+    start: int = 0
+    next: int = 0
+    epoch: int = 0
+    entries: list[_Entry] = field(default_factory=list)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: no open transaction begins below it."""
+        return next((entry.offset for entry in self.entries if entry.is_open), self.next)
+
+
+@dataclass(slots=True)
+class _Topic:
+    topic_id: str
+    partitions: list[_Partition]
+
+
+class MemoryLog:
+    """``planner.ports.Log`` over lists. Thread-safe.
+
+    Faults: ``on_measure`` is called before each measurement, ``on_batch`` before each batch of a fetch; they
+    may raise, or change the log as a broker would change under a reader.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str = "memory",
+        batch_rows: int = 1024,
+        on_measure: Callable[[], None] | None = None,
+        on_batch: Callable[[], None] | None = None,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._batch_rows = batch_rows
+        self._on_measure = on_measure or (lambda: None)
+        self._on_batch = on_batch or (lambda: None)
+        self._lock = threading.RLock()
+        #: Notified when a partition grew or no longer answers as before.
+        self._changed = threading.Condition(self._lock)
+        self._topics: dict[str, _Topic] = {}
+        self._ids = itertools.count(1)
+        self._answers = True
+
+    def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
+        """See ``planner.ports.Log.measure``."""
+        self._on_measure()
+        with self._lock:
+            return {topic: self._bounds(topic) for topic in topics}
+
+    def fetch(
+        self,
+        topic: str,
+        ranges: Sequence[OffsetRange],
+        *,
+        timeout_s: float,  # nothing here waits
+        topic_id: str | None = None,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """See ``planner.ports.Log.fetch``."""
+        wanted = [item for item in ranges if len(item)]
+        if not wanted:
+            return
+        check_one_per_partition(wanted)
+        with self._lock:
+            found = self._bounds(topic)
+        expected = topic_id or found.topic_id
+        check_ranges(found, wanted, expected)
+        for item in wanted:
+            at = item.start
+            while at < item.stop:
+                self._on_batch()
+                with self._lock:
+                    entries = self._read(topic, item.partition, at, item.stop)
+                at = entries[-1].offset + 1 if len(entries) == self._batch_rows else item.stop
+                if entries:
+                    yield _batch(item.partition, entries, with_key, with_headers)
+        self.check(topic, wanted, expected)
+
+    def follow(
+        self,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        topic_id: str,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> MemoryFollowing:
+        """See ``planner.ports.Log.follow``."""
+        return MemoryFollowing(
+            self, topic, topic_id, starts, with_key=with_key, with_headers=with_headers
+        )
+
+    def check(self, topic: str, ranges: Sequence[OffsetRange], topic_id: str) -> None:
+        """Raise what is wrong with having read ``ranges``, as ``fetch``."""
+        with self._lock:
+            check_ranges(self._bounds(topic), ranges, topic_id)
+
+    def readable(
+        self, topic: str, topic_id: str, reached: Mapping[int, int], timeout_s: float
+    ) -> list[tuple[OffsetRange, list[_Entry]]]:
+        """Return what the partitions hold above ``reached``, a batch of each; wait for some if there is none."""
+        with self._changed:
+            found = self._above(topic, topic_id, reached)
+            if not found and self._changed.wait(timeout_s):
+                found = self._above(topic, topic_id, reached)
+        if found:
+            self._on_batch()
+        return found
+
+    def _above(
+        self, topic: str, topic_id: str, reached: Mapping[int, int]
+    ) -> list[tuple[OffsetRange, list[_Entry]]]:
+        bounds = self._bounds(topic)
+        ends = {item.partition: item.log_end for item in bounds.partitions}
+        at = [OffsetRange(partition, start, start) for partition, start in reached.items()]
+        check_ranges(bounds, at, topic_id)
+        found = []
+        for partition, start in reached.items():
+            if start < ends[partition]:
+                entries = self._read(topic, partition, start, ends[partition])
+                full = len(entries) == self._batch_rows
+                stop = entries[-1].offset + 1 if full else ends[partition]
+                found.append((OffsetRange(partition, start, stop), entries))
+        return found
+
+    def create_topic(self, topic: str, partitions: int = 1) -> str:
+        """Create a topic and return its id, which no other topic ever has."""
+        with self._lock:
+            if topic in self._topics:
+                raise ValueError(f"topic {topic} exists")
+            topic_id = f"topic-{next(self._ids)}"
+            self._topics[topic] = _Topic(topic_id, [_Partition() for _ in range(partitions)])
+            return topic_id
+
+    def delete_topic(self, topic: str) -> None:
+        with self._lock:
+            del self._topics[topic]
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Grow to ``total`` partitions; the new ones are empty."""
+        with self._lock:
+            held = self._topics[topic].partitions
+            held += [_Partition() for _ in range(total - len(held))]
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        record: MemoryRecord,
+        *,
+        transaction: MemoryTransaction | None = None,
+    ) -> int:
+        """Write one record and return its offset."""
+        with self._lock:
+            return self._put(topic, partition, record, transaction)
+
+    def begin(self) -> MemoryTransaction:
+        return MemoryTransaction(self)
+
+    def end_transaction(self, touched: Iterable[tuple[str, int]]) -> None:
+        """Write the marker of a transaction to each partition it touched; called by the transaction."""
+        with self._lock:
+            for topic, partition in sorted(touched):
+                self._put(topic, partition, None, None)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Move the log start up to ``before``, as retention and DeleteRecords do."""
+        with self._lock:
+            held = self._topics[topic].partitions[partition]
+            held.start = max(held.start, min(before, held.next))
+            held.entries = [entry for entry in held.entries if entry.offset >= held.start]
+
+    def compact(self, topic: str, partition: int) -> None:
+        """Keep the newest record of each key; the last entry and what is not stable yet stay."""
+        with self._lock:
+            held = self._topics[topic].partitions[partition]
+            clean = [entry for entry in held.entries if entry.offset < held.stable_end]
+            newest = {
+                entry.record.key: entry.offset
+                for entry in clean
+                if entry.is_readable and entry.record is not None
+            }
+            held.entries = [
+                entry
+                for entry in held.entries
+                if entry.offset >= held.stable_end
+                or entry.offset == held.next - 1
+                or (entry.record is not None and newest.get(entry.record.key) == entry.offset)
+            ]
+
+    def truncate(self, topic: str, partition: int, end: int) -> None:
+        """Lose everything from ``end`` on and elect a new leader, as an unclean election does."""
+        with self._lock:
+            held = self._topics[topic].partitions[partition]
+            held.entries = [entry for entry in held.entries if entry.offset < end]
+            held.next = min(held.next, end)
+            held.start = min(held.start, held.next)
+            held.epoch += 1
+
+    def stop(self) -> None:
+        """Let no broker answer until ``start``."""
+        self._answers = False
+        with self._changed:
+            self._changed.notify_all()
+
+    def start(self) -> None:
+        self._answers = True
+
+    def _held(self, topic: str) -> _Topic:
+        if not self._answers:
+            raise LogUnavailable(
+                f"{topic}: the Kafka brokers do not answer; retry when they do.", topic=topic
+            )
+        held = self._topics.get(topic)
+        if held is None:
+            raise UnknownTopic(f"the Kafka cluster has no topic {topic}.", topic=topic)
+        return held
+
+    def _bounds(self, topic: str) -> LogBounds:
+        held = self._held(topic)
+        return LogBounds(
+            self._cluster_id,
+            topic,
+            held.topic_id,
+            tuple(
+                PartitionBounds(index, item.start, item.stable_end, item.epoch, item.next)
+                for index, item in enumerate(held.partitions)
+            ),
+        )
+
+    def _put(
+        self,
+        topic: str,
+        partition: int,
+        record: MemoryRecord | None,
+        transaction: MemoryTransaction | None,
+    ) -> int:
+        held = self._topics[topic].partitions[partition]
+        self._changed.notify_all()
+        offset = held.next
+        held.entries.append(_Entry(offset, record, transaction))
+        held.next += 1
+        return offset
+
+    def _read(self, topic: str, partition: int, start: int, stop: int) -> list[_Entry]:
+        """At most one batch; fewer than that means the range ends here."""
+        held = self._held(topic).partitions
+        entries = held[partition].entries if partition < len(held) else []
+        first = bisect.bisect_left(entries, start, key=attrgetter("offset"))
+        below = itertools.takewhile(
+            lambda entry: entry.offset < stop, itertools.islice(entries, first, None)
+        )
+        return list(
+            itertools.islice((held for held in below if held.is_readable), self._batch_rows)
+        )
+
+
+class MemoryFollowing:
+    """``planner.ports.LogSubscription`` over a ``MemoryLog``."""
+
+    def __init__(
+        self,
+        log: MemoryLog,
+        topic: str,
+        topic_id: str,
+        starts: Mapping[int, int],
+        *,
+        with_key: bool,
+        with_headers: bool,
+    ) -> None:
+        self._log = log
+        self._topic = topic
+        self._topic_id = topic_id
+        self._reached = dict(starts)
+        self._with_key = with_key
+        self._with_headers = with_headers
+        self._lock = threading.Lock()
+        self._unconfirmed: tuple[OffsetRange, ...] = ()
+
+    def take(self, timeout_s: float) -> LogBatch | None:
+        """See ``planner.ports.LogSubscription.take``."""
+        found = self._log.readable(self._topic, self._topic_id, self._reached, timeout_s)
+        if not found:
+            return None
+        ranges = tuple(item for item, _ in found)
+        self._reached.update({item.partition: item.stop for item in ranges})
+        batches = [
+            _batch(item.partition, entries, self._with_key, self._with_headers)
+            for item, entries in found
+        ]
+        with self._lock:
+            self._unconfirmed += ranges
+        return LogBatch(pa.concat_batches(batches), ranges)
+
+    def begin_confirm(self) -> Callable[[], None]:
+        """See ``planner.ports.LogSubscription.begin_confirm``."""
+        with self._lock:
+            ranges, self._unconfirmed = self._unconfirmed, ()
+        return lambda: self._log.check(self._topic, joined(ranges), self._topic_id)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _batch(
+    partition: int, entries: list[_Entry], with_key: bool, with_headers: bool
+) -> pa.RecordBatch:
+    records = [entry.record for entry in entries if entry.record is not None]
+    stamps = [
+        None if record.timestamp_ms is None else record.timestamp_ms * 1000
+        for record in records
+    ]
+    headers = [
+        None
+        if record.headers is None
+        else [{"key": key, "value": value} for key, value in record.headers]
+        for record in records
+    ]
+    count = len(records)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([partition] * count, pa.int32()),
+            pa.array([entry.offset for entry in entries], pa.int64()),
+            pa.array(stamps, TIMESTAMPTZ),
+            pa.array(
+                [record.key for record in records] if with_key else [None] * count, pa.binary()
+            ),
+            pa.array(headers if with_headers else [None] * count, HEADERS_TYPE),
+            pa.array([record.value for record in records], pa.binary()),
+        ],
+        schema=RAW_SCHEMA,
+    )

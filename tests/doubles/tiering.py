@@ -1,0 +1,151 @@
+"""``planner.ports.TieringTarget`` over a ``MemoryColdStore``, publishing by the same compare-and-set."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import pyarrow as pa
+
+from connectors.table_facts import TableFacts, with_units
+from planner.binding import Binding, parse_binding
+from planner.cut import Pin
+from planner.errors import SnapshotExpired, TieringConflict
+from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
+from planner.offsets import joined
+from planner.ports import Decoder, Log, Staged
+from planner.publish import advance, check_publish
+from planner.schema import TableSchema
+from planner.snapshots import History
+from planner.tiering import TieringPlan
+from planner.triggers import ColdSurvey, parse_options
+from planner.watermark import Outcomes, Watermark, parse_watermark
+from tests.doubles.cold import MemoryColdStore, add_rows, no_fault
+
+
+class MemoryTieringTarget:
+    """One bound table of a store. ``fault`` is called before ``stage``, ``publish`` and after ``published``."""
+
+    def __init__(
+        self,
+        store: MemoryColdStore,
+        table: TableName,
+        log: Log,
+        decoder: Callable[[TableSchema, Binding], Decoder],
+        *,
+        fetch_timeout_s: float = 30.0,
+        fault: Callable[[str], None] = no_fault,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._log = log
+        self._decoder = decoder
+        self._fetch_timeout_s = fetch_timeout_s
+        self._fault = fault
+        self._staged: dict[str, pa.Table] = {}
+
+    def pin(self) -> Pin:
+        return self._store.pin(self._table)
+
+    def survey(self) -> ColdSurvey:
+        facts = self._store.facts(self._table)
+        head = facts.history.snapshots.get(facts.head or 0)
+        return ColdSurvey(
+            options=parse_options(self._table, facts.properties),
+            rows=(head.count("total-records") or 0) if head is not None else 0,
+        )
+
+    def stage(self, plan: TieringPlan) -> Staged:
+        self._fault("stage")
+        schema = plan.pin.schema
+        decoder = self._decoder(schema, plan.binding)
+        batches: list[pa.RecordBatch] = []
+        outcomes, log_bytes = Outcomes(), 0
+        # No splits: an advance without rows, such as a partition that was only just created.
+        for batch in (
+            self._log.fetch(
+                plan.binding.topic,
+                joined(plan.splits),
+                topic_id=plan.start.topic_id,
+                timeout_s=self._fetch_timeout_s,
+                with_key=schema.has(KAFKA_KEY),
+                with_headers=schema.has(KAFKA_HEADERS),
+            )
+            if plan.splits
+            else ()
+        ):
+            log_bytes += batch.column("kafka_value").nbytes
+            decoded = decoder.decode(batch)
+            batches.append(decoded.rows)
+            outcomes += decoded.outcomes
+        run = str(uuid.uuid4())
+        self._staged[run] = pa.Table.from_batches(batches, schema.arrow)
+        return Staged(plan, run, outcomes, log_bytes)
+
+    def publish(self, staged: Staged) -> Watermark:
+        self._fault("publish")
+        landed = _landed(self._store.facts(self._table), staged)
+        if landed is not None:
+            return landed
+        rows = self._staged.get(staged.reference)
+        if rows is None:
+            raise SnapshotExpired(
+                f"{self._table}: the staged rows were discarded; stage them again.",
+                table=str(self._table),
+                run=staged.reference,
+            )
+        marks: list[Watermark] = []
+
+        def check(facts: TableFacts, history: History) -> Watermark:
+            _check_same_table(staged.plan, facts)
+            check_publish(staged.plan, history, facts.head)
+            # A table without a head was refused just now.
+            head = cast("int", facts.head)
+            mark = advance(staged.plan, staged.outcomes, run=staged.reference, head=head)
+            marks.append(mark)
+            return mark
+
+        self._store.commit(
+            self._table, "append", add_rows(rows, staged.plan.pin.schema), check=check
+        )
+        self._fault("published")
+        del self._staged[staged.reference]
+        return marks[0]
+
+    def discard(self, staged: Staged) -> None:
+        self._staged.pop(staged.reference, None)
+
+    def cancel(self) -> None:
+        """Nothing to do: a stage in memory ends soon by itself."""
+
+
+def _landed(facts: TableFacts, staged: Staged) -> Watermark | None:
+    """Return this run's watermark if its commit is in the table: an answer that was lost may be asked again."""
+    snapshots = facts.history.snapshots
+    snapshot = snapshots.get(facts.head or 0)
+    while snapshot is not None:
+        text = snapshot.watermark_text
+        if text is not None and snapshot.operation != "replace":
+            mark = parse_watermark(text)
+            if mark.run == staged.reference:
+                return mark
+        snapshot = snapshots.get(snapshot.parent_id or 0)
+    return None
+
+
+def _check_same_table(plan: TieringPlan, facts: TableFacts) -> None:
+    # A column or a name added since would be null in the staged rows and filled in the tail of the same records.
+    binding = parse_binding(facts.table, facts.properties)
+    schema = facts.schema if binding is None else with_units(facts.schema, binding)
+    held = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)
+    # Skips are the watermark's, which is compared as such.
+    binding = replace(plan.binding, skips=())
+    schema = plan.pin.schema
+    if held != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):
+        raise TieringConflict(
+            f"{facts.table}: the table, its schema or its binding changed since this tiering was planned; plan "
+            f"again.",
+            table=str(facts.table),
+        )

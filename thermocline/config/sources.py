@@ -1,0 +1,240 @@
+"""Reads settings where they are written, the file and the environment, and remembers where each came from."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.errors import BadConfig
+
+CONFIG_VARIABLE = "THERMOCLINE_CONFIG"
+DEFAULT_FILE = "thermocline.toml"
+PREFIX = "THERMOCLINE_"
+#: The first words of variables that must name a setting.
+SECTIONS = frozenset(
+    {"catalogs", "kafka", "server", "access", "limits", "permissions", "cold", "tail", "tier"}
+)
+#: Levels of tables and lists within each other. Settings need a handful; readers of more run out of stack.
+MAX_DEPTH = 32
+#: Sections whose keys are another library's names, and what one underscore of a variable stands for there.
+VENDOR_SECTIONS = {("kafka",): ".", ("catalogs", "*"): "-", ("tier", "conf"): "."}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value was given. ``line`` counts from 1."""
+
+    kind: Literal["default", "file", "variable"]
+    name: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "default":
+                return "default"
+            case "variable":
+                return f"${self.name}"
+            case "file":
+                return f"{self.name}:{self.line}" if self.line else self.name
+
+
+@dataclass(slots=True)
+class Written:
+    """What was found. ``document`` holds the file's values, overridden by variables.
+
+    ``origins`` has every leaf of it by its dotted name. ``file`` is None when there is none.
+    """
+
+    file: str | None
+    document: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def origin(self, key: str) -> Origin | None:
+        """Where ``key`` was given: itself, something below it, or the section it is in."""
+        while key:
+            for key_, origin in self.origins.items():
+                if key_ == key or key_.startswith(f"{key}."):
+                    return origin
+            key = key.rpartition(".")[0]
+        return None
+
+
+def chosen_file(path: str | None, environment: Mapping[str, str] | None = None) -> Path:
+    """Which file is read: the one at ``path``, else ``$THERMOCLINE_CONFIG``, else ``./thermocline.toml``."""
+    variables = os.environ if environment is None else environment
+    return Path(path or variables.get(CONFIG_VARIABLE) or DEFAULT_FILE)
+
+
+def read(path: str | None, environment: Mapping[str, str] | None = None) -> Written:
+    """Read the file at ``path``, else ``$THERMOCLINE_CONFIG``, else ``./thermocline.toml`` if it exists.
+
+    Raises:
+        BadConfig: the file is missing or not TOML, or a variable names no setting.
+    """
+    variables = os.environ if environment is None else environment
+    written = Written(None)
+    chosen = chosen_file(path, variables)
+    if path or variables.get(CONFIG_VARIABLE) or chosen.exists():
+        _read_file(chosen, written)
+    for name in sorted(variables):
+        if not name.startswith(PREFIX):
+            continue
+        section, _, rest = name.removeprefix(PREFIX).partition("_")
+        if "__" not in name and rest and section.lower() in SECTIONS:
+            raise BadConfig(
+                f"${name} names no setting: two underscores end a level; did you mean {PREFIX}{section}__{rest}?",
+                key=name,
+            )
+        if "__" in name:
+            try:
+                _put(written, _path_of(name), _value(variables[name]), Origin("variable", name))
+            except _TooDeep:
+                raise BadConfig(
+                    f"${name}: nested more than {MAX_DEPTH} levels deep; settings need fewer.",
+                    key=name,
+                ) from None
+    return written
+
+
+def _read_file(file: Path, written: Written) -> None:
+    try:
+        text = file.read_text(encoding="utf-8")
+        written.document = _parsed(text)
+    except OSError as error:
+        raise BadConfig(
+            f"{file}: the configuration cannot be read ({error.strerror}); name another with --config.",
+            file=str(file),
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{file}: not valid TOML: {_place(error)}.", file=str(file)) from None
+    except _TooDeep:
+        raise BadConfig(
+            f"{file}: nested more than {MAX_DEPTH} levels deep; settings need fewer.",
+            file=str(file),
+        ) from None
+    written.file = str(file)
+    written.origins = {
+        key: Origin("file", str(file), line) for key, line in key_lines(text).items()
+    }
+
+
+class _TooDeep(Exception):
+    """What is nested cannot be settings."""
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse a document.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is none.
+        _TooDeep: it is nested deeper than ``MAX_DEPTH``.
+    """
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        raise _TooDeep from None
+    level: list[object] = [document]
+    for _ in range(MAX_DEPTH):
+        level = [item for value in level for item in _inside(value)]
+        if not level:
+            return document
+    raise _TooDeep
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _place(error: Exception) -> str:
+    # A decoder's message may quote the text around the mistake, which may be a credential.
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    message = str(error)
+    return (
+        message if "'" not in message and '"' not in message else message[message.rfind("(") :]
+    )
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """The line, from 1, on which each value or section of a valid TOML document is written.
+
+    A statement of TOML ends with its line unless it does not parse so far, so statements are found by parsing:
+    an open string or array takes in lines until it does.
+    """
+    lines: dict[str, int] = {}
+    table = ""
+    pending: list[str] = []
+    first = 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        first = first if pending else number
+        pending.append(line)
+        try:
+            parsed = tomllib.loads("\n".join(pending))
+        except (tomllib.TOMLDecodeError, RecursionError):  # amid a text, brackets may be many
+            continue
+        leaves = [".".join(path) for path in _leaves(parsed)]
+        if pending[0].lstrip().startswith("["):
+            table = f"{leaves[0]}."
+            lines.setdefault(leaves[0], first)
+        else:
+            lines |= {table + leaf: first for leaf in leaves}
+        pending = []
+    return lines
+
+
+def _leaves(value: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(value, dict) or not value:
+        return [path] if path else []
+    return [leaf for key, item in value.items() for leaf in _leaves(item, (*path, key))]
+
+
+def _path_of(variable: str) -> tuple[str, ...]:
+    """``THERMOCLINE_CATALOGS__LAKE__S3__ACCESS_KEY_ID`` is catalogs, lake, ``s3.access-key-id``.
+
+    Two underscores end a level. Inside a vendor's names they are a dot, and one is a hyphen for catalogs (as in
+    pyiceberg's own variables) and a dot for librdkafka and Spark, whose names have no hyphens. A part that is
+    not all upper case is taken as it stands.
+    """
+    parts = variable.removeprefix(PREFIX).split("__")
+    for section, joint in VENDOR_SECTIONS.items():
+        above = tuple(_lowered(part) for part in parts[: len(section)])
+        below = parts[len(section) :]
+        if below and all(
+            name in ("*", part) for name, part in zip(section, above, strict=True)
+        ):
+            return (*above, ".".join(_lowered(part.replace("_", joint)) for part in below))
+    return tuple(_lowered(part) for part in parts)
+
+
+def _lowered(part: str) -> str:
+    return part.lower() if part == part.upper() else part
+
+
+def _value(text: str) -> object:
+    """A list or table is written as in TOML; anything else is text, which is converted when validated."""
+    if text[:1] in ("[", "{"):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            return _parsed(f"value = {text}")["value"]
+    return text
+
+
+def _put(written: Written, path: tuple[str, ...], value: object, origin: Origin) -> None:
+    if len(path) > MAX_DEPTH:
+        raise _TooDeep
+    at = written.document
+    for part in path[:-1]:
+        below = at.get(part)
+        at[part] = at = dict(below) if isinstance(below, dict) else {}
+    at[path[-1]] = value
+    key = ".".join(path)
+    for overlapping in [h for h in written.origins if h == key or h.startswith(f"{key}.")]:
+        del written.origins[overlapping]
+    for leaf in _leaves(value) or [()]:
+        written.origins[".".join((*path, *leaf))] = origin

@@ -1,0 +1,152 @@
+"""Which server a command asks: one that is named, the configured one, or one of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from planner.errors import BadConfig
+from thermocline.config.settings import AccessSettings, Settings, load
+
+if TYPE_CHECKING:
+    from thermocline.client import Client
+
+#: Not THERMOCLINE_SERVER: that is the name of the settings' section.
+URI_VARIABLE = "THERMOCLINE_URI"
+#: A server of this machine that does not accept within this time is taken as not there.
+_PROBE_S = 1.0
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which server is asked, and as whom."""
+    for option in reversed(
+        (
+            click.option(
+                "--server",
+                "uri",
+                metavar="URI",
+                help=f"A server to ask, as grpc://HOST:PORT; else ${URI_VARIABLE}, else the configured address.",
+            ),
+            click.option(
+                "--local",
+                is_flag=True,
+                help="Ask no server: read broker and catalog of the configuration from this process. Also what "
+                "happens, with a note, when no server listens at the configured address.",
+            ),
+            click.option(
+                "--user",
+                metavar="NAME",
+                help="User name; the password is $THERMOCLINE_PASSWORD, or asked for.",
+            ),
+            click.option("--token", metavar="TEXT", help="A bearer token instead."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@contextlib.contextmanager
+def connect_server(
+    config: str | None, *, uri: str | None, local: bool, user: str | None, token: str | None
+) -> Iterator[Client]:
+    """Connect as the options of ``server_options`` say.
+
+    Raises:
+        BadConfig: no server is named, and the configuration has none either; contradicting options.
+        Unavailable, RequestError: as ``client.connected``.
+    """
+    from thermocline.client import connected
+
+    uri = uri or (None if local else os.environ.get(URI_VARIABLE))
+    if uri and local:
+        raise BadConfig("--server and --local contradict each other; give one of them.")
+    if uri:
+        with connected(
+            _checked(uri), user=user, password=_password(user), token=token
+        ) as client:
+            yield client
+        return
+    settings = load(config)
+    server = settings.server
+    if not local and (server.port and _listens(server.host, server.port)):
+        scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
+        configured = f"{scheme}://{_bracketed(server.host)}:{server.port}"
+        with connected(configured, user=user, password=_password(user), token=token) as client:
+            yield client
+        return
+    if not local:
+        if not settings.catalogs:
+            raise BadConfig(
+                f"no server listens on {server.host}:{server.port} and no catalog is configured; name a server with "
+                f"--server, or write thermocline.toml."
+            )
+        click.echo(
+            f"thermocline: no server listens on {server.host}:{server.port}; reading from this process (--local).",
+            err=True,
+        )
+    with _own_server(settings) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _own_server(settings: Settings) -> Iterator[Client]:
+    """Run a server for this process: on any free port of this machine, for a user nobody else can be."""
+    from thermocline.client import connected
+    from thermocline.serve.assembly import running_server
+
+    password = secrets.token_urlsafe(24)
+    users: dict[str, Any] = {"local": password}
+    server = type(settings.server).model_validate(
+        {**settings.server.model_dump(), "host": "127.0.0.1", "port": 0, "users": users}
+    )
+    with (
+        running_server(
+            # Who holds catalog and broker credentials may read everything anyway.
+            settings.model_copy(
+                update={"server": server, "access": AccessSettings(), "permissions": None}
+            )
+        ) as running,
+        connected(
+            f"grpc://127.0.0.1:{running.port}", user="local", password=password
+        ) as client,
+    ):
+        yield client
+
+
+def _checked(uri: str) -> str:
+    parts = urlsplit(uri if "://" in uri else f"grpc://{uri}")
+    if parts.scheme not in ("grpc", "grpc+tcp", "grpc+tls") or not parts.hostname:
+        raise BadConfig(
+            f"{uri!r} is not a server's address; write grpc://HOST:PORT, or grpc+tls://HOST:PORT."
+        )
+    return parts.geturl() if parts.port else f"{parts.geturl()}:31337"
+
+
+def _password(user: str | None) -> str | None:
+    if user is None:
+        return None
+    password = os.environ.get("THERMOCLINE_PASSWORD")
+    if password is None:
+        password = str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+    return password
+
+
+def _listens(host: str, port: int) -> bool:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a server's own address
+    try:
+        with socket.create_connection((reachable, port), timeout=_PROBE_S):
+            return True
+    except OSError:
+        return False
+
+
+def _bracketed(host: str) -> str:
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a server's own address
+    return f"[{local}]" if ":" in local else local

@@ -1,0 +1,290 @@
+"""A real single-node Kafka as a child process, for the demo and the tests.
+
+Broker and controller in one JVM (KRaft), started from the resolved jars, on this machine only. It ends with
+the process that started it (see ``tether``). Durability is that of one node: not for anybody's production.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from connectors import jars
+from planner.errors import LogUnavailable
+from thermocline.demo import child_guard as tether
+
+HEAP_MB = 512
+# Five seconds on two idle cores; minutes are for a machine that also runs Spark and a recovery after SIGKILL.
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 15.0
+# Below the ephemeral range of Linux (32768) and macOS (49152): an outgoing connection of anybody cannot take
+# the port between choosing it and the broker's bind, or while the broker is down for a restart.
+_PORTS = range(20_000, 32_000)
+_NODE_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    # One node: internal topics cannot have the default three replicas.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # The default of 50 partitions each costs a second at the first transaction.
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    # After a crash the controller refuses the node's new registration until the old one's session ends: 9 s by
+    # default.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+class Broker:
+    """One node whose data, settings and log live in ``folder``; the same folder keeps its ports and topics.
+
+    Not thread-safe. A context manager: starts on entry, stops on exit.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        heap_mb: int = HEAP_MB,
+        properties: Mapping[str, str] | None = None,
+        jvm_flags: Sequence[str] = (),
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """``properties`` are Kafka's own broker settings and win over ours; listeners are added to ours."""
+        self._folder = folder
+        self._heap_mb = heap_mb
+        self._extra = dict(properties or {})
+        self._jvm_flags = tuple(jvm_flags)
+        self._start_timeout_s = start_timeout_s
+        self._tether: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
+        self._port, self._controller_port = self._previous_ports() or (
+            _free_port(),
+            _free_port(),
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, ``host:port``. Constant over restarts."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the JVM, None while it does not run."""
+        return self._pid if self.running else None
+
+    @property
+    def running(self) -> bool:
+        return self._tether is not None and self._tether.poll() is None
+
+    @property
+    def log_file(self) -> Path:
+        return self._folder / "broker.log"
+
+    def start(self) -> None:
+        """Start and wait until the node answers clients. Nothing happens when it runs already.
+
+        Raises:
+            LogUnavailable: it ended at once or did not answer in time; the sentence says why.
+            BadConfig, Unavailable: no Java, no jars.
+        """
+        if self.running:
+            return
+        classpath = os.pathsep.join(str(jar) for jar in jars.resolve("kafka"))
+        temporary = self._folder / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        java = (
+            *(jars.java(), f"-Xmx{self._heap_mb}m", *self._jvm_flags, "-cp", classpath),
+            # Native compression libraries are unpacked there; a killed JVM leaves them.
+            f"-Djava.io.tmpdir={temporary}",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        )
+        settings = self._write_settings()
+        if not (self._folder / "data" / "meta.properties").exists():
+            self._format(java, settings)
+        command = (sys.executable, "-I", "-S", tether.__file__, str(self.log_file))
+        # A session of its own: a Ctrl-C in the terminal must not reach the broker before its users stopped.
+        self._tether = subprocess.Popen(
+            [*command, *java, "kafka.Kafka", str(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        line = self._tether.stdout.readline() if self._tether.stdout else b""
+        self._pid = int(line) if line else None
+        try:
+            self._wait_until_it_answers()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop in order (about two seconds), by force after ``STOP_TIMEOUT_S``. Data stays."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the JVM at once, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Freeze the JVM: connections stay open, nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen JVM go on."""
+        self._signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # The tether ends after the JVM, so while it runs the process id cannot belong to anybody else.
+        # That one may have ended just now.
+        if self.running and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._tether is None:
+            return
+        self._signal(number)
+        self._signal(signal.SIGCONT)
+        try:
+            self._tether.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._tether.wait()
+        with self._tether:
+            self._tether = None
+
+    def _previous_ports(self) -> tuple[int, int] | None:
+        settings = self._folder / "server.properties"
+        match = re.search(
+            r"^listeners=PLAINTEXT://127\.0\.0\.1:(\d+),CONTROLLER://127\.0\.0\.1:(\d+)",
+            settings.read_text() if settings.exists() else "",
+            re.MULTILINE,
+        )
+        return (int(match[1]), int(match[2])) if match else None
+
+    def _write_settings(self) -> Path:
+        controller = f"127.0.0.1:{self._controller_port}"
+        listeners = {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+        }
+        more = {
+            key: f"{address},{self._extra[key]}"
+            for key, address in listeners.items()
+            if key in self._extra
+        }
+        properties = {
+            **_NODE_PROPERTIES,
+            "controller.quorum.bootstrap.servers": controller,
+            "log.dirs": str(self._folder / "data"),
+            **self._extra,
+            **listeners,
+            **more,
+        }
+        path = self._folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        return path
+
+    def _format(self, java: tuple[str, ...], settings: Path) -> None:
+        cluster = _cluster_id()
+        command = [*java, "kafka.tools.StorageTool", "format", "--standalone"]
+        command += ["-t", cluster, "-c", str(settings)]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        if ran.returncode:
+            raise self._failed("its folder could not be formatted", ran.stdout + ran.stderr)
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise self._failed("it ended while starting", self._log_tail())
+            if _listens(self._port) and _answers(self.bootstrap):
+                return
+            time.sleep(0.05)
+        raise self._failed(
+            f"it did not answer within {self._start_timeout_s:g} s", self._log_tail()
+        )
+
+    def _log_tail(self) -> str:
+        return self.log_file.read_text(errors="replace")[-20_000:]
+
+    def _failed(self, what: str, output: str) -> LogUnavailable:
+        """Quote the newest line that looks like a cause; folders of this machine are left out."""
+        causes = re.findall(r"^.*(?:Exception|Error|ERROR)\b.*$", output, re.MULTILINE)
+        cause = (causes or output.splitlines() or ["it said nothing"])[-1].strip()
+        return LogUnavailable(
+            f"the local Kafka broker did not start: {what} ({cause.replace(str(self._folder), '…')}).",
+            port=self._port,
+        )
+
+
+def _cluster_id() -> str:
+    """As Kafka's own ``Uuid.randomUuid``: none that begins like an option of the command it is given to."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _free_port() -> int:
+    for port in random.sample(_PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise LogUnavailable("no free port for a local Kafka broker was found.")
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _answers(bootstrap: str) -> bool:
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        client.describe_cluster(request_timeout=5).result()
+    except KafkaException:
+        return False
+    return True

@@ -1,0 +1,205 @@
+"""Who may call a server, and how a call is kept private: from settings to the parts that do it."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from planner.errors import BadConfig
+from proxy.access.authentication.credentials import Credentials
+from proxy.access.authentication.jwks import Jwks
+from proxy.access.authentication.jwt_tokens import JwtTokens
+from proxy.access.authentication.lockout import Lockout
+from proxy.flightsql.server import Tls
+from proxy.flightsql.state.auth import Access, Caller, FixedUsers, Recall, TokenCheck, Verify
+from proxy.flightsql.state.quotas import LimitsOf, UserLimits
+from thermocline.config.settings import AccessSettings, Limits, Settings
+
+
+def access(settings: Settings) -> Access:
+    """Every configured way to prove an identity; without one, anybody on this machine is served.
+
+    Raises:
+        BadConfig: a file or a value is wrong; or the address can be reached by others, and something is missing
+            that keeps strangers or listeners out.
+    """
+    access_settings = settings.access
+    verifies: list[Verify] = []
+    recalls: list[Recall] = []
+    tokens: list[TokenCheck] = []
+    if settings.server.users:
+        users = {name: text.get_secret_value() for name, text in settings.server.users.items()}
+        fixed = FixedUsers(users)
+        verifies.append(fixed.verify)
+        recalls.append(fixed.recall)
+    if access_settings.credentials_file is not None:
+        credentials = Credentials(
+            Path(access_settings.credentials_file), clock_s=time.monotonic
+        )
+        verifies.append(credentials.verify)
+        recalls.append(credentials.recall)
+        tokens.append(credentials.token)
+    jwt = _jwt(access_settings)
+    if jwt is not None:
+        tokens.append(jwt)
+    if access_settings.certificate_users and access_settings.tls_client_ca is None:
+        raise BadConfig(
+            "access.certificate_users needs access.tls_client_ca: the authority that signed the users' certificates."
+        )
+    combined = Access(
+        verify=Lockout(_any(verifies), time.monotonic) if verifies else None,
+        recall=_first(recalls) if recalls else None,
+        tokens=tuple(tokens),
+        certificates=access_settings.certificate_users,
+        allow_anonymous=not (verifies or tokens or access_settings.certificate_users),
+    )
+    _refuse_exposure(settings, anonymous=combined.allow_anonymous)
+    return combined
+
+
+def tls(settings: Settings) -> Tls | None:
+    """The certificate and key of ``access.tls_*``; None: none are configured.
+
+    Raises:
+        BadConfig: only one of the two, or a file that cannot be read.
+    """
+    access_settings = settings.access
+    if access_settings.tls_certificate is None and access_settings.tls_key is None:
+        if access_settings.tls_client_ca is not None:
+            raise BadConfig(
+                "access.tls_client_ca needs access.tls_certificate and access.tls_key."
+            )
+        return None
+    if access_settings.tls_certificate is None or access_settings.tls_key is None:
+        raise BadConfig("access.tls_certificate and access.tls_key are needed together.")
+    return Tls(
+        _pem("tls_certificate", access_settings.tls_certificate),
+        _pem("tls_key", access_settings.tls_key),
+        None
+        if access_settings.tls_client_ca is None
+        else _pem("tls_client_ca", access_settings.tls_client_ca),
+    )
+
+
+def limits_of(settings: Settings) -> LimitsOf:
+    """What each user may take: the first of ``[limits.<name>]`` that names the user or a group, else the defaults."""
+    server, access_settings = settings.server, settings.access
+    default = UserLimits(
+        max_sessions=access_settings.max_sessions_per_user,
+        max_streams=access_settings.max_streams_per_user,
+        max_calls_per_s=access_settings.max_calls_per_s_per_user,
+        answer_timeout_s=server.answer_timeout_s,
+        max_rows=server.max_result_rows,
+        max_bytes=server.max_result_bytes,
+        upload_idle_s=server.upload_idle_s,
+        reader_idle_s=server.reader_idle_s,
+    )
+    rules = [
+        (frozenset(rule.users), frozenset(rule.groups), _replaced(default, rule))
+        for rule in settings.limits.values()
+    ]
+
+    def limits(user: str | None, groups: frozenset[str]) -> UserLimits:
+        for users, of_groups, user_limits in rules:
+            if user in users or groups & of_groups:
+                return user_limits
+        return default
+
+    return limits
+
+
+def _replaced(default: UserLimits, rule: Limits) -> UserLimits:
+    names = {
+        "max_sessions": rule.max_sessions,
+        "max_streams": rule.max_streams,
+        "max_calls_per_s": rule.max_calls_per_s,
+        "timeout_s": rule.statement_timeout_s,
+        "answer_timeout_s": rule.answer_timeout_s,
+        "max_rows": rule.max_result_rows,
+        "max_bytes": rule.max_result_bytes,
+    }
+    return replace(
+        default,
+        **{name: value for name, value in names.items() if value is not None},  # type: ignore[arg-type]
+    )
+
+
+def _any(verifies: list[Verify]) -> Verify:
+    """A password is right where any table of users says so; the later ones are asked only then."""
+
+    def verify(user: str, password: str) -> Caller | None:
+        identities = (check(user, password) for check in verifies)
+        return next((identity for identity in identities if identity is not None), None)
+
+    return verify
+
+
+def _first(recalls: list[Recall]) -> Recall:
+    def recall(user: str) -> Caller | None:
+        identities = (recall_one(user) for recall_one in recalls)
+        return next((identity for identity in identities if identity is not None), None)
+
+    return recall
+
+
+def _jwt(access_settings: AccessSettings) -> JwtTokens | None:
+    if access_settings.jwt_issuer is None and access_settings.jwt_audience is None:
+        if access_settings.jwt_keys_url is not None:
+            raise BadConfig("access.jwt_keys_url needs access.jwt_issuer and jwt_audience.")
+        return None
+    if access_settings.jwt_issuer is None or access_settings.jwt_audience is None:
+        raise BadConfig(
+            "access.jwt_issuer and access.jwt_audience are needed together: a token of that issuer for somebody "
+            "else must not open this server."
+        )
+    return JwtTokens(
+        issuer=access_settings.jwt_issuer,
+        audience=access_settings.jwt_audience,
+        keys=Jwks(
+            issuer=access_settings.jwt_issuer,
+            url=access_settings.jwt_keys_url,
+            clock_s=time.monotonic,
+            keep_s=access_settings.jwt_keep_keys_s,
+        ),
+        algorithms=access_settings.jwt_algorithms,
+        user_claim=access_settings.jwt_user_claim,
+        groups_claim=access_settings.jwt_groups_claim,
+    )
+
+
+def _refuse_exposure(settings: Settings, *, anonymous: bool) -> None:
+    host = settings.server.host
+    if _loopback(host) or settings.access.allow_insecure_public:
+        return
+    if anonymous:
+        raise BadConfig(
+            f"the server would listen on {host} for anybody; add users (access.credentials_file, jwt_issuer, "
+            f"certificate_users or [server.users]), or listen on 127.0.0.1. If that is meant, say "
+            f"access.allow_insecure_public = true."
+        )
+    if settings.access.tls_certificate is None:
+        raise BadConfig(
+            f"the server would listen on {host} without TLS: passwords, tokens and rows could be read on the way; "
+            f"set access.tls_certificate and access.tls_key. If something in front of it ends TLS, say "
+            f"access.allow_insecure_public = true."
+        )
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _pem(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadConfig(
+            f"access.{name}: {path} cannot be read ({error.strerror}).", file=path
+        ) from error

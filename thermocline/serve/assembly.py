@@ -1,0 +1,301 @@
+"""Puts a server together from settings: the one place where parts meet."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from connectors.iceberg.pin_cache import PinCache
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.log import KafkaLog
+from planner.cut import LogBounds
+from planner.errors import LogUnavailable
+from planner.offsets import OffsetRange
+from planner.ports import Log, LogSubscription
+from proxy.engine.engine import Engine
+from proxy.flightsql.server import FlightSqlServer, start
+from proxy.ops.http import OpsServer
+from proxy.ops.metrics import ServerMetrics
+from proxy.ops.observed import Observed
+from proxy.ops.states import States, degraded
+from proxy.process.landlock import FileSystemLock
+from proxy.process.suspects import Suspects
+from proxy.process.watchdog import Watchdog
+from proxy.query.executor import StatementLimits, Statements
+from proxy.query.punctual import Punctual
+from proxy.tail import Tails
+from proxy.tail.reader.child import Ingestion
+from thermocline.config.settings import Settings
+from thermocline.scratch import scratch_folder
+from thermocline.serve.access import access, limits_of, tls
+from thermocline.serve.auditing import open_journal
+from thermocline.serve.permissions import policy
+from thermocline.serve.reloading import Reloader
+from thermocline.serve.tails import running_tails
+from thermocline.sql_info import product
+
+#: How long a statement's interrupt has to work before the watchdog ends the process.
+WATCHDOG_GRACE_S = 10.0
+#: Interrupts take effect in milliseconds; what they do not reach is left behind.
+STOP_DEADLINE_S = 5.0
+#: An engine that is silent this long is reported; the watchdog ends the process later.
+UNHEALTHY_AFTER_S = 10.0
+
+
+class NoLog:
+    """Stands in for the log of an installation without Kafka settings: plain Iceberg tables work."""
+
+    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
+        raise LogUnavailable(
+            f"topic {topics[0]} cannot be read: the server has no [kafka] settings; add bootstrap.servers."
+        )
+
+    def fetch(
+        self,
+        topic: str,
+        ranges: Sequence[OffsetRange],
+        *,
+        timeout_s: float,
+        topic_id: str | None = None,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        del ranges, timeout_s, topic_id, with_key, with_headers
+        self.measure([topic])
+        yield from ()
+
+    def follow(
+        self,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        topic_id: str,
+        with_key: bool = False,
+        with_headers: bool = False,
+    ) -> LogSubscription:
+        del starts, topic_id, with_key, with_headers
+        self.measure([topic])
+        raise AssertionError("measuring without a log cannot succeed")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A started server. The ports are the ones it listens on; ``http_port`` is None where none is wanted.
+
+    ``drain`` tells load balancers and clients to go elsewhere and waits for running statements, ``server.drain_s`` at
+    most. ``reload`` reads the settings again. ``is_stuck`` tells afterwards that a thread stayed behind, in a write to
+    a client that does not read: the interpreter would wait for it.
+    """
+
+    server: FlightSqlServer
+    pins: PinCache
+    port: int
+    http_port: int | None
+    drain: Callable[[], None]
+    reload: Callable[[], None]
+    is_stuck: Callable[[], bool]
+
+
+@contextlib.contextmanager
+def open_log(settings: Settings) -> Iterator[Log]:
+    """The configured Kafka cluster, or a log that refuses by name where none is configured."""
+    if not settings.kafka:
+        yield NoLog()
+        return
+    with KafkaLog(settings.kafka) as log:
+        yield log
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What answers statements, without the protocol around it."""
+
+    statements: Statements
+    pins: PinCache
+    tails: Tails
+    watchdog: Watchdog
+
+
+@contextlib.contextmanager
+def running_parts(
+    settings: Settings,
+    *,
+    ingestion: Ingestion | None = None,
+    suspects: Suspects | None = None,
+) -> Iterator[Parts]:
+    """Start everything that answers statements; stop it in the opposite order.
+
+    Topics are read by ``ingestion``, or by this process.
+
+    Raises:
+        BadConfig: no catalog is configured, or one of its properties is wrong.
+    """
+    settings.require_catalogs()
+    server = settings.server
+    with contextlib.ExitStack() as stack:
+        cold = settings.cold
+        store = IcebergStore(
+            settings.catalogs,
+            cache_dir=cold.cache_dir,
+            max_cache_memory_bytes=cold.max_memory_bytes,
+            max_cache_disk_bytes=cold.max_cache_bytes,
+            catalog_roots=server.catalog_roots,
+        )
+        stack.callback(store.close)
+        log = stack.enter_context(open_log(settings))
+        pins = stack.enter_context(
+            PinCache(store, refresh_s=server.pin_refresh_s, patience_s=cold.catalog_timeout_s)
+        )
+        spill = stack.enter_context(scratch_folder())
+        engine = Engine(
+            storage_roots=settings.storage_roots,
+            memory_limit_bytes=server.memory_limit_bytes,
+            threads=server.threads,
+            spill_dir=spill,
+        )
+        stack.callback(engine.close)
+        watchdog = Watchdog(
+            grace_s=WATCHDOG_GRACE_S,
+            max_process_bytes=server.max_process_bytes,
+            healthy=engine.healthy,
+            relieve=engine.relieve,
+            relieve_owner=engine.relieve_owner,
+            long=engine.long,
+            suspects=suspects,
+        )
+        watchdog.start()
+        stack.callback(watchdog.stop)
+        tails = stack.enter_context(running_tails(settings, log, pins, engine, ingestion))
+        secret = (
+            secrets.token_bytes(32)
+            if server.ticket_secret is None
+            else server.ticket_secret.get_secret_value().encode()
+        )
+        statements = Statements(
+            pins=pins,
+            store=store,
+            log=log,
+            tails=tails,
+            engine=engine,
+            limits=StatementLimits(server.statement_timeout_s, server.ticket_ttl_s),
+            watchdog=watchdog,
+            secrets=[secret],
+            now_us=lambda: time.time_ns() // 1000,
+            default_path=default_path(settings),
+        )
+        statements.grants.policy = policy(settings, statements.grants.expression)
+        yield Parts(statements, pins, tails, watchdog)
+
+
+@contextlib.contextmanager
+def running_server(
+    settings: Settings,
+    *,
+    read: Callable[[], Settings] | None = None,
+    lock: FileSystemLock = FileSystemLock(),  # noqa: B008  a value
+    ingestion: Ingestion | None = None,
+    suspects: Suspects | None = None,
+) -> Iterator[RunningServer]:
+    """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
+
+    ``read`` reads the settings anew; without it a reload finds what it had. ``lock`` says how the file system is locked.
+    ``ingestion`` as ``running_parts``; ``suspects`` are whose statements ended the processes before this one.
+
+    Raises:
+        BadConfig: as ``running_parts``; an address cannot be listened on.
+    """
+    server = settings.server
+    with contextlib.ExitStack() as stack:
+        suspects = suspects or Suspects()
+        parts = stack.enter_context(
+            running_parts(settings, ingestion=ingestion, suspects=suspects)
+        )
+        pins, tails, watchdog = parts.pins, parts.tails, parts.watchdog
+        metrics = ServerMetrics()
+        metrics.registry.register(
+            States(
+                pins.status,
+                tails.states,
+                lambda: watchdog.silent_s,
+                lambda: 0 if ingestion is None else ingestion.lost,
+                lambda: lock.holds,
+            )
+        )
+        ops = None
+        if server.http_port is not None:
+            ops = OpsServer(
+                host=server.host,
+                port=server.http_port,
+                registry=metrics.registry,
+                healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
+                state=lambda: {
+                    "degraded": degraded(pins.status, tails.states),
+                    "file_system": str(lock),
+                    "file_system_locked": lock.holds,
+                },
+            )
+            stack.callback(ops.stop)
+        journal = stack.enter_context(open_journal(settings))
+        punctual = Punctual(
+            parts.statements, lambda session: parts.statements.limits.of(session)
+        )
+        stack.callback(punctual.close)
+        flight = start(
+            Observed(punctual, metrics),
+            host=server.host,
+            port=server.port,
+            access=access(settings),
+            product=product(),
+            tls=tls(settings),
+            max_streams=server.max_streams,
+            max_queued=server.max_queued,
+            stream_wait_s=server.queue_wait_s,
+            idle_timeout_s=settings.access.session_idle_s,
+            limits_of=limits_of(settings),
+            journal=journal,
+            suspects=suspects,
+            session_secret=(
+                None
+                if server.ticket_secret is None
+                else server.ticket_secret.get_secret_value().encode()
+            ),
+        )
+        watchdog.farewell = flight.give_up
+        stuck = threading.Event()
+
+        def stop() -> None:
+            if not flight.stop(STOP_DEADLINE_S):
+                stuck.set()
+
+        stack.callback(stop)
+        reloader = Reloader(settings, flight, parts.statements, read=read or (lambda: settings))
+        stack.callback(reloader.stop)
+        if ops is not None:
+            ops.accept()
+            stack.callback(ops.drain)
+
+        def drain() -> None:
+            if ops is not None:
+                ops.drain()
+            flight.drain(server.drain_s)
+
+        yield RunningServer(
+            flight,
+            pins,
+            flight.port,
+            None if ops is None else ops.port,
+            drain,
+            reloader.reload,
+            stuck.is_set,
+        )
+
+
+def default_path(settings: Settings) -> tuple[str, str]:
+    """(catalog, schema) of names without them: the first catalog; its schema ``default`` where it has one."""
+    return next(iter(settings.catalogs)), "default"

@@ -1,0 +1,83 @@
+"""The process that reads topics for a server: what it may reach, and what it is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxy.process.landlock import NoLandlock, Rights, restrict
+from proxy.process.malloc import bound_arenas
+from proxy.tail.reader.child import Ingestion
+from proxy.tail.reader.worker import fork_workers, serve_orders
+from thermocline.logs import log_to_stderr
+
+if TYPE_CHECKING:
+    from thermocline.config.settings import Settings
+
+_log = logging.getLogger("thermocline.serve.ingestion")
+
+#: Records that arrive within this time are decoded together, unless a statement waits for them.
+_GATHER_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the server says to it once. ``rights`` is None where nothing is given up."""
+
+    kafka: dict[str, str]
+    rights: Rights | None
+
+
+@contextlib.contextmanager
+def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
+    """Start the process as the settings say; end it afterwards. Before ``confined``: programs cannot be started then.
+
+    None where topics are read by the server's own process.
+    """
+    if not (settings.tail.own_process and settings.kafka):
+        yield None
+        return
+    from thermocline.serve.sandbox import rights_to_read_topics
+
+    locked = settings.server.landlock != "off"
+    setup = Setup(dict(settings.kafka), rights_to_read_topics(settings) if locked else None)
+    command = [sys.executable, "-m", "thermocline.serve.ingestion"]
+    with contextlib.closing(Ingestion(command, pickle.dumps(setup))) as ingestion:
+        ingestion.begin()
+        yield ingestion
+
+
+def main() -> None:
+    """Run as a program, by ``ingesting``: the number of a socket is its argument."""
+    bound_arenas()
+    setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the server, which starts this
+    if setup.rights is not None:
+        try:
+            restrict(setup.rights)
+        except (
+            NoLandlock
+        ) as error:  # the server itself ends where it is required and not possible
+            log_to_stderr()
+            _log.warning("the process that reads topics is not locked: %s", error)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    fork_workers(control, lambda worker: _work(worker, setup.kafka))
+
+
+def _work(worker: socket.socket, kafka: dict[str, str]) -> None:
+    from connectors.json import decoder_for
+    from connectors.kafka.log import KafkaLog
+    from proxy.tail.reader.local import local_intakes
+
+    log_to_stderr()
+    intakes = local_intakes(KafkaLog(kafka), decoder_for, gather_s=_GATHER_S)
+    serve_orders(worker, intakes)
+
+
+if __name__ == "__main__":
+    main()

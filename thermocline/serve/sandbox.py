@@ -1,0 +1,275 @@
+"""What of the file system a server keeps, everything else is given up by ``proxy.process.landlock`` before it starts.
+
+It reads what its settings name, Python and the system's libraries, and writes to its temporary folder, its cache and
+its audit log. Rules are bound to files as they are when it starts: one that is replaced is another file. So of files
+that are read again the folder is kept, unless that is a folder of everybody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import ssl
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from planner.errors import BadConfig
+from proxy.process.landlock import (
+    FileSystemLock,
+    NoLandlock,
+    Rights,
+    possible,
+    programs_run,
+    restrict,
+    version,
+)
+from thermocline.config.settings import Settings
+from thermocline.config.sources import chosen_file
+from thermocline.scratch import scratch_folder
+
+_log = logging.getLogger(__name__)
+
+
+def _below(root: str, names: str) -> tuple[Path, ...]:
+    return tuple(Path(root, name) for name in names.split())
+
+
+#: Programs and libraries, zones, certificates: what every user of a machine may read.
+_SYSTEM = _below("/", "usr lib lib32 lib64 bin sbin nix/store gnu/store dev/urandom dev/random") + _below(
+    "/sys", "fs/cgroup devices/system kernel/mm"
+)  # fmt: skip
+#: Names and addresses, zones, certificates: not users or private keys, nor what else is kept there.
+_ETC = _below(
+    "/etc",
+    "resolv.conf hosts host.conf nsswitch.conf gai.conf services protocols localtime timezone ld.so.cache mime.types "
+    "ssl/certs ssl/cert.pem ssl/openssl.cnf pki/tls/certs pki/tls/cert.pem pki/tls/openssl.cnf pki/ca-trust "
+    "ca-certificates crypto-policies gss krb5.conf krb5.conf.d",
+)
+#: What libraries, watchdog and metrics measure by. Not ``self/environ``: it may hold credentials.
+_PROC = _below("/proc", "meminfo cpuinfo stat loadavg filesystems sys/kernel sys/vm") + _below(
+    "/proc/self", "stat statm status limits cgroup mountinfo mounts maps fd"
+)
+#: Files that clients of object stores and catalogs look for by themselves, in the home folder.
+_CREDENTIALS = (".aws", ".azure", ".config/gcloud", ".netrc")
+#: Folders that hold more than one service's files.
+_SHARED = frozenset(
+    {Path("/")}.union(
+        _below("/", "dev etc home media mnt opt root run srv tmp usr var"),
+        _below("/var", "cache lib log run tmp"),
+    )
+)
+_LONGEST_PATH = 4096
+
+
+@contextlib.contextmanager
+def confined(settings: Settings, config: str | None) -> Iterator[FileSystemLock]:
+    """Give up the rest of the file system for good, as ``server.landlock`` says; yield what came of it when tried.
+
+    No other thread may run yet. Where the kernel could and it failed all the same, the log has a warning. ``config`` is the file of the settings as named on the command line. From here on
+    temporary files go to a folder of their own, which is gone at the end: the process should be, too.
+
+    Raises:
+        BadConfig: it is required, and not possible.
+    """
+    if settings.server.landlock == "off":
+        yield FileSystemLock("server.landlock is off")
+        return
+    with scratch_folder() as scratch:
+        lock = _locked(rights(settings, config, scratch))
+        if lock.why_not and settings.server.landlock == "required":
+            raise BadConfig(
+                f'server.landlock is "required", and the file system cannot be locked: {lock.why_not}.'
+            )
+        if lock.why_not and lock.abi is not None:
+            _log.warning("%s; this kernel has Landlock", lock)
+        tempfile.tempdir = str(scratch)
+        os.environ["TMPDIR"] = str(scratch)
+        yield lock
+
+
+def _locked(keeping: Rights) -> FileSystemLock:
+    """Give up the rest, and try it out. ``abi`` is None where the kernel has none."""
+    abi = None
+    try:
+        abi = version()
+        restrict(keeping)
+    except NoLandlock as error:
+        return FileSystemLock(str(error), keeping, abi)
+    left = [*possible(keeping), *(["running programs"] if programs_run() else [])]
+    why_not = f"the kernel took it, and {' and '.join(left)} still worked" if left else ""
+    return FileSystemLock(why_not, keeping, abi)
+
+
+def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
+    """What a server with these settings needs; folders it writes to are made."""
+    readable = {*_of_everybody(), *_of_the_environment()}
+    readable |= {parent for path in _named(settings, config) for parent in _read_again(path)}
+    readable |= {root_parent for root in _local(settings) for root_parent in _nearest(root)}
+    databases = tuple(_sqlite(settings))
+    for file in databases:
+        readable |= {
+            file.with_name(file.name + end) for end in ("", "-journal", "-wal", "-shm")
+        }
+        readable |= {*_nearest(file.parent)}
+    readable |= {Path(name).absolute() for name in settings.server.landlock_readable}
+    writable = {scratch.parent, Path("/dev/null")}
+    # A catalog that does not exist is made when it is first asked; this server keeps the right until its end.
+    writable |= {
+        root_parent
+        for file in databases
+        if not file.exists()
+        for root_parent in _nearest(file.parent)
+    }
+    if settings.cold.cache_dir is not None:
+        settings.cold.cache_dir.mkdir(parents=True, exist_ok=True)
+        writable.add(settings.cold.cache_dir.absolute())
+    if settings.server.audit_log not in ("stderr", "off"):
+        writable.add(_audit(Path(settings.server.audit_log)))
+    return Rights(
+        readable=frozenset(readable),
+        writable=frozenset(writable),
+        emptied=frozenset({scratch.parent.parent}),
+    )
+
+
+def rights_to_read_topics(settings: Settings) -> Rights:
+    """What a process needs that asks brokers, and nothing else: it writes nowhere."""
+    readable = {*_of_everybody(), *_of_the_environment()}
+    readable |= {parent for path in _of_options(settings.kafka) for parent in _read_again(path)}
+    return Rights(readable=frozenset(readable), writable=frozenset({Path("/dev/null")}))
+
+
+def _of_everybody() -> Iterator[Path]:
+    """The system and Python, and whom it trusts."""
+    yield from (*_SYSTEM, *_PROC, *_ETC, *_really(_ETC), *_python(), *_certificates())
+
+
+def _python() -> Iterator[Path]:
+    """The interpreter, its libraries, and our own packages. Not the folder it was started in."""
+    yield from map(Path, (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix))
+    here = Path.cwd()
+    for name in (*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
+        if name and Path(name).absolute() != here:
+            yield Path(name).absolute()
+    home = Path(__file__).resolve().parent.parent
+    yield from (home / name for name in ("planner", "connectors", "proxy", "thermocline"))
+
+
+def _certificates() -> Iterator[Path]:
+    """Those of the authorities everybody trusts, where OpenSSL looks for them."""
+    paths = ssl.get_default_verify_paths()
+    for name in (paths.cafile, paths.capath, paths.openssl_cafile, paths.openssl_capath):
+        if name:
+            yield Path(name)
+
+
+def _of_the_environment() -> Iterator[Path]:
+    """Files that variables name, as for credentials of clouds, and those that libraries look for at home."""
+    for name, value in os.environ.items():
+        if name.endswith(
+            ("_FILE", "_CREDENTIALS", "_CONFIG", "_BUNDLE", "_CERT_DIR", "KRB5CCNAME")
+        ):
+            path = _path(value)
+            if path is not None:
+                yield from _read_again(path)
+    yield from (_home() / name for name in _CREDENTIALS)
+    for folder in (_home(), Path.cwd(), Path(os.environ.get("PYICEBERG_HOME") or ".")):
+        yield folder.absolute() / ".pyiceberg.yaml"
+
+
+def _named(settings: Settings, config: str | None) -> Iterator[Path]:
+    """Files and folders that settings name, wherever they do, and the file of the settings."""
+    yield chosen_file(config).absolute()
+    access_settings = settings.access
+    for name in (
+        access_settings.credentials_file,
+        access_settings.tls_certificate,
+        access_settings.tls_key,
+        access_settings.tls_client_ca,
+    ):
+        if name is not None:
+            yield Path(name).absolute()
+    for options in (settings.kafka, *settings.catalogs.values()):
+        yield from _of_options(options)
+
+
+def _of_options(options: Mapping[str, str]) -> Iterator[Path]:
+    for key, value in options.items():
+        path = _path(value)
+        if path is not None and key != "warehouse":
+            yield path
+
+
+def _local(settings: Settings) -> Iterator[Path]:
+    """Folders of data files on this machine."""
+    for root in settings.storage_roots:
+        if "://" not in root.removeprefix("file://"):
+            yield Path(root.removeprefix("file://")).absolute()
+
+
+def _sqlite(settings: Settings) -> Iterator[Path]:
+    """Catalogs in SQLite. Its journals lie beside them."""
+    for options in settings.catalogs.values():
+        address = urlsplit(options.get("uri", ""))
+        if address.scheme.partition("+")[0] == "sqlite" and address.path:
+            yield Path(address.path.removeprefix("/")).absolute()
+
+
+def _path(value: str) -> Path | None:
+    """The file a setting names, if it does; or the folder, where it is more than a word."""
+    if len(value) > _LONGEST_PATH or "\0" in value:
+        return None
+    path = Path(value.removeprefix("file://").removeprefix("FILE:"))
+    with contextlib.suppress(OSError):
+        if path.is_file() or ("/" in value and path.is_dir()):
+            return path.absolute()
+    return None
+
+
+def _really(paths: Iterable[Path]) -> Iterator[Path]:
+    """The folders of what symbolic links point to: a link to a file may be left as it is and the file replaced."""
+    for path in paths:
+        if path.is_symlink() and not _is_shared(path.resolve().parent):
+            yield path.resolve().parent
+
+
+def _read_again(path: Path) -> Iterator[Path]:
+    """What to keep of a file that may be replaced: its folder, and the one it really lies in."""
+    for target in {path, path.resolve()}:
+        folder = target if target.is_dir() else target.parent
+        if not _is_shared(folder):
+            yield folder
+        elif folder != target:
+            yield target
+
+
+def _nearest(path: Path) -> Iterator[Path]:
+    """The path, else what it will be made in: it may not be there yet. Nothing where everybody's files are."""
+    nearest = next(candidate for candidate in (path, *path.parents) if candidate.exists())
+    if not (nearest.is_dir() and _is_shared(nearest)):
+        yield nearest
+
+
+def _audit(file: Path) -> Path:
+    """Where the audit log is written: its folder, where logrotate moves it away and a new one is made."""
+    folder = file.absolute().parent
+    if not _is_shared(folder):
+        return folder
+    with contextlib.suppress(OSError):
+        file.touch(mode=0o600)
+    return file.absolute()
+
+
+def _is_shared(folder: Path) -> bool:
+    return folder in _SHARED or folder in (_home(), Path(tempfile.gettempdir()))
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user that the system does not know, as containers have
+        return Path("/")

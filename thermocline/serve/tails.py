@@ -1,0 +1,63 @@
+"""The tails of a server, from settings: followed, bounded, kept in step with its pins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from connectors.iceberg.pin_cache import PinCache
+from connectors.json import decoder_for
+from planner.names import TableName
+from planner.ports import Log
+from proxy.engine.engine import Engine
+from proxy.query.cut import cut_tables
+from proxy.tail import FollowSettings, Keeper, TailLimits, Tails, TailSpace
+from proxy.tail.reader.child import Ingestion
+from proxy.tail.reader.client import remote_intakes
+from proxy.tail.reader.local import local_intakes
+from thermocline.config.settings import Settings
+
+#: Records that arrive within this time are decoded together, in a process that serves statements, too.
+_GATHER_S = 0.08
+#: Statements count as being served so long after the last one: the next is likely to come.
+_SERVING_S = 1.0
+
+
+@contextlib.contextmanager
+def running_tails(
+    settings: Settings,
+    log: Log,
+    pins: PinCache,
+    engine: Engine,
+    ingestion: Ingestion | None,
+) -> Iterator[Tails]:
+    """Follow what is in use, by ``ingestion`` or else by this process; stop following at the end.
+
+    Raises:
+        BadConfig: a configured table's name is none.
+    """
+    server, tail = settings.server, settings.tail
+    tables = tuple(TableName.parse(name) for name in tail.follow)
+    limits = TailLimits(server.max_tail_rows, server.max_tail_bytes, server.fetch_timeout_s)
+    following = FollowSettings(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
+    with contextlib.ExitStack() as stack:
+        space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
+        intakes = local_intakes(log, decoder_for, gather_s=_GATHER_S)
+        if ingestion is not None:
+            intakes = remote_intakes(ingestion, intakes)
+        tails = Tails(
+            *(intakes, engine.segments, limits),
+            following=following,
+            space=space,
+            is_serving=lambda: engine.idle_s < _SERVING_S,
+        )
+        stack.callback(tails.close)
+        keeper = Keeper(
+            tails,
+            tables=tables,
+            pins=lambda: [status.pin for status in pins.status() if status.pin is not None],
+            cut=lambda table: cut_tables(pins, log, [table])[table],
+        )
+        keeper.start()
+        stack.callback(keeper.stop)
+        yield tails

@@ -1,0 +1,224 @@
+"""Where bound tables stand: watermark, log and lag of each, asked of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from connectors.kafka.samples import Sample, SampledRetention
+from planner.cut import LogBounds, Pin, check_log
+from planner.errors import FederationError, UnknownTopic
+from planner.names import TableName
+from planner.offsets import OffsetRange
+from planner.ports import ColdStore, Log
+
+#: Catalog calls at once: they wait for the catalog more than they work.
+PINS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStanding:
+    """Offsets are exclusive ends but for ``log_start``. ``lag`` counts offsets, an upper bound of records.
+
+    ``headroom`` are offsets that retention may still remove before it reaches what is not tiered.
+    ``oldest_ms`` is when the oldest record that is not tiered was written, since 1970; None where there is none,
+    or its broker did not say. ``lag_bytes`` is estimated from the first records; None where none came.
+    """
+
+    partition: int
+    log_start: int
+    watermark: int
+    log_end: int
+    lag: int
+    headroom: int
+    oldest_ms: int | None = None
+    lag_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One bound table. ``error`` says why it does not answer, with its class name in ``error_class``.
+
+    ``lag_s`` is the age of the oldest record not tiered, ``headroom_s`` how long retention still keeps it; None
+    where nothing waits, nothing expires, or the broker did not say. ``last_publish`` counts the last commit's
+    records by outcome, ``gap_offsets``, ``skipped_records`` and ``accepted_snapshots`` all that people accepted.
+    """
+
+    table: str
+    topic: str | None
+    snapshot_id: int | None
+    lag: int
+    partitions: tuple[PartitionStanding, ...]
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+    retention_s: float | None = None
+    headroom_s: float | None = None
+    is_bounded_by_size: bool = False
+    gap_offsets: int = 0
+    skipped_records: int = 0
+    accepted_snapshots: int = 0
+    last_publish: Mapping[str, int] | None = None
+    error: str | None = None
+    error_class: str | None = None
+
+
+class TopicProbe(Protocol):
+    """What is asked beyond offsets; only ``status`` shows it, so what does not come is left out."""
+
+    def sample(
+        self, ranges: Mapping[str, tuple[OffsetRange, ...]]
+    ) -> Mapping[tuple[str, int], Sample]: ...
+
+    def retentions(self, topics: list[str]) -> Mapping[str, SampledRetention]: ...
+
+
+def standings(
+    store: ColdStore, log: Log, names: Sequence[TableName], *, probe: TopicProbe, now_ms: int
+) -> list[TableStatus]:
+    """Pin all, then measure all logs in one round; tables without a topic are left out."""
+    with ThreadPoolExecutor(PINS_AT_ONCE) as pool:
+        pinned = dict(
+            zip(names, pool.map(lambda name: _pinned(store, name), names), strict=True)
+        )
+    pins = {name: pin for name, pin in pinned.items() if isinstance(pin, Pin) and pin.watermark}
+    bounds = _measured(
+        log, sorted({pin.watermark.topic for pin in pins.values() if pin.watermark})
+    )
+    untiered: dict[TableName, tuple[OffsetRange, ...] | FederationError] = {}
+    for name, pin in pins.items():
+        untiered[name] = _untiered(pin, bounds)
+    waiting: dict[str, tuple[OffsetRange, ...]] = {}
+    for name, spans in untiered.items():
+        topic = _topic(pins[name])
+        if not isinstance(spans, FederationError):
+            # Two tables may read one topic: the older beginning is the one that waits longer.
+            both = {
+                span.partition: span for span in (*waiting.get(topic, ()), *spans) if len(span)
+            }
+            waiting[topic] = tuple(both.values())
+    with ThreadPoolExecutor(2) as pool:
+        sampling = pool.submit(probe.sample, waiting)
+        keeping = pool.submit(probe.retentions, sorted(waiting))
+        samples, retained = sampling.result(), keeping.result()
+    return [
+        standing
+        for name, pin in pinned.items()
+        if (standing := _standing(name, pin, untiered, bounds, samples, retained, now_ms))
+        is not None
+    ]
+
+
+def _pinned(store: ColdStore, name: TableName) -> Pin | FederationError:
+    try:
+        return store.pin(name)
+    except FederationError as error:
+        return error
+
+
+def _measured(log: Log, topics: list[str]) -> dict[str, LogBounds | FederationError]:
+    """Measure in one round; a topic that is gone must not hide the others."""
+    measured: dict[str, LogBounds | FederationError] = {}
+    left = list(topics)
+    while left:
+        try:
+            return measured | dict(log.measure(left))
+        except UnknownTopic as error:
+            missing = str(error.facts["topic"])
+            measured[missing] = error
+            left.remove(missing)
+        except FederationError as error:
+            return measured | dict.fromkeys(left, error)
+    return measured
+
+
+def _topic(pin: Pin) -> str:
+    return pin.watermark.topic if pin.watermark is not None else ""
+
+
+def _untiered(
+    pin: Pin, bounds: Mapping[str, LogBounds | FederationError]
+) -> tuple[OffsetRange, ...] | FederationError:
+    measured = bounds[_topic(pin)]
+    if isinstance(measured, FederationError) or pin.watermark is None:
+        return measured if isinstance(measured, FederationError) else ()
+    try:
+        return check_log(pin.table, pin.watermark, measured)
+    except FederationError as error:
+        return error
+
+
+def _standing(
+    name: TableName,
+    pin: Pin | FederationError,
+    untiered: Mapping[TableName, tuple[OffsetRange, ...] | FederationError],
+    bounds: Mapping[str, LogBounds | FederationError],
+    samples: Mapping[tuple[str, int], Sample],
+    retained: Mapping[str, SampledRetention],
+    now_ms: int,
+) -> TableStatus | None:
+    if isinstance(pin, FederationError):
+        return _refused(name, None, pin)
+    mark = pin.watermark
+    if mark is None:
+        return None
+    spans, measured = untiered[name], bounds[mark.topic]
+    if isinstance(spans, FederationError):
+        return _refused(name, pin, spans)
+    if isinstance(measured, FederationError):
+        return _refused(name, pin, measured)
+    partitions = []
+    for limits, span in zip(measured.partitions, spans, strict=True):
+        look = samples.get((mark.topic, span.partition)) if len(span) else None
+        partitions.append(
+            PartitionStanding(
+                partition=span.partition,
+                log_start=limits.log_start,
+                watermark=span.start,
+                log_end=limits.log_end,
+                lag=len(span),
+                headroom=span.start - limits.log_start,
+                oldest_ms=None if look is None else look.timestamp_ms,
+                lag_bytes=None if look is None else round(look.mean_bytes * len(span)),
+            )
+        )
+    lag = sum(part.lag for part in partitions)
+    oldest = [part.oldest_ms for part in partitions if part.oldest_ms is not None]
+    lag_s = max(0.0, (now_ms - min(oldest)) / 1000) if oldest else None
+    retention = retained.get(mark.topic)
+    retention_s = None if retention is None or retention.ms is None else retention.ms / 1000
+    sizes = [part.lag_bytes for part in partitions if part.lag]
+    return TableStatus(
+        table=str(name),
+        topic=mark.topic,
+        snapshot_id=pin.snapshot_id,
+        lag=lag,
+        partitions=tuple(partitions),
+        lag_bytes=0 if not lag else None if None in sizes else sum(filter(None, sizes)),
+        lag_s=lag_s,
+        retention_s=retention_s,
+        headroom_s=None if retention_s is None or lag_s is None else retention_s - lag_s,
+        is_bounded_by_size=retention is not None and retention.is_by_size,
+        gap_offsets=sum(map(len, mark.gaps)),
+        skipped_records=len(mark.skips),
+        accepted_snapshots=len(mark.accepted),
+        last_publish={
+            "rows": mark.outcomes.rows,
+            "dead": mark.outcomes.dead,
+            "skipped": mark.outcomes.skipped,
+            "tombstones": mark.outcomes.tombstones,
+        },
+    )
+
+
+def _refused(name: TableName, pin: Pin | None, error: FederationError) -> TableStatus:
+    return TableStatus(
+        table=str(name),
+        topic=None if pin is None else _topic(pin),
+        snapshot_id=None if pin is None else pin.snapshot_id,
+        lag=0,
+        partitions=(),
+        error=error.message,
+        error_class=type(error).__name__,
+    )

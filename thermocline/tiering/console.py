@@ -1,0 +1,137 @@
+"""What ``thermocline tier`` prints: a line per publish on standard output, what a person should know on standard
+error, and on a terminal a bar per table that is far behind.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from connectors.tiering.round import RoundResult
+from planner.binding import Binding
+from planner.errors import FederationError, StalePlan
+from planner.names import TableName
+from planner.schedule import Backfill
+from planner.triggers import Lag, Trigger, exceeds_tail_budget
+
+
+class Lines:
+    """``connectors.tiering.events.Events`` as text. Thread-safe."""
+
+    def __init__(self, *, bars: bool) -> None:
+        """``bars``: standard error is a terminal."""
+        self._lock = threading.Lock()
+        self._over_budget: set[TableName] = set()
+        self._bars: dict[TableName, TaskID] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[left]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not bars,
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def measured(self, table: TableName, lag: Lag, binding: Binding) -> None:
+        over = exceeds_tail_budget(lag, binding)
+        with self._lock:
+            if over == (table in self._over_budget):
+                return
+            if over:
+                self._over_budget.add(table)
+                self._tell(
+                    f"{table}: {lag.rows:,} rows wait, more than the table's tail budget: statements on it are "
+                    f"refused (TailTooLarge) until tiering has caught up"
+                )
+            else:
+                self._over_budget.discard(table)
+                self._tell(f"{table}: its tail is within the budget again")
+
+    def published(
+        self, table: TableName, done: RoundResult, trigger: Trigger, backfill: Backfill | None
+    ) -> None:
+        counts = done.outcomes
+        rate = counts.records / done.stage_s if done.stage_s else 0.0
+        behind = "" if backfill is None else f"; backfill {progress(backfill)}"
+        line = (
+            f"{time.strftime('%H:%M:%S')} {table}: published {counts.rows:,} rows, {counts.skipped:,} skipped, "
+            f"{counts.tombstones:,} tombstones; {rate:,.0f} records/s, publish {done.publish_s * 1000:.0f} ms, "
+            f"lag {done.lag:,}; by {trigger.kind}{behind}"
+        )
+        with self._lock:
+            click.echo(line)
+            self._draw(table, backfill)
+
+    def refused(self, table: TableName, error: StalePlan) -> None:
+        self._tell(_about(table, error))
+
+    def failed(self, table: TableName | None, error: FederationError, retry_s: float) -> None:
+        self._tell(
+            f"{type(error).__name__}: {_about(table, error)} (next try in {retry_s:.0f} s)"
+        )
+
+    def recovered(self, table: TableName) -> None:
+        self._tell(f"{table}: works again")
+
+    def removed(self, table: TableName) -> None:
+        self._tell(f"{table}: is not there any more")
+
+    def _draw(self, table: TableName, backfill: Backfill | None) -> None:
+        if backfill is None or not backfill.left:
+            bar = self._bars.pop(table, None)
+            if bar is not None:
+                self._progress.remove_task(bar)
+            return
+        if table not in self._bars:
+            self._bars[table] = self._progress.add_task(str(table), left="")
+        self._progress.update(
+            self._bars[table],
+            completed=backfill.done,
+            total=backfill.done + backfill.left,
+            left=_left(backfill),
+        )
+
+    def _tell(self, line: str) -> None:
+        click.echo(line, err=True)
+
+
+def _about(table: TableName | None, error: FederationError) -> str:
+    """The message, which mostly begins with the table it is about."""
+    if table is None or error.message.startswith(str(table)):
+        return error.message
+    return f"{table}: {error.message}"
+
+
+def progress(backfill: Backfill) -> str:
+    """Say how far a backfill is: ``45 %, 12 min left``."""
+    return f"{backfill.share:.0%}".replace("%", " %") + f", {_left(backfill)}"
+
+
+def _left(backfill: Backfill) -> str:
+    if not backfill.left:
+        return "done"
+    if backfill.eta_s is None:
+        return "time unknown"
+    if backfill.eta_s < 120:
+        return f"{backfill.eta_s:.0f} s left"
+    if backfill.eta_s < 7200:
+        return f"{backfill.eta_s / 60:.0f} min left"
+    return f"{backfill.eta_s / 3600:.1f} h left"
