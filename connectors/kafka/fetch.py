@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
-from connectors.kafka.consuming import FEW, NO_RECORDS, Consuming, Event
+from connectors.kafka.consumer import FEW, NO_RECORDS, Event, TopicConsumer
 from connectors.kafka.errors import Meaning, meaning, translate
 from planner.errors import LogUnavailable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -70,7 +70,7 @@ class Rows:
 
 
 def read(
-    consumer: Consuming,
+    consumer: TopicConsumer,
     topic: str,
     ranges: Sequence[OffsetRange],
     patience: FetchDeadline,

@@ -12,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 
 from connectors.kafka.bounds import BoundsReader
-from connectors.kafka.consumers import ConsumerPool
+from connectors.kafka.consumer import ConsumerPool
 from connectors.kafka.fetch import FetchDeadline, OutOfRange, read
 from connectors.kafka.range_check import Guard
 from connectors.kafka.settings import checked
@@ -43,12 +43,8 @@ class KafkaLog:
         buffer_bytes: int = BUFFER_BYTES,
         max_idle_consumers: int = MAX_IDLE_CONSUMERS,
         with_high_watermark: bool = False,
-        with_structs: bool = True,
     ) -> None:
         """``settings`` are librdkafka properties. No broker needs to answer yet.
-
-        Without ``with_structs`` records are read one object each, as where librdkafka's own functions cannot be
-        reached.
 
         Raises:
             BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
@@ -60,7 +56,6 @@ class KafkaLog:
             properties,
             buffer_bytes=buffer_bytes,
             max_idle=max_idle_consumers,
-            with_structs=with_structs,
         )
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:

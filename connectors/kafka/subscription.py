@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaException
 
 from connectors.kafka.bounds import BoundsReader, BoundsRequest
-from connectors.kafka.consuming import ConsumedBatch, Consuming
+from connectors.kafka.consumer import ConsumedBatch, TopicConsumer
 from connectors.kafka.errors import translate
 from connectors.kafka.fetch import OutOfRange, Rows, stretches, take_events
 from connectors.kafka.range_check import Guard
@@ -32,7 +32,7 @@ class KafkaSubscription:
 
     def __init__(
         self,
-        consumer: Consuming,
+        consumer: TopicConsumer,
         bounds: BoundsReader,
         topic: str,
         starts: Mapping[int, int],

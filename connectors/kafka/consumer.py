@@ -1,0 +1,246 @@
+"""Clients that read a topic's partitions: what they give, and a pool of warm ones.
+
+Records come as columns (``RAW_SCHEMA``), made of confluent-kafka's messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from connectors.kafka.settings import (
+    Properties,
+    consumer_properties,
+    following_properties,
+    refused,
+)
+from planner.offsets import OffsetRange
+from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
+
+#: What a follower's consumer holds that was not taken yet: some hundred thousand records.
+FOLLOWER_BUFFER_BYTES = 32 * 1024 * 1024
+#: Messages taken in one call, which holds the interpreter lock. More are out of the processor's cache
+#: before their memory is used again.
+MAX_MESSAGES = 2_048
+#: Milliseconds beyond this do not fit microseconds in 64 bits (year 294247). A producer may write any number.
+_MAX_MS = (2**63 - 1) // 1000
+#: Up to so many records, looking at them one by one takes less than functions of whole columns do.
+FEW = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An end of a partition, or an error. ``offset`` is None where the event has none."""
+
+    error: KafkaError
+    partition: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedBatch:
+    """``records`` (``RAW_SCHEMA``) in the order they arrived, which is that of offsets within a partition."""
+
+    records: pa.RecordBatch
+    events: tuple[Event, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.events) or self.records.num_rows > 0
+
+
+class TopicConsumer:
+    """Reads the partitions it is assigned, and joins no group. Not thread-safe."""
+
+    def __init__(self, properties: Properties, *, with_headers: bool) -> None:
+        """Connect to nobody yet.
+
+        Raises:
+            KafkaException: librdkafka does not accept a property.
+        """
+        self._consumer = Consumer(properties)
+        self._with_headers = with_headers
+        self._assigned: list[TopicPartition] = []
+
+    def assign(self, topic: str, starts: Mapping[int, int]) -> None:
+        """Read these partitions from these offsets, and no others.
+
+        Raises:
+            KafkaException: the client refuses.
+        """
+        self._assigned = [TopicPartition(topic, *start) for start in starts.items()]
+        self._consumer.assign(self._assigned)
+
+    def pause(self, topic: str, partitions: Iterable[int]) -> None:
+        """Deliver no more of these partitions; what was fetched of them already may still come."""
+        self._consumer.pause([TopicPartition(topic, partition) for partition in partitions])
+
+    def release(self) -> None:
+        """Drop the assignment and what was fetched ahead, so that the next one starts clean."""
+        # A partition stays paused through unassign and the next assign: it would never deliver again.
+        self._consumer.resume(self._assigned)
+        self._consumer.unassign()
+
+    def take(self, wait_s: float, limit: int, *, with_key: bool) -> ConsumedBatch:
+        """Wait for a record or an event, then take what is there: at most ``limit`` of both together.
+
+        ``consume`` alone always waits its whole timeout, so the first one is polled.
+        """
+        first = self._consumer.poll(max(0.0, wait_s))
+        if first is None:
+            return NOTHING
+        more = min(limit, MAX_MESSAGES) - 1
+        messages = [first, *(self._consumer.consume(more, 0) if more else ())]
+        records = [message for message in messages if message.error() is None]
+        batch = self._columns(records, with_key=with_key) if records else NO_RECORDS
+        if len(records) == len(messages):
+            return ConsumedBatch(batch, ())
+        return ConsumedBatch(batch, tuple(_events(messages)))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _columns(self, records: list[Message], *, with_key: bool) -> pa.RecordBatch:
+        # map over the unbound methods: half the time of a comprehension, all of it under the interpreter lock.
+        return raw_batch(
+            pa.array(map(Message.partition, records), pa.int32()),
+            pa.array(map(Message.offset, records), pa.int64()),
+            timestamps([at for _, at in map(Message.timestamp, records)]),
+            pa.array(map(Message.key, records), pa.binary()) if with_key else None,
+            pa.array([_headers(message.headers()) for message in records], HEADERS_TYPE)
+            if self._with_headers
+            else None,
+            pa.array(map(Message.value, records), pa.binary()),
+        )
+
+
+class ConsumerPool:
+    """Lends each consumer to one reader at a time. Thread-safe."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        buffer_bytes: int,
+        max_idle: int,
+    ) -> None:
+        self._settings = settings
+        self._buffer_bytes = buffer_bytes
+        self._max_idle = max_idle
+        self._lock = threading.Lock()
+        #: Those that read headers are of another kind.
+        self._idle: dict[bool, list[TopicConsumer]] = {False: [], True: []}
+        self._closed = False
+
+    @contextlib.contextmanager
+    def assigned(
+        self, topic: str, ranges: Sequence[OffsetRange], *, with_headers: bool
+    ) -> Iterator[TopicConsumer]:
+        """Lend a consumer that reads from the start of every range.
+
+        After a failure the consumer is closed, not kept: it may be in any state. Closing early
+        (``GeneratorExit`` in the reader) is not a failure; what was fetched ahead is dropped.
+        """
+        idle = self._idle[with_headers]
+        with self._lock:
+            reused = idle.pop() if idle else None
+        consumer = reused or self._new(
+            consumer_properties(self._settings, self._buffer_bytes), with_headers=with_headers
+        )
+        try:
+            consumer.assign(topic, {item.partition: item.start for item in ranges})
+            yield consumer
+        except GeneratorExit:
+            self._give_back(consumer, idle)
+            raise
+        except BaseException:
+            consumer.close()
+            raise
+        self._give_back(consumer, idle)
+
+    def following(self, *, with_headers: bool) -> TopicConsumer:
+        """Return a consumer of its own for a reader that goes on; the caller closes it."""
+        properties = following_properties(self._settings, FOLLOWER_BUFFER_BYTES)
+        return self._new(properties, with_headers=with_headers)
+
+    def close(self) -> None:
+        """Close the idle consumers; those on loan are closed when they come back."""
+        with self._lock:
+            self._closed = True
+            idle = [consumer for consumers in self._idle.values() for consumer in consumers]
+            for consumers in self._idle.values():
+                consumers.clear()
+        for consumer in idle:
+            consumer.close()
+
+    def _new(self, properties: Properties, *, with_headers: bool) -> TopicConsumer:
+        try:
+            return TopicConsumer(properties, with_headers=with_headers)
+        except KafkaException as error:
+            raise refused(self._settings, str(error)) from error
+
+    def _give_back(self, consumer: TopicConsumer, idle: list[TopicConsumer]) -> None:
+        consumer.release()
+        with self._lock:
+            keep = not self._closed and len(idle) < self._max_idle
+            if keep:
+                idle.append(consumer)
+        if not keep:
+            consumer.close()
+
+
+def raw_batch(
+    partitions: pa.Array,
+    offsets: pa.Array,
+    timestamps: pa.Array,
+    keys: pa.Array | None,
+    headers: pa.Array | None,
+    values: pa.Array,
+) -> pa.RecordBatch:
+    """Put columns together to ``RAW_SCHEMA``; keys and headers that were not asked for are null."""
+    count = len(offsets)
+    return pa.RecordBatch.from_arrays(
+        [
+            partitions,
+            offsets,
+            timestamps,
+            pa.nulls(count, pa.binary()) if keys is None else keys,
+            pa.nulls(count, HEADERS_TYPE) if headers is None else headers,
+            values,
+        ],
+        schema=RAW_SCHEMA,
+    )
+
+
+def timestamps(milliseconds: Sequence[int]) -> pa.Array:
+    """Null where the record has none (KafkaProducer's NO_TIMESTAMP is -1) or microseconds cannot hold it."""
+    if len(milliseconds) <= FEW:
+        return pa.array(
+            [1000 * at if 0 <= at <= _MAX_MS else None for at in milliseconds], TIMESTAMPTZ
+        )
+    times = pa.array(milliseconds, pa.int64())
+    is_valid = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, _MAX_MS))
+    return pc.multiply(pc.if_else(is_valid, times, None), 1000).view(TIMESTAMPTZ)
+
+
+def _events(messages: Iterable[Message]) -> Iterable[Event]:
+    for message in messages:
+        error: KafkaError | None = message.error()
+        partition = message.partition()
+        if error is not None:
+            yield Event(error, -1 if partition is None else partition, message.offset())
+
+
+def _headers(pairs: Any) -> list[dict[str, Any]] | None:
+    """Order and repeated keys are kept, and a null value stays null."""
+    return None if pairs is None else [{"key": key, "value": value} for key, value in pairs]
+
+
+NO_RECORDS = pa.RecordBatch.from_pylist([], RAW_SCHEMA)
+NOTHING = ConsumedBatch(NO_RECORDS, ())

@@ -1,0 +1,65 @@
+"""A consumer's columns hold the records as they were written, whatever is on the log."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from connectors.kafka.consumer import timestamps
+from connectors.kafka.log import KafkaLog
+from planner.offsets import OffsetRange
+from tests.fixtures.fake_broker import TOPIC, FakeBroker
+from tests.fixtures.kafka import Kafka
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_come_as_they_were_written(kafka: Kafka, codec: str) -> None:
+    chance = random.Random(3)
+    topic = kafka.topic(3)
+    producer = kafka.producer(compression_type=codec, batch_size=4_000)
+    sizes = (0, 1, 30, 200, 5_000)
+    written = {}
+    for partition in range(3):
+        values = [
+            None if chance.random() < 0.1 else chance.randbytes(chance.choice(sizes))
+            for _ in range(500)
+        ]
+        keys = [None if chance.random() < 0.3 else chance.randbytes(5) for _ in values]
+        kafka.produce(topic, values, partition=partition, keys=keys, producer=producer)
+        written[partition] = (values, keys)
+    ranges = [OffsetRange(partition, 0, 500) for partition in range(3)]
+    with KafkaLog(kafka.settings) as log:
+        for with_key in (False, True):
+            batches = list(log.fetch(topic, ranges, timeout_s=30, with_key=with_key))
+            for batch in batches:
+                batch.validate(full=True)
+            table = pa.Table.from_batches(batches)
+            for partition, (values, keys) in written.items():
+                rows = table.filter(pa.compute.equal(table["kafka_partition"], partition))
+                assert rows["kafka_offset"].to_pylist() == list(range(500))
+                assert rows["kafka_value"].to_pylist() == values
+                assert rows["kafka_key"].to_pylist() == (keys if with_key else [None] * 500)
+
+
+def test_an_unfinished_fetch_leaves_nothing_for_the_next(
+    fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.kafka.fetch.BATCH_ROWS", 4)
+    fake_broker.script.add(0, [(at, b"value") for at in range(100)])
+    with KafkaLog({"bootstrap.servers": fake_broker.bootstrap}) as log:
+        unfinished = log.fetch(TOPIC, [OffsetRange(0, 0, 90)], timeout_s=10)
+        assert next(unfinished).column("kafka_offset").to_pylist() == [0, 1, 2, 3]
+        unfinished.close()
+        again = log.fetch(TOPIC, [OffsetRange(0, 50, 53)], timeout_s=10)
+        offsets = [at for batch in again for at in batch.column("kafka_offset").to_pylist()]
+        assert offsets == [50, 51, 52]
+
+
+@pytest.mark.parametrize("ahead", [0, 600])
+def test_times_that_are_none_or_beyond_microseconds_are_null(ahead: int) -> None:
+    largest = (2**63 - 1) // 1000
+    times = timestamps([*([1] * ahead), -1, 0, largest, largest + 1])
+    assert times.cast(pa.int64()).to_pylist()[ahead:] == [None, 0, largest * 1000, None]
