@@ -6,14 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from proxy.tail.generations import Generation
-from proxy.tail.reader.source import BACKLOG_ROWS, Subscription, TopicReader
+from proxy.tail.pacing import Pace, Pacing
+from proxy.tail.reader.source import Subscription, TopicReader
 from proxy.tail.tally import OutcomeTally
 
 #: Whether statements, of whatever tables, are being served.
@@ -23,33 +23,7 @@ MakeRoom = Callable[[int, int, int], None]
 
 _log = logging.getLogger(__name__)
 
-#: Longest wait for a record before looking whether to stop.
-_TAKE_S = 0.5
-#: Records that arrive within this time are added together, unless a statement waits for them. Each addition takes time
-#: from statements: at 20 ms those beside 5,000 records a second took 21 ms, at 80 ms 15 [ran, decisions/0018].
-_LINGER_S = 0.08
-#: The same where no statement has waited for this table within the last second: the next one adds more, once.
-_UNASKED_LINGER_S = 0.5
-#: While others are served, a burst is added in pieces of so many rows, each followed by so many times as long a pause
-#: (decisions/0024).
-_PIECE_ROWS = 4_096
-_YIELDED = 12.0
-#: What lasts longer is no burst: a tail that falls behind for good helps nobody.
-_BURST_S = 60.0
-#: A statement that waits says so twenty times a second; what others wished for is forgotten after this time.
-_WISH_S = 1.0
-#: Pause after a failure, doubled up to the second; whatever is wrong, asking costs little then.
-_FIRST_PAUSE_S = 0.25
-_LONGEST_PAUSE_S = 5.0
 _STOP_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """What the statement needs that came last; ``until`` is monotonic."""
-
-    ranges: Sequence[OffsetRange] = ()
-    until: float = 0.0
 
 
 class Follower:
@@ -62,6 +36,9 @@ class Follower:
         tally: OutcomeTally,
         make_room: MakeRoom,
         is_serving: IsServing,
+        *,
+        pacing: Pacing,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``make_room`` is told what is about to be added and raises when it must not be."""
         self.error: FederationError | None = None
@@ -72,11 +49,9 @@ class Follower:
         self._is_serving = is_serving
         self._feed: Subscription | None = None
         self._version = -1
-        self._wish = _Wish()
-        #: What is left to statements before more is added.
-        self._owed_s = 0.0
-        #: When less than a backlog was found last.
-        self._caught_up_at = time.monotonic()
+        self._clock = clock
+        self._pacing = pacing
+        self._pace = Pace(pacing, caught_up_at_s=clock())
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -104,7 +79,7 @@ class Follower:
 
     def hurry(self, ranges: Sequence[OffsetRange]) -> None:
         """Let nothing gather until the generation covers these ranges: a statement needs them."""
-        self._wish = _Wish(ranges, time.monotonic() + _WISH_S)
+        self._pace.require(ranges, self._clock())
         self._wake.set()
 
     def tried(self, timeout_s: float) -> int | None:
@@ -130,9 +105,8 @@ class Follower:
         """
         generation = self._generation
         self._make_room(0, 0, 0)
-        arrived = self._reopened().take(timeout_s, self._wished())
-        if arrived is None or len(arrived.decoded.rows) < BACKLOG_ROWS:
-            self._caught_up_at = time.monotonic()
+        arrived = self._reopened().take(timeout_s, self._required())
+        self._pace.note_step(0 if arrived is None else len(arrived.decoded.rows), self._clock())
         if arrived is None:
             return None
         decoded = arrived.decoded
@@ -147,26 +121,21 @@ class Follower:
 
     def _gently(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Give much in pieces, with pauses before them, while statements are served that ask for none of it."""
-        start = 0
+        start, pace = 0, self._pace
         while start < len(rows):
-            if self._owed_s and self._yields():
-                self._wake.wait(self._owed_s)
-            yields = self._yields()
-            piece = rows.slice(start, _PIECE_ROWS) if yields else rows.slice(start)
-            began = time.monotonic()
+            if pace.pause_debt_s and self._yields():
+                self._wake.wait(pace.pause_debt_s)
+            yielding = self._yields()
+            piece = (
+                rows.slice(start, self._pacing.piece_rows) if yielding else rows.slice(start)
+            )
+            began = self._clock()
             yield piece
-            self._owed_s = _YIELDED * (time.monotonic() - began) if yields else 0.0
+            pace.note_piece(self._clock() - began, yielding=yielding)
             start += len(piece)
 
     def _yields(self) -> bool:
-        """Whether others come first."""
-        is_burst = time.monotonic() - self._caught_up_at < _BURST_S
-        return is_burst and not self._has_readers and self._is_serving()
-
-    @property
-    def _has_readers(self) -> bool:
-        """Whether statements wait for this table now and then: what comes is wanted soon."""
-        return time.monotonic() <= self._wish.until
+        return self._pace.yields(self._clock(), is_serving=self._is_serving())
 
     def _reopened(self) -> Subscription:
         if self._feed is not None and self._version == self._generation.version:
@@ -183,37 +152,35 @@ class Follower:
             feed.close()
 
     def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        failures = 0
         try:
             while not self._stopped.is_set():
-                rows = self.tried(_TAKE_S)
+                rows = self.tried(self._pacing.take_s)
                 if self.error is None:
-                    pause_s = _FIRST_PAUSE_S
-                    self._paced(rows)
+                    failures = 0
+                    self._linger(rows)
                     continue
-                self._stopped.wait(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                failures += 1
+                self._stopped.wait(self._pacing.retry_s(failures))
         finally:
             self._close()
 
-    def _paced(self, rows: int | None) -> None:
+    def _linger(self, rows: int | None) -> None:
         """Let records gather.
 
-        What was wished for while they were added may have been among them: one more addition, for nothing, would
+        What was needed while they were added may have been among them: one more addition, for nothing, would
         take its time from the statement that reads them.
         """
         self._wake.clear()
-        if rows is None or rows >= BACKLOG_ROWS or self._stopped.is_set():
+        if self._stopped.is_set():
             return
-        if not self._wished():
-            self._wake.wait(_LINGER_S if self._has_readers else _UNASKED_LINGER_S)
+        linger_s = self._pace.linger_s(rows, self._clock(), is_needed=bool(self._required()))
+        if linger_s:
+            self._wake.wait(linger_s)
 
-    def _wished(self) -> tuple[OffsetRange, ...]:
-        """What a statement waits for."""
-        wish = self._wish
-        if time.monotonic() > wish.until:
-            return ()
-        return self._generation.missing(wish.ranges)
+    def _required(self) -> tuple[OffsetRange, ...]:
+        """What a statement waits for and is not there yet."""
+        return self._generation.missing(self._pace.required(self._clock()))
 
     def _fail(self, error: FederationError) -> None:
         """Say so once, and let statements that wait look at it."""

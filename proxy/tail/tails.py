@@ -29,6 +29,7 @@ from proxy.tail.entries import (
 from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
+from proxy.tail.pacing import IN_PROCESS, Pacing
 from proxy.tail.packing import Packing
 from proxy.tail.pin_leases import PinsInUse
 from proxy.tail.reader.source import Intakes, TopicSource
@@ -70,6 +71,7 @@ class Tails:
         following: FollowSettings | None = None,
         space: TailSpace | None = None,
         is_serving: IsServing = lambda: False,
+        pacing: Pacing = IN_PROCESS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together.
@@ -81,6 +83,7 @@ class Tails:
         self._limits = limits
         self._following = following
         self._is_serving = is_serving
+        self._pacing = pacing
         self._spilling = None if space is None else Spilling(segments, space)
         self._packing = Packing(clock)
         self._clock = clock
@@ -360,6 +363,7 @@ class Tails:
                 entry.tally,
                 partial(self._before_step, entry),
                 self._is_serving,
+                pacing=self._pacing,
             )
             if following.threads:
                 entry.follower.start()

@@ -14,8 +14,8 @@ from proxy.flightsql.backend import Session
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import StatementLimits, Statements
 from proxy.tail import FollowSettings, TailLimits, Tails
+from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_intakes
-from thermocline.serve.tails import _SERVING_S
 
 SECRET = b"only a test"
 NOW_US = 1_790_000_000_000_000
@@ -24,6 +24,7 @@ SESSION = Session("test")
 NEVER_S = 1e6
 LIMITS = TailLimits(max_rows=100_000, max_bytes=1 << 30, fetch_timeout_s=5)
 #: Followers go on when they are told to, or when a statement needs them: no example depends on threads.
+PACING = Pacing(gather_s=0.001)
 FOLLOWING = FollowSettings(threads=False, keep_s=0)
 
 
@@ -42,14 +43,16 @@ def serve(
     following: FollowSettings = FOLLOWING,
     refresh_s: float = NEVER_S,
     runs_in: Engine | None = None,
+    pacing: Pacing = PACING,
 ) -> tuple[PinCache, Tails, Statements]:
     runs_in = runs_in or engine()
     board = PinCache(store, refresh_s=refresh_s)
-    intakes = local_intakes(log, decoder_for, gather_s=0.001 if following.threads else None)
+    intakes = local_intakes(log, decoder_for, pacing=pacing if following.threads else None)
     tails = Tails(
         *(intakes, runs_in.segments, limits),
         following=following,
-        is_serving=lambda: runs_in.idle_s < _SERVING_S,
+        is_serving=lambda: runs_in.idle_s < pacing.serving_s,
+        pacing=pacing,
     )
     statements = Statements(
         pins=board,

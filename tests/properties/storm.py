@@ -15,7 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from unittest import mock
 
 import pyarrow as pa
 
@@ -32,7 +31,8 @@ from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
 from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements
-from proxy.tail import FollowSettings, Keeper, TailLimits, Tails, follower
+from proxy.tail import FollowSettings, Keeper, TailLimits, Tails
+from proxy.tail.pacing import Pacing
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
@@ -72,6 +72,10 @@ class Ledger:
         return [(partition, count, self.sums[count], first, last, count)]
 
 
+#: Steps of this size are added piece by piece, with pauses, between two statements.
+IN_PIECES = Pacing(gather_s=0.001, piece_rows=256, pause_ratio=0.5, demand_s=0.01)
+
+
 class Storm:
     """One run. ``readers`` times ``statements`` answers are compared; everything else goes on meanwhile."""
 
@@ -98,15 +102,16 @@ class Storm:
     def run(self) -> None:
         following = FollowSettings(keep_s=0.5, idle_s=2.0, tables=(TABLE,))
         board, tails, statements = serve(
-            self.store, self.log, LIMITS, following=following, refresh_s=0.05
+            *(self.store, self.log, LIMITS),
+            following=following,
+            refresh_s=0.05,
+            pacing=IN_PIECES,
         )
         pins = lambda: [held.pin for held in board.status() if held.pin is not None]  # noqa: E731
         keeper = Keeper(tails, tables=[], pins=pins, cut=_unused)
         keeper.start()
         try:
-            # So that steps of this size are added piece by piece, with pauses, between two statements.
-            with mock.patch.multiple(follower, _PIECE_ROWS=256, _YIELDED=0.5, _WISH_S=0.01):
-                self._run(board, statements, tails)
+            self._run(board, statements, tails)
         finally:
             keeper.stop()
             forget(board, tails)

@@ -20,6 +20,7 @@ from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail import FollowSettings, LeasedTail, TailLimits, Tails, TailSpace, TailState
+from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_intakes
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.unit.builders import FLOWS, schema
@@ -40,6 +41,7 @@ class Bench:
         space: TailSpace | None = None,
         scratch: Path | None = None,
         is_serving: Callable[[], bool] = lambda: False,
+        pacing: Pacing = Pacing(gather_s=0.0),  # noqa: B008 - a frozen value
         on_decode: Callable[[pa.RecordBatch], None] = lambda batch: None,
     ) -> None:
         self.on_batch: Callable[[], None] = lambda: None
@@ -55,13 +57,14 @@ class Bench:
             local_intakes(
                 _Counted(self),
                 self.decoder,
-                gather_s=0.0 if following is not None and following.threads else None,
+                pacing=pacing if following is not None and following.threads else None,
             ),
             Segments(self.engine, scratch),
             limits,
             following=following,
             space=space,
             is_serving=is_serving,
+            pacing=pacing,
             clock=lambda: self.now_s,
         )
 

@@ -18,8 +18,8 @@ from planner.errors import FederationError, InternalError, LogUnavailable, Undec
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, RecordError
 from planner.watermark import Outcomes
+from proxy.tail.pacing import Pacing
 from proxy.tail.reader import ipc as wire
-from proxy.tail.reader import prefetch as eager
 from proxy.tail.reader.ipc import (
     Channel,
     Ended,
@@ -92,9 +92,11 @@ class Scripted:
 
 
 @contextmanager
-def fed(*, gather_s: float = 0.0) -> Iterator[tuple[Scripted, EagerFeed]]:
+def fed(**pacing: float) -> Iterator[tuple[Scripted, EagerFeed]]:
     inner = Scripted()
-    with closing(EagerFeed(lambda: inner, "test", gather_s=gather_s)) as feed:
+    with closing(
+        EagerFeed(lambda: inner, "test", pacing=Pacing(**{"gather_s": 0.0, **pacing}))
+    ) as feed:
         yield inner, feed
     assert inner.closed.wait(WAIT_S)
 
@@ -144,15 +146,14 @@ def test_a_feed_that_cannot_be_opened_says_so_when_it_is_taken_from() -> None:
         raise LogUnavailable("no broker")
 
     with (
-        closing(EagerFeed(refused, "test", gather_s=0)) as feed,
+        closing(EagerFeed(refused, "test", pacing=Pacing())) as feed,
         pytest.raises(LogUnavailable, match="no broker"),
     ):
         feed.take(WAIT_S)
 
 
-def test_it_reads_so_far_ahead_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager, "_MAX_ROWS", 4)
-    with fed() as (inner, feed):
+def test_it_reads_so_far_ahead_and_no_further() -> None:
+    with fed(max_ready_rows=4) as (inner, feed):
         inner.put(*(arrived(at, at + 2) for at in range(0, 20, 2)))
         inner.wait_taken(2)
         found: list[int] = []
@@ -164,11 +165,8 @@ def test_it_reads_so_far_ahead_and_no_further(monkeypatch: pytest.MonkeyPatch) -
         assert found == list(range(20))
 
 
-def test_what_nobody_takes_gathers_longer_unless_somebody_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(eager, "_UNASKED_SHARE", 1e6)
-    with fed() as (inner, feed):
+def test_what_nobody_takes_gathers_longer_unless_somebody_waits() -> None:
+    with fed(idle_share=1e6) as (inner, feed):
         inner.put(arrived(0, 1))
         inner.wait_taken(1)
         inner.put(arrived(1, 2))
@@ -187,9 +185,8 @@ def test_records_gather_unless_somebody_waits() -> None:
         assert inner.taken == 5
 
 
-def test_what_is_wanted_is_worth_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager, "_DEMAND_S", WAIT_S)
-    with fed() as (inner, feed), ThreadPoolExecutor(1) as pool:
+def test_what_is_wanted_is_worth_a_moment() -> None:
+    with fed(demand_gather_s=WAIT_S) as (inner, feed), ThreadPoolExecutor(1) as pool:
         inner.put(arrived(0, 2))
         inner.wait_taken(1)
         wanted = [OffsetRange(0, 0, 3), OffsetRange(1, 0, 1)]

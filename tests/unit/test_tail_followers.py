@@ -24,8 +24,9 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from proxy.tail import FollowSettings, Keeper, TailLimits, follower
+from proxy.tail import FollowSettings, Keeper, TailLimits
 from proxy.tail.generations import Generation
+from proxy.tail.pacing import Pacing
 from proxy.tail.segment import LeasedTail
 from tests.unit.builders import FLOWS
 from tests.unit.tails import LIMITS
@@ -44,13 +45,12 @@ def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
         assert bench.fetched == 1
 
 
-def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(follower, "_PIECE_ROWS", 4)
-    monkeypatch.setattr(follower, "_YIELDED", 1e9)
+def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower() -> None:
+    pacing = Pacing(gather_s=0, piece_rows=4, pause_ratio=1e9)
     patient = replace(LIMITS, fetch_timeout_s=60)
-    with benched(following=THREADED, limits=patient, is_serving=lambda: True) as bench:
+    with benched(
+        following=THREADED, limits=patient, is_serving=lambda: True, pacing=pacing
+    ) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         (entry,) = bench.tails._entries.values()
@@ -113,12 +113,9 @@ def test_a_follower_that_stands_still_fails_statements_by_their_deadline() -> No
         assert places(bench, cut) == offsets((0, 2))
 
 
-def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_again() -> None:
     """The follower lingers longer than this test may take, but for a statement that waits."""
-    monkeypatch.setattr("proxy.tail.follower._LINGER_S", 3600.0)
-    monkeypatch.setattr("proxy.tail.follower._WISH_S", 3600.0)
+    pacing = Pacing(gather_s=0, linger_s=3600.0, demand_s=3600.0)
     steps, decoding, wished = [], threading.Event(), threading.Event()
 
     def decode(batch: pa.RecordBatch) -> None:
@@ -126,7 +123,7 @@ def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_ag
         decoding.set()
         assert wished.wait(30)
 
-    with benched(following=THREADED) as bench:
+    with benched(following=THREADED, pacing=pacing) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         bench.on_decode = decode
@@ -196,12 +193,11 @@ def test_a_table_in_trouble_delays_no_other(how: str) -> None:
 
 
 def test_an_outage_is_said_once_and_following_goes_on_after_it(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("proxy.tail.follower._FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("proxy.tail.follower._LONGEST_PAUSE_S", 0.001)
+    pacing = Pacing(gather_s=0, first_retry_s=0.001, longest_retry_s=0.001)
     failures = threading.Semaphore(0)
-    with benched(following=THREADED) as bench:
+    with benched(following=THREADED, pacing=pacing) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         follow = bench.log.follow
@@ -221,14 +217,12 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
         assert len([held for held in caplog.records if "is not followed" in held.message]) == 1
 
 
-def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("proxy.tail.follower.BACKLOG_ROWS", 5)
+def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> None:
+    pacing = Pacing(gather_s=0, backlog_rows=5)
     before = threading.enumerate()
     threads = set()
     decoded_on = lambda batch: threads.add(threading.current_thread().name)  # noqa: E731
-    with benched(following=THREADED, on_decode=decoded_on) as bench:
+    with benched(following=THREADED, on_decode=decoded_on, pacing=pacing) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         assert threads == {threading.current_thread().name}
@@ -241,9 +235,8 @@ def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by(
     assert started("tail ", before) == []
 
 
-def test_what_stops_a_backlog_stops_it_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.tail.follower.BACKLOG_ROWS", 5)
-    with benched(following=THREADED) as bench:
+def test_what_stops_a_backlog_stops_it_where_it_lies() -> None:
+    with benched(following=THREADED, pacing=Pacing(gather_s=0, backlog_rows=5)) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         for partition in (0, 1):
@@ -261,11 +254,10 @@ def test_many_readers_over_a_growing_log_are_always_exact(
     monkeypatch: pytest.MonkeyPatch, backlog_rows: int
 ) -> None:
     """T28: and none of them ever sees less than before."""
-    monkeypatch.setattr("proxy.tail.follower.BACKLOG_ROWS", backlog_rows)
+    pacing = Pacing(gather_s=0, backlog_rows=backlog_rows, linger_s=0.001)
     monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 40)
-    monkeypatch.setattr("proxy.tail.follower._LINGER_S", 0.001)
     rounds, marks, lock = 60, [0, 0], threading.Lock()
-    with benched(following=replace(THREADED, keep_s=5)) as bench:
+    with benched(following=replace(THREADED, keep_s=5), pacing=pacing) as bench:
         ready = threading.Barrier(5)
 
         def produce() -> None:

@@ -1,4 +1,4 @@
-"""What follows a burst leaves time to the statements that are served, unless one of them waits for it."""
+"""When a follower adds and how much: the policy by itself, and a follower that goes by it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from planner.offsets import OffsetRange
 from planner.ports import Decoded
 from planner.watermark import Outcomes
 from proxy.engine.segments import Segments
-from proxy.tail import follower as following
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
+from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import DecodedBatch
 from proxy.tail.tally import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
-ROWS = 3 * following._PIECE_ROWS + 1
+PACING = Pacing()
+ROWS = 3 * PACING.piece_rows + 1
 WAIT_S = 60.0
 
 
@@ -54,7 +55,7 @@ class Steps:
 
 @contextmanager
 def follower(
-    intake: Steps, is_serving: Callable[[], bool]
+    intake: Steps, is_serving: Callable[[], bool], *, pacing: Pacing = PACING
 ) -> Iterator[tuple[Follower, Generation, list[int]]]:
     """A follower, what it fills, and the sizes of what is added."""
     with duckdb.connect() as engine:
@@ -68,7 +69,10 @@ def follower(
                 yield piece
 
         held.add = lambda ranges, pieces, confirm: add(ranges, noted(pieces), confirm)  # type: ignore[method-assign]
-        yield Follower(intake, held, OutcomeTally(), lambda *_: None, is_serving), held, sizes
+        stepped = Follower(
+            *(intake, held, OutcomeTally(), lambda *_: None, is_serving), pacing=pacing
+        )
+        yield stepped, held, sizes
 
 
 def test_a_burst_is_added_at_once_where_nobody_is_served() -> None:
@@ -85,18 +89,16 @@ def test_a_burst_is_added_in_pieces_with_pauses_while_others_are_served(
         monkeypatch.setattr(stepped._wake, "wait", pauses.append)
         assert stepped.step(0) == ROWS
         assert held.rows == ROWS
-        assert sizes == [following._PIECE_ROWS] * 3 + [1]
+        assert sizes == [PACING.piece_rows] * 3 + [1]
         assert len(pauses) == 3
         stepped.step(0)
         assert len(pauses) == 7  # the last piece of a step owes one, too
         assert all(pause > 0 for pause in pauses)
 
 
-def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(following, "_YIELDED", 1e9)
-    with follower(Steps(ROWS), lambda: True) as (stepped, held, sizes):
+def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
+    pacing = Pacing(pause_ratio=1e9)
+    with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, held, sizes):
         steps = threading.Thread(target=stepped.step, args=(0,))
         steps.start()
         while not sizes:
@@ -108,22 +110,55 @@ def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses(
         assert not steps.is_alive()
         assert (held.rows, sizes) == (
             ROWS,
-            [following._PIECE_ROWS, ROWS - following._PIECE_ROWS],
+            [PACING.piece_rows, ROWS - PACING.piece_rows],
         )
 
 
-def test_what_lasts_is_no_burst(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(following.time, "monotonic", lambda: now[0])
-    pauses: list[float] = []
-    with follower(Steps(ROWS, 1, ROWS, ROWS), lambda: True) as (stepped, _, sizes):
-        monkeypatch.setattr(stepped._wake, "wait", pauses.append)
-        stepped.step(0)
-        now[0] += 2 * following._BURST_S
-        stepped.step(0)  # few: it has caught up
-        sizes.clear()
-        stepped.step(0)
-        assert len(sizes) == 4
-        now[0] += 2 * following._BURST_S
-        stepped.step(0)
-        assert sizes[4:] == [ROWS]
+def test_what_lasts_is_no_burst() -> None:
+    pace = Pace(PACING, caught_up_at_s=1000.0)
+    pace.note_step(PACING.backlog_rows, 1030.0)
+    assert pace.yields(1059.9, is_serving=True)
+    assert not pace.yields(1059.9, is_serving=False)
+    assert not pace.yields(1060.0, is_serving=True)
+    pace.note_step(PACING.backlog_rows - 1, 1060.0)  # few: it has caught up
+    assert pace.yields(1060.0, is_serving=True)
+
+
+def test_a_demand_ends_yielding_and_gathering_until_it_is_forgotten() -> None:
+    pace, ranges = Pace(PACING, caught_up_at_s=0.0), [OffsetRange(0, 0, 5)]
+    assert pace.required(0.0) == ()
+    assert pace.linger_s(1, 0.0, is_needed=False) == PACING.idle_linger_s
+    pace.require(ranges, 10.0)
+    assert pace.required(11.0) is ranges
+    assert not pace.yields(11.0, is_serving=True)
+    assert pace.linger_s(1, 11.0, is_needed=True) == 0.0
+    assert pace.linger_s(1, 11.0, is_needed=False) == PACING.linger_s
+    assert pace.required(11.1) == ()
+    assert pace.yields(11.1, is_serving=True)
+
+
+@pytest.mark.parametrize("rows", [None, PACING.backlog_rows])
+def test_nothing_lingers_where_nothing_came_or_more_is_there(rows: int | None) -> None:
+    assert Pace(PACING, caught_up_at_s=0.0).linger_s(rows, 0.0, is_needed=False) == 0.0
+
+
+def test_a_pause_is_owed_for_what_was_added_while_others_came_first() -> None:
+    pace = Pace(PACING, caught_up_at_s=0.0)
+    pace.note_piece(0.5, yielding=True)
+    assert pace.pause_debt_s == 0.5 * PACING.pause_ratio
+    pace.note_piece(0.5, yielding=False)
+    assert pace.pause_debt_s == 0.0
+
+
+def test_a_reader_gathers_longer_the_longer_nobody_takes() -> None:
+    assert PACING.reader_gather_s(1, 0.0) == PACING.gather_s
+    assert PACING.reader_gather_s(1, 10.0) == 10.0 * PACING.idle_share
+    assert PACING.reader_gather_s(PACING.backlog_rows, 10.0) == 0.0
+    assert PACING.is_full(PACING.max_ready_rows, 0)
+    assert PACING.is_full(0, PACING.max_ready_bytes)
+    assert not PACING.is_full(PACING.max_ready_rows - 1, PACING.max_ready_bytes - 1)
+
+
+def test_failures_are_asked_about_less_and_less_often() -> None:
+    pauses = [PACING.retry_s(failures) for failures in (1, 2, 3, 4, 5, 6, 10_000)]
+    assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("thermocline.serve.ingestion")
 
-#: Records that arrive within this time are decoded together, unless a statement waits for them.
-_GATHER_S = 0.01
-
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -72,10 +69,11 @@ def main() -> None:
 def _work(worker: socket.socket, kafka: dict[str, str]) -> None:
     from connectors.json import decoder_for
     from connectors.kafka.log import KafkaLog
+    from proxy.tail.pacing import IN_OWN_PROCESS
     from proxy.tail.reader.local import local_intakes
 
     log_to_stderr()
-    intakes = local_intakes(KafkaLog(kafka), decoder_for, gather_s=_GATHER_S)
+    intakes = local_intakes(KafkaLog(kafka), decoder_for, pacing=IN_OWN_PROCESS)
     serve_orders(worker, intakes)
 
 

@@ -12,15 +12,11 @@ from planner.ports import Log
 from proxy.engine.engine import Engine
 from proxy.query.cut import cut_tables
 from proxy.tail import FollowSettings, Keeper, TailLimits, Tails, TailSpace
+from proxy.tail.pacing import IN_PROCESS
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.client import remote_intakes
 from proxy.tail.reader.local import local_intakes
 from thermocline.config.settings import Settings
-
-#: Records that arrive within this time are decoded together, in a process that serves statements, too.
-_GATHER_S = 0.08
-#: Statements count as being served so long after the last one: the next is likely to come.
-_SERVING_S = 1.0
 
 
 @contextlib.contextmanager
@@ -42,14 +38,14 @@ def running_tails(
     following = FollowSettings(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
     with contextlib.ExitStack() as stack:
         space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
-        intakes = local_intakes(log, decoder_for, gather_s=_GATHER_S)
+        intakes = local_intakes(log, decoder_for, pacing=IN_PROCESS)
         if ingestion is not None:
             intakes = remote_intakes(ingestion, intakes)
         tails = Tails(
             *(intakes, engine.segments, limits),
             following=following,
             space=space,
-            is_serving=lambda: engine.idle_s < _SERVING_S,
+            is_serving=lambda: engine.idle_s < IN_PROCESS.serving_s,
         )
         stack.callback(tails.close)
         keeper = Keeper(

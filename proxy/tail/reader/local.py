@@ -9,6 +9,7 @@ from planner.binding import Binding
 from planner.offsets import OffsetRange
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
+from proxy.tail.pacing import Pacing
 from proxy.tail.reader.decoded import DecodedFollowing, SteppedFeed
 from proxy.tail.reader.prefetch import EagerFeed, read_ahead
 from proxy.tail.reader.source import Intakes, Pieces, Subscription, TopicReader, TopicSource
@@ -20,16 +21,16 @@ MUCH_OFFSETS = 20_000
 
 
 def local_intakes(
-    log: Log, decoder_for: DecoderFactory, *, gather_s: float | None = None
+    log: Log, decoder_for: DecoderFactory, *, pacing: Pacing | None = None
 ) -> Intakes:
     """Read ``log`` by threads of this process.
 
-    With ``gather_s`` feeds go on by themselves (``EagerFeed``), else a step is read when it is taken.
+    With ``pacing`` feeds go on by themselves (``EagerFeed``), else a step is read when it is taken.
     """
 
     def intake(subject: TopicSource) -> TopicReader:
         decoder = decoder_for(subject.table, subject.schema, subject.binding)
-        return LocalIntake(log, subject, decoder, gather_s)
+        return LocalIntake(log, subject, decoder, pacing)
 
     return intake
 
@@ -38,19 +39,19 @@ class LocalIntake:
     """See ``proxy.tail.reader.source.TopicReader``."""
 
     def __init__(
-        self, log: Log, subject: TopicSource, decoder: Decoder, gather_s: float | None
+        self, log: Log, subject: TopicSource, decoder: Decoder, pacing: Pacing | None
     ) -> None:
         self._log = log
         self._subject = subject
         self._decoder = decoder
-        self._gather_s = gather_s
+        self._pacing = pacing
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         """See ``TopicReader.follow``."""
-        if self._gather_s is None:
+        if self._pacing is None:
             return SteppedFeed(self._opened(starts))
         name = f"tail {self._subject.table}"
-        return EagerFeed(lambda: self._opened(starts), name, gather_s=self._gather_s)
+        return EagerFeed(lambda: self._opened(starts), name, pacing=self._pacing)
 
     def _opened(self, starts: Mapping[int, int]) -> DecodedFollowing:
         subject = self._subject

@@ -11,20 +11,12 @@ from dataclasses import replace
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
+from proxy.tail.pacing import Pacing
 from proxy.tail.reader.decoded import DecodedFollowing
-from proxy.tail.reader.source import BACKLOG_ROWS, DecodedBatch, Pieces, joined
+from proxy.tail.reader.source import DecodedBatch, Pieces, joined
 
 _log = logging.getLogger(__name__)
 
-#: What may lie ready before the reader waits for it to be taken.
-_MAX_ROWS = 65_536
-_MAX_BYTES = 32 * 1024 * 1024
-#: Longest wait for more than is ready.
-_DEMAND_S = 0.02
-#: Longest wait for a record before looking whether to stop.
-_TAKE_S = 0.5
-#: Of the time since something was taken last, records may gather for so much: nobody is in a hurry.
-_UNASKED_SHARE = 0.2
 _STOP_S = 5.0
 #: Pieces of a fetch that may be ready before they are asked for.
 _PIECES_AHEAD = 4
@@ -34,11 +26,10 @@ class EagerFeed:
     """A feed that has the next step ready. ``take`` is for one thread; ``close`` for any."""
 
     def __init__(
-        self, opened: Callable[[], DecodedFollowing], name: str, *, gather_s: float
+        self, opened: Callable[[], DecodedFollowing], name: str, *, pacing: Pacing
     ) -> None:
-        """Records that arrive within ``gather_s`` are decoded together, unless somebody waits for them."""
         self._opened = opened
-        self._gather_s = gather_s
+        self._pacing = pacing
         self._changed = threading.Condition()
         self._ready: list[DecodedBatch] = []
         self._rows = self._bytes = 0
@@ -55,7 +46,9 @@ class EagerFeed:
         with self._changed:
             self._wait(lambda: bool(self._ready), timeout_s)
             if ranges and self._ready:
-                self._wait(lambda: self._is_full or self._has(ranges), _DEMAND_S)
+                self._wait(
+                    lambda: self._is_full or self._has(ranges), self._pacing.demand_gather_s
+                )
             ready, self._ready = self._ready, []
             self._rows = self._bytes = 0
             self._last_take_at = time.monotonic()
@@ -92,7 +85,7 @@ class EagerFeed:
             following = self._following = self._opened()
             try:
                 while not self._is_closed:
-                    self._put(following.take(_TAKE_S))
+                    self._put(following.take(self._pacing.take_s))
             finally:
                 following.close()
         except FederationError as error:
@@ -111,17 +104,16 @@ class EagerFeed:
             self._rows += rows.num_rows
             self._bytes += rows.nbytes
             self._changed.notify_all()
-            if rows.num_rows < BACKLOG_ROWS:
-                unasked_s = _UNASKED_SHARE * (time.monotonic() - self._last_take_at)
-                self._changed.wait_for(
-                    lambda: self._is_waited_for or self._is_closed,
-                    max(self._gather_s, unasked_s),
-                )
+            gather_s = self._pacing.reader_gather_s(
+                rows.num_rows, time.monotonic() - self._last_take_at
+            )
+            if gather_s:
+                self._changed.wait_for(lambda: self._is_waited_for or self._is_closed, gather_s)
             self._changed.wait_for(lambda: not self._is_full or self._is_closed)
 
     @property
     def _is_full(self) -> bool:
-        return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES
+        return self._pacing.is_full(self._rows, self._bytes)
 
     def _fail(self, error: FederationError) -> None:
         with self._changed:

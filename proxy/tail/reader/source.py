@@ -78,8 +78,6 @@ class TopicReader(Protocol):
 
 Intakes = Callable[[TopicSource], TopicReader]
 
-#: A step of at least so many rows found a backlog: no reason to let records gather, or to linger before the next.
-BACKLOG_ROWS = 4_096
 #: Of records that did not decode, so many are kept to be named; all are counted.
 _NAMED_ERRORS = 20
 
