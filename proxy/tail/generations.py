@@ -20,7 +20,7 @@ from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.merging import merged, packable
 from proxy.tail.reading import bare, bounded, first, is_inside
-from proxy.tail.segment import LeasedTail, Segment, ends
+from proxy.tail.segment import LeasedTail, Segment, SegmentEvent, SegmentState, ends
 
 #: A segment takes no more rows from so many on, and from a third of the whole tail on: tiering frees whole
 #: segments, so that much may stay too long; and every segment costs a statement a part of its plan.
@@ -57,7 +57,7 @@ class Generation:
         self._segments = segments
         #: A segment is moved elsewhere by one thread at a time.
         self._moving = threading.Lock()
-        self._segments_in_order: list[Segment] = []
+        self._order: list[Segment] = []
         #: Filled by a large fetch that is still under way: nobody reads them yet.
         self._arriving: list[Segment] = []
         self._starts: dict[int, int] = {}
@@ -69,13 +69,16 @@ class Generation:
     def disk_size(self) -> int:
         """Bytes, as Arrow held them, of the rows that were moved to disk."""
         with self.changed:
-            return sum(segment.size for segment in self._segments_in_order if segment.on_disk)
+            return self._size_in(SegmentState.SPILLED)
 
     @property
     def packed_size(self) -> int:
         """Bytes, as Arrow held them, of the rows that were packed in memory."""
         with self.changed:
-            return sum(segment.size for segment in self._segments_in_order if segment.is_packed)
+            return self._size_in(SegmentState.PACKED)
+
+    def _size_in(self, state: SegmentState) -> int:
+        return sum(segment.size for segment in self._order if segment.state is state)
 
     @property
     def memory_size(self) -> int:
@@ -161,11 +164,12 @@ class Generation:
                     segment.ranges[item.partition] = OffsetRange(
                         item.partition, start, item.stop
                     )
-                if not segment.is_shortened:
-                    segment.steps.append((segment.rows, dict(segment.ranges)))
-                if segment not in self._segments_in_order:
-                    self._segments_in_order.append(segment)
-                segment.is_full = segment.rows >= max(SEGMENT_ROWS, self.rows // 3)
+                if not segment.has_deletes:
+                    segment.append_log.append((segment.rows, dict(segment.ranges)))
+                if segment not in self._order:
+                    self._order.append(segment)
+                if segment.rows >= max(SEGMENT_ROWS, self.rows // 3):
+                    segment.on(SegmentEvent.CLOSE)
             self._end_at(ranges)
 
     def _end_at(self, ranges: Iterable[OffsetRange]) -> None:
@@ -201,9 +205,9 @@ class Generation:
                     arrived[-1].ranges[item.partition] = OffsetRange(
                         item.partition, start, item.stop
                     )
-                for segment in (*self._segments_in_order[-1:], *arrived):
-                    segment.is_full = True
-            self._segments_in_order += arrived
+                for segment in (*self._order[-1:], *arrived):
+                    segment.on(SegmentEvent.CLOSE)
+            self._order += arrived
             self.rows += sum(segment.rows for segment in arrived)
             self.size += sum(segment.size for segment in arrived)
             self._end_at(ranges)
@@ -239,12 +243,18 @@ class Generation:
     @contextlib.contextmanager
     def _writable(self) -> Iterator[Segment]:
         """The segment that takes rows; a new one is dropped again if it gets none."""
-        if self._segments_in_order and not self._segments_in_order[-1].is_full:
-            self._segments_in_order[-1].is_written = True
+        with self.changed:
+            last = self._order[-1] if self._order else None
+            if last is not None and last.state is SegmentState.OPEN:
+                last.on(SegmentEvent.BEGIN)
+            else:
+                last = None
+        if last is not None:
             try:
-                yield self._segments_in_order[-1]
+                yield last
             finally:
-                self._segments_in_order[-1].is_written = False
+                with self.changed:
+                    last.on(SegmentEvent.END)
             return
         segment = Segment(self._segments.create(self.schema))
         try:
@@ -265,12 +275,12 @@ class Generation:
         """Drop the segments no cut at this watermark or a later one can need."""
         while True:
             with self.changed:
-                if not self._segments_in_order or any(
+                if not self._order or any(
                     item.stop > watermark.offset(item.partition)
-                    for item in self._segments_in_order[0].ranges.values()
+                    for item in self._order[0].ranges.values()
                 ):
                     return
-                segment = self._segments_in_order.pop(0)
+                segment = self._order.pop(0)
                 self._count(segment, -segment.rows, -segment.size)
                 self._begin_at({item.partition: item.stop for item in segment.ranges.values()})
             self._drop(segment)
@@ -282,9 +292,7 @@ class Generation:
         those after it, or the ranges together would have a hole.
         """
         with self.changed:
-            unused = list(
-                itertools.takewhile(lambda segment: not segment.leases, self._segments_in_order)
-            )
+            unused = list(itertools.takewhile(lambda segment: not segment.leases, self._order))
             below = [
                 {
                     partition: watermark.offset(partition)
@@ -295,10 +303,10 @@ class Generation:
             ]
             # First, so that no statement counts on rows that go now.
             for segment, offsets in zip(unused, below, strict=True):
-                segment.doomed |= offsets
+                segment.deleted_below |= offsets
                 if offsets:
-                    segment.is_shortened = True
-                    segment.steps.clear()
+                    segment.has_deletes = True
+                    segment.append_log.clear()
                 self._begin_at(
                     {
                         partition: min(offset, segment.ranges[partition].stop)
@@ -314,7 +322,7 @@ class Generation:
                 }
             for segment in unused:
                 if not segment.ranges:
-                    self._segments_in_order.remove(segment)
+                    self._order.remove(segment)
                     self._count(segment, -segment.rows, -segment.size)
         for segment in unused:
             if not segment.ranges:
@@ -323,14 +331,14 @@ class Generation:
                 self._delete(segment)
 
     def _delete(self, segment: Segment) -> None:
-        """Delete what is doomed, also what could not be deleted before."""
+        """Delete what is below the offsets noted, also what could not be deleted before."""
         below = " OR ".join(
             f"({KAFKA_PARTITION} = {partition} AND {KAFKA_OFFSET} < {offset})"
-            for partition, offset in segment.doomed.items()
+            for partition, offset in segment.deleted_below.items()
         )
         gone = self._segments.delete(segment.name, below)
         with self.changed:
-            segment.doomed = {}
+            segment.deleted_below = {}
             self._count(segment, -gone, -(segment.size * gone // max(segment.rows, 1)))
 
     def _begin_at(self, starts: Mapping[int, int]) -> None:
@@ -346,28 +354,23 @@ class Generation:
             with self.changed:
                 movable = (
                     candidate
-                    for candidate in (*self._segments_in_order, *self._arriving)
-                    if not candidate.on_disk and not candidate.is_written
+                    for candidate in (*self._order, *self._arriving)
+                    if candidate.is_movable
                 )
                 segment = next(movable, None)
                 if segment is None:
                     return False
                 # The last one takes no more rows either: it may be a third of the tail.
-                segment.is_full = True
+                segment.on(SegmentEvent.CLOSE)
             moved = replace(
                 segment,
                 name=self._segments.copy_to_disk(segment.name),
-                steps=deque(),
+                append_log=deque(),
                 leases=0,
-                is_packed=False,
-                on_disk=True,
+                state=SegmentState.SPILLED,
             )
             with self.changed:
-                among = (
-                    self._segments_in_order
-                    if segment in self._segments_in_order
-                    else self._arriving
-                )
+                among = self._order if segment in self._order else self._arriving
                 among[among.index(segment)] = moved
             self._drop(segment)
             return True
@@ -376,13 +379,13 @@ class Generation:
         """Let the last segment take no more rows if it has its share: what is packed for good, most often."""
         with self.changed:
             share = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
-            if self._segments_in_order and self._segments_in_order[-1].rows >= share:
-                self._segments_in_order[-1].is_full = True
+            if self._order and self._order[-1].rows >= share:
+                self._order[-1].on(SegmentEvent.CLOSE)
 
     def clear(self) -> None:
         """Drop everything. Leased segments go with their last lease."""
         with self.changed:
-            segments, self._segments_in_order = self._segments_in_order, []
+            segments, self._order = self._order, []
             self.rows = self.size = 0
             self._starts.clear()
             self._stops.clear()
@@ -392,9 +395,10 @@ class Generation:
 
     def _drop(self, segment: Segment) -> None:
         with self.changed:
-            segment.is_dropped = True
+            segment.on(SegmentEvent.DROP)
             if segment.leases:
                 return
+            segment.on(SegmentEvent.FREE)
         self._segments.drop(segment.name)
 
     # --- packing; whoever holds ``writing`` goes on meanwhile ---
@@ -411,14 +415,12 @@ class Generation:
         with self._moving:
             with self.changed:
                 for segment in self._arriving:
-                    segment.is_full = True  # the one that is filled is not among them yet
-                rows = sum(
-                    segment.rows for segment in (*self._segments_in_order, *self._arriving)
-                )
+                    segment.on(
+                        SegmentEvent.CLOSE
+                    )  # the one that is filled is not among them yet
+                rows = sum(segment.rows for segment in (*self._order, *self._arriving))
                 limit = max(SEGMENT_ROWS, rows // _PACKED_SHARE)
-                chosen = packable(self._segments_in_order, limit) or packable(
-                    self._arriving, limit
-                )
+                chosen = packable(self._order, limit) or packable(self._arriving, limit)
                 ranges = merged(chosen)
             if not chosen:
                 return False
@@ -433,8 +435,7 @@ class Generation:
                 ranges,
                 sum(segment.rows for segment in chosen),
                 sum(segment.size for segment in chosen),
-                is_full=True,
-                is_packed=True,
+                state=SegmentState.PACKED,
             )
             with self.changed:
                 is_same = self._replaced(chosen, packed)
@@ -444,9 +445,7 @@ class Generation:
 
     def _replaced(self, chosen: Sequence[Segment], packed: Segment) -> bool:
         """Put ``packed`` in the place of neighbours, unless they changed. The caller holds ``changed``."""
-        among = (
-            self._segments_in_order if chosen[0] in self._segments_in_order else self._arriving
-        )
+        among = self._order if chosen[0] in self._order else self._arriving
         at = among.index(chosen[0]) if chosen[0] in among else 0
         is_same = among[at : at + len(chosen)] == list(chosen) and not any(
             segment.is_trimmed for segment in chosen
@@ -458,7 +457,7 @@ class Generation:
 
     # --- reading ---
 
-    def lease(self, needed: Mapping[int, OffsetRange]) -> LeasedTail | None:
+    def acquire(self, needed: Mapping[int, OffsetRange]) -> LeasedTail | None:
         """Name the wanted rows, None while they are not all here. Segments stay until the tail is closed."""
         with self.changed:
             if not all(
@@ -469,9 +468,7 @@ class Generation:
             ):
                 return None
             leased = [
-                segment
-                for segment in self._segments_in_order
-                if segment.ranges.keys() & needed.keys()
+                segment for segment in self._order if segment.ranges.keys() & needed.keys()
             ]
             relations = tuple(
                 itertools.chain.from_iterable(
@@ -496,11 +493,13 @@ class Generation:
         if is_exact and is_inside(segment.ranges, needed):
             yield bare(segment.name, self.schema)
             return
-        inside = (rows for rows, ranges in reversed(segment.steps) if is_inside(ranges, needed))
+        inside = (
+            rows for rows, ranges in reversed(segment.append_log) if is_inside(ranges, needed)
+        )
         rows = next(inside, 0)
         if rows:
             yield first(segment.name, self.schema, rows)
-        if not segment.steps or rows < segment.steps[-1][0]:
+        if not segment.append_log or rows < segment.append_log[-1][0]:
             cut = [item for partition, item in needed.items() if partition in segment.ranges]
             yield bounded(segment.name, self.schema, cut, rows)
 
@@ -511,5 +510,7 @@ class Generation:
             free = [
                 segment for segment in segments if segment.is_dropped and not segment.leases
             ]
+            for segment in free:
+                segment.on(SegmentEvent.FREE)
         for segment in free:
             self._segments.drop(segment.name)

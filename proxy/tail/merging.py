@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.offsets import OffsetRange
-from proxy.tail.segment import Segment
+from proxy.tail.segment import Segment, SegmentState
 
 
 def packable(segments: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
-    """Return neighbours of ``held`` to be packed as one: the oldest that can be, with those behind it, in order.
+    """Return neighbours among ``segments`` to be packed as one: the oldest that can be, with those behind it, in order.
 
     Together they have at most ``max_rows`` rows, but one of more is packed by itself. Those packed before join them
     while they are no larger: few are left in the end, and a row is packed a few times at most. Empty: there is none.
     """
     first = next(
-        (at for at, item in enumerate(segments) if _is_free(item) and not item.is_packed), None
+        (
+            at
+            for at, item in enumerate(segments)
+            if _is_free(item) and item.state is not SegmentState.PACKED
+        ),
+        None,
     )
     if first is None:
         return ()
@@ -37,7 +42,7 @@ def packable(segments: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
 
 
 def _is_free(segment: Segment) -> bool:
-    return segment.is_full and not (segment.on_disk or segment.is_trimmed or segment.is_written)
+    return segment.is_full and segment.is_movable and not segment.is_trimmed
 
 
 def merged(segments: Sequence[Segment]) -> dict[int, OffsetRange]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from types import TracebackType
 
 import pyarrow as pa
@@ -17,35 +18,102 @@ from planner.ports import SqlRelation
 _STEPS = 32
 
 
+class SegmentState(Enum):
+    """Where a segment is in its life."""
+
+    OPEN = "takes more rows"
+    WRITING = "a transaction adds rows to it"
+    FULL = "takes no more rows"
+    PACKED = "takes no more rows, compressed in memory"
+    SPILLED = "takes no more rows, in the scratch database on disk"
+    DROPPED = "no part of the tail any more; statements that lease it read on"
+    FREED = "its table is gone"
+
+
+class SegmentEvent(Enum):
+    """What happens to a segment. Packing and spilling make a new one, in that state, and drop the old."""
+
+    BEGIN = "a transaction begins to add rows"
+    END = "that transaction ended, one way or the other"
+    CLOSE = "it shall take no more rows"
+    DROP = "its rows are needed no more, or are elsewhere"
+    FREE = "nobody leases it"
+
+
+_TAKES_NO_MORE = frozenset({SegmentState.FULL, SegmentState.PACKED, SegmentState.SPILLED})
+
+#: What may happen to a segment in each state, and the state after it. Nothing else may.
+TRANSITIONS: Mapping[SegmentState, Mapping[SegmentEvent, SegmentState]] = {
+    SegmentState.OPEN: {
+        SegmentEvent.BEGIN: SegmentState.WRITING,
+        SegmentEvent.CLOSE: SegmentState.FULL,
+        SegmentEvent.DROP: SegmentState.DROPPED,
+    },
+    # Who drops or closes holds ``Generation.writing``, or passes over it: its rows are not counted yet.
+    SegmentState.WRITING: {SegmentEvent.END: SegmentState.OPEN},
+    **{
+        state: {SegmentEvent.CLOSE: state, SegmentEvent.DROP: SegmentState.DROPPED}
+        for state in _TAKES_NO_MORE
+    },
+    SegmentState.DROPPED: {SegmentEvent.FREE: SegmentState.FREED},
+    SegmentState.FREED: {},
+}
+
+
 @dataclass(eq=False)
 class Segment:
-    """One native table. ``ranges`` is what it stands for; ``size`` are bytes as Arrow held them."""
+    """One native table. ``ranges`` is what it stands for; ``size`` are bytes as Arrow held them.
+
+    Its generation's ``changed`` guards all of it.
+    """
 
     name: str
     ranges: dict[int, OffsetRange] = field(default_factory=dict)
     rows: int = 0
     size: int = 0
-    #: After each of the last batches: how many rows were ever added, and what they stood for.
-    steps: deque[tuple[int, dict[int, OffsetRange]]] = field(
+    #: After each of the last batches: how many rows were ever added, and what they stood for. Empty once rows were
+    #: deleted: row numbers count from the first one no more.
+    append_log: deque[tuple[int, dict[int, OffsetRange]]] = field(
         default_factory=lambda: deque(maxlen=_STEPS)
     )
     leases: int = 0
-    is_full: bool = False
-    #: A transaction adds rows to it.
-    is_written: bool = False
     #: Below these offsets of partitions rows are to be deleted, and may still be there.
-    doomed: dict[int, int] = field(default_factory=dict)
+    deleted_below: dict[int, int] = field(default_factory=dict)
     #: Rows were deleted once.
-    is_shortened: bool = False
-    is_dropped: bool = False
-    #: In memory, compressed; it is full.
-    is_packed: bool = False
-    on_disk: bool = False
+    has_deletes: bool = False
+    state: SegmentState = SegmentState.OPEN
+
+    def on(self, event: SegmentEvent) -> None:
+        """Change the state as ``TRANSITIONS`` says.
+
+        Raises:
+            AssertionError: this cannot happen to it now; nothing has changed.
+        """
+        following = TRANSITIONS[self.state].get(event)
+        if following is None:
+            raise AssertionError(
+                f"{event.name} happened to a segment that is {self.state.name}"
+            )
+        self.state = following
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more rows, and is part of its tail."""
+        return self.state in _TAKES_NO_MORE
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether its rows may be copied elsewhere: they are in memory, and nobody adds to them."""
+        return self.state in (SegmentState.OPEN, SegmentState.FULL, SegmentState.PACKED)
+
+    @property
+    def is_dropped(self) -> bool:
+        return self.state in (SegmentState.DROPPED, SegmentState.FREED)
 
     @property
     def is_trimmed(self) -> bool:
         """Whether there may be rows that the ranges do not stand for any more."""
-        return bool(self.doomed)
+        return bool(self.deleted_below)
 
 
 class LeasedTail:

@@ -123,7 +123,7 @@ class Tails:
             entry.generation,
             {item.partition: item for item in cut.hot.ranges},
         )
-        while (tail := generation.lease(needed_ranges)) is None:
+        while (tail := generation.acquire(needed_ranges)) is None:
             if generation.begins_after(cut.hot.ranges):
                 return self._alone(entry, cut.hot.ranges, check)
             if not self._waited(entry, cut.hot.ranges, check):
@@ -238,7 +238,7 @@ class Tails:
         alone = Generation(str(entry.table), entry.generation.schema, self._segments)
         try:
             self._fetcher(entry, alone, check).into(alone, ranges)
-            tail = alone.lease({item.partition: item for item in ranges})
+            tail = alone.acquire({item.partition: item for item in ranges})
         finally:
             alone.clear()
         if tail is None:

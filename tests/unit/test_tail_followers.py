@@ -69,7 +69,7 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     misses: list[None] = []
-    lease = Generation.lease
+    lease = Generation.acquire
 
     def missed_once(self: Generation, wanted: Mapping[int, OffsetRange]) -> LeasedTail | None:
         return misses.pop() if misses else lease(self, wanted)
@@ -78,7 +78,7 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
         bench.write(0, 0, 1, 2)
         cut = bench.cut(0, 0)
         assert places(bench, cut) == offsets((0, 3))
-        monkeypatch.setattr(Generation, "lease", missed_once)
+        monkeypatch.setattr(Generation, "acquire", missed_once)
         misses.append(None)
 
         def late() -> None:

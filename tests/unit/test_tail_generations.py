@@ -24,7 +24,7 @@ def batch(start: int, stop: int) -> pa.RecordBatch:
 def found_in(
     engine: duckdb.DuckDBPyConnection, held: Generation, *wanted: OffsetRange
 ) -> list[int]:
-    tail = held.lease({item.partition: item for item in wanted})
+    tail = held.acquire({item.partition: item for item in wanted})
     assert tail is not None
     with tail:
         sql = " UNION ALL ".join(part.sql for part in tail.relations)

@@ -80,7 +80,7 @@ class Held:
             self.generation.add(ranges, batches)
 
     def leased(self, *wanted: OffsetRange) -> LeasedTail:
-        tail = self.generation.lease({item.partition: item for item in wanted})
+        tail = self.generation.acquire({item.partition: item for item in wanted})
         assert tail is not None
         return tail
 
