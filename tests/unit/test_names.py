@@ -1,19 +1,105 @@
+"""What names may not be: a participle says that something happened, never what it is; and one name is one class."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from planner.errors import BadConfig
-from planner.names import TableName
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("planner", "connectors", "proxy", "thermocline")
+BANNED = frozenset(
+    ["held", "found", "told", "asked", "wanted", "seen", "shown", "kept", "known", "taken", "given", "news", "looks"]
+)  # fmt: skip
 
 
-def test_a_name_reads_and_writes_alike() -> None:
-    name = TableName.parse("lake.net.raw.flows")
-    assert name == TableName("lake", ("net", "raw"), "flows")
-    assert str(name) == "lake.net.raw.flows"
-    assert name.schema == "net.raw"
+#: pyarrow sends a wire error's class name to clients, and this one tells them that the statement is not wrong.
+ON_THE_WIRE = {"LimitExceeded": ["planner/errors.py", "proxy/flightsql/status.py"]}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "flows", "net.flows", "lake..flows", ".net.flows", "lake.net."]
-)
-def test_a_name_without_its_parts_is_refused(text: str) -> None:
-    with pytest.raises(BadConfig, match=r"write catalog\.namespace\.table"):
-        TableName.parse(text)
+def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not path.stem.endswith("_pb2"):
+                yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every name that a module gives: to variables, attributes, arguments, functions, classes, imports."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
+                yield name, node.lineno
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name, node.lineno
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name, node.lineno
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+                | ast.alias(asname=str(name))
+            ):
+                yield name, node.lineno
+
+
+def is_banned(name: str) -> bool:
+    return bool(BANNED.intersection(name.lower().split("_")))
+
+
+@pytest.mark.parametrize("name", ["held", "_held", "HELD_BYTES", "is_known", "told_of", "Seen"])
+def test_a_participle_is_recognised_whole_or_between_underscores(name: str) -> None:
+    assert is_banned(name)
+
+
+@pytest.mark.parametrize("name", ["shield", "unknown", "NotFound", "foundation", "thread"])
+def test_a_part_of_a_word_is_none(name: str) -> None:
+    assert not is_banned(name)
+
+
+def test_no_name_of_ours_is_a_participle() -> None:
+    names = [
+        f"{path}:{line} {name}"
+        for path, tree in sources(*PACKAGES)
+        for name, line in defined(tree)
+        if is_banned(name)
+    ]
+    modules = [path for path, _ in sources(*PACKAGES) if is_banned(Path(path).stem)]
+    assert (names, modules) == ([], [])
+
+
+def test_one_name_is_one_public_class() -> None:
+    places = defaultdict(list)
+    for path, tree in sources(*PACKAGES):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == ON_THE_WIRE
+
+
+def test_small_files_with_one_importer_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """A report, not a rule: is the second thing that would go into the file still to come?"""
+    importers = defaultdict(set)
+    sizes = {}
+    for path, tree in sources(*PACKAGES):
+        sizes[path] = len((ROOT / path).read_text().splitlines())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{item.name}" for item in node.names)]
+                for name in names:
+                    importers[re.sub(r"\.", "/", name) + ".py"].add(path)
+    small = [
+        f"{path} ({size} lines)"
+        for path, size in sizes.items()
+        if size < 40 and len(importers[path]) == 1
+    ]
+    with capsys.disabled():
+        print(f"\nsmall files with one importer: {', '.join(small) or 'none'}")
