@@ -66,7 +66,7 @@ SWITCHES = (
         "T10",
         "give up another gap than the one shown",
         "planner/repairs.py",
-        "if lost != tuple(shown):",
+        "if lost != tuple(expected):",
         "if False:",
         (
             f"{DECIDING}::test_a_gap_that_is_none_or_another_is_refused",
@@ -99,8 +99,8 @@ SWITCHES = (
         "T19",
         "publish over a person's decision",
         "planner/publish.py",
-        "if found.same_position(plan.start) and found.same_decisions(plan.start):",
-        "if found.same_position(plan.start):",
+        "if current.same_position(plan.start) and current.same_decisions(plan.start):",
+        "if current.same_position(plan.start):",
         (
             f"{WAYS_OUT}::TestWithATierer::"
             "test_a_decision_between_stage_and_publish_is_a_conflict[skip]",
@@ -154,8 +154,8 @@ SWITCHES = (
         "T3",
         "forget what older metadata files tell",
         "connectors/table_facts.py",
-        "found = evidence.earlier(oldest)",
-        "found: Mapping[int, Snapshot] = {}",
+        "older = evidence.earlier(oldest)",
+        "older: Mapping[int, Snapshot] = {}",
         (
             f"{EXPIRED}::test_a_rollback_that_expiry_hid_takes_the_watermark_back[memory]",
             f"{EXPIRED}::test_an_append_that_expiry_hid_is_refused[memory]",
@@ -243,10 +243,10 @@ SWITCHES = (
         "T4",
         "redeem a ticket with the newest pin",
         "proxy/query/cut.py",
-        "pins.pin_at(\n        held.table,\n        table_uuid=held.table_uuid,\n"
-        "        metadata_file=held.metadata_file,\n        snapshot_id=held.snapshot_id,\n"
-        "        schema_id=held.schema_id,\n    )",
-        "pins.get(held.table)",
+        "pins.pin_at(\n        table.table,\n        table_uuid=table.table_uuid,\n"
+        "        metadata_file=table.metadata_file,\n        snapshot_id=table.snapshot_id,\n"
+        "        schema_id=table.schema_id,\n    )",
+        "pins.get(table.table)",
         (f"{STATEMENTS}::test_a_ticket_stands_on_the_snapshot_it_names",),
     ),
     Switch(
@@ -306,8 +306,8 @@ SWITCHES = (
         "T10",
         "begin the tail where the log begins",
         "planner/cut.py",
-        "if held.log_start > start:",
-        "start = max(start, held.log_start)\n    if False:",
+        "if bounds.log_start > start:",
+        "start = max(start, bounds.log_start)\n    if False:",
         (
             f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[gap]",
             f"{STATEMENTS}::test_records_removed_before_they_were_tiered_are_named",
@@ -318,7 +318,7 @@ SWITCHES = (
         "T10",
         "fetch over records that are gone",
         "planner/ranges.py",
-        "if held.log_start > wanted.start:",
+        "if bounds.log_start > span.start:",
         "if False:",
         (
             f"{STATEMENTS}::test_records_removed_between_plan_and_read_are_an_error",
@@ -361,8 +361,8 @@ SWITCHES = (
         "T11",
         "take a truncated log for a short one",
         "planner/cut.py",
-        "if start > held.log_end:",
-        "start = min(start, held.log_end)\n    if False:",
+        "if start > bounds.log_end:",
+        "start = min(start, bounds.log_end)\n    if False:",
         (
             f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[truncated]",
             f"{STATEMENTS}::test_a_log_that_lost_what_is_cold_is_refused",
@@ -380,17 +380,17 @@ SWITCHES = (
         "T11",
         "forget the leader epoch",
         "planner/cut.py",
-        "held.leader_epoch < known:",
-        "held.leader_epoch < 0:",
+        "and bounds.leader_epoch < tiered_epoch",
+        "and bounds.leader_epoch < 0",
         (f"{CUT}::test_an_older_leader_epoch_is_a_replaced_log",),
     ),
     Switch(
         "T12",
         "read the partitions of the watermark only",
         "planner/cut.py",
-        "return tuple(_untiered(table, watermark, held) for held in bounds.partitions)",
-        "return tuple(\n        _untiered(table, watermark, held) for held in bounds.partitions\n"
-        "        if held.partition in watermark.next.partitions\n    )",
+        "return tuple(_untiered(table, watermark, part) for part in bounds.partitions)",
+        "return tuple(\n        _untiered(table, watermark, part) for part in bounds.partitions\n"
+        "        if part.partition in watermark.next.partitions\n    )",
         (
             f"{CUT}::test_a_partition_born_after_the_watermark_starts_at_zero",
             f"{STATEMENTS}::test_a_partition_born_after_the_watermark_is_read_from_its_first_record",
@@ -400,8 +400,8 @@ SWITCHES = (
         "T12",
         "begin a new partition where its log begins",
         "planner/cut.py",
-        "start = watermark.offset(held.partition)\n",
-        "start = watermark.next.as_dict().get(held.partition, held.log_start)\n",
+        "start = watermark.offset(bounds.partition)\n",
+        "start = watermark.next.as_dict().get(bounds.partition, bounds.log_start)\n",
         (
             f"{CUT}::test_a_log_that_is_not_the_watermarks_is_refused[gap in a new partition]",
             f"{STATEMENTS}::test_a_loss_in_a_new_partition_is_a_gap",
@@ -470,15 +470,15 @@ SWITCHES = (
         "T21",
         "read a cut with the names of today",
         "proxy/query/time_travel.py",
-        "held.schema_id and decodes_as(held, found):",
-        "held.schema_id:",
+        "entry.schema_id and decodes_as(entry, pin):",
+        "entry.schema_id:",
         (f"{RENAMING}::test_a_cut_is_read_with_the_names_of_then",),
     ),
     Switch(
         "T21",
         "answer a cut with rows tiered otherwise",
         "proxy/query/time_travel.py",
-        "and decodes_as(held, pin)",
+        "                and decodes_as(entry, pin)\n",
         "",
         (
             f"{RENAMING}::test_a_cut_is_not_answered_with_rows_that_were_tiered_under_other_names",
@@ -497,8 +497,8 @@ SWITCHES = (
         "T19",
         "publish without compare-and-set",
         "planner/publish.py",
-        "if found.same_position(plan.start) and found.same_decisions(plan.start):",
-        "if found is not None:",
+        "if current.same_position(plan.start) and current.same_decisions(plan.start):",
+        "if current is not None:",
         (
             f"{TIERING}::test_the_second_of_two_tierers_is_refused_and_carries_on[memory-rows]",
             f"{TIERING}::test_the_second_of_two_tierers_is_refused_and_carries_on[memory-no rows]",
@@ -540,7 +540,7 @@ SWITCHES = (
         "T21",
         "begin the past where the log begins",
         "planner/time_travel.py",
-        "if found.log_start > item.start:",
+        "if part.log_start > item.start:",
         "if False:",
         (
             f"{LOOKBACK}::test_a_past_that_nobody_holds_is_refused",
@@ -551,8 +551,8 @@ SWITCHES = (
         "T21",
         "end before what was tiered since the log was measured",
         "planner/freshness.py",
-        "log_end=max(held.log_end, tiered)",
-        "log_end=held.log_end",
+        "log_end=max(part.log_end, tiered)",
+        "log_end=part.log_end",
         (
             "tests/unit/test_freshness.py::test_an_old_measurement_gives_all_that_was_committed_then",
         ),
@@ -561,8 +561,8 @@ SWITCHES = (
         "T21",
         "count the age of a measurement from its answer",
         "proxy/query/bounds_cache.py",
-        "        asked_at = self._clock()\n        bounds = self._log.measure(topics)",
-        "        bounds = self._log.measure(topics)\n        asked_at = self._clock()",
+        "        requested_at = self._clock()\n        bounds = self._log.measure(topics)",
+        "        bounds = self._log.measure(topics)\n        requested_at = self._clock()",
         ("tests/unit/test_rounds.py::test_the_age_counts_from_before_the_question",),
     ),
     Switch(
