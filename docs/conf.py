@@ -25,7 +25,17 @@ NAVIGATION = {
         "errors",
     ],
     "Rely on it": ["limits", "json-types", "comparison", "../benchmarks/README"],
-    "Change it": ["seam-rules", "decisions/index", "../CHANGELOG"],
+    "Change it": [
+        "internals/architecture",
+        "internals/seam",
+        "internals/watermark",
+        "internals/tail",
+        "internals/engine",
+        "internals/protocol",
+        "seam-rules",
+        "decisions/index",
+        "../CHANGELOG",
+    ],
 }
 
 project = "Thermocline"

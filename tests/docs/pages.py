@@ -52,6 +52,7 @@ def linked_pages() -> list[Path]:
         *pages(),
         ROOT / "benchmarks" / "README.md",
         *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+        *sorted((ROOT / "docs" / "internals").glob("*.md")),
     ]
 
 
