@@ -1,7 +1,7 @@
 """A baseline: the union of the Iceberg table and the topic's tail in Spark's batch mode, read per statement.
 
-Spark's own Kafka source is not in every mirror (design.md 7), so the hot side is read by ``mapInArrow`` with the
-reader and decoder the tierer uses, which are faster than it.
+Spark's own Kafka source cannot be had everywhere: some mirrors lack its token provider. So the hot side is read by
+``mapInArrow`` with the reader and decoder the tierer uses, which are faster than it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Coordinate:
         return f"{self.organisation}:{self.module}:{self.revision}"
 
 
-#: Versions that work together (design.md 7). The JDBC driver and the Iceberg runtime are shaded: they bring
+#: Versions that work together. The JDBC driver and the Iceberg runtime are shaded: they bring
 #: everything they need in one jar. Kafka's jars log through slf4j but bring no back end; slf4j-simple writes
 #: to the standard error and needs no configuration file.
 SETS: dict[str, tuple[Coordinate, ...]] = {

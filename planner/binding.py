@@ -1,4 +1,4 @@
-"""Which topic belongs to which table: the table's ``thermocline.*`` properties (design.md 6)."""
+"""Which topic belongs to which table: the table's ``thermocline.*`` properties."""
 
 from __future__ import annotations
 

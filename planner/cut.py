@@ -7,7 +7,7 @@ What the types promise:
 2. Cold is pinned before the log is measured, so the end cannot lie below the watermark of a healthy log.
 3. No gap. If the log no longer holds the watermark's offset, planning fails; fewer rows are never answered.
 4. Absent is not zero, but for a partition born after the watermark was written: that one starts at 0, so
-   that a loss in it shows as a gap (seam-traps T12).
+   that a loss in it shows as a gap (docs/seam-rules.md, T12).
 5. Ends are exclusive offsets, not records: transaction markers and compaction leave holes.
 """
 
@@ -52,7 +52,7 @@ class PartitionBounds:
 
     ``log_start`` is the first retained offset, ``log_end`` the last stable offset (exclusive),
     ``high_watermark`` the end for uncommitted readers where it was asked for: the distance between the two
-    is what open transactions hold back (seam-traps T7).
+    is what open transactions hold back (docs/internals/seam.md, T7).
     """
 
     partition: int

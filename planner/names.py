@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.errors import BadConfig
 
-# First three columns of every bound table (design.md 4a). Written first because engines keep column
+# First three columns of every bound table. Written first because engines keep column
 # statistics for the first 100 columns only, and the resolver needs those of partition and offset.
 KAFKA_PARTITION = "kafka_partition"
 KAFKA_OFFSET = "kafka_offset"

@@ -1,4 +1,4 @@
-"""Which watermark a snapshot of a bound table stands on (design.md 4a, seam-traps T1 to T3, T20).
+"""Which watermark a snapshot of a bound table stands on (docs/internals/seam.md, T1 to T3, T20).
 
 One resolver for readers, the tierer's validator, maintenance and ``verify``: whatever one of them refuses,
 all refuse. It walks the *ancestry* of the snapshot it is given, never the list of snapshots, so rollbacks,
@@ -20,7 +20,8 @@ other      refused.
 If somebody's expiry broke the chain, older metadata files still tell of the expired snapshots, and the same rules
 hold for them (``broken_at`` names where they are needed). Where those files are gone too, the tagged snapshot's
 watermark is taken when tag and mirror property agree and the hidden part neither added nor removed rows. The last
-condition is what tells a compaction from a rollback whose traces are gone (docs/decisions/0002, 0026).
+condition is what tells a compaction from a rollback whose traces are gone
+(docs/decisions/0002-broken-chains-need-equal-totals.md, docs/decisions/0026-what-expiry-hides.md).
 """
 
 from __future__ import annotations

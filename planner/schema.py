@@ -164,7 +164,7 @@ def check_federated(table: TableName, schema: TableSchema) -> None:
     Raises:
         BadBinding: a leading metadata column is missing or a metadata column has another type.
         UnsupportedType: a column is time, timestamp_ns, timestamptz_ns or of an unknown type. Spark 4.1
-            cannot load such a table, so it could never be tiered (design.md 4a).
+            cannot load such a table, so it could never be tiered.
     """
     by_name = {column.name: column for column in schema.columns}
     for name in LEADING_COLUMNS:

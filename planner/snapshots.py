@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from planner.offsets import OffsetVector
 from planner.watermark import SUMMARY_KEY
 
-#: Non-expiring tag on the snapshot that carries the newest watermark (seam-traps T3).
+#: Non-expiring tag on the snapshot that carries the newest watermark (docs/seam-rules.md, T3).
 TAG = "thermocline"
 #: Prefix of the branches a tierer stages on; the rest is the run's uuid.
 STAGE_BRANCH_PREFIX = "tc_stage_"
@@ -68,7 +68,7 @@ class History:
     """The snapshots a table's metadata retains, with its tag and mirror property.
 
     ``tagged_id`` is the snapshot the tag ``thermocline`` points at, ``mirror`` the text of the table
-    property ``thermocline.watermark``. Neither has authority alone (design.md 4a, resolver).
+    property ``thermocline.watermark``. Neither has authority alone (``planner.resolver``).
     """
 
     snapshots: Mapping[int, Snapshot]

@@ -1,6 +1,6 @@
 """Looking back: which moment of a table AT names, and the text of a cut that brings a later statement back to it.
 
-What counts as in a past cut (design.md 2): ``AT (VERSION => snapshot)`` is the rows below that snapshot's own
+What counts as in a past cut: ``AT (VERSION => snapshot)`` is the rows below that snapshot's own
 watermark, which is all it holds. A time or the text of a cut gives an end per partition instead; any snapshot
 together with the log from its watermark may answer it, rows at or above the end left out. So a cut outlives the
 expiry of its snapshot and the retention of the log, though not both.

@@ -20,7 +20,7 @@ MALFORMED = (binascii.Error, zlib.error, ValueError, KeyError, TypeError, Recurs
 
 def pack(prefix: str, document: dict[str, Any]) -> str:
     """Write ``document`` as one word of letters, digits and ``-_=:``; the same document gives the same text."""
-    # The best level makes offsets of 1,000 partitions a hundredth smaller, in three times the time [ran].
+    # The best level makes offsets of 1,000 partitions a hundredth smaller, in three times the time.
     packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 3)
     return prefix + base64.urlsafe_b64encode(packed).decode()
 

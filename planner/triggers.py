@@ -1,6 +1,6 @@
 """When a table is published: once its files would be full, its oldest row old, or its tail a danger.
 
-A reader sees every committed record whatever tiering does (design.md 2, rule 11), so nothing here is about
+A reader sees every committed record whatever tiering does, so nothing here is about
 freshness. Waiting makes files full; what ends the waiting is age, the tail budget and the log's retention.
 Facts in, decision out: the caller measures.
 """

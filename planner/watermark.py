@@ -1,4 +1,4 @@
-"""The watermark and its text form, versions 1 and 2 (design.md 4a).
+"""The watermark and its text form, versions 1 and 2 (docs/internals/watermark.md).
 
 The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
 Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2

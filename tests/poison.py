@@ -1,4 +1,4 @@
-"""Payloads that have ended, misled or exhausted JSON decoders (reference: decoders.md D.4), by name."""
+"""Payloads that have ended, misled or exhausted JSON decoders, by name."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class ClientAnswer:
 def _next(
     arrived: queue.Queue[pa.RecordBatch | BaseException | None],
 ) -> pa.RecordBatch | BaseException | None:
-    """Wait in short steps: a signal another thread took is seen between two of them [ran: the driver's do]."""
+    """Wait in short steps: a signal another thread took is seen between two of them. The driver's threads do take them."""
     while True:
         with contextlib.suppress(queue.Empty):
             return arrived.get(timeout=_SIGNAL_S)
@@ -280,7 +280,7 @@ def open_cursor(uri: str) -> Iterator[flight_sql.Cursor]:
 def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
     """Run a call of the driver's on a thread of its own, and raise its errors as ours.
 
-    On the main thread the driver would take SIGINT for itself, cancel what runs, and tell nobody [ran, 1.13].
+    On the main thread the driver would take SIGINT for itself, cancel what runs, and tell nobody (ADBC 1.13).
     """
     results: list[T] = []
     errors: list[BaseException] = []

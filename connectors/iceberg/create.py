@@ -57,12 +57,12 @@ RESERVED_NAMES = frozenset(
     }
 )
 DEFAULT_PROPERTIES: Mapping[str, str] = {
-    # Tiering stages on a branch (design.md 4a, step 1).
+    # Tiering stages on a branch (docs/internals/watermark.md).
     "write.wap.enabled": "true",
     # ``range`` and ``hash`` shuffle: the first reads Kafka twice, both break the order of offsets in a file.
     "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd",
-    # Tiering need not hurry (design.md 2, rule 11), so files may be full; half of Iceberg's default keeps
+    # Tiering need not hurry, so files may be full; half of Iceberg's default keeps
     # enough of them to scan in parallel.
     "write.target-file-size-bytes": str(256 * 1024 * 1024),
     # DuckDB opens every manifest when it plans a scan, 0.5 ms each: 50 files planned in 29 ms out of 50
@@ -71,7 +71,7 @@ DEFAULT_PROPERTIES: Mapping[str, str] = {
     # A merge rewrites what it merges, and every reader decodes that again: at most some 5,000 entries, however
     # many files the table has. With Iceberg's 8 MB, 10,000 were rewritten at every seventh publish.
     "commit.manifest.target-size-bytes": str(1024 * 1024),
-    # The resolver proves with these what a foreign UPDATE or DELETE rewrote (seam-traps T25).
+    # The resolver proves with these what a foreign UPDATE or DELETE rewrote (docs/internals/seam.md, T25).
     f"write.metadata.metrics.column.{KAFKA_PARTITION}": "full",
     f"write.metadata.metrics.column.{KAFKA_OFFSET}": "full",
     # A publish a minute would leave half a million metadata files a year. Pins follow the newest one.

@@ -1,4 +1,4 @@
-"""Which offsets a snapshot's added files reach (seam-traps T25).
+"""Which offsets a snapshot's added files reach (docs/internals/seam.md, T25).
 
 Column statistics answer for a file of one Kafka partition. Compaction and foreign writers mix partitions in a
 file, and statistics can be off or stop short of a column, so such a file's two columns are read instead.

@@ -1,4 +1,4 @@
-"""Keeps pins fresh in the background, so that no statement waits for a catalog (design.md 2, rule 9).
+"""Keeps pins fresh in the background, so that no statement waits for a catalog.
 
 Any pin with the tail from its own watermark gives the same answer, so an old pin is right, only slower. That
 is why an outage of the catalog changes nothing but the age shown by ``status``, while a verdict about the

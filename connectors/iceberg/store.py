@@ -365,7 +365,7 @@ def read_sql(cold: ColdSlice, files: Sequence[str]) -> str:
 def read_facts(
     table: TableName, loaded: Table, version: IcebergSnapshot | None = None
 ) -> TableFacts:
-    """Take every fact of a pin from one metadata file (seam-traps T4); ``version``: as if it were the head."""
+    """Take every fact of a pin from one metadata file (docs/seam-rules.md, T4); ``version``: as if it were the head."""
     metadata = loaded.metadata
     current = metadata.schema()
     if version is not None:

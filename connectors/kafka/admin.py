@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 Offsets = Future[Any]
 
 #: This version keeps a reference of its own to the id of every topic that it describes: 150 bytes each time a log is
-#: measured, 500 MB a day at 40 statements a second [ran]. Any other may not be given back to.
+#: measured, 500 MB a day at 40 statements a second. Any other may not be given back to.
 _KEEPS_IDS = str(confluent_kafka.__version__) == "2.16.1"
 _give_back = ctypes.pythonapi.Py_DecRef
 _give_back.argtypes, _give_back.restype = [ctypes.py_object], None
@@ -27,7 +27,7 @@ class Admin(AdminClient):
     ) -> Offsets:
         """As ``list_offsets``, of partitions whose ``offset`` is what is asked for, with one future for all.
 
-        A future per partition costs 15 us: over 1,000 partitions most of the time of a cut [ran].
+        A future per partition costs 15 us: over 1,000 partitions most of the time of a cut.
         """
         answer: Offsets = Future()
         answer.set_running_or_notify_cancel()

@@ -221,7 +221,7 @@ class BoundsReader:
         """Leave a client that has lost a request, for its next ones are lost too.
 
         Seen after brokers had stood still for seconds: once in some hundred times, while a new client was
-        answered at once [ran]; confluent-kafka-dotnet 1491 tells of the same.
+        answered at once; confluent-kafka-dotnet issue 1491 reports the same.
         """
         with self._lock:
             if self._admin is client:
@@ -362,7 +362,7 @@ def _failed(error: KafkaError, topic: str) -> FederationError | _AskAgain:
 
 
 def _check_monotonic(previous: _LastBounds | None, bounds: LogBounds) -> None:
-    """An end below one seen earlier is a stale replica's answer, or the log lost records (seam-traps T28)."""
+    """An end below one seen earlier is a stale replica's answer, or the log lost records (docs/internals/seam.md, T28)."""
     if previous is None or previous.topic_id != bounds.topic_id:
         return
     for part in bounds.partitions:

@@ -1,5 +1,6 @@
-"""What each Kafka error code means to us. Our own table: ``KafkaError.retriable()`` says False of codes that
-pass by themselves (style.md, Errors).
+"""What each Kafka error code means to us.
+
+Our own table: ``KafkaError.retriable()`` says False of codes that pass by themselves.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read assigned ranges to their stops: when a partition is finished, and when a read has failed.
 
-A partition is finished when (reference: kafka.md C.2)
+A partition is finished when (docs/internals/seam.md has the reasons)
 
 1. a record at offset ``stop - 1`` or above was delivered; one at or above the stop is dropped, or
 2. an end-of-partition event arrived with an offset at or above the stop.

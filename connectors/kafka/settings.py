@@ -25,9 +25,9 @@ OWNED: Mapping[str, str] = MappingProxyType(
 )
 
 # Ours, but a user may know better. librdkafka's defaults read 118 k records/s (its fetcher sleeps a second
-# whenever 100,000 are queued) and wait 500 ms at the end of a silent partition; these read a million [ran].
+# whenever 100,000 are queued) and wait 500 ms at the end of a silent partition; these read a million.
 # Without any backoff its thread spins while its queue is full: 1.2 CPU s per million records and more, where 10 ms
-# cost 0.25 [ran], and what is queued lasts longer than that.
+# cost 0.25, and what is queued lasts longer than that.
 _CONSUMER_DEFAULTS = {
     "group.id": "thermocline",  # demanded by the constructor; with assign() no group is joined
     "fetch.wait.max.ms": "5",

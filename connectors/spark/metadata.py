@@ -158,7 +158,7 @@ def added_next(
     """Return 1 + the greatest offset per Kafka partition among rows of the data files a snapshot added.
 
     Column statistics answer for a file of one Kafka partition; of other files the two columns are read
-    (seam-traps T25). None when it cannot be known: a row without partition or offset.
+    (docs/internals/seam.md, T25). None when it cannot be known: a row without partition or offset.
     """
     reach: dict[int, int] = {}
     unknown: list[str] = []

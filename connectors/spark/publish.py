@@ -1,4 +1,4 @@
-"""Publishes staged files: the offset compare-and-set as one Iceberg transaction (design.md 4a).
+"""Publishes staged files: the offset compare-and-set as one Iceberg transaction (docs/internals/watermark.md).
 
 Rows, watermark, its mirror property and its tag change together, or nothing does. Iceberg may apply a
 transaction again on newer metadata when another commit came first, so the decision is made inside, by a

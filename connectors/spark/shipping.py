@@ -1,7 +1,7 @@
 """What executors on other machines need to run our code: it travels with the job.
 
 ``planner`` and ``connectors`` go as an archive of sources, always: both sides of the seam must decode with the same
-code (design.md 2, rule 7). What they import (pyarrow, confluent-kafka, msgspec) has native parts, which Python
+code. What they import (pyarrow, confluent-kafka, msgspec) has native parts, which Python
 does not load out of an archive: executors have them installed, or the job brings a packed environment.
 """
 

@@ -1,8 +1,8 @@
 """What a statement may call. A function that is not listed here is refused.
 
 Principle: one call on one row must cost no more than a constant times the size of its arguments, because the
-engine looks for cancellation and limits between vectors, not inside one (reference duckdb.md A.5: ``repeat``
-ran 32 s under a 1.5 s limit). Functions that break it are either left out, or listed in ``BOUNDED``: the
+engine looks for cancellation and limits between vectors, not inside one (``repeat`` ran 32 s under a
+1.5 s limit). Functions that break it are either left out, or listed in ``BOUNDED``: the
 engine shadows those with macros that refuse costly arguments (``proxy.engine.macros``). Values still can grow
 by doubling (``s || s``, nested); that is the watchdog's part.
 

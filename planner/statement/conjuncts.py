@@ -6,7 +6,7 @@ module does not understand has no conditions. Columns are not looked up here: a 
 ascribed to every table it may belong to, and the caller keeps it where the table has such a column.
 
 What makes this safe: a column of a FROM clause comes before an alias of the SELECT list and before an outer
-query [ran, 1.5.5], and a name two tables share is an error, but for USING and NATURAL. Conditions that NULL
+query (DuckDB 1.5.5), and a name two tables share is an error, but for USING and NATURAL. Conditions that NULL
 can satisfy are taken from a single table only: in an outer join they are also asked of rows that were not
 found.
 """

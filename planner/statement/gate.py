@@ -29,7 +29,7 @@ from planner.statement.scope import fold
 
 #: Longest statement text, checked before it is parsed: a parser is not a place for megabytes of input.
 MAX_SQL_BYTES = 1 << 20
-#: Beginnings of comments: the parser's time grows with the square of those inside one another [ran: 20,000 take 1 s].
+#: Beginnings of comments: the parser's time grows with the square of those inside one another: 20,000 take 1 s.
 MAX_COMMENTS = 1_000
 #: What is neither a literal nor a list of them. Binding takes time with the square of it, and nothing interrupts that:
 #: 4,000 comparisons in an OR, which are 8,001, take 0.7 s, 16,000 more than ten.

@@ -4,7 +4,7 @@ They come from the configuration, yet pass the same gate as statements. Beside c
 ``current_user`` (NULL for anonymous callers) and ``current_groups`` (a list of texts).
 
 The engine evaluates them inside TRY, so that no value of a hidden row gets into an error. TRY takes neither
-subqueries nor volatile functions [ran, 1.5.5], so those are refused here, with the functions of the time.
+subqueries nor volatile functions (DuckDB 1.5.5), so those are refused here, with the functions of the time.
 """
 
 from __future__ import annotations

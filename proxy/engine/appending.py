@@ -1,6 +1,6 @@
 """Appends Arrow batches to one native table by a statement that is prepared once.
 
-Parsing, binding and planning an insert take three times as long as inserting a hundred rows [ran]. So the statement
+Parsing, binding and planning an insert take three times as long as inserting a hundred rows. So the statement
 is kept, and reads a stream whose place in memory stays while what streams there is put in anew each time.
 """
 
@@ -37,7 +37,7 @@ class Appender:
             f"CAST({identifier(field.name)} AS {sql_type(field.type)})" for field in schema
         )
         # RETURNING, though nobody reads what it returns: without it DuckDB collects rows in tables of their own to
-        # keep the order of parallel tasks, of which there is one here: up to half of an insert's time [ran, 1.5.5].
+        # keep the order of parallel tasks, of which there is one here: up to half of an insert's time (DuckDB 1.5.5).
         self._insert = (
             f"PREPARE append AS INSERT INTO {name} SELECT {columns} FROM arriving "  # noqa: S608 - our names
             "RETURNING NULL::BOOLEAN"
@@ -45,7 +45,7 @@ class Appender:
         self._schema = schema
         self._layout = layout
         # A capsule, as any other Arrow object is first wrapped in a scanner of pyarrow's, which takes longer than
-        # the insert [ran, 1.5.5]. DuckDB takes its stream each time; what is left then is an empty place for one.
+        # the insert (DuckDB 1.5.5). DuckDB takes its stream each time; what is left then is an empty place for one.
         self._stream = schema.empty_table().to_reader().__arrow_c_stream__()
         self._place = _address_of(self._stream, _STREAM)
         self._cursor = connection.cursor()

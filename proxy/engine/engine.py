@@ -1,6 +1,6 @@
 """The engine: one locked DuckDB instance per server, a cursor per statement.
 
-It knows relations and parsed statements, not tables, cuts or clients. The lock (reference duckdb.md A.3)
+It knows relations and parsed statements, not tables, cuts or clients. The lock (docs/internals/engine.md)
 is the second wall: a statement that got past the gate still finds no file outside the storage roots, no
 extension, no setting and no other statement's relations.
 """
@@ -99,7 +99,7 @@ class Engine:
         connection.execute(f"SET GLOBAL temp_directory = {_literal(str(spill_dir))}")
         if max_spill_bytes is not None:
             connection.execute(f"SET GLOBAL max_temp_directory_size = '{max_spill_bytes}B'")
-        # In this order: allowed_directories cannot change once external access is off (duckdb.md A.3).
+        # In this order: allowed_directories cannot change once external access is off.
         listed = ", ".join(_literal(root) for root in roots)
         connection.execute(f"SET GLOBAL allowed_directories = [{listed}]")
         connection.execute("SET GLOBAL enable_external_access = false")
@@ -108,7 +108,7 @@ class Engine:
         # CVE-2026-47735: what was set is read back, a typing error must not leave the door open.
         for name, expected in (("enable_external_access", False), ("lock_configuration", True)):
             # All of the result: one that is not read to its end keeps its transaction open, and as long as the
-            # oldest transaction is, no dropped table's memory is freed [ran, 1.5.5].
+            # oldest transaction is, no dropped table's memory is freed (DuckDB 1.5.5).
             rows = connection.execute(f"SELECT current_setting('{name}')").fetchall()
             if rows != [(expected,)]:
                 raise BadConfig(f"the engine did not take {name} = {str(expected).lower()}.")
@@ -140,7 +140,7 @@ class Engine:
         """Whether the engine still answers.
 
         After an internal error DuckDB refuses all work until it is started again, and statements that provoke
-        one exist [ran, 1.5.5: a correlated IN below nested WITH clauses]. The process must then be replaced.
+        one exist (1.5.5: a correlated IN below nested WITH clauses). The process must then be replaced.
         """
         try:
             return self._ask("SELECT ?", "yes") == ("yes",)
@@ -250,7 +250,7 @@ class Engine:
         def evaluated(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
             _set_time_zone(cursor, time_zone)
             macros.set_time(cursor, sql, statement_time)
-            # Room for one row. Room for a million, which is what it reserves unasked, takes 1 ms [ran, 1.5.5].
+            # Room for one row. Room for a million, which is what it reserves unasked, takes 1 ms (DuckDB 1.5.5).
             return cursor.execute(sql, dict(values)).to_arrow_table(1)
 
         with self._connection.cursor() as cursor:
@@ -364,7 +364,7 @@ def _settings(memory_limit_bytes: int | None, threads: int | None) -> dict[str, 
         "allow_community_extensions": "false",
         "allow_persistent_secrets": "false",
         "python_enable_replacements": "false",
-        # Else what a thread of ours freed stays with it: 166 MB after 143 MB of rows were packed to 42 [ran, 1.5.5].
+        # Else what a thread of ours freed stays with it: 166 MB after 143 MB of rows were packed to 42 (1.5.5).
         "allocator_background_threads": "true",
     }
     if memory_limit_bytes is not None:

@@ -11,7 +11,7 @@ zone, and lets constant arguments fold as before.
 * ``date_bin`` is what Postgres and the Grafana plugin call ``time_bucket``. A bin starts at 1970 where no origin is
   given, as in other servers of that plugin, not on a Monday as in ``time_bucket``.
 * ``like_linear`` and its kin replace LIKE where DuckDB's matcher would try every position for every ``%``
-  (a 3,000 character text and five wildcards ran for minutes [ran]); RE2 is linear.
+  (a 3,000 character text and five wildcards ran for minutes); RE2 is linear.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def arrow_type(kind: Node) -> pa.DataType:
     """Return the type a client is told to send for a parameter of an engine type.
 
     int64 for every whole number: Go's database/sql refuses an int64 for an int32 in the client. Milliseconds
-    for every time: JDBC writes them whatever the unit says (flight-sql.md 4.7). Text for all that stock
+    for every time: JDBC writes them whatever the unit says. Text for all that stock
     clients cannot bind. Decimals keep their scale, which a client's vector enforces, but may be longer.
     """
     name = kind["id"]

@@ -1,12 +1,12 @@
 """Relations: the tables of one statement, as SQL the engine can bind.
 
 Each relation is a clause ``WITH "name" AS NOT MATERIALIZED (...)`` in front of the statement: bound once
-however often it is named, with projections and filters pushed into every use [ran: 10 ms for a self-join,
-a view takes 26]. A name in it can be any text, so messages show the user's own table names.
+however often it is named, with projections and filters pushed into every use (DuckDB 1.5.5: 10 ms for a
+self-join, a view takes 26). A name in it can be any text, so messages show the user's own table names.
 
 Rows held in Arrow become temporary tables of the statement's own cursor. Arrow tables themselves cannot be
 scanned: DuckDB 1.5.5 hands filters to pyarrow, where ``NaN > 1`` is false (in SQL it is true, the row would be
-lost) and a filter on a UUID fails [ran].
+lost) and a filter on a UUID fails.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def plain_names(schema: pa.Schema, relations: Sequence[Relation]) -> pa.Schema:
 
 
 def nested(sql: str) -> str:
-    """Return a query around a query: whatever the text says, only a query can run (duckdb.md A.4).
+    """Return a query around a query: whatever the text says, only a query can run (docs/internals/engine.md).
 
     ORDER BY survives, parameters stay.
     """
@@ -110,7 +110,7 @@ def _restricted(body: str, access_filter: AccessFilter) -> str:
     """Return the rows and columns of ``body`` that are shown.
 
     No expression of the statement may meet a row that is not shown, where it could fail and quote it. DuckDB has
-    two ways there [ran, 1.5.5]:
+    two ways there (1.5.5):
 
     * Conditions are moved towards the scan, but never past a sample, even one of all rows. A materialized WITH
       clause is no such barrier. A sample by blocks might be moved into the scan.
@@ -165,7 +165,7 @@ def _guarded(field: pa.Field) -> str:
     """Return an expression of a file's column whose filters are not answered from statistics if they may lie.
 
     Bounds in Parquet and Iceberg leave NaN out, in SQL it is the largest number: a file that holds 1.0 and NaN
-    was skipped for ``x > 5``, for ``ORDER BY x DESC LIMIT 1`` and within structs [ran, 1.5.5]. Lists and maps
+    was skipped for ``x > 5``, for ``ORDER BY x DESC LIMIT 1`` and within structs (DuckDB 1.5.5). Lists and maps
     are not pruned.
     """
     name = identifier(field.name)

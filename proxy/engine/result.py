@@ -10,7 +10,7 @@ import pyarrow as pa
 from proxy.engine.running import EngineCall
 
 #: Target size of one batch: throughput over Flight peaks here, and stock Go and Rust clients refuse
-#: messages above 4 MiB (reference flight-sql.md 0.5 and 6).
+#: messages above 4 MiB (docs/internals/protocol.md).
 MAX_BATCH_BYTES = 2 << 20
 
 

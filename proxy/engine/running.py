@@ -1,6 +1,6 @@
 """One statement's cursor, and the thread that stops statements.
 
-DuckDB drops an interrupt that arrives before a call is executing (duckdb.md A.5), so the watch repeats it
+DuckDB drops an interrupt that arrives before a call is executing, so the watch repeats it
 until the call has returned.
 """
 

@@ -1,7 +1,7 @@
 """Native tables that outlive a statement: decoded rows, inserted once, read by many statements.
 
 Native, because Arrow tables cannot be scanned faithfully (``proxy.engine.relations``), and copying the tail
-into every statement costs more than the statement [ran: 300 ms for 100,000 rows of 15 columns].
+into every statement costs more than the statement: 300 ms for 100,000 rows of 15 columns.
 
 A segment lives in a schema that no statement can name: the gate lets through tables of the catalogs only.
 Those moved to disk live in a database file of their own, which DuckDB reads block by block as statements ask; those
@@ -28,7 +28,7 @@ _DISK = "tail_disk"
 _DISK_FILE = "tails.duckdb"
 _PACKED = "tail_packed_"
 #: More than a tail can take. Left alone, DuckDB checkpoints after every 16 MB committed, in the midst of a commit, and all
-#: writers wait: up to 5 s on a busy machine, and twice the CPU per row [ran, 1.5.5].
+#: writers wait: up to 5 s on a busy machine, and twice the CPU per row (DuckDB 1.5.5).
 _NO_CHECKPOINT = "1TB"
 
 

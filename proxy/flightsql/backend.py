@@ -61,7 +61,7 @@ class Prepared:
 
     ``parameter_schema`` has one field per parameter, in order. JDBC binds nothing to a null-typed field, and
     writes milliseconds whatever unit is declared, so: ``int64`` for every integer, ``timestamp[ms]`` and
-    ``time32[ms]`` for times, utf8 where the type is unknown (flight-sql.md 2.7 and 4.7).
+    ``time32[ms]`` for times, utf8 where the type is unknown (docs/internals/protocol.md).
     """
 
     dataset_schema: pa.Schema

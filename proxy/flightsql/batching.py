@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from planner.errors import LimitExceeded
 
-# Go and Rust clients refuse messages above 4,194,304 bytes, ADBC above 16 MiB (flight-sql.md 4.7).
+# Go and Rust clients refuse messages above 4,194,304 bytes, ADBC above 16 MiB (docs/internals/protocol.md).
 MAX_MESSAGE_BYTES = 4 << 20
 # What is left above this ceiling is for the message's header and the padding of its buffers.
 MAX_BATCH_BYTES = 3_500_000

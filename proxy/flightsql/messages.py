@@ -1,7 +1,7 @@
 """Protobuf messages of Flight and Flight SQL, from a descriptor set in a private pool.
 
 Generated modules would register in protobuf's global pool, where a second copy (flightsql-dbapi's, say) is a
-duplicate symbol, and would tie the program to one protobuf major (flight-sql.md 2.9). Message classes made
+duplicate symbol, and would tie the program to one protobuf major. Message classes made
 at run time have no static types, hence ``Any``.
 """
 

@@ -154,7 +154,7 @@ def _allow(ruleset: int, paths: Iterable[Path], rights: int) -> None:
     for path in sorted(paths):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             # Never closed: what /proc shows is forgotten under memory pressure, and what is found there later is
-            # another file that no rule names [ran, 6.18: /proc/self/statm after drop_caches].
+            # another file that no rule names (Linux 6.18: /proc/self/statm after drop_caches).
             descriptor = os.open(path, os.O_PATH)
             allowed = rights if path.is_dir() else rights & _OF_FILES
             _call(_ADD_RULE, ruleset, _BENEATH_PATH, struct.pack("=Qi", allowed, descriptor), 0)

@@ -2,7 +2,7 @@
 
 It gives threads that meet an arena of their own, up to eight for each processor, and what one arena has free no other
 uses. gRPC and the engine's callers are up to hundreds of threads that come and go. With an arena for each processor
-64 clients left 66 MB of heap where they had left 86, and were answered as fast [ran, glibc 2.36, 2 processors].
+64 clients left 66 MB of heap where they had left 86, and were answered as fast (glibc 2.36, 2 processors).
 DuckDB, Arrow and small Python objects have allocators of their own.
 """
 

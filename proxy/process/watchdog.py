@@ -3,7 +3,7 @@
 The supervisor starts it again.
 
 DuckDB checks for interrupts between chunks only, and single-row work is outside its memory limit
-(reference duckdb.md A.5). Ending the process is the one thing that always works.
+(docs/internals/engine.md). Ending the process is the one thing that always works.
 """
 
 from __future__ import annotations

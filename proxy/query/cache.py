@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 T = TypeVar("T")
 
 #: Characters of the statements whose results are kept. A tree takes 100 bytes for each, rewritten as many again: a
-#: list of 10,000 numbers is 80 KB of text and 15 MB [ran].
+#: list of 10,000 numbers is 80 KB of text and 15 MB.
 MAX_CHARS = 1 << 19
 
 

@@ -1,4 +1,4 @@
-"""One cut for all tables of a statement: pin each, measure every log in one round, decide (design.md 2)."""
+"""One cut for all tables of a statement: pin each, measure every log in one round, decide (docs/internals/seam.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A backend that answers on time, whatever the engine does.
 
 DuckDB looks for interrupts between chunks of 2,048 rows, and not at all while it binds and optimizes: of lists of
-10,000 elements, sorted, one chunk takes 5 s; a condition of 15,000 parts 3 s of optimizing [ran, 1.5.5]. So what
+10,000 elements, sorted, one chunk takes 5 s; a condition of 15,000 parts 3 s of optimizing (1.5.5). So what
 asks the engine runs on threads of its own, and who waits for it answers its client by the statement's deadline and
 ``GRACE_S``. What is left behind ends by itself, or by the watchdog with the process.
 """

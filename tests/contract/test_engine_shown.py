@@ -30,7 +30,7 @@ PEOPLE = Relation(
     AccessFilter((("id", '"id"'), ("name", '"name"')), FILTER),
 )
 
-#: Each fails on a hidden row, and quotes it. Without the barrier the first three do [ran, 1.5.5]: DuckDB does not
+#: Each fails on a hidden row, and quotes it. Without the barrier the first three do: DuckDB 1.5.5 does not
 #: know that they can fail, so it feels free to evaluate them first.
 FAILING = [
     "datediff(name, DATE '2020-01-01', DATE '2020-01-02') IS NOT NULL",

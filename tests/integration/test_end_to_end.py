@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kafka
 NOW_MS = time.time_ns() // 1_000_000
 UUIDS = ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-4fff-8fff-ffffffffffff")
 POINT = pa.struct([pa.field("x", pa.float64()), pa.field("when", TIMESTAMPTZ)])
-#: Every Iceberg type of design.md 4a: what arrives over Flight, and extremes as a record carries them.
+#: Every Iceberg type that is served: what arrives over Flight, and extremes as a record carries them.
 TYPES: dict[str, tuple[pa.DataType, pa.DataType, list[Any]]] = {
     "flag": (pa.bool_(), pa.bool_(), [True, False]),
     "small": (pa.int32(), pa.int32(), [-(2**31), 2**31 - 1, 0]),

@@ -1,4 +1,4 @@
-"""Reading log shapes that a real broker cannot be made to produce on demand (kafka.md C.2, C.3)."""
+"""Reading log shapes that a real broker cannot be made to produce on demand (docs/internals/seam.md)."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_it_is_found_however_it_is_written(cursor: adbc.Cursor, place: str) -> N
     assert rows(cursor, f"SELECT count(*) FROM {place}.SCHEMATA") == [(2,)]
 
 
-# As Power BI's DuckDB connector browses (flight-sql.md 4.3): databases, schemas, tables, columns, keys.
+# As Power BI's DuckDB connector browses: databases, schemas, tables, columns, keys.
 POWER_BI = [
     ("SHOW DATABASES", [("lake",)]),
     (

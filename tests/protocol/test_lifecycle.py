@@ -115,7 +115,7 @@ class TestTls:
     def pem(self, tmp_path: Path) -> Tls:
         if shutil.which("openssl") is None:
             pytest.skip("needs the openssl command to make a certificate")
-        # CA:FALSE, or rustls refuses it (flight-sql.md 4.7).
+        # CA:FALSE, or rustls refuses it.
         asked = (
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
             "-keyout key.pem -out cert.pem -subj /CN=localhost -addext "

@@ -1,4 +1,4 @@
-"""Each switch removes one rule from a copy of the source; the tests it names must then fail (seam-traps.md)."""
+"""Each switch removes one rule from a copy of the source; the tests it names must then fail (docs/seam-rules.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of seam-traps.md about reading a log, over a scripted broker: shapes no real one makes on demand."""
+"""The rules of docs/seam-rules.md about reading a log, over a scripted broker: shapes no real one makes on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of seam-traps.md as a statement meets them: real statements over the doubles."""
+"""The rules of docs/seam-rules.md as a statement meets them: real statements over the doubles."""
 
 from __future__ import annotations
 

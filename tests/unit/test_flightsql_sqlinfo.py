@@ -28,7 +28,7 @@ def test_the_unfiltered_answer_is_the_whole_enum_and_nothing_else() -> None:
     batch.validate(full=True)
 
 
-#: flight-sql.md 1.4: not what FlightSql.proto says everywhere, but what JDBC, ODBC and ADBC read.
+#: docs/internals/protocol.md: not what FlightSql.proto says everywhere, but what JDBC, ODBC and ADBC read.
 READ_AS = {
     Member.STRING: {0, 1, 2, 6, 7, 504, 513, 514, 529, 530, 531},
     Member.BOOL: {

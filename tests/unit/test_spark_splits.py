@@ -37,7 +37,7 @@ def test_small_splits_share_a_task(
 
 
 def test_splits_of_one_partition_that_share_a_task_are_one_range() -> None:
-    """A consumer takes one start per partition [ran: librdkafka refuses two, the round failed]."""
+    """A consumer takes one start per partition: librdkafka refuses two, and the round failed."""
     halves = tuple(OffsetRange(p, start, start + 5) for p in range(2) for start in (0, 5))
     assert share_out(halves, 2) == (
         (OffsetRange(0, 0, 10),),

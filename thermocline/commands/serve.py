@@ -223,7 +223,7 @@ def _next(signals: queue.SimpleQueue[int]) -> int:
     """Wait for a signal.
 
     Handlers run on this thread only, and a signal that the kernel gives to another one does not wake it: a wait
-    without end missed a SIGTERM under load [ran]. So it looks now and then.
+    without end missed a SIGTERM under load. So it looks now and then.
     """
     while True:
         with contextlib.suppress(queue.Empty):

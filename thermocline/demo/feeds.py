@@ -48,7 +48,7 @@ class DemoFeed:
 
     A partition should be worth a file to every publish, late events included: here that is a day. What divides
     rows further is their order inside the file, where Parquet's row groups are skipped by it
-    (docs/decisions/0016).
+    (docs/decisions/0016-partitions-are-worth-a-file.md).
 
     ``later`` is the field newer agents add, ``later_of`` its value: it follows from the other fields, so an
     answer can be checked whichever agent sent the event.

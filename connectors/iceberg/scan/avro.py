@@ -1,8 +1,8 @@
 """Avro files as Arrow tables, by DuckDB's avro extension: 100,000 manifest entries in 1.6 s on two cores, where
-pyiceberg takes 5 [ran, decisions/ on the cold plan].
+pyiceberg takes 5 (docs/decisions/0012-our-own-list-of-cold-files.md).
 
-The extension takes a read error for the end of the file [ran, 1.5.5: a file cut short gives fewer rows and no
-error], so whoever calls must know how many rows there are.
+The extension, 1.5.5, takes a read error for the end of the file: a file cut short gives fewer rows and no
+error. So whoever calls must know how many rows there are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from connectors import duckdb_extensions
 
 #: DuckDB reserves room for a whole batch of rows, a million unless told, and the table keeps it: 112 MB for the columns
-#: of a manifest of one file [ran, 1.5.5]. Longer files give several batches.
+#: of a manifest of one file (DuckDB 1.5.5). Longer files give several batches.
 _MAX_RESERVED_ROWS = 100_000
 
 

@@ -1,7 +1,7 @@
 """Whether Parquet files can be read by field id as they are, told by their footers.
 
-DuckDB's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name, and a
-column without an id nowhere [ran, 1.5.5]. A file's footer never changes, so each is read once per process.
+DuckDB 1.5.5's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name, and a
+column without an id nowhere. A file's footer never changes, so each is read once per process.
 """
 
 from __future__ import annotations

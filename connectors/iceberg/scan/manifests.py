@@ -1,7 +1,7 @@
 """Manifests of pinned snapshots: which there are, that they are whole, and the files they list.
 
 DuckDB's iceberg extension 1.5.5 ends the process (SIGABRT in a destructor) when a manifest is gone or cut
-short [ran]; a missing data file, manifest list or metadata file it reports. So what only manifests can do to
+short; a missing data file, manifest list or metadata file it reports. So what only manifests can do to
 it is found here first: each must exist with the length its manifest list gives (Iceberg spec, "Manifest
 Lists", field 501). A file that goes between this look and the scan still ends the process, and the supervisor
 starts it again.

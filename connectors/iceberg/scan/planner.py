@@ -248,7 +248,7 @@ class ColdPlan:
     def misread(self, cold: ColdSlice) -> frozenset[int]:
         """Return the fields on which the extension must not be asked to leave out files.
 
-        DuckDB's iceberg extension 1.5.5 [ran] rounds times before 1970 up to compare them with the partition's day,
+        DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, and hashes UUIDs in its own way: it loses rows. A negative decimal and its truncation
         end the engine.
 

@@ -1,8 +1,8 @@
 """Which files of a snapshot DuckDB's iceberg extension does not read: told by name, before it looks at them.
 
 Anybody may write ORC, Avro or encrypted files into a table, or delete files of these. The extension, 1.5.5, refuses
-them in its own words, and a manifest of a codec it does not know ends the process [ran: zstandard, which Iceberg
-writes with ``write.manifest.compression-codec``]. A manifest never changes, so each is looked at once.
+them in its own words, and a manifest of a codec it does not know ends the process: zstandard, which Iceberg
+writes with ``write.manifest.compression-codec``. A manifest never changes, so each is looked at once.
 """
 
 from __future__ import annotations

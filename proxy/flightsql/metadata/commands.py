@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 #: Schemas that go out together; what the seam asks of a backend (``proxy.flightsql.backend.Stream``).
 _BATCH_BYTES = 2 << 20
 TABLE_KINDS = ("TABLE", "VIEW")
-# What Grafana and Power BI ask for, besides any upper or lower case (flight-sql.md 4.4, 4.6).
+# What Grafana and Power BI ask for, besides any upper or lower case.
 _KIND_ALIASES = {"BASE TABLE": "TABLE"}
 
 

@@ -2,7 +2,7 @@
 
 Which member is not what FlightSql.proto says everywhere: JDBC casts limits to long, ODBC reads cases and null
 order from ``bigint_value``. JDBC 18 fails on a code it knows that is missing between 515 and 576, and on one
-it does not know; so the unfiltered answer is the whole enum and nothing else (flight-sql.md 1.4, 4.7).
+it does not know; so the unfiltered answer is the whole enum and nothing else (docs/internals/protocol.md).
 """
 
 from __future__ import annotations

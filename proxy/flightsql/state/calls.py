@@ -1,7 +1,7 @@
 """Client calls in progress: who still waits for an answer, and how to give one up.
 
 Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends its gRPC call, and only
-``is_cancelled`` of that call shows it. One thread polls all calls (flight-sql.md 2.5).
+``is_cancelled`` of that call shows it. One thread polls all calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 # A client that leaves frees its query within this time, or so many times it as there are calls to each of _POLLS.
 POLL_S = 0.05
-# Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms [ran].
+# Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms.
 _POLLS = 10
 # gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
 MAX_CALLS = 704
@@ -134,7 +134,7 @@ class Call:
     def poll(self) -> None:
         """Give the call up if its client is gone."""
         self.polled_s = time.monotonic()
-        # The lock keeps the call's context alive: pyarrow's is a bare pointer into the call (flight-sql.md 2.2).
+        # The lock keeps the call's context alive: pyarrow's is a bare pointer into the call.
         with self._lock:
             gone = self._left is not None and self._left()
         if gone:
