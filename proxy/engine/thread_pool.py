@@ -23,12 +23,12 @@ _log = logging.getLogger(__name__)
 
 #: The priority threads begin with.
 _NICE = os.getpriority(os.PRIO_PROCESS, 0)
-#: A thread without work ends after this time.
+#: End an idle thread after this time.
 _IDLE_S = 5.0
 
 
 class Abandoned(Exception):
-    """The work did not end in its time, and goes on."""
+    """The work is out of time, and still runs."""
 
 
 class _Job(Generic[T]):
@@ -41,10 +41,10 @@ class _Job(Generic[T]):
         self.result: T | None = None
         self.error: BaseException | None = None
         self.is_done = False
-        #: Whose it is, once it was left behind.
+        #: Whose work it is, once it was abandoned.
         self.user = ""
         self.afterwards: Callable[[T | None], None] | None = None
-        # Events and futures are made of three of these, which is a tenth of `select 1`.
+        # One lock instead of an event or a future, which have three: that was a tenth of `select 1`.
         self._woken = threading.Lock()
         self._woken.acquire()
 
@@ -67,7 +67,7 @@ class ThreadPool:
         self._max_late = max_late
         self._max_late_each = max_late if max_late_each is None else max_late_each
         self._lock = threading.Lock()
-        #: Threads that wait for work, by its way to them; who came last is asked first.
+        #: Idle threads' queues, last in first out.
         self._idle: list[SimpleQueue[_Job[Any] | None]] = []
         self._late: Counter[str] = Counter()
         self._closed = False
@@ -108,7 +108,7 @@ class ThreadPool:
         return cast("T", job.result)
 
     def close(self) -> None:
-        """End the threads that wait for work, and the others after theirs."""
+        """End idle threads now, and busy ones after their work."""
         with self._lock:
             self._closed = True
             for queue in self._idle:
@@ -139,7 +139,7 @@ class ThreadPool:
         queue.put(job)
 
     def _leave(self, job: _Job[T], afterwards: Callable[[T | None], None], user: str) -> bool:
-        """Go on without a job; False: it has ended just now."""
+        """Abandon a job. Returns False if it has just ended."""
         with self._lock:
             if job.is_done:
                 return False
@@ -153,7 +153,7 @@ class ThreadPool:
             try:
                 job = queue.get(timeout=_IDLE_S)
             except Empty:
-                # One that is not among the idle has work on its way.
+                # If it is not among the idle, work is on its way to it.
                 with self._lock, contextlib.suppress(ValueError):
                     self._idle.remove(queue)
                     return
@@ -188,5 +188,5 @@ class ThreadPool:
 
 
 def _gives_way() -> bool:
-    """Whether this thread runs after others: its work took long, and it may not take its priority back."""
+    """Whether this thread has a lower priority: its work took long, and it may not raise it again."""
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) > _NICE

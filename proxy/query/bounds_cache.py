@@ -1,4 +1,4 @@
-"""What logs were measured lately: for statements that may be answered as of then."""
+"""Remembers recent measurements of logs, for statements that accept an older answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BoundsCache:
 
     def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
         """As ``planner.ports.Log.measure``."""
-        # Taken before the question is sent: what is answered is no older than this.
+        # Read the clock before sending: the answer is no older than this.
         requested_at = self._clock()
         bounds = self._log.measure(topics)
         key = frozenset(topics)
@@ -57,6 +57,6 @@ class BoundsCache:
         return self._clock() - measured.requested_at
 
     def forget(self) -> None:
-        """Measure anew whatever is asked next: what was remembered turned out to be gone."""
+        """Drop all measurements: some of what they name turned out to be gone."""
         with self._lock:
             self._rounds.clear()

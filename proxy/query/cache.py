@@ -1,4 +1,4 @@
-"""Work that is done once for each key, of the newest keys."""
+"""Remembers the results of work, by key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 
 T = TypeVar("T")
 
-#: Characters of the statements whose results are kept. A tree takes 100 bytes for each, rewritten as many again: a
-#: list of 10,000 numbers is 80 KB of text and 15 MB.
+#: Bound of the characters of remembered statements. A parsed tree takes about 100 bytes per character of SQL, its
+#: rewrite the same again: a list of 10,000 numbers is 80 KB of text and 15 MB.
 MAX_CHARS = 1 << 19
 
 

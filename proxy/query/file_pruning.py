@@ -1,4 +1,4 @@
-"""What a statement wants of its tables, as conditions with values: for leaving out files.
+"""Turns a statement's conditions into values that files can be pruned by.
 
 The constants of conjuncts are worked out by the engine itself, so casts, time zones, ``now()`` and bound
 parameters mean what they mean in the statement. A constant counts only where comparing the column with it is
@@ -172,7 +172,7 @@ def _constants(
 def _plain(
     operand: Node, values: Mapping[str, Parameter], kind: pa.DataType
 ) -> _Constant | None:
-    """Return what an operand comes to where that is plain to see: the engine takes 2 ms to say the same."""
+    """Return the value of a plain literal. The engine takes 2 ms to say the same."""
     value: object = None
     if kind_of(operand) == "PARAMETER":
         value = values.get(operand["identifier"])

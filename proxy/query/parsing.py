@@ -31,7 +31,10 @@ from proxy.query.cut import Pins
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedStatement:
-    """A statement that passed the gate: its tables, and its tree over their relations. Equal to itself only."""
+    """A statement that passed the gate: its tables, and its tree over their relations.
+
+    Compared by identity: it is a cache key.
+    """
 
     document: Node
     tables: tuple[ResolvedTable, ...]

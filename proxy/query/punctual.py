@@ -33,7 +33,7 @@ from proxy.flightsql.backend import (
 
 T = TypeVar("T")
 
-#: An interrupt that is heeded works in milliseconds, where the machine has time for it.
+#: An interrupt works in milliseconds, unless the machine is busy or the engine ignores it.
 GRACE_S = 0.5
 MAX_LATE = 8
 #: Of those, one user's.
@@ -51,16 +51,16 @@ class Prompt(Backend, Protocol):
         parameters: pa.RecordBatch | None,
         cancellation: Cancellation,
     ) -> Planned | None:
-        """As ``plan``; None: somebody has to be asked."""
+        """As ``plan``. None if engine, catalog or broker are needed."""
 
     def open_at_once(self, session: Session, ticket: bytes) -> Stream | None:
-        """As ``open``, of rows in memory; None: somebody has to be asked."""
+        """As ``open``, for rows in memory. None if engine, catalog or broker are needed."""
 
 
 class Punctual:
-    """``inner``, with nobody waiting for it longer than ``limit_of`` the session says, in seconds.
+    """Wraps a backend so that no call outlives the statement timeout, ``limit_of`` the session, in seconds.
 
-    The way to another thread and back takes as long as a small statement: what is known is answered on the caller's.
+    A switch to another thread and back costs as much as a small statement. So what needs no engine runs on the caller's.
     """
 
     def __init__(self, inner: Prompt, limit_of: Callable[[Session], float]) -> None:
@@ -69,7 +69,7 @@ class Punctual:
         self._workers = ThreadPool(max_late=MAX_LATE, max_late_each=MAX_LATE_EACH)
 
     def close(self) -> None:
-        """End the threads. What was left behind is not waited for."""
+        """End the threads, without waiting for abandoned work."""
         self._workers.close()
 
     @property
@@ -203,9 +203,9 @@ class _PunctualStream:
             self._timed.call(self.read)
 
     def read(self) -> None:
-        """Read the next batch; and one more behind a small one, which is most likely the end.
+        """Read the next batch, and one more behind a small one: that is most likely the end.
 
-        The way to another thread and back takes as long as a small statement: opened, read and ended it goes once.
+        A small statement is opened, read and ended in one switch to another thread.
         """
         with self._lock:
             if self._is_closed:

@@ -1,4 +1,4 @@
-"""What is written down of a client call, and the id that its errors carry.
+"""The record of a client call, and the id that its errors carry.
 
 A call that fails is written down, and one that ends a statement: streams its last row, is left by its client,
 changes the session. Planning that succeeds and browsing are not. Who writes, and where, is not known here.
@@ -25,7 +25,7 @@ _ID_DIGITS = 16
 
 
 def outcome_of(error: BaseException) -> str:
-    """Name what an error is to those who count and audit: the class of ours, nothing of anybody else's."""
+    """Return the name of our error class for metrics and audit; never a foreign one."""
     return type(error).__name__ if isinstance(error, FederationError) else INTERNAL
 
 

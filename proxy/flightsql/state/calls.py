@@ -22,13 +22,13 @@ from proxy.flightsql.state.shares import Shares
 
 _log = logging.getLogger(__name__)
 
-# A client that leaves frees its query within this time, or so many times it as there are calls to each of _POLLS.
+# How often to look for clients that left. With more than _POLLS calls they take turns, so it takes longer.
 POLL_S = 0.05
 # Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms.
 _POLLS = 10
 # gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
 MAX_CALLS = 704
-#: What was given up and is still inside gRPC after this time is ended with its connection.
+#: Close the connection of a cancelled call that is still inside gRPC after this time.
 _HANG_UP_S = 1.0
 
 
@@ -99,7 +99,7 @@ class Call:
         self._awaits = (time.monotonic() + limit_s, DeadlineExceeded(why, timeout_s=limit_s))
 
     def proceed(self) -> None:
-        """The client did what it was waited for."""
+        """End the wait: the client read or sent."""
         self._awaits = None
 
     @property
@@ -125,7 +125,7 @@ class Call:
             self._left = left
 
     def blaming(self) -> _Blaming:
-        """Within the block, an error after the call was given up is told as the giving up.
+        """Replace any error raised after cancellation with the reason for the cancellation.
 
         An interrupted engine knows only that it was interrupted.
         """

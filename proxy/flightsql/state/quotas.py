@@ -24,12 +24,12 @@ _SMOOTHING = 0.2
 _MAX_BUCKETS = 10_000
 #: Statements a user may have at work at first, beside other users. More of them at once are not faster.
 FIRST_AT_WORK = max(4, 2 * len(os.sched_getaffinity(0)))
-#: A place that was held for less lets its user have one more at work, one that was held for more takes half of that.
+#: A statement shorter than the first raises its user's number at work by one, one longer than the second halves it.
 _QUICK_S, _LONG_S = 1.0, 5.0
-#: So long after its last statement a user does not count as another one; and how many are remembered.
+#: Forget a user this long after the last statement. Remember at most this many.
 _GONE_S = 600.0
 _MAX_USERS = 1_000
-#: How often who waits looks whether readers have left room meanwhile.
+#: How often a waiting statement looks whether slow readers have left room.
 _LOOK_S = 0.5
 
 

@@ -1,4 +1,4 @@
-"""Who may have one more of something that all users share: no user ever takes the last of it.
+"""Decides who gets one more of something that all users share. No user ever takes the last.
 
 Each user may have so many times what is still free. So one alone gets most of it, each of many an equal part, and
 whoever has none gets one as long as there is any: nothing has to be reserved, and nobody counts users.
@@ -18,7 +18,7 @@ _PART = 3
 
 
 def has_share(own: int, in_use: int, total: int) -> bool:
-    """Whether a user who has ``own`` of the ``taken`` may have one more."""
+    """Whether a user who has ``own`` of those ``in_use`` may have one more."""
     free = total - in_use
     return free > 0 and own <= _PART * free
 

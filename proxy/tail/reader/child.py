@@ -1,4 +1,4 @@
-"""The process that reads topics, as the server's child: started, and started again.
+"""Starts the process that reads topics, and starts it again when it dies.
 
 It is there before the server gives up starting programs (``proxy.process.landlock``), which takes a process without other
 threads; Arrow and numpy start some when they are imported. So this file loads neither before there is an order.
@@ -63,18 +63,18 @@ class Ingestion:
             self._process.wait()
 
     def begin(self) -> None:
-        """Start a worker before there is an order: it takes a second until it can serve one."""
+        """Start a worker before the first request: it takes a second until it can serve."""
         with self._lock, contextlib.suppress(OSError):
             self._running()
 
     def carry_out(self, order: ReadRequest) -> ReadJob:
-        """Give a worker an order.
+        """Send a worker a request.
 
         Raises:
             LogUnavailable: there is none.
         """
         with self._lock:
-            for _ in range(2):  # one that died is found out by this
+            for _ in range(2):  # the first try may be the one that finds it dead
                 with contextlib.suppress(OSError):
                     return self._assigned(order)
                 self.lost += 1
@@ -90,7 +90,7 @@ class Ingestion:
         with theirs:
             socket.send_fds(worker, [_ONE], [theirs.fileno()])
         channel = Channel(ours)
-        with contextlib.suppress(Ended):  # what is read from it tells
+        with contextlib.suppress(Ended):  # reading from it will say why
             send_order(channel, order)
         return ReadJob(channel, order, lambda: self._lost(worker))
 
@@ -103,7 +103,7 @@ class Ingestion:
         return self._worker
 
     def _lost(self, worker: socket.socket) -> None:
-        """A worker died, or hangs: the next order starts another one, and that ends this one."""
+        """Give up a worker that died or hangs. The next request starts another, which ends this one."""
         with self._lock:
             if worker is self._worker:
                 _log.warning("the process that reads topics ended; it is started again")

@@ -1,4 +1,4 @@
-"""Reading and decoding in a process of its own, seen from the server: what is ordered of it, and what it answers."""
+"""The server's side of the process that reads topics: sends read requests, receives decoded batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from proxy.tail.reader.source import (
     TopicSource,
 )
 
-#: A worker that is silent so much longer than it was given hangs.
+#: Grace beyond a request's timeout before a silent worker counts as hung.
 _PATIENCE_S = 60.0
 
 
@@ -40,11 +40,11 @@ class ReadJob:
     def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
         """Ask for what is next."""
         request = {"timeout_s": timeout_s, "wanted": [astuple(item) for item in ranges]}
-        with contextlib.suppress(Ended):  # it may have said why: that is to be read
+        with contextlib.suppress(Ended):  # its last frame may say why: ``answer`` reads it
             self._channel.send(request)
 
     def answer(self, timeout_s: float) -> DecodedBatch | None:
-        """Return what was asked for.
+        """Return the answer to ``ask``.
 
         Raises:
             FederationError: what the worker met, or ``LogUnavailable``: it is gone.
@@ -55,7 +55,7 @@ class ReadJob:
             )
 
     def confirm(self) -> None:
-        """Wait until what was answered last is confirmed. Raises as ``answer``."""
+        """Wait until the last answer is confirmed. Raises as ``answer``."""
         with self._reading():
             receive_confirmed(self._channel, _PATIENCE_S)
 

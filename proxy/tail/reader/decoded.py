@@ -1,4 +1,4 @@
-"""A reader of the log with its decoder, step by step."""
+"""Reads and decodes a log step by step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from proxy.tail.reader.source import DecodedBatch
 
 
 class DecodedFollowing:
-    """``planner.ports.LogSubscription``, decoded. A step has nothing to be confirmed by: see ``begin_confirm``."""
+    """``planner.ports.LogSubscription``, decoded. Confirm steps with ``begin_confirm``: they do not do it themselves."""
 
     def __init__(self, following: LogSubscription, decoder: Decoder) -> None:
-        """Own ``following``, which is closed with this."""
+        """Take over ``following``: closing this closes it."""
         self._following = following
         self._decoder = decoder
 

@@ -26,9 +26,9 @@ from proxy.tail.reader.source import DecodedBatch, TopicSource
 _LENGTHS = struct.Struct("<IQ")
 #: ``struct timeval``: seconds and microseconds.
 _TIME = struct.Struct("@ll")
-#: Received in one call, if there is so much: most steps that a statement waits for are smaller.
+#: Receive at most this much in one call. Most steps that a statement waits for are smaller.
 _AHEAD_BYTES = 64 * 1024
-#: Neither is ever near it: more is not ours.
+#: Bounds far above any frame of ours. Refuse larger ones: another program sent them.
 _MAX_HEADER_BYTES = 64 * 1024 * 1024
 _MAX_BODY_BYTES = 8 * 1024 * 1024 * 1024
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -101,7 +101,7 @@ class Channel:
             raise Ended from error
 
     def _limit(self, timeout_s: float | None) -> None:
-        """Not by ``settimeout``, with which each call is two, and Python polls."""
+        """Set the receive timeout on the socket itself: ``settimeout`` makes Python poll before each call."""
         seconds, part = divmod(timeout_s or 0.0, 1)
         limit = _TIME.pack(int(seconds), int(part * 1_000_000))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -148,7 +148,7 @@ def receive_order(channel: Channel) -> ReadRequest:
 
 
 def send_arrived(channel: Channel, arrived: DecodedBatch | None) -> None:
-    """None: nothing came, or nothing more will."""
+    """Send a step. None: nothing came, or nothing more will."""
     if arrived is None:
         channel.send({})
         return

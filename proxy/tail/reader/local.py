@@ -16,7 +16,7 @@ from proxy.tail.reader.source import Intakes, Pieces, Subscription, TopicReader,
 
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
-#: A few records are the common case: for them a second thread costs more than it brings.
+#: Fetch up to this many offsets without a second thread, which would cost more than it brings.
 MUCH_OFFSETS = 20_000
 
 

@@ -1,4 +1,4 @@
-"""Reading and decoding ahead, on a thread of its own, of what the engine will hold next."""
+"""Reads and decodes ahead of the follower, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PIECES_AHEAD = 4
 
 
 class EagerFeed:
-    """A feed that has the next step ready. ``take`` is for one thread; ``close`` for any."""
+    """A subscription with the next step ready. One thread may call ``take``, any may call ``close``."""
 
     def __init__(
         self, opened: Callable[[], DecodedFollowing], name: str, *, pacing: Pacing
@@ -42,7 +42,7 @@ class EagerFeed:
         self._thread.start()
 
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
-        """See ``Feed.take``: all that is ready."""
+        """See ``Subscription.take``. Returns all that is ready."""
         with self._changed:
             self._wait(lambda: bool(self._ready), timeout_s)
             if ranges and self._ready:
@@ -57,11 +57,11 @@ class EagerFeed:
                 raise self._error
         if not ready or self._following is None:
             return None
-        # One question for all of them; it is on its way while they are held.
+        # One request confirms them all. It travels while the caller adds them.
         return replace(joined(ready), confirm=self._following.begin_confirm())
 
     def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
-        """Until then nothing gathers. The caller holds the lock."""
+        """Wait until ``holds``, and let nothing gather meanwhile. The caller holds the lock."""
         if holds():
             return
         self._is_waited_for = True
@@ -74,7 +74,7 @@ class EagerFeed:
         return all(stops.get(item.partition, 0) >= item.stop for item in ranges)
 
     def close(self) -> None:
-        """See ``Feed.close``. A step under way is waited for, but not for ever."""
+        """See ``Subscription.close``. Waits for a step under way, within a bound."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

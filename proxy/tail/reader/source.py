@@ -1,4 +1,4 @@
-"""What a tail is filled by, wherever the work is done."""
+"""The interface that fills a tail, in this process or in another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pieces = Generator[Decoded, None, None]
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """What is taken in: the records of a topic, as rows of one (schema, binding)."""
+    """A topic to read, and the schema and binding to decode it with."""
 
     table: str
     schema: TableSchema
@@ -44,10 +44,10 @@ class DecodedBatch:
 
 
 class Subscription(Protocol):
-    """Goes on along one topic. Not thread-safe; whoever opened it closes it."""
+    """Reads on along one topic. Not thread-safe. The caller closes it."""
 
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
-        """Return what is next, waiting for it at most ``timeout_s``; None when nothing came.
+        """Return the next step, or None if nothing came within ``timeout_s``.
 
         ``wanted`` is worth a moment more: one large step costs those who wait less than two.
 
@@ -78,12 +78,12 @@ class TopicReader(Protocol):
 
 Intakes = Callable[[TopicSource], TopicReader]
 
-#: Of records that did not decode, so many are kept to be named; all are counted.
+#: Keep this many of the records that did not decode, to name them. All are counted.
 _NAMED_ERRORS = 20
 
 
 def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
-    """Put steps together that came one after the other and are not confirmed yet; at least one."""
+    """Join consecutive steps that are not confirmed yet. Takes at least one."""
     if len(several) == 1:
         return several[0]
     rows = pa.concat_batches([item.decoded.rows for item in several])

@@ -1,7 +1,7 @@
-"""The other process: takes orders from the server, and is gone when the server is.
+"""Reads topics in a child process, which ends with the server.
 
-It is two. The first has nothing but this file and waits; for each worker it forks itself once. So a worker that died
-can be followed by another one although the server has given up the right to start programs (``proxy.process.landlock``).
+There are two processes. A parent that has loaded nothing but this file forks a worker, and another one when that dies:
+the sandboxed server (``proxy.process.landlock``) may not start programs itself.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NICE = 5
 
 
 def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) -> None:
-    """Start a worker for each socket that comes along ``control``, instead of the one before; until that ends.
+    """Fork a worker for each socket that ``control`` brings, in place of the one before. Returns when ``control`` ends.
 
     No other thread may run in this process.
     """
-    # They come to the whole group of a terminal or a service. The server tells when to end, by closing.
+    # A terminal or a service manager sends these to the whole group. The server says when to end, by closing.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     worker = 0
@@ -55,10 +55,10 @@ def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) 
 
 
 def serve_orders(control: socket.socket, intakes: Intakes) -> None:
-    """Serve a channel for each socket that comes along ``control``, on a thread each; until that ends."""
+    """Serve each socket that ``control`` brings, on a thread of its own. Returns when ``control`` ends."""
     from proxy.tail.reader.ipc import Channel
 
-    # What is loaded by now stays: not looked at again.
+    # What is loaded by now stays, so the collector need not scan it again.
     gc.collect()
     gc.freeze()
     while True:
