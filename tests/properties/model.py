@@ -479,7 +479,10 @@ class World:
             table.looked_up(table.head),
             table.head,
             rows,
-            table.current.covered.as_dict(),
+            {
+                partition: table.current.covered.get(partition) or 0
+                for partition in range(len(self.log.partitions))
+            },
             run=self.next_run(),
         )
         table.decide(mark)
@@ -526,7 +529,7 @@ class World:
         current: int | None = snapshot_id
         while current is not None:
             if current in self.table.ours:
-                return True
+                return current in self.table.versions or current in self.table.older
             held = self.table.older.get(current)
             if held is None and current in self.table.versions:
                 held = self.table.versions[current].snapshot

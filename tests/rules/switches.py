@@ -11,7 +11,6 @@ TIERING = "tests/contract/test_tiering_target.py"
 SCRIPTED = "tests/integration/test_scripted_log.py"
 STATEMENTS = "tests/rules/test_statements.py"
 RENAMING = "tests/rules/test_renaming.py"
-REPLAYED = "tests/properties/test_replayed_cuts.py"
 READING = "tests/rules/test_reading.py"
 FRESHNESS = "tests/rules/test_freshness.py"
 LOOKBACK = "tests/unit/test_lookback.py"
@@ -482,7 +481,6 @@ SWITCHES = (
         "",
         (
             f"{RENAMING}::test_a_cut_is_not_answered_with_rows_that_were_tiered_under_other_names",
-            f"{REPLAYED}::test_a_cut_asked_again_gives_what_it_gave_or_says_why_not",
         ),
     ),
     Switch(

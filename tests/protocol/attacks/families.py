@@ -1,0 +1,171 @@
+"""The families of attacks: each is one act, drawn by a seed, of somebody who has an account and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+from pyarrow import flight
+
+from proxy.flightsql import uploads
+from tests.protocol.attacks import statements
+from tests.protocol.attacks.attacker import Attacker
+from tests.protocol.attacks.costly import costly
+from tests.protocol.attacks.forgeries import forgeries
+from tests.protocol.attacks.storms import storms
+from tests.protocol.conftest import Served
+from tests.protocol.lying import LIES, ROWS, Lie, lying, row
+from tests.protocol.test_idle_callers import PHASES, Idler
+from tests.protocol.test_uploads import nested
+from tests.protocol.wire import command, prepare
+
+Act = Callable[[Attacker, random.Random], None]
+
+#: How long idle calls are left so, and how many are begun at a time: more than all the server has.
+IDLE_S = 20.0
+MANY = 530
+#: One of these phases takes a connection of the attacker's for each call.
+_MANY_CONNECTIONS = 100
+
+
+def lying_uploads(attacker: Attacker, rng: random.Random) -> None:
+    """Parameters whose buffers lie, or that are too many, too deep, too wide, too large; then their answer."""
+    batch, times = _upload(rng)
+    sent = f"upload of {batch.num_columns} columns, {str(batch.schema.field(0).type)[:80]}"
+    sql = rng.choice(
+        (
+            "SELECT $1 AS it",
+            "SELECT hex($1::BLOB) AS it",
+            "SELECT [$1, $1] AS it",
+            "SELECT typeof($1)",
+        )
+    )
+    attacker.attempt(sent, lambda: _bind_and_read(attacker, sql, batch, times))
+
+
+def _bind_and_read(attacker: Attacker, sql: str, batch: pa.RecordBatch, times: int) -> None:
+    options = attacker.options()
+    handle = prepare(attacker.client, sql, options).prepared_statement_handle
+    bound = command("CommandPreparedStatementQuery", prepared_statement_handle=handle)
+    writer, answers = attacker.client.do_put(bound, batch.schema, options)
+    with writer:
+        for _ in range(times):
+            writer.write_batch(batch)
+        writer.done_writing()
+        answers.read()
+    info = attacker.client.get_flight_info(bound, options)
+    attacker.read(info.endpoints[0].ticket, sql)
+
+
+def _upload(rng: random.Random) -> tuple[pa.RecordBatch, int]:
+    shape = rng.randrange(10)
+    if shape < 3:
+        return lying(rng.choice(LIES)), 1
+    if shape < 7:
+        return _drawn_lie(rng), 1
+    if shape == 7:
+        return row("int64").slice(0, rng.randint(0, 1)), statements.count(
+            rng, uploads.MAX_BATCHES
+        )
+    if shape == 8:
+        columns = [ROWS[rng.choice(list(ROWS))]] * statements.count(rng, uploads.MAX_FIELDS)
+        return pa.record_batch(
+            columns, names=["n" * statements.count(rng, 100)] * len(columns)
+        ), 1
+    return rng.choice(
+        (
+            lambda: pa.record_batch([pa.nulls(1, nested(statements.count(rng, 60)))], names=["1"]),
+            lambda: pa.record_batch([pa.array([b"x" * statements.count(rng, uploads.MAX_PARAMETER_BYTES)])], names=["1"]),
+            lambda: pa.record_batch([pa.nulls(1)], names=["n" * statements.count(rng, uploads.MAX_SCHEMA_BYTES)]),
+            lambda: pa.record_batch([pa.nulls(1, pa.timestamp("us", rng.choice(("../../etc/passwd", "x" * 1_000, "\0"))))], names=["1"]),
+        )
+    )(), 1  # fmt: skip
+
+
+#: What a byte tells of them is no offset.
+_BY_BYTES = ("sparse_union", "dense_union", "dictionary_in_dictionary")
+
+
+def _drawn_lie(rng: random.Random) -> pa.RecordBatch:
+    """Any type, any of its buffers, any number that is an edge of something."""
+    edges = (0, 1, -1, 5, 64, 4_096, 65_536, 1 << 20, (1 << 31) - 1, -(1 << 31))
+    while True:
+        of, buffer = rng.choice(list(ROWS)), rng.randint(0, 3)
+        form = rng.choice(("<q", "<2q") if "large" in of else ("<i", "<2i", "<q", "<2q", "<b"))
+        says = tuple(
+            rng.choice([edge for edge in edges if form != "<b" or -128 <= edge < 128])
+            for _ in range(2 if "2" in form else 1)
+        )
+        if buffer and of not in _BY_BYTES:
+            # A first offset is taken off all others before they are sent, which ends this process.
+            says = (0, *says[1:])
+        with contextlib.suppress(
+            AssertionError,
+            AttributeError,
+            IndexError,
+            TypeError,
+            struct.error,
+            pa.ArrowException,
+        ):
+            return lying(Lie(of, buffer, form, says))
+
+
+def long_texts(attacker: Attacker, rng: random.Random) -> None:
+    _ask_or_prepare(attacker, rng, statements.long_text(rng))
+
+
+def wide_statements(attacker: Attacker, rng: random.Random) -> None:
+    _ask_or_prepare(attacker, rng, statements.wide(rng))
+
+
+def costly_statements(attacker: Attacker, rng: random.Random) -> None:
+    sql = costly(rng)
+    attacker.attempt(sql, lambda: attacker.ask(sql))
+
+
+def _ask_or_prepare(attacker: Attacker, rng: random.Random, sql: str) -> None:
+    def plan() -> None:
+        attacker.receive(
+            prepare(attacker.client, sql, attacker.options()).SerializeToString(), sql
+        )
+
+    attacker.attempt(sql, (lambda: attacker.ask(sql)) if rng.random() < 0.7 else plan)
+
+
+def idle_callers(
+    attacker: Attacker, rng: random.Random, *, many: int = MANY, idle_s: float = IDLE_S
+) -> None:
+    """Calls that are begun and left, all in one phase."""
+    phase = rng.choice(list(PHASES))
+    count = (
+        min(many, _MANY_CONNECTIONS) if "headers" in phase or "nobody reads" in phase else many
+    )
+
+    def leave() -> None:
+        served = cast("Served", SimpleNamespace(uri=attacker.uri, port=attacker.port))
+        with contextlib.closing(Idler(served)) as idler:
+            for _ in range(count):
+                with contextlib.suppress(pa.ArrowException, flight.FlightError, OSError):
+                    PHASES[phase](idler)
+            time.sleep(idle_s)
+
+    attacker.attempt(f"{count} times {phase}", leave)
+
+
+#: Name -> the act, and how many threads do it at the same time.
+FAMILIES: dict[str, tuple[Any, int]] = {
+    "lying uploads": (lying_uploads, 4),
+    "long texts": (long_texts, 4),
+    "idle callers": (idle_callers, 2),
+    "wide statements": (wide_statements, 9),
+    "costly statements, one at a time": (costly_statements, 1),
+    "costly statements, 200 at once": (costly_statements, 200),
+    "forgeries": (forgeries, 8),
+    "storms": (storms, 8),
+}
