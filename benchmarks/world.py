@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from pyiceberg.catalog import load_catalog
 
 from benchmarks import records
+from connectors import child_guard
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
@@ -28,7 +29,6 @@ from planner.errors import LogUnavailable
 from planner.names import TableName
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import Server, Settings
-from thermocline.demo import child_guard as tether
 from thermocline.demo.broker import Broker
 
 TOPIC = "events"
@@ -202,7 +202,7 @@ def serving(config: Path, log: Path) -> Iterator[Serving]:
             sys.executable,
             "-I",
             "-S",
-            tether.__file__,
+            child_guard.__file__,
             str(log),
             *command,
             "--no-supervisor",

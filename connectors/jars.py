@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from connectors import child_guard
 from planner.errors import BadConfig, FederationError, Unavailable
-from thermocline.demo import child_guard as tether
 
 #: The Java that Spark 4.1 and the Kafka 4 broker both run on, and the oldest they accept.
 MIN_JAVA = 17
@@ -192,7 +192,7 @@ def _run_ivy(set_name: str, command: list[str], log: Path, progress: Progress | 
     """Run it beside ``log`` and return its exit code. It ends with this process, however that ends."""
     deadline = time.monotonic() + RESOLVE_TIMEOUT_S
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", tether.__file__, str(log), *command],
+        [sys.executable, "-I", "-S", child_guard.__file__, str(log), *command],
         cwd=log.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from connectors.earlier import earlier_line
 from connectors.spark.metadata import (
-    Bounds,
+    FileBounds,
     added_next,
     each,
     greatest_offsets,
@@ -78,7 +78,7 @@ class SparkEvidence:
     def _reach(self, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
         # The table of a transaction does not scan.
         loaded = load_table(self.session, self.table)
-        bounds, limits = Bounds(self.session, loaded), below.as_dict()
+        bounds, limits = FileBounds(self.session, loaded), below.as_dict()
         offsets: dict[int, int] = {}
         unknown: list[str] = []
         for task in each(loaded.newScan().useSnapshot(snapshot_id).planFiles()):

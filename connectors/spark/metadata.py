@@ -162,7 +162,7 @@ def added_next(
     """
     reach: dict[int, int] = {}
     unknown: list[str] = []
-    bounds = Bounds(session, loaded)
+    bounds = FileBounds(session, loaded)
     for file in each(loaded.snapshot(snapshot_id).addedDataFiles(loaded.io())):
         if not file.recordCount():
             continue
@@ -179,7 +179,7 @@ def added_next(
     return OffsetVector.of(reach.items())
 
 
-class Bounds:
+class FileBounds:
     """Decodes lower and upper bounds of the two columns."""
 
     def __init__(self, session: SparkSession, loaded: Any) -> None:

@@ -30,7 +30,7 @@ from proxy.flightsql.backend import (
     Stream,
     TicketSummary,
 )
-from proxy.turns import Turns
+from proxy.query.turns import Turns
 
 T = TypeVar("T")
 

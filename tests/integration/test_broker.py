@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from connectors import child_guard
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable
 from tests.fixtures.kafka import Kafka
-from thermocline.demo import child_guard as tether
 from thermocline.demo.broker import Broker, _cluster_id
 
 pytestmark = pytest.mark.kafka
@@ -66,7 +66,7 @@ def test_what_a_tethered_command_left_behind_ends_too(tmp_path: Path, ends: str)
             sys.executable,
             "-I",
             "-S",
-            tether.__file__,
+            child_guard.__file__,
             str(tmp_path / "log"),
             "sh",
             "-c",
@@ -98,7 +98,15 @@ def test_who_asked_and_is_gone_is_told_nothing(tmp_path: Path, gone: str) -> Non
     folder.mkdir()
     if gone == "with its folder":
         folder.rmdir()
-    command = [sys.executable, "-I", "-S", tether.__file__, str(folder / "log"), "sleep", "601"]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        child_guard.__file__,
+        str(folder / "log"),
+        "sleep",
+        "601",
+    ]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -122,7 +130,14 @@ def test_who_asked_and_is_gone_is_told_nothing(tmp_path: Path, gone: str) -> Non
 
 def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     told = subprocess.run(
-        [sys.executable, "-I", "-S", tether.__file__, str(tmp_path / "no" / "log"), "true"],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            child_guard.__file__,
+            str(tmp_path / "no" / "log"),
+            "true",
+        ],
         stdin=(held := os.pipe())[0],
         capture_output=True,
         check=False,

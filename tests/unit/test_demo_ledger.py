@@ -9,7 +9,7 @@ import pytest
 
 from thermocline.demo.feeds import FEEDS, DemoFeed
 from thermocline.demo.ledger import Difference, Ledger, digest_event
-from thermocline.demo.observer import SETTLE_S, CountCheck, ObservedAnswer, PartitionRows
+from thermocline.demo.observer import SETTLE_S, CountCheck, ObservedAnswer, PartitionView
 
 
 def ledger(*offsets: int) -> Ledger:
@@ -20,7 +20,7 @@ def ledger(*offsets: int) -> Ledger:
 
 
 def answer(rows: int, end: int, at: float = 0.0) -> ObservedAnswer:
-    return ObservedAnswer((PartitionRows(0, 0, end, 0, rows),), rows, None, None, 1.0, at)
+    return ObservedAnswer((PartitionView(0, 0, end, 0, rows),), rows, None, None, 1.0, at)
 
 
 def test_rows_below_an_end_are_counted_whatever_order_they_came_in() -> None:

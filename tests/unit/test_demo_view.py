@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 
 from thermocline.demo.feeds import FLOWS, PROCESSES
-from thermocline.demo.observer import FeedView, Moment, ObservedAnswer, PartitionRows, Published
+from thermocline.demo.observer import FeedView, Moment, ObservedAnswer, PartitionView, Published
 from thermocline.demo.screen import Plain, plain_lines
 from thermocline.demo.view import DemoView
 
 
 def answer(partitions: int, scale: int) -> ObservedAnswer:
     held = tuple(
-        PartitionRows(p, 30_000 * scale + 977 * p, 34_100 * scale + 977 * p,
+        PartitionView(p, 30_000 * scale + 977 * p, 34_100 * scale + 977 * p,
                       29_711 * scale + 977 * p, 33_800 * scale + 977 * p)
         for p in range(partitions)
     )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from planner.errors import Cancelled, DeadlineExceeded
 from proxy.flightsql.backend import Cancellation, Session
 from proxy.query.punctual import Prompt, Punctual
-from proxy.turns import LONG_CHARS, Turns
+from proxy.query.turns import LONG_CHARS, Turns
 
 LONG = "x" * LONG_CHARS
 SOON_S = 60.0

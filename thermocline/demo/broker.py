@@ -25,9 +25,8 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from connectors import jars
+from connectors import child_guard, jars
 from planner.errors import LogUnavailable
-from thermocline.demo import child_guard as tether
 
 HEAP_MB = 512
 # Five seconds on two idle cores; minutes are for a machine that also runs Spark and a recovery after SIGKILL.
@@ -125,7 +124,7 @@ class Broker:
         settings = self._write_settings()
         if not (self._folder / "data" / "meta.properties").exists():
             self._format(java, settings)
-        command = (sys.executable, "-I", "-S", tether.__file__, str(self.log_file))
+        command = (sys.executable, "-I", "-S", child_guard.__file__, str(self.log_file))
         # A session of its own: a Ctrl-C in the terminal must not reach the broker before its users stopped.
         self._tether = subprocess.Popen(
             [*command, *java, "kafka.Kafka", str(settings)],

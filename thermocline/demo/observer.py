@@ -26,7 +26,7 @@ _PUBLISHED = re.compile(r" (\S+): published ([\d,]+) rows.* publish (\d+) ms", r
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRows:
+class PartitionView:
     """One partition of one answer. Ends are exclusive offsets; rows are counted, not computed from offsets."""
 
     partition: int
@@ -40,7 +40,7 @@ class PartitionRows:
 class ObservedAnswer:
     """What one statement said of one table, and how long it took. ``age_ms`` is of its newest row."""
 
-    partitions: tuple[PartitionRows, ...]
+    partitions: tuple[PartitionView, ...]
     rows: int
     with_later: int | None
     age_ms: float | None
@@ -259,7 +259,7 @@ def ask(cursor: Any, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
     if newest is not None:
         age_ms = (dt.datetime.now(dt.UTC) - newest).total_seconds() * 1000
     return ObservedAnswer(
-        partitions=tuple(PartitionRows(*row[:5]) for row in rows),
+        partitions=tuple(PartitionView(*row[:5]) for row in rows),
         rows=sum(row[4] for row in rows),
         with_later=sum(row[6] or 0 for row in rows) if with_later else None,
         age_ms=age_ms,

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors import child_guard
 from planner.errors import Unavailable
-from thermocline.demo import child_guard as tether
 from thermocline.demo import janitor
 
 STOP_TIMEOUT_S = 30.0
@@ -80,7 +80,7 @@ def start(folder: Path, config: Path, name: str, *arguments: str) -> Child:
         key: value for key, value in os.environ.items() if not key.startswith("THERMOCLINE_")
     }
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", tether.__file__, str(log), *command],
+        [sys.executable, "-I", "-S", child_guard.__file__, str(log), *command],
         env=inherited | {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from thermocline.demo.observer import FeedView, Moment, PartitionRows
+from thermocline.demo.observer import FeedView, Moment, PartitionView
 from thermocline.demo.snippets import Snippet, snippets
 
 # Deep water and warm: dark blue and orange differ for every common kind of colour blindness, and the shapes
@@ -122,7 +122,7 @@ def _verdict(view: FeedView, room: int) -> Text:
     return counted if counted.cell_len < room else Text.assemble(exact, " ")
 
 
-def _partition(part: PartitionRows, longest: int, width: int) -> Text:
+def _partition(part: PartitionView, longest: int, width: int) -> Text:
     """A bar as long as the log, cold up to the watermark, and the rows on both sides of the seam."""
     figures = Text.assemble(
         (f"{part.cold_rows:>9,}", COLD),

@@ -1,9 +1,9 @@
 """Run one command that must not outlive the process that asked for it.
 
-``python tether.py LOG COMMAND…`` starts the command with its output appended to LOG, prints its process id,
+``python child_guard.py LOG COMMAND…`` starts the command with its output appended to LOG, prints its process id,
 and then reads the standard input. The asking process holds the other end of that pipe and writes nothing: when
 it dies, however it dies, the kernel closes the pipe, and the command is ended (SIGTERM, SIGKILL after a grace
-time). When the command ends by itself, so does the tether. What the command started and left behind is asked
+time). When the command ends by itself, so does the child_guard. What the command started and left behind is asked
 to end too: Spark's JVM, started by a Python that is gone before the JVM is up, would wait for it for ever.
 
 A pipe and not PR_SET_PDEATHSIG: that signal fires when the *thread* that started the child ends, exists on
@@ -25,7 +25,7 @@ GRACE_S = 15
 
 
 def main(log: str, command: list[str]) -> None:
-    # Its own signal to the group must not end the tether. A handler, unlike SIG_IGN, is not passed on to the command.
+    # Its own signal to the group must not end the child_guard. A handler, unlike SIG_IGN, is not passed on to the command.
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         output = Path(log).open("ab")  # noqa: SIM115 - closed below
