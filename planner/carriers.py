@@ -29,11 +29,15 @@ def _is_copy(history: History, snapshot: Snapshot, text: str) -> bool:
         built_on = parse_watermark(text).prev_snapshot_id
     except WatermarkUnreadable:
         return False
-    if built_on is not None and snapshot.parent_id is not None:
-        if built_on != snapshot.parent_id:
+    if snapshot.snapshot_id == history.tagged_id:
+        # Only a commit that read this very text moved the tag here.
+        return built_on is not None and snapshot.parent_id not in (None, built_on)
+    if built_on is None:
+        # A creation: nothing can have been committed before it.
+        if snapshot.sequence_number > 1:
             return True
-    elif _is_newer_than_tag(history, snapshot):
-        # A creation names no snapshot, and pyiceberg's expiry takes a parent id away: the tag alone is left to ask.
+    elif built_on != snapshot.parent_id:
+        # Another commit's; or nobody knows, where pyiceberg's expiry took the parent id and no older file has it.
         return True
     return any(
         other.watermark_text == text
@@ -45,10 +49,3 @@ def _is_copy(history: History, snapshot: Snapshot, text: str) -> bool:
         )
         for other in history.snapshots.values()
     )
-
-
-def _is_newer_than_tag(history: History, snapshot: Snapshot) -> bool:
-    if history.tagged_id is None or history.tagged_id == snapshot.snapshot_id:
-        return False
-    tagged = history.snapshots.get(history.tagged_id)
-    return tagged is not None and tagged.sequence_number < snapshot.sequence_number

@@ -2,7 +2,7 @@
 
 The log and what people decided before come from the tag or the mirror property, never from a guess. The offsets are
 theirs too, or lower ones that a person names: where the table was rolled back, or rows at the top are to be read from
-the log again.
+the log again. Records that people gave up and gaps that they accepted come along, whichever line they decided it on.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ def cover(
 ) -> Watermark:
     """Return the watermark under which ``head`` is everything below it.
 
-    ``named`` are offsets by partition that a person named; the others are the tag's and the mirror's, if these
-    agree on them.
+    ``named`` are offsets that a person named, of all partitions or of none; without, they are the tag's and the
+    mirror's, if these agree.
 
     Raises:
-        BadParameter: the table's watermark is known; or ``named`` lies above what was ever covered.
+        BadParameter: the table's watermark is known; or ``named`` lies above what was ever covered, or names some
+            partitions and not the others: after a hidden rollback the tag lies above the truth for those.
         WatermarkMissing: neither tag nor mirror holds a watermark, or they disagree and nothing was named.
         ForeignCommit: a row lies at or above the watermark, where the tail has it too; or the table is refused for
             a snapshot that can be accepted or rolled back.
@@ -74,6 +75,14 @@ def cover(
                 table=str(table),
                 partition=partition,
             )
+    missing = sorted(limits.keys() - named.keys())
+    if named and missing:
+        raise BadParameter(
+            f"{table}: nothing was said of partitions {', '.join(map(str, missing))}; name the first offset that the "
+            f"table does not cover of each partition: --next {missing[0]}=OFFSET.",
+            table=str(table),
+            partition=missing[0],
+        )
     for partition, (least, most) in limits.items():
         if least != most and partition not in named:
             raise WatermarkMissing(

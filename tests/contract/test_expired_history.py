@@ -147,7 +147,7 @@ class TestWithoutOlderFiles:
     ) -> None:
         rows = _rows(refused_table, PartitionRows(0, 0, 2, 2, 2))
         with pytest.raises(ForeignCommit, match="there is a row of partition 0, offset 2"):
-            cover_table(amender, FLOWS, rows, {0: 2})
+            cover_table(amender, FLOWS, rows, {0: 2, 1: 0})
         refused(refused_table, WatermarkMissing)
 
     def test_what_changed_since_it_was_shown_is_not_decided_on(

@@ -465,7 +465,10 @@ class World:
         self.table.decide(mark)
 
     def cover(self) -> None:
-        """Say what the head covers, as the owner who knows it; its rows stay, whoever wrote them."""
+        """Say what the head covers, as the owner who knows it; its rows stay, whoever wrote them.
+
+        Records that were given up on another line come along: the owner sees them and says yes.
+        """
         table = self.table
         places: dict[int, list[int]] = {}
         for partition, offset in table.current.rows:
@@ -485,7 +488,9 @@ class World:
             },
             run=self.next_run(),
         )
-        table.decide(mark)
+        table.decide(
+            mark, given_up=frozenset((skip.partition, skip.offset) for skip in mark.skips)
+        )
 
     def next_run(self) -> str:
         self.runs += 1
@@ -520,8 +525,10 @@ class World:
             lines.append(
                 f"{held.snapshot_id} <- {held.parent_id} {held.operation} rows={len(version.rows)} "
                 f"covered={version.covered.items} deleted={sorted(version.deleted)} "
-                f"summary={ {key: text for key, text in held.summary.items() if key != SUMMARY_KEY} }"
+                f"summary={ {key: text for key, text in held.summary.items() if key != SUMMARY_KEY} } "
+                f"watermark={held.watermark_text}"
             )
+        lines.append(f"mirror {self.table.mirror}")
         return "\n".join(lines)
 
     def chain_can_be_read(self, snapshot_id: int) -> bool:
@@ -529,12 +536,25 @@ class World:
         current: int | None = snapshot_id
         while current is not None:
             if current in self.table.ours:
-                return current in self.table.versions or current in self.table.older
+                return self.is_believed(current)
             held = self.table.older.get(current)
             if held is None and current in self.table.versions:
                 held = self.table.versions[current].snapshot
             current = None if held is None else held.parent_id
         return False
+
+    def is_believed(self, snapshot_id: int) -> bool:
+        """Whether a tierer's commit shows itself as one: by the tag, as the table's first, or by its parent id."""
+        places = (self.table.older.get(snapshot_id), self.table.versions.get(snapshot_id))
+        snapshots = [
+            place.snapshot if isinstance(place, Version) else place
+            for place in places
+            if place is not None
+        ]
+        return bool(snapshots) and (
+            snapshot_id in (1, self.table.tagged_id)
+            or any(snapshot.parent_id is not None for snapshot in snapshots)
+        )
 
     def chain_is_whole(self, snapshot_id: int) -> bool:
         current: int | None = snapshot_id

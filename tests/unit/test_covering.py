@@ -38,8 +38,8 @@ def test_tag_and_mirror_say_it_where_they_agree() -> None:
 
 
 def test_a_person_may_name_lower_offsets() -> None:
-    assert covered(history(TAGGED, HEAD), p1=16).next == vector(10, 16)
-    assert covered(history(TAGGED, HEAD), p2=0).next == vector(10, 20, 0)
+    assert covered(history(TAGGED, HEAD), p0=10, p1=16).next == vector(10, 16)
+    assert covered(history(TAGGED, HEAD), p0=10, p1=20, p2=0).next == vector(10, 20, 0)
 
 
 def test_nobody_names_what_was_never_covered() -> None:
@@ -53,10 +53,17 @@ def test_nobody_names_what_was_never_covered() -> None:
         covered(history(TAGGED, HEAD), p2=1)
 
 
+def test_of_all_partitions_or_of_none() -> None:
+    with pytest.raises(
+        BadParameter, match=r"nothing was said of partitions 1; .* --next 1=OFFSET"
+    ):
+        covered(history(TAGGED, HEAD), p0=10)
+
+
 @pytest.mark.parametrize(
     ("rows", "named", "where"),
     [
-        (ROWS, {"p0": 9}, "partition 0, offset 9"),
+        (ROWS, {"p0": 9, "p1": 20}, "partition 0, offset 9"),
         ((PartitionRows(1, 0, 20, 9, 9),), {}, "partition 1, offset 20"),
         ((PartitionRows(2, 0, 0, 1, 1),), {}, "partition 2, offset 0"),
     ],
@@ -73,7 +80,7 @@ def test_where_tag_and_mirror_disagree_a_person_must_say() -> None:
     held = history(TAGGED, HEAD, mirror=other)
     with pytest.raises(WatermarkMissing, match=r"disagree on partition 0 \(10 and 12\)"):
         covered(held)
-    assert covered(held, p0=12).next == vector(12, 20)
+    assert covered(held, p0=12, p1=20).next == vector(12, 20)
 
 
 def test_a_mirror_alone_says_it_too() -> None:

@@ -334,19 +334,34 @@ def test_a_copy_is_found_where_expiry_took_its_parent_id_away(text_of: Snapshot)
         resolve(held, 3, table="t")
 
 
-def test_a_watermark_whose_parent_id_expiry_took_away_is_believed() -> None:
-    """As the last one before a rollback too: the tag then is on a newer snapshot."""
+def test_the_tagged_watermark_is_believed_without_its_parent_id() -> None:
     orphan = replace(SECOND, parent_id=None)
-    for tagged in (None, 2, 5):
-        newest = ours(5, 4, 11, 21)
-        held = history(orphan, newest, tagged_id=tagged, mirror=None)
-        assert resolve(held, 2, table="t").watermark.offset(0) == 10
+    held = history(orphan, tagged_id=2, mirror=None)
+    assert resolve(held, 2, table="t").watermark.offset(0) == 10
 
 
-def test_a_watermark_that_names_no_snapshot_is_believed_where_no_tag_says_otherwise() -> None:
-    older = snapshot(2, 1, mark=MARK)
-    assert resolve(history(FIRST, older), 2, table="t").watermark == MARK
-    assert resolve(history(FIRST, older, tagged_id=7), 2, table="t").watermark == MARK
+@pytest.mark.parametrize("text_of", [FIRST, SECOND, ours(9, None, 3, 4)], ids=str)
+@pytest.mark.parametrize("tagged_id", [None, 5])
+def test_one_behind_the_tag_is_believed_only_with_its_parent_id(
+    text_of: Snapshot, tagged_id: int | None
+) -> None:
+    """A copy that a newer publish has left behind looks the same; older metadata files tell (``broken_at``)."""
+    orphan = copies(text_of, 2, None)
+    held = history(orphan, ours(5, 4, 11, 21), tagged_id=tagged_id, mirror=None)
+    assert broken_at(held, 2) == 2
+    with pytest.raises(WatermarkMissing):
+        resolve(held, 2, table="t")
+    known = replace(held, snapshots={**held.snapshots, 2: replace(SECOND, parent_id=1)})
+    assert resolve(known, 2, table="t").watermark.offset(0) == 10
+
+
+def test_a_creation_is_the_first_commit_of_its_table() -> None:
+    assert resolve(history(FIRST, tagged_id=7), 1, table="t").watermark.offset(0) == 0
+    with pytest.raises(ForeignCommit):
+        resolve(history(FIRST, snapshot(2, 1, mark=MARK)), 2, table="t")
+    # Where a catalog needs two commits, somebody's may have come between them: the tag is on ours.
+    later = history(FIRST, snapshot(2, 1, mark=MARK), tagged_id=2)
+    assert resolve(later, 2, table="t").watermark == MARK
 
 
 # Chains that expiry broke, and older metadata files tell of.

@@ -23,8 +23,8 @@ from thermocline.config.settings import Settings, load
 EXAMPLES = """\b
 Examples:
   thermocline covers lake.net.flows
-  thermocline covers lake.net.flows --next 0=1204 --next 3=8120
-  thermocline covers lake.net.flows --yes --json
+  thermocline covers lake.net.flows --next 0=1204 --next 1=8120
+  thermocline covers lake.net.flows --next 0=1204 --next 1=8120 --yes --json
 """
 
 
@@ -35,9 +35,9 @@ Examples:
     "named",
     multiple=True,
     metavar="PARTITION=OFFSET",
-    help="The first offset of a partition that the table does not cover; for the others, what the tag says.",
+    help="The first offset of a partition that the table does not cover: of all partitions, or of none.",
 )
-@click.option("--yes", is_flag=True, help="Do not show what the table has and ask.")
+@click.option("--yes", is_flag=True, help="Do not show what the table has and ask; needs --next.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; needs --yes.")
 @click.pass_obj
 def command(
@@ -46,7 +46,7 @@ def command(
     """Say what a table covers, for one that answers WatermarkMissing because somebody expired its history.
 
     Shows which rows it has, and the watermark that is written when you say yes: that of the tag and the mirror
-    property, or a lower offset that you name. Offsets below it come from the table alone, those from it on from
+    property, or lower offsets that you name. Offsets below it come from the table alone, those from it on from
     Kafka: offsets below it that have no row were deleted, as far as every answer says from then on. Refused where a
     row lies at or above it. Needs no Kafka.
     """
@@ -54,6 +54,11 @@ def command(
     settings.require_catalogs()
     if as_json and not yes:
         raise BadParameter("--json asks nobody; say --yes too.")
+    if yes and not named:
+        raise BadParameter(
+            "--yes shows nobody what the table has; name the first offset that it does not cover, of each partition: "
+            "--next 0=OFFSET."
+        )
     name = TableName.parse(table)
     offsets = dict(map(_named, named))
     rows = _rows(settings, name)
@@ -124,6 +129,12 @@ def _show(table: TableName, rows: RowsOfHead, after: Watermark) -> None:
         above = after.offset(partition) - (0 if item is None else item.highest + 1)
         click.echo(
             f"  would be covered below {after.offset(partition)}: {above:,} offsets up to there have no row",
+            err=True,
+        )
+    for skip in after.skips:
+        click.echo(
+            f"{table}: partition {skip.partition}, offset {skip.offset}: somebody gave this record up "
+            f"({skip.reason or 'no reason given'}), so no answer has it",
             err=True,
         )
     if rows.without_offset:
