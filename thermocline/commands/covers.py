@@ -37,7 +37,9 @@ Examples:
     metavar="PARTITION=OFFSET",
     help="The first offset of a partition that the table does not cover: of all partitions, or of none.",
 )
-@click.option("--yes", is_flag=True, help="Do not show what the table has and ask; needs --next.")
+@click.option(
+    "--yes", is_flag=True, help="Do not show what the table has and ask; needs --next."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; needs --yes.")
 @click.pass_obj
 def command(
