@@ -142,9 +142,14 @@ class Quiet:
     def _connect(self) -> None:
         connection = adbc.connect(self._uri, db_kwargs=self._login, autocommit=True)
         self._stack.enter_context(connection)
-        self._cursor = self._stack.enter_context(connection.cursor())
+        self._cursor = connection.cursor()  # its connection closes it; twice is an error
 
     def close(self) -> None:
+        if self._cursor is not None:
+            with contextlib.suppress(adbc.Error):
+                self._cursor.close()
+            # A close that the server did not answer is tried again by the driver, which then counts below zero.
+            self._cursor._closed = True
         self._cursor = None
         with contextlib.suppress(adbc.Error):
             self._stack.close()

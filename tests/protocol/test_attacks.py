@@ -18,8 +18,17 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.protocol.attacks.attacker import Attacker, Tally
 from tests.protocol.attacks.families import FAMILIES
-from tests.protocol.siege import ATTACKERS, RESTART_S, STATEMENTS, Attacks, Phase, Siege
+from tests.protocol.siege import (
+    ATTACKERS,
+    RESTART_S,
+    SOON_S,
+    STATEMENTS,
+    Attacks,
+    Phase,
+    Siege,
+)
 
 HOUR_S = 3_600.0
 SECONDS = float(os.environ.get("THERMOCLINE_ATTACK_S", HOUR_S))
@@ -29,7 +38,7 @@ MAX_RATIO = 5.0
 #: Beyond the longest time that anything of a server's takes by default (``reader_idle_s``, ``queue_wait_s``,
 #: ``statement_timeout_s``): what ends by this only was ended by nothing.
 DEADLINE_S = 700.0
-#: All that is set here but users: the defaults take all of a machine that others work on, too.
+#: In `make test` the defaults would take all of a machine that others work on, too. The soak has the defaults.
 MEMORY = f"memory_limit_bytes = {2 << 30}\nmax_process_bytes = {4 << 30}\n"
 
 
@@ -58,13 +67,43 @@ def test_every_family_is_refused_or_answered_and_harms_nobody(besieged: Siege) -
         assert not found["faults"], (family, found["faults"])
         assert not found["ends"].get("late"), (family, found["samples"]["late"])
         assert sum(found["ends"].values()) > 0, family
+    assert attacks.noted[-1]["idle callers"]["ends"]["calls left idle"] > 0
+
+
+def test_what_is_looked_for_would_be_found(besieged: Siege) -> None:
+    """The controls: a text of another user's that arrives, and a process that ends under the quiet user."""
+    tally = Tally()
+    attacker = Attacker(besieged.port, "quiet", besieged.passwords["quiet"], tally, 60.0)
+    attacker.attempt("names", lambda: attacker.ask("SELECT name FROM flows LIMIT 1"))
+    attacker.close()
+    assert tally.leaks, "a canary that was read was not noticed"
+
+    phase = _kill_the_server(besieged)
+    assert len(phase.ends) == 1
+    assert phase.back_s[0] < SOON_S
+    assert phase.lost
+    assert not phase.refusals
+    assert all(_says_again(text) for text in phase.lost), phase.lost
+
+
+def _kill_the_server(siege: Siege) -> Phase:
+    """Let the quiet user meet an end of the process, and the next one."""
+    process = siege.server()
+    assert process is not None
+
+    def is_over(phase: Phase) -> bool:
+        if len(phase.took_s) == 5 and not phase.ends and process.is_running():
+            process.kill()
+        return bool(phase.ends) and phase.back_s[0] != float("inf")
+
+    return siege.measure(is_over)
 
 
 @pytest.mark.soak
 def test_a_quiet_user_is_answered_during_every_attack(tmp_path: Path) -> None:
     load, began = os.getloadavg()[0], time.time()
     rows, wrong = {}, []
-    with closing(Siege(tmp_path, MEMORY)) as siege:
+    with closing(Siege(tmp_path)) as siege:
         siege.measure(
             lambda phase: len(phase.took_s) >= 200
         )  # what is new once is not measured
@@ -72,6 +111,10 @@ def test_a_quiet_user_is_answered_during_every_attack(tmp_path: Path) -> None:
             rows[family], problems = _besiege(siege, family)
             wrong += problems
             print(_line(family, rows[family]), flush=True)
+        end = _kill_the_server(siege)
+        back_s = [round(back, 2) for back in end.back_s]
+        print(f"process killed: answers again after {back_s} s, lost: {end.lost}", flush=True)
+        wrong += [f"killed: {problem}" for problem in _problems_of_ends(end)]
     result = {
         "seconds": SECONDS,
         "seed": SEED,
@@ -79,6 +122,7 @@ def test_a_quiet_user_is_answered_during_every_attack(tmp_path: Path) -> None:
         "load_before": load,
         "cores": psutil.cpu_count(),
         "families": rows,
+        "killed": {"back_s": back_s, "lost": end.lost, "refusals": end.refusals},
         "wrong": wrong,
     }
     if list(rows) == list(FAMILIES):
@@ -177,17 +221,21 @@ def _problems(idle: Phase, phase: Phase, found: dict[str, Any]) -> Iterator[str]
         )
     if SECONDS >= HOUR_S and len(phase.took_s) < STATEMENTS:
         yield f"only {len(phase.took_s)} statements were answered"
+    yield from _problems_of_ends(phase)
+    for what in ("leaks", "faults"):
+        if found[what]:
+            yield f"{what}: {found[what][:3]}"
+    if found["ends"].get("late"):
+        yield f"{found['ends']['late']} calls were ended by nothing"
+
+
+def _problems_of_ends(phase: Phase) -> Iterator[str]:
     if phase.refusals:
         yield f"refused while no process ended: {phase.refusals[:3]}"
     if any(back > RESTART_S for back in phase.back_s):
         yield f"answered again after {phase.back_s} s"
     if silent := [text for text in phase.lost if not _says_again(text)]:
         yield f"a lost statement does not say that it may be tried again: {silent[:3]}"
-    for what in ("leaks", "faults"):
-        if found[what]:
-            yield f"{what}: {found[what][:3]}"
-    if found["ends"].get("late"):
-        yield f"{found['ends']['late']} calls were ended by nothing"
 
 
 def _says_again(text: str) -> bool:

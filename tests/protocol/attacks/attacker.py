@@ -53,6 +53,10 @@ class Tally:
             if found != own and len(self.leaks) < _MAX_SAMPLES:
                 self.leaks.append(f"{sent[:200]} -> {found[:30]!r}")
 
+    def left_idle(self, calls: int) -> None:
+        with self._lock:
+            self.ends["calls left idle"] += calls
+
     def fault(self, text: str) -> None:
         if len(self.faults) < _MAX_SAMPLES:
             self.faults.append(text)

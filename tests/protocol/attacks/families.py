@@ -153,6 +153,7 @@ def idle_callers(
             for _ in range(count):
                 with contextlib.suppress(pa.ArrowException, flight.FlightError, OSError):
                     PHASES[phase](idler)
+                    attacker.tally.left_idle(1)
             time.sleep(idle_s)
 
     attacker.attempt(f"{count} times {phase}", leave)
