@@ -21,7 +21,7 @@ from planner.errors import (
     UndecodableRecord,
 )
 from planner.watermark import Skip
-from proxy.tail import TailLimits
+from proxy.tail.budget import TailLimits
 from tests.doubles.amending import MemoryRepairCommitter
 from tests.properties.lake import FLOWS, TABLES, Lake
 from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Place

@@ -22,7 +22,7 @@ from planner.errors import (
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
-from proxy.tail import FollowSettings
+from proxy.tail.tails import FollowSettings
 from tests.doubles.log import MemoryRecord
 from tests.unit.builders import FLOWS
 from tests.unit.tails import LIMITS, SCHEMA, Bench
