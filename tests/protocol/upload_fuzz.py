@@ -26,7 +26,7 @@ import duckdb
 import pyarrow as pa
 
 from planner.errors import RequestError
-from proxy.engine.parameters import _value
+from proxy.engine.parameters import _plain
 from proxy.flightsql import uploads
 from proxy.flightsql.service import _one_row
 from proxy.statements import _to_ipc, _values
@@ -201,12 +201,12 @@ def answered(memory: pa.Buffer, intake: Any, engine: duckdb.DuckDBPyConnection) 
     batch = _one_row(intake(Opened(memory)))
     if batch is None:
         return b""
-    own = [_value(str(at), column[0]) for at, column in enumerate(batch.columns)]
+    own = [_plain(str(at), column[0]) for at, column in enumerate(batch.columns)]
     if SIGHTED in repr(own).encode("utf-8", "replace"):
         return SIGHTED
     ticket = _to_ipc(batch)
     # A ticket comes back, and lies between other things then, too.
-    values = [_value(str(at), value) for at, value in enumerate(_values(among(ticket)))]
+    values = [_plain(str(at), value) for at, value in enumerate(_values(among(ticket)))]
     seen = [ticket, repr(values).encode("utf-8", "replace")]
     for value in values:
         with contextlib.suppress(duckdb.Error):
