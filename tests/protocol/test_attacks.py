@@ -1,0 +1,204 @@
+"""What a user who means harm sends, by generators: it is refused or answered in its time, and harms no other user.
+
+``make soak`` has each family of attacks go on for its part of an hour (``THERMOCLINE_ATTACK_S``), with a quiet user's
+latency beside what it was idle just before. Attackers run at the lowest priority: they have machines of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.protocol.attacks.families import FAMILIES
+from tests.protocol.siege import ATTACKERS, RESTART_S, STATEMENTS, Attacks, Phase, Siege
+
+HOUR_S = 3_600.0
+SECONDS = float(os.environ.get("THERMOCLINE_ATTACK_S", HOUR_S))
+SEED = int(os.environ.get("THERMOCLINE_SEED", int(time.time()) % 100_000))
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "attacks"
+MAX_RATIO = 5.0
+#: Beyond the longest time that anything of a server's takes by default (``reader_idle_s``, ``queue_wait_s``,
+#: ``statement_timeout_s``): what ends by this only was ended by nothing.
+DEADLINE_S = 700.0
+#: All that is set here but users: the defaults take all of a machine that others work on, too.
+MEMORY = f"memory_limit_bytes = {2 << 30}\nmax_process_bytes = {4 << 30}\n"
+
+
+@pytest.fixture
+def besieged(tmp_path: Path) -> Iterator[Siege]:
+    with closing(
+        Siege(tmp_path, f"statement_timeout_s = 1.0\nqueue_wait_s = 2.0\n{MEMORY}")
+    ) as siege:
+        yield siege
+
+
+def test_every_family_is_refused_or_answered_and_harms_nobody(besieged: Siege) -> None:
+    served = besieged.server()
+    options = ["--deadline", "60", "--threads", "3", "--idle", "40", "0.2"]
+    options += [word for family in list(FAMILIES)[1:] for word in ("--family", family)]
+    with besieged.attacked(next(iter(FAMILIES)), *options, seconds=1.0, seed=1) as attacks:
+        phase = besieged.measure(lambda _: attacks.is_over())
+    assert besieged.server() == served
+    assert not phase.failures
+    assert len(phase.took_s) > 10
+    assert set(attacks.noted[-1]) == set(FAMILIES)
+    assert attacks.starts == 1, "an attacker was ended by what it sent"
+    for family, found in attacks.noted[-1].items():
+        _check(family, found)
+        assert sum(found["ends"].values()) > 0, family
+
+
+def _check(family: str, found: dict[str, Any]) -> None:
+    assert not found["leaks"], (family, found["leaks"])
+    assert not found["faults"], (family, found["faults"])
+    assert not found["ends"].get("late"), (family, found["samples"]["late"])
+
+
+@pytest.mark.soak
+def test_a_quiet_user_is_answered_during_every_attack(tmp_path: Path) -> None:
+    load, began = os.getloadavg()[0], time.time()
+    rows, wrong = {}, []
+    with closing(Siege(tmp_path, MEMORY)) as siege:
+        siege.measure(
+            lambda phase: len(phase.took_s) >= 200
+        )  # what is new once is not measured
+        for family in _chosen():
+            rows[family], problems = _besiege(siege, family)
+            wrong += problems
+            print(_line(family, rows[family]), flush=True)
+    result = {
+        "seconds": SECONDS,
+        "seed": SEED,
+        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "load_before": load,
+        "cores": psutil.cpu_count(),
+        "families": rows,
+        "wrong": wrong,
+    }
+    if list(rows) == list(FAMILIES):
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"seed-{SEED}.json").write_text(json.dumps(result, indent=1) + "\n")
+    assert not wrong, "\n".join(wrong)
+
+
+def _chosen() -> list[str]:
+    """All families, or those whose name has ``THERMOCLINE_ATTACK``."""
+    return [family for family in FAMILIES if os.environ.get("THERMOCLINE_ATTACK", "") in family]
+
+
+def _besiege(siege: Siege, family: str) -> tuple[dict[str, Any], list[str]]:
+    part_s = SECONDS / len(FAMILIES)
+    siege.recover()
+    idle_until = time.monotonic() + part_s / 2
+    idle = siege.measure(
+        lambda phase: len(phase.took_s) >= STATEMENTS or time.monotonic() > idle_until
+    )
+    until = time.monotonic() + part_s - (time.monotonic() - idle_until + part_s / 2)
+    said = len(siege.said)
+    with siege.attacked(
+        family, "--deadline", str(DEADLINE_S), seconds=2 * part_s, seed=SEED
+    ) as attacks:
+        phase = siege.measure(lambda _: time.monotonic() > until and not attacks.is_over())
+    # An end in the last moments is part of it: the next process has to answer.
+    if phase.ends and phase.back_s[-1] == float("inf"):
+        _await_answer(siege, phase)
+    found = _together(attacks)
+    row = {
+        "user": ATTACKERS[family],
+        "idle": _figures(idle),
+        "attacked": _figures(phase),
+        "ratio": round(phase.p99_ms / idle.p99_ms, 2),
+        "refusals": phase.refusals[:20],
+        "lost": dict(Counter(phase.lost).most_common(20)),
+        "process_ends": len(phase.ends),
+        "back_s": [round(back, 2) for back in phase.back_s],
+        "why": [line.strip() for line in siege.said[said:] if "server" in line][:20],
+        "attacks": found,
+    }
+    return row, [f"{family}: {problem}" for problem in _problems(idle, phase, found)]
+
+
+def _await_answer(siege: Siege, phase: Phase) -> None:
+    later = siege.measure(lambda held: bool(held.took_s))
+    phase.answers += later.answers
+    phase.failures += later.failures
+
+
+def _together(attacks: Attacks) -> dict[str, Any]:
+    """What the processes of one family noted."""
+    noted = [found for each in attacks.noted for found in each.values()]
+    ends: Counter[str] = Counter()
+    for found in noted:
+        ends.update(found["ends"])
+    longest = max(
+        noted, key=lambda found: found["longest_s"], default={"longest_s": 0, "longest": ""}
+    )
+    return {
+        "ends": dict(ends),
+        "leaks": [leak for found in noted for leak in found["leaks"]],
+        "faults": [fault for found in noted for fault in found["faults"]],
+        "longest_s": round(longest["longest_s"], 1),
+        "longest": longest["longest"],
+        "processes": attacks.starts,
+    }
+
+
+def _figures(phase: Phase) -> dict[str, Any]:
+    return {
+        "statements": len(phase.took_s),
+        "p50_ms": round(phase.p50_ms, 1),
+        "p99_ms": round(phase.p99_ms, 1),
+        "longest_ms": round(1e3 * max(phase.took_s), 1),
+        "load": [round(phase.load_before, 1), round(phase.load_after, 1)],
+        "peak_rss_mb": phase.peak_rss >> 20,
+    }
+
+
+def _problems(idle: Phase, phase: Phase, found: dict[str, Any]) -> Iterator[str]:
+    ratio = phase.p99_ms / idle.p99_ms
+    if ratio > MAX_RATIO:
+        yield (
+            f"p99 {phase.p99_ms:.0f} ms is {ratio:.1f} times the {idle.p99_ms:.0f} ms idle (load {phase.load_before:.1f} "
+            f"before, {phase.load_after:.1f} after)"
+        )
+    if SECONDS >= HOUR_S and len(phase.took_s) < STATEMENTS:
+        yield f"only {len(phase.took_s)} statements were answered"
+    if phase.refusals:
+        yield f"refused while no process ended: {phase.refusals[:3]}"
+    if any(back > RESTART_S for back in phase.back_s):
+        yield f"answered again after {phase.back_s} s"
+    if silent := [text for text in phase.lost if not _says_again(text)]:
+        yield f"a lost statement does not say that it may be tried again: {silent[:3]}"
+    for what in ("leaks", "faults"):
+        if found[what]:
+            yield f"{what}: {found[what][:3]}"
+    if found["ends"].get("late"):
+        yield f"{found['ends']['late']} calls were ended by nothing"
+
+
+def _says_again(text: str) -> bool:
+    """UNAVAILABLE is what a client may try again: gRPC says it of a connection that is gone, the server in a sentence."""
+    return (
+        text.startswith(("UNAVAILABLE", "IO: [FlightSQL]"))
+        or "Retry" in text
+        or "nauthenticated" in text
+    )
+
+
+def _line(family: str, row: dict[str, Any]) -> str:
+    idle, attacked = row["idle"], row["attacked"]
+    return (
+        f"{family}: p50 {idle['p50_ms']} -> {attacked['p50_ms']} ms, p99 {idle['p99_ms']} -> {attacked['p99_ms']} ms, "
+        f"ratio {row['ratio']}, {attacked['statements']} statements, refused {len(row['refusals'])}, process ends "
+        f"{row['process_ends']} (back after {row['back_s']} s), load {attacked['load']}, peak {attacked['peak_rss_mb']} MB, "
+        f"attacks {row['attacks']['ends']}"
+    )
