@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from planner.errors import BadConfig, Unavailable
+from planner.errors import BadConfig, Cancelled, Unavailable
 from proxy.flightsql import actions, messages, status, uploads
 from proxy.flightsql.access import Access
 from proxy.flightsql.backend import Backend
@@ -287,7 +287,10 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
                 _command(descriptor),
                 lambda: uploads.checked(_Upload(reader, request)),
             )
-            writer.write(pa.py_buffer(result))
+            try:
+                writer.write(pa.py_buffer(result))
+            except OSError as error:  # gRPC tells no more; and there is nobody to tell
+                raise Cancelled("The client ended the call.") from error
 
     def do_action(
         self, context: flight.ServerCallContext, action: flight.Action

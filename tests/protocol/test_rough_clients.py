@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from proxy.flightsql import server as server_module
 from proxy.flightsql.access import Access
 from tests.protocol.canned import SECRET, CannedBackend
 from tests.protocol.conftest import Served, serve
@@ -239,3 +240,37 @@ def test_many_clients_at_once_come_and_go(rough: Served) -> None:
     assert not failed
     base.restored()
     assert rough.backend.open_streams == 0
+
+
+class Gone:
+    """The writer of a client that is not there any more."""
+
+    def write(self, _: pa.Buffer) -> None:
+        raise OSError("Unknown error writing metadata.")
+
+
+def test_a_client_that_left_during_its_upload_is_no_fault_of_the_server(
+    served: Served,
+    client: flight.FlightClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served_type: Any = server_module._FlightServer
+    do_put = served_type.do_put
+    monkeypatch.setattr(
+        served_type,
+        "do_put",
+        lambda server, context, asked, reader, _: do_put(
+            server, context, asked, reader, Gone()
+        ),
+    )
+    handle = prepare(client, "SELECT ?::BIGINT").prepared_statement_handle
+    put = command("CommandPreparedStatementQuery", prepared_statement_handle=handle)
+    row = pa.record_batch([pa.array([1])], names=["1"])
+    writer, answers = client.do_put(put, row.schema)
+    with pytest.raises(flight.FlightCancelledError, match="The client ended the call"), writer:
+        writer.write_batch(row)
+        writer.done_writing()
+        answers.read()
+        writer.close()
+    assert "internal error" not in caplog.text
