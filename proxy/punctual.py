@@ -29,6 +29,7 @@ from proxy.flightsql.backend import (
     Session,
     Stream,
 )
+from proxy.turns import Turns
 from proxy.workers import LeftBehind, Workers
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Punctual:
         self._inner = inner
         self._limit_of = limit_of
         self._workers = Workers(max_late=MAX_LATE, max_late_each=MAX_LATE_EACH)
+        self._turns = Turns()
 
     def close(self) -> None:
         """End the threads. What was left behind is not waited for."""
@@ -77,9 +79,13 @@ class Punctual:
         return self._inner.browsing
 
     def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
-        return self._timed(session, cancellation).call(
-            lambda: self._inner.prepare(session, sql, cancellation)
-        )
+        timed = self._timed(session, cancellation)
+
+        def prepared() -> Prepared:
+            with self._turns.one(session.user, sql, cancellation.check, timed.left_s):
+                return self._inner.prepare(session, sql, cancellation)
+
+        return timed.call(prepared)
 
     def plan(
         self,
@@ -91,9 +97,13 @@ class Punctual:
         planned = self._inner.plan_at_once(session, sql, parameters, cancellation)
         if planned is not None:
             return planned
-        return self._timed(session, cancellation).call(
-            lambda: self._inner.plan(session, sql, parameters, cancellation)
-        )
+        timed = self._timed(session, cancellation)
+
+        def made() -> Planned:
+            with self._turns.one(session.user, sql, cancellation.check, timed.left_s):
+                return self._inner.plan(session, sql, parameters, cancellation)
+
+        return timed.call(made)
 
     def update(
         self,
@@ -143,7 +153,7 @@ class _Timed:
         self._workers = workers
         self._user = user
         self._cancellation = cancellation
-        self._limit_s = self._left_s = limit_s
+        self._limit_s = self.left_s = limit_s
 
     def call(
         self, work: Callable[[], T], afterwards: Callable[[T | None], None] = lambda _: None
@@ -154,7 +164,7 @@ class _Timed:
             DeadlineExceeded: it was left behind; ``afterwards`` is called when it has ended.
         """
         began = time.monotonic()
-        deadline = began + self._left_s
+        deadline = began + self.left_s
 
         def worked() -> T:
             with planning_until(deadline):
@@ -164,7 +174,7 @@ class _Timed:
             return self._workers.run(
                 worked,
                 cancellation=self._cancellation,
-                left_s=self._left_s,
+                left_s=self.left_s,
                 grace_s=GRACE_S,
                 afterwards=afterwards,
                 user=self._user,
@@ -176,7 +186,7 @@ class _Timed:
                 timeout_s=self._limit_s,
             ) from None
         finally:
-            self._left_s = max(0.0, self._left_s - (time.monotonic() - began))
+            self.left_s = max(0.0, self.left_s - (time.monotonic() - began))
 
 
 class _PunctualStream:

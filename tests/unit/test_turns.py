@@ -1,0 +1,55 @@
+"""Long statements of one user take turns; nobody else waits for them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from planner.errors import Cancelled, DeadlineExceeded
+from proxy.turns import LONG_CHARS, Turns
+
+LONG = "x" * LONG_CHARS
+SOON_S = 60.0
+
+
+def unchecked() -> None:
+    """Somebody waits."""
+
+
+def test_long_statements_of_one_user_take_turns_and_nothing_else_waits() -> None:
+    turns = Turns()
+    at_work = threading.Event()
+
+    def second() -> None:
+        with turns.one("ada", LONG, unchecked, SOON_S):
+            at_work.set()
+
+    with turns.one("ada", LONG, unchecked, SOON_S):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        with (
+            turns.one("ada", "SELECT 1", unchecked, SOON_S),
+            turns.one("bob", LONG, unchecked, 0),
+        ):
+            assert not at_work.is_set()
+    waiting.join(SOON_S)
+    assert at_work.is_set()
+    assert not turns._turns
+
+
+def test_who_waits_is_answered_by_his_deadline_and_may_leave() -> None:
+    turns = Turns()
+
+    def left() -> None:
+        raise Cancelled("The client ended the call.")
+
+    with turns.one("ada", LONG, unchecked, SOON_S):
+        with (
+            pytest.raises(DeadlineExceeded, match="send fewer at once"),
+            turns.one("ada", LONG, unchecked, 0),
+        ):
+            raise AssertionError
+        with pytest.raises(Cancelled), turns.one("ada", LONG, left, SOON_S):
+            raise AssertionError
+    assert not turns._turns
