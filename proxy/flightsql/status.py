@@ -21,7 +21,8 @@ from proxy.flightsql.record import Record
 
 _log = logging.getLogger(__name__)
 
-# gRPC carries the message in a trailer, and 8 KB is the limit of all trailers together.
+# gRPC carries the message in trailers, and 8 KB is what many clients take of all together; beyond it the message is lost.
+# It is there twice: its bytes as base64, and with three characters for each byte that is not plain ASCII.
 MAX_MESSAGE_CHARS = 2000
 
 
@@ -129,5 +130,16 @@ def _bounded(message: str, record: Record) -> str:
     ending = f" ({'statement' if record.is_statement else 'request'} {record.id})"
     # pyarrow appends ". Detail: …".
     message = message.removesuffix(".")
-    room = MAX_MESSAGE_CHARS - len(ending)
-    return (message if len(message) <= room else message[: room - 1] + "…") + ending
+    fitting = _fitting(message, MAX_MESSAGE_CHARS - len(ending))
+    # The sign takes the room of six characters.
+    return (message if fitting == message else fitting[:-6] + "…") + ending
+
+
+def _fitting(message: str, room: int) -> str:
+    """The beginning of a message that takes no more than so many plain characters do."""
+    for at, character in enumerate(message):
+        is_plain = " " <= character <= "~" and character != "%"
+        room -= 1 if is_plain else 2 * len(character.encode("utf-8", "surrogatepass"))
+        if room < 0:
+            return message[:at]
+    return message

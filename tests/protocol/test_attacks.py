@@ -147,6 +147,12 @@ def _together(attacks: Attacks) -> dict[str, Any]:
         "faults": [fault for found in noted for fault in found["faults"]],
         "longest_s": round(longest["longest_s"], 1),
         "longest": longest["longest"],
+        "samples": {
+            how: text
+            for found in noted
+            for how, text in found["samples"].items()
+            if how not in ("answered", "ArrowInvalid")
+        },
         "processes": attacks.starts,
     }
 

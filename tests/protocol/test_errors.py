@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
@@ -144,8 +145,17 @@ class TestBugs:
         assert "secret" not in str(to_wire(errors.InternalError("secret"), RECORD))
 
 
-def test_a_message_is_cut_before_it_fills_the_trailers() -> None:
-    assert len(str(to_wire(errors.BadStatement("é" * 100_000), RECORD))) == MAX_MESSAGE_CHARS
+@pytest.mark.parametrize("character", ["a", "%", "é", "\n", "🧊"])
+@pytest.mark.parametrize("count", [1_800, 100_000])
+def test_a_message_is_cut_before_it_fills_the_trailers(character: str, count: int) -> None:
+    told = str(to_wire(errors.BadStatement(character * count), RECORD))
+    assert len(told) <= MAX_MESSAGE_CHARS
+    assert (len(told) > MAX_MESSAGE_CHARS - 10) == (
+        character == "a" and count > MAX_MESSAGE_CHARS
+    )
+    # As gRPC sends it, and as Arrow does beside it; others are there, too.
+    assert len(quote(told, safe=" ")) + len(told.encode()) * 4 // 3 < 7_000
+    assert told.endswith(f" {RECORD.id})")
 
 
 def test_unknown_commands_are_unimplemented(client: flight.FlightClient) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded
+from proxy.flightsql.backend import Cancellation, Session
+from proxy.punctual import Prompt, Punctual
 from proxy.turns import LONG_CHARS, Turns
 
 LONG = "x" * LONG_CHARS
@@ -53,3 +56,53 @@ def test_who_waits_is_answered_by_his_deadline_and_may_leave() -> None:
         with pytest.raises(Cancelled), turns.one("ada", LONG, left, SOON_S):
             raise AssertionError
     assert not turns._turns
+
+
+class Counting:
+    """A backend that notes how many plans of it are made at the same time, and lets each wait for a second one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._together = threading.Semaphore(0)
+        self.most = self._now = 0
+
+    def plan_at_once(self, *_: Any) -> None:
+        return None
+
+    def plan(self, *_: Any) -> None:
+        self._plan()
+
+    def prepare(self, *_: Any) -> None:
+        self._plan()
+
+    def _plan(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+            if self._now > 1:
+                self._together.release()
+        self._together.acquire(timeout=0.2)
+        with self._lock:
+            self._now -= 1
+
+
+@pytest.mark.parametrize(("sql", "most"), [("SELECT 1", 2), (LONG, 1)])
+@pytest.mark.parametrize("how", ["plan", "prepare"])
+def test_the_backend_plans_and_prepares_in_turns(sql: str, most: int, how: str) -> None:
+    inner = Counting()
+    backend = Punctual(cast("Prompt", inner), lambda _: SOON_S)
+    session = Session("s", user="ada")
+
+    def ask() -> None:
+        if how == "plan":
+            backend.plan(session, sql, None, Cancellation())
+        else:
+            backend.prepare(session, sql, Cancellation())
+
+    callers = [threading.Thread(target=ask) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(SOON_S)
+    backend.close()
+    assert inner.most == most
