@@ -403,4 +403,7 @@ def _loaded(text: str) -> Node:
         raise UnsupportedStatement(
             "the statement is nested too deeply; split it with WITH clauses."
         ) from error
+    except json.JSONDecodeError as error:
+        # The parser quotes part of a character: its message is no text, and there is no tree.
+        raise BadStatement("the statement does not parse; send SQL.") from error
     return document

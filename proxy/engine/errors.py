@@ -43,6 +43,8 @@ _MISSING = re.compile(
     r"No such file|No files found|does not exist|404|NoSuchKey", re.IGNORECASE
 )
 _DAMAGED = re.compile(r"/[^\s'/]+\.(parquet|avro|json)'", re.IGNORECASE)
+#: Arrow's own words, of a type that it does not take over from the engine.
+_DEEP = "Recursion level in ArrowSchema"
 _CODEC = "Unsupported compression codec"
 #: A path or address: at least two levels, from the root or after a scheme.
 _PATH = re.compile(
@@ -84,6 +86,10 @@ def translate(error: BaseException) -> FederationError:
     if text.startswith("Permission Error: Cannot access"):
         return BadConfig(
             "a file of the table lies outside the storage roots of this server; add its root, and restart."
+        )
+    if text.startswith(_DEEP):
+        return UnsupportedStatement(
+            "a column of the answer is nested deeper than the 64 levels that Arrow carries; unnest it."
         )
     for prefix, kind in _KINDS:
         if text.startswith(prefix):
