@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from benchmarks import (
+    attacks,
     backfill,
     chaos,
     closed_loop,
@@ -47,8 +48,12 @@ NAMES = {
     "tail": tail.command,
     "closed-loop": closed_loop.command,
 }
-#: No part of ``all``: one wants a folder of its own, the other adds up what soaks have left.
-ASKED_FOR = {"backfill": backfill.command, "chaos": chaos.command}
+#: No part of ``all``: one wants a folder of its own, the others tell of what soaks have left.
+ASKED_FOR = {
+    "attacks": attacks.command,
+    "backfill": backfill.command,
+    "chaos": chaos.command,
+}
 
 
 @click.group(context_settings={"max_content_width": 100})
