@@ -61,7 +61,8 @@ def test_who_waits_is_answered_by_his_deadline_and_may_leave() -> None:
 class Counting:
     """A backend that notes how many plans of it are made at the same time, and lets each wait for a second one."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
         self._lock = threading.Lock()
         self._together = threading.Semaphore(0)
         self.most = self._now = 0
@@ -80,16 +81,18 @@ class Counting:
             self._now += 1
             self.most = max(self.most, self._now)
             if self._now > 1:
-                self._together.release()
-        self._together.acquire(timeout=0.2)
+                self._together.release(2)
+        self._together.acquire(timeout=self._wait_s)
         with self._lock:
             self._now -= 1
 
 
-@pytest.mark.parametrize(("sql", "most"), [("SELECT 1", 2), (LONG, 1)])
+@pytest.mark.parametrize(("sql", "most", "wait_s"), [("SELECT 1", 2, SOON_S), (LONG, 1, 0.02)])
 @pytest.mark.parametrize("how", ["plan", "prepare"])
-def test_the_backend_plans_and_prepares_in_turns(sql: str, most: int, how: str) -> None:
-    inner = Counting()
+def test_the_backend_plans_and_prepares_in_turns(
+    sql: str, most: int, wait_s: float, how: str
+) -> None:
+    inner = Counting(wait_s)
     backend = Punctual(cast("Prompt", inner), lambda _: SOON_S)
     session = Session("s", user="ada")
 
