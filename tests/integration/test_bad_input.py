@@ -262,6 +262,9 @@ def _set_watermark(served: Served, table: TableName, **changes: Any) -> None:
         loaded = catalog.load_table((*table.namespace, table.name))
         text = json.loads(loaded.properties["thermocline.watermark"])
         text["v"] = changes.pop("v", text["v"])
+        # A text that does not name its parent was copied from another commit.
+        head = loaded.current_snapshot()
+        text["prev"] = None if head is None else str(head.snapshot_id)
         text["topics"] = {topic: {**mark, **changes} for topic, mark in text["topics"].items()}
         with loaded.transaction() as transaction:
             properties = {"thermocline.watermark": json.dumps(text)}
