@@ -479,7 +479,10 @@ class World:
             table.looked_up(table.head),
             table.head,
             rows,
-            table.current.covered.as_dict(),
+            {
+                partition: table.current.covered.get(partition) or 0
+                for partition in range(len(self.log.partitions))
+            },
             run=self.next_run(),
         )
         table.decide(mark)

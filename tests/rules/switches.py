@@ -482,7 +482,6 @@ SWITCHES = (
         "",
         (
             f"{RENAMING}::test_a_cut_is_not_answered_with_rows_that_were_tiered_under_other_names",
-            f"{REPLAYED}::test_a_cut_asked_again_gives_what_it_gave_or_says_why_not",
         ),
     ),
     Switch(
