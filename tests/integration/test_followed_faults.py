@@ -34,7 +34,7 @@ from thermocline.ingestion import ingesting
 
 pytestmark = pytest.mark.kafka
 
-FETCH_TIMEOUT_S = 2.0
+FETCH_TIMEOUT_S = 4.0
 #: Measuring, then waiting for the tail, each with its own limit; and a busy machine.
 DEADLINE_S = 5.0 + 2 * FETCH_TIMEOUT_S + 10.0
 RECOVERY_S = 30.0

@@ -279,10 +279,6 @@ class Table:
             text = self.mirror
         self._add("replace", self.current.rows, self.current.covered, text=text, rewritten=True)
 
-    def edit_mirror(self, text: str | None) -> None:
-        """Set the property that mirrors the watermark, or remove it, as anybody may with ALTER TABLE."""
-        self.mirror = text
-
     def rollback(self, snapshot_id: int) -> None:
         self.head = snapshot_id
 

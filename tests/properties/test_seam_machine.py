@@ -275,14 +275,6 @@ class Seam(RuleBasedStateMachine):
             self.world.table.lose_older()
             SEEN["older files removed"] += 1
 
-    @rule(chance=st.integers(0, 9), removes=st.booleans())
-    def change_a_property(self, chance: int, removes: bool) -> None:
-        """The mirror of the watermark, which anybody may set: what it says alone proves nothing."""
-        if chance == 0:
-            texts = self.world.table.texts()
-            self.world.table.edit_mirror(None if removes or not texts else texts[0])
-            SEEN["property changed"] += 1
-
     @rule(keep=st.integers(1, 3), orphans=st.booleans())
     def expire(self, keep: int, orphans: bool) -> None:
         self.world.table.expire(keep, orphans=orphans)
@@ -482,7 +474,6 @@ SOMETIMES = (
     "maintained",
     "older files removed",
     "copied watermark",
-    "property changed",
     "merge over deletes",
     "TailGap",
     "TopicRecreated",
