@@ -525,7 +525,7 @@ class World:
         current: int | None = snapshot_id
         while current is not None:
             if current in self.table.ours:
-                return True
+                return current in self.table.versions or current in self.table.older
             held = self.table.older.get(current)
             if held is None and current in self.table.versions:
                 held = self.table.versions[current].snapshot
