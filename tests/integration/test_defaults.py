@@ -48,6 +48,7 @@ OTHERS = {
     "integration/test_bad_input.py": "it is refused before it starts",
     "integration/test_refusals_at_start.py": "it is refused before it starts",
     "packaging/round_trip.py": "an installed wheel, with variables alone",
+    "protocol/siege.py": "defaults but for users, memory and a table: it measures, others prove",
 }
 
 #: Behaviour that no test's ``serve`` has as users get it, and why that is so.
