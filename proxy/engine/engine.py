@@ -105,7 +105,7 @@ class Engine:
         connection.execute("SET GLOBAL enable_external_access = false")
         connection.execute("SET GLOBAL allowed_configs = ['timezone']")
         connection.execute("SET GLOBAL lock_configuration = true")
-        # CVE-2026-47735: what was set is read back, a typing error must not leave the door open.
+        # CVE-2026-47735: settings are read back, a typing error must not leave the door open.
         for name, expected in (("enable_external_access", False), ("lock_configuration", True)):
             # All of the result: one that is not read to its end keeps its transaction open, and as long as the
             # oldest transaction is, no dropped table's memory is freed (DuckDB 1.5.5).
@@ -120,15 +120,15 @@ class Engine:
         self._connection.close()
 
     def relieve(self) -> bool:
-        """Stop the latest statement of whoever runs most, to free its memory; False: none runs."""
+        """Stop the latest statement of the user who runs most, to free its memory; False: none runs."""
         return self._watch.relieve()
 
     def relieve_owner(self) -> bool:
-        """Stop all statements of whoever runs most; False: none runs."""
+        """Stop all statements of the user who runs most; False: none runs."""
         return self._watch.relieve_owner()
 
     def long(self) -> dict[str | None, float]:
-        """Whose statements have run for long, and how many seconds in all."""
+        """Users whose statements have run for long, and their seconds in all."""
         return self._watch.long()
 
     @property
@@ -144,7 +144,7 @@ class Engine:
         """
         try:
             return self._ask("SELECT ?", "yes") == ("yes",)
-        except LimitExceeded:  # its memory is full: it works, and what fills it ends
+        except LimitExceeded:  # its memory is full: it works, and statements end
             return True
         except FederationError:
             return False

@@ -153,7 +153,7 @@ class ThreadPool:
             try:
                 job = queue.get(timeout=_IDLE_S)
             except Empty:
-                # If it is not among the idle, work is on its way to it.
+                # If it is not among the idle, a job is on its way to it.
                 with self._lock, contextlib.suppress(ValueError):
                     self._idle.remove(queue)
                     return
