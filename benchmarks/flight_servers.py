@@ -17,20 +17,13 @@ from pyarrow import flight
 
 from benchmarks.world import Serving
 from planner.errors import UnknownTable, UnsupportedStatement
-from proxy.flightsql.backend import (
-    Browsing,
-    Cancellation,
-    Planned,
-    Prepared,
-    Renewed,
-    Session,
-    Table,
-    TicketSummary,
-)
+from proxy.access.authentication.callers import Access
+from proxy.deadline import Cancellation
+from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
-from proxy.flightsql.state.auth import Access
 from proxy.query.materialized import MaterializedResult
+from proxy.session import Planned, Prepared, Renewed, Session, Table, TicketSummary
 
 COLUMNS = 8
 #: 2 MiB, which is what the seam asks of a backend (``proxy.flightsql.backend.Stream``).

@@ -28,12 +28,13 @@ from planner.statement.ast import Node
 from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
+from proxy.deadline import Cancellation
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Cancellation, Session
 from proxy.process.watchdog import Watchdog
 from proxy.query.cut import cut_tables
 from proxy.query.executor import StatementLimits, Statements
 from proxy.tail.budget import TailLimits
+from proxy.session import Session
 from proxy.tail.reader.local import local_intakes
 from proxy.tail.tails import Tails
 from tests.doubles.log import MemoryLog, MemoryRecord

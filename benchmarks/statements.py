@@ -28,7 +28,8 @@ from benchmarks.report import Report, recorded, summary
 from benchmarks.spark_union import SparkUnion
 from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, World, running_world
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Cancellation
+from proxy.session import Session
 from thermocline.serve.assembly import Parts, running_parts
 
 ENGINE, DUCK, FLIGHT = "server's engine", "plain DuckDB", "through Flight SQL"

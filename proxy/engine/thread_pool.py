@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from planner.errors import Overloaded
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Cancellation
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

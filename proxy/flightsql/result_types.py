@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from planner.errors import UnsupportedType
-from proxy.flightsql.backend import Session
+from proxy.session import Session
 
 #: ``bi``: views and large texts as plain ones, hugeint = double, and times with a zone without it, as UTC tells them.
 PROFILES = ("arrow", "bi")

@@ -15,19 +15,19 @@ import pyarrow as pa
 from pyarrow import flight
 
 from planner.errors import BadConfig, Cancelled, Unavailable
-from proxy.flightsql import actions, messages, status, uploads
+from proxy.access.authentication.callers import Access
+from proxy.flightsql import actions, messages, uploads
 from proxy.flightsql.backend import Backend
-from proxy.flightsql.faults import Malformed, UnknownCommand
+from proxy.flightsql.errors import Boundary, schema_boundary
+from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.middleware import CallGate, Handshake
 from proxy.flightsql.service import FlightAnswer, Info, Request, Service
-from proxy.flightsql.state.auth import Access
-from proxy.flightsql.state.call_record import Journal
 from proxy.flightsql.state.calls import Call, Calls
-from proxy.flightsql.state.policy import ServerPolicy
-from proxy.flightsql.state.quotas import LimitsOf, Rate, Slots, UserLimits
+from proxy.flightsql.state.quotas import LimitsOf, Rate, ServerPolicy, Slots, UserLimits
 from proxy.flightsql.state.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
 from proxy.flightsql.state.tokens import SessionTokens
+from proxy.ops.call_record import Journal
 from proxy.process.suspects import Suspects
 
 _MIDDLEWARE = "call"
@@ -239,7 +239,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             info = self._service.info(_enter(context), _command(descriptor))
             # One endpoint and no location: "fetch it here" is what every client understands.
             return flight.FlightInfo(
@@ -255,7 +255,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.SchemaResult:
         call = _call(context)
-        with status.schema_boundary(call.record), call.blaming():
+        with schema_boundary(call.record), call.blaming():
             return flight.SchemaResult(
                 self._service.schema(_enter(context), _command(descriptor))
             )
@@ -264,7 +264,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.GeneratorStream:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             request = _enter(context)
             answer = self._service.fetch(request, ticket.ticket)
             idle_s = request.limits.reader_idle_s
@@ -280,7 +280,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         writer: flight.FlightMetadataWriter,
     ) -> None:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             request = _enter(context)
             result = self._service.put(
                 request,
@@ -296,7 +296,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, action: flight.Action
     ) -> Iterator[flight.Result]:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             request = _enter(context)
             bodies = actions.run(self._service, request, action.type, action.body.to_pybytes())
             return _results(bodies, request)
@@ -316,7 +316,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
-        with status.Boundary(_call(context).record):
+        with Boundary(_call(context).record):
             raise UnknownCommand("This server does not have DoExchange.")
 
 
@@ -347,7 +347,7 @@ def _command(descriptor: flight.FlightDescriptor) -> bytes:
 def _outgoing(
     answer: FlightAnswer, call: Call, idle_s: float | None
 ) -> Iterator[pa.RecordBatch]:
-    with status.Boundary(call.record), call.blaming():
+    with Boundary(call.record), call.blaming():
         for batch in answer.batches:
             call.await_reader(idle_s)
             yield batch

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
 from proxy.flightsql import messages
-from proxy.flightsql.backend import Backend, Planned, Prepared, Session
+from proxy.flightsql.backend import Backend
 from proxy.flightsql.batching import sendable
-from proxy.flightsql.faults import Malformed, UnknownCommand
+from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata import commands as metadata
 from proxy.flightsql.metadata.commands import MetadataRequest, SchemaCache
 from proxy.flightsql.metadata.sqlinfo import Product
@@ -28,6 +28,7 @@ from proxy.flightsql.state.client_session import ClientSession, Statement
 from proxy.flightsql.state.quotas import Slots, UserLimits, check_size
 from proxy.flightsql.state.sessions import Sessions
 from proxy.process.suspects import Suspects
+from proxy.session import Planned, Prepared, Session
 
 
 @dataclass(frozen=True, slots=True)

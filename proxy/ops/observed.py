@@ -8,19 +8,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from proxy.flightsql.backend import (
-    Backend,
-    Browsing,
-    Cancellation,
-    Planned,
-    Prepared,
-    Renewed,
-    Session,
-    Stream,
-    TicketSummary,
-)
-from proxy.flightsql.state.call_record import ABANDONED, OK, outcome_of
+from proxy.deadline import Cancellation
+from proxy.flightsql.backend import Backend, Browsing
+from proxy.ops.call_record import ABANDONED, OK, outcome_of
 from proxy.ops.metrics import ServerMetrics
+from proxy.session import Planned, Prepared, Renewed, Session, Stream, TicketSummary
 
 
 class Observed:

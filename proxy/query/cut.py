@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.cut import LogBounds, Pin, TableCut, cold_cut, plan_cut
 from planner.errors import (
     FederationError,
@@ -15,55 +16,10 @@ from planner.errors import (
 )
 from planner.freshness import caught_up
 from planner.names import TableName
-from planner.seam import PinFacts
-from planner.snapshots import Retained
 from planner.statement.references import CutKey
 from planner.ticket import TicketTable
 from planner.watermark import Watermark
 from proxy.query.bounds_cache import BoundsCache
-
-
-class PinView(Protocol):
-    """A table in use, with its pin if one could be had."""
-
-    @property
-    def table(self) -> TableName: ...
-
-    @property
-    def pin(self) -> Pin | None: ...
-
-    @property
-    def age_s(self) -> float: ...
-
-
-class Pins(Protocol):
-    """Where pins come from: a board that keeps them fresh in the background."""
-
-    def get(self, table: TableName) -> Pin: ...
-
-    def refresh(self, table: TableName) -> Pin: ...
-
-    def pin_at(
-        self,
-        table: TableName,
-        *,
-        table_uuid: str,
-        metadata_file: str,
-        snapshot_id: int | None,
-        schema_id: int,
-    ) -> Pin: ...
-
-    def pin_version(self, table: TableName, snapshot_id: int) -> Pin: ...
-
-    def retained(self, table: TableName) -> Retained: ...
-
-    def tables(self) -> Collection[TableName]: ...
-
-    def relist(self) -> Collection[TableName]: ...
-
-    def facts(self, table: TableName) -> PinFacts | None: ...
-
-    def status(self) -> Sequence[PinView]: ...
 
 
 class Measures(Protocol):
@@ -73,7 +29,7 @@ class Measures(Protocol):
 
 
 def cut_tables(
-    pins: Pins,
+    pins: PinCache,
     log: Measures,
     tables: Sequence[TableName],
     *,
@@ -96,7 +52,7 @@ def cut_tables(
 
 
 def cut_remembered(
-    pins: Pins,
+    pins: PinCache,
     rounds: BoundsCache,
     tables: Sequence[TableName],
     *,
@@ -168,7 +124,7 @@ def _measure(log: Measures, marks: Mapping[TableName, Watermark]) -> Mapping[str
         ) from error
 
 
-def redeem_tables(pins: Pins, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
+def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
     """Build the cuts a ticket names again, on whatever replica this is. The log is not measured.
 
     Raises:
@@ -178,7 +134,7 @@ def redeem_tables(pins: Pins, tables: Sequence[TicketTable]) -> dict[CutKey, Tab
     return {table.key: _redeem(pins, table) for table in tables}
 
 
-def _redeem(pins: Pins, table: TicketTable) -> TableCut:
+def _redeem(pins: PinCache, table: TicketTable) -> TableCut:
     pin = pins.pin_at(
         table.table,
         table_uuid=table.table_uuid,

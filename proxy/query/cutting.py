@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.cut import Pin, TableCut
 from planner.errors import BadParameter, NotYetCommitted
 from planner.freshness import (
@@ -20,12 +21,12 @@ from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.statement.references import CutKey
 from planner.time_travel import AtCut, parse_cut
-from proxy.flightsql.backend import Session
 from proxy.query.bounds_cache import BoundsCache
-from proxy.query.cut import Pins, cut_remembered, cut_tables
+from proxy.query.cut import cut_remembered, cut_tables
 from proxy.query.parsing import ParsedStatement
 from proxy.query.patience import StatementDeadline
 from proxy.query.time_travel import TimeTravel, When
+from proxy.session import Session
 
 #: Between two looks at a log whose record is waited for: from this, doubled, up to that.
 _FIRST_PAUSE_S = 0.01
@@ -81,7 +82,7 @@ class Cuts:
 class SnapshotCutter:
     """Thread-safe."""
 
-    def __init__(self, *, pins: Pins, rounds: BoundsCache, lookback: TimeTravel) -> None:
+    def __init__(self, *, pins: PinCache, rounds: BoundsCache, lookback: TimeTravel) -> None:
         self._pins = pins
         self._rounds = rounds
         self._lookback = lookback

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.cut import Pin, TableCut
 from planner.errors import (
     BadParameter,
@@ -41,21 +42,13 @@ from planner.ticket import Ticket, TicketTable
 from planner.time_travel import format_cut, names_cut
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.browser import Browser
+from proxy.deadline import Cancellation
 from proxy.engine import running as engine
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import (
-    Cancellation,
-    Planned,
-    Prepared,
-    Renewed,
-    Session,
-    Stream,
-    TicketSummary,
-)
+from proxy.engine.statement_cache import StatementCache
 from proxy.process.watchdog import Watchdog
 from proxy.query.bounds_cache import BoundsCache
-from proxy.query.cache import StatementCache
-from proxy.query.cut import Pins, redeem_tables
+from proxy.query.cut import redeem_tables
 from proxy.query.cutting import Cuts, FreshnessContract, SnapshotCutter
 from proxy.query.file_pruning import StatementContext
 from proxy.query.materialized import MaterializedResult
@@ -67,6 +60,7 @@ from proxy.query.ticket_summary import about
 from proxy.query.tickets import MAX_CACHED_BYTES, Tickets
 from proxy.query.time_travel import TimeTravel, When
 from proxy.tail.tails import Tails
+from proxy.session import Planned, Prepared, Renewed, Session, Stream, TicketSummary
 
 #: Key of the cut's text in the metadata of a result's schema.
 CUT_METADATA = "thermocline.cut"
@@ -97,7 +91,7 @@ class Statements:
     def __init__(
         self,
         *,
-        pins: Pins,
+        pins: PinCache,
         store: ColdStore,
         log: Log,
         tails: Tails,

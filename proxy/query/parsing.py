@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
 from planner.statement.ast import Node
@@ -24,9 +25,8 @@ from planner.statement.rewrite import rewrite
 from proxy.access.policy import AccessPolicy
 from proxy.catalog import information_schema
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Session
-from proxy.query.cache import StatementCache
-from proxy.query.cut import Pins
+from proxy.engine.statement_cache import StatementCache
+from proxy.session import Session
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ class ParsedStatement:
 class StatementParser:
     """Reads statements, each text once. Thread-safe."""
 
-    def __init__(self, engine: Engine, pins: Pins, grants: AccessPolicy) -> None:
+    def __init__(self, engine: Engine, pins: PinCache, grants: AccessPolicy) -> None:
         self._engine = engine
         self._pins = pins
         self._grants = grants

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from planner.errors import DeadlineExceeded
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Cancellation
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,20 +17,12 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from planner.errors import DeadlineExceeded
+from proxy.deadline import Cancellation
 from proxy.engine.planning import planning_until
 from proxy.engine.thread_pool import Abandoned, ThreadPool
-from proxy.flightsql.backend import (
-    Backend,
-    Browsing,
-    Cancellation,
-    Planned,
-    Prepared,
-    Renewed,
-    Session,
-    Stream,
-    TicketSummary,
-)
+from proxy.flightsql.backend import Backend, Browsing
 from proxy.query.turns import Turns
+from proxy.session import Planned, Prepared, Renewed, Session, Stream, TicketSummary
 
 T = TypeVar("T")
 

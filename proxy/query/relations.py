@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.cut import Pin, TableCut
 from planner.errors import UnknownTable
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
@@ -16,15 +17,15 @@ from planner.seam import SEAM_SCHEMA, seam_rows
 from planner.statement.references import CutKey, ResolvedTable, Virtual, quoted
 from proxy.access.policy import AccessPolicy, VisibleTable
 from proxy.catalog import information_schema
+from proxy.catalog.browser import Browser
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.flightsql.backend import Browsing, Session
-from proxy.query.cache import StatementCache
-from proxy.query.cut import Pins
+from proxy.engine.statement_cache import StatementCache
 from proxy.query.file_pruning import StatementContext, scan_filter
 from proxy.query.offset_filter import narrowed
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
 from proxy.tail.tails import Tails
+from proxy.session import Session
 
 
 class Sources:
@@ -33,11 +34,11 @@ class Sources:
     def __init__(
         self,
         *,
-        pins: Pins,
+        pins: PinCache,
         store: ColdStore,
         tails: Tails,
         engine: Engine,
-        browsing: Browsing,
+        browsing: Browser,
         grants: AccessPolicy,
     ) -> None:
         self._pins = pins

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from proxy.deadline import Cancellation
 from proxy.engine.result import Result
-from proxy.flightsql.backend import Cancellation
 from proxy.process.watchdog import Watchdog
 
 

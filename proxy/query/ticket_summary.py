@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from planner.ticket import Ticket, TicketTable
-from proxy.flightsql.backend import TicketSummary
+from proxy.session import TicketSummary
 
 #: Partitions told one by one; a topic of thousands must not make a line of kilobytes.
 _MAX_PARTITIONS = 16

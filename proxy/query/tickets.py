@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.ticket import Ticket, redeemable, seal, unseal
-from proxy.query.cache import StatementCache
+from proxy.engine.statement_cache import StatementCache
 from proxy.query.ticket_cipher import TicketCipher
 
 #: What is remembered: so many tickets of at most this size.

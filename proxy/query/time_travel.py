@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import (
     BadParameter,
@@ -40,7 +41,7 @@ from proxy.engine import running as engine_running
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.query.bounds_cache import BoundsCache
-from proxy.query.cut import Pins, cut_tables
+from proxy.query.cut import cut_tables
 from proxy.query.file_pruning import row_of
 from proxy.query.patience import StatementDeadline
 from proxy.tail.tails import Tails
@@ -61,7 +62,13 @@ class TimeTravel:
     """Thread-safe."""
 
     def __init__(
-        self, *, pins: Pins, rounds: BoundsCache, tails: Tails, store: ColdStore, engine: Engine
+        self,
+        *,
+        pins: PinCache,
+        rounds: BoundsCache,
+        tails: Tails,
+        store: ColdStore,
+        engine: Engine,
     ) -> None:
         self._pins = pins
         self._rounds = rounds

@@ -18,9 +18,10 @@ from planner.errors import (
     TicketExpired,
 )
 from planner.permissions import GrantList
+from proxy.deadline import Cancellation
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Cancellation, Session
 from proxy.query.executor import StatementLimits, Statements
+from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
 from tests.properties.serving import SESSION, forget, serve

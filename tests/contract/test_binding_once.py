@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from proxy.deadline import Cancellation
+from proxy.engine import statement_cache as once
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Cancellation
-from proxy.query import cache as once
 from proxy.query.parsing import ParsedStatement
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from planner.errors import FederationError
 from planner.statement.allowed import FUNCTIONS
 from planner.statement.parameters import INTEGER_ARGUMENTS
+from proxy.deadline import Cancellation
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Cancellation, Session
 from proxy.query.executor import Statements
+from proxy.session import Session
 from tests.contract.engine import table
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog

@@ -17,7 +17,7 @@ from planner.errors import CutExpired, SnapshotExpired
 from planner.offsets import OffsetVector
 from planner.schema import Column
 from planner.watermark import Watermark
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Cancellation
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.properties.serving import SESSION, forget, serve

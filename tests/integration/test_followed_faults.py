@@ -23,7 +23,8 @@ from planner.binding import Binding
 from planner.errors import DeadlineExceeded, LogUnavailable
 from planner.names import TableName
 from planner.schema import RAW_SCHEMA, Column
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Cancellation
+from proxy.session import Session
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.fixtures.tcp_proxy import Mode

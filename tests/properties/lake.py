@@ -32,7 +32,8 @@ from planner.schema import Column
 from planner.ticket import Ticket, TicketTable, unseal
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import SUMMARY_KEY, Watermark
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Cancellation
+from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryTransaction
 from tests.doubles.tiering import MemoryTieringTarget

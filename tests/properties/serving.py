@@ -10,10 +10,10 @@ from connectors.iceberg.pin_cache import PinCache
 from connectors.json import decoder_for
 from planner.ports import ColdStore, Log
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Session
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import StatementLimits, Statements
 from proxy.tail.budget import TailLimits
+from proxy.session import Session
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_intakes
 from proxy.tail.tails import FollowSettings, Tails

@@ -28,7 +28,7 @@ from planner.schema import Column
 from planner.ticket import unseal
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Cancellation
 from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements
 from proxy.tail.budget import TailLimits

@@ -18,8 +18,9 @@ from planner.errors import BadStatement, FederationError
 from planner.names import TableName
 from planner.permissions import ANY, Grant, GrantList, TablePattern
 from planner.sqltext import identifier, sql_type
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Cancellation
 from proxy.query.executor import Statements
+from proxy.session import Session
 from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place
 from tests.properties.asking import bag

@@ -26,7 +26,7 @@ from planner.ports import Staged
 from planner.schema import Column
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Cancellation
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget

@@ -16,11 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from planner import errors
-from proxy.flightsql.backend import (
+from proxy.deadline import Cancellation
+from proxy.flightsql.backend import Browsing
+from proxy.session import (
     COMMENT,
     TYPE_NAME,
-    Browsing,
-    Cancellation,
     Planned,
     Prepared,
     Renewed,

@@ -38,9 +38,10 @@ import pytest
 from pyarrow import flight
 
 from planner import errors
+from proxy.access.authentication.callers import Access, FixedUsers
+from proxy.deadline import Cancellation
 from proxy.flightsql import messages
-from proxy.flightsql.backend import Cancellation, Planned, Prepared, Session
-from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.session import Planned, Prepared, Session
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.wire import bodies, command, packed, prepare, select

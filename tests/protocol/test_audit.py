@@ -19,9 +19,9 @@ import pytest
 from pyarrow import flight
 
 from planner.names import TableName
-from proxy.flightsql.state.auth import Access, FixedUsers
-from proxy.flightsql.state.call_record import CallRecord, Journal
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.ops.audit_log import AuditLog
+from proxy.ops.call_record import CallRecord, Journal
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve

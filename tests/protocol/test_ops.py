@@ -17,7 +17,7 @@ from connectors.iceberg.pin_cache import PinStatus
 from planner.errors import BadConfig, CatalogUnavailable, FederationError, LogUnavailable
 from planner.names import TableName
 from planner.watermark import Outcomes
-from proxy.flightsql.state.auth import Access
+from proxy.access.authentication.callers import Access
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.observed import Observed

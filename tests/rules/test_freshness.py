@@ -19,7 +19,7 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.schema import Column
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Cancellation
 from proxy.query.executor import StatementLimits
 from tests.properties.asking import bag
 from tests.properties.lake import FLOWS, Lake

@@ -15,6 +15,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
 from proxy.tail.budget import TailLimits
+from proxy.deadline import Cancellation
 from tests.doubles.cold import MemoryColdStore
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
 from tests.properties.ledger import FLOWS_COLUMNS

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import LimitExceeded
+from proxy.catalog.sqltypes import sql_type
 from proxy.flightsql.batching import MAX_BATCH_BYTES, sendable
-from proxy.flightsql.metadata.sqltypes import described, sql_type
+from proxy.flightsql.metadata.types import described
 
 
 @pytest.mark.parametrize(

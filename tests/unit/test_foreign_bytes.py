@@ -18,16 +18,16 @@ from planner.freshness import parse_freshness, parse_wait_for
 from planner.incremental import parse_after
 from planner.ticket import MAX_TICKET_BYTES, Ticket
 from planner.time_travel import parse_cut
+from proxy.access.authentication.callers import Access, Caller, FixedUsers, identify
 from proxy.flightsql import actions, messages
 from proxy.flightsql import middleware as entry
-from proxy.flightsql.backend import Session
-from proxy.flightsql.faults import Malformed
+from proxy.flightsql.messages import Malformed
 from proxy.flightsql.options import SETTINGS, with_settings
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers, identify
 from proxy.flightsql.state.tokens import SessionTokens
 from proxy.query.executor import _values
 from proxy.query.ticket_cipher import TicketCipher
 from proxy.query.tickets import Tickets
+from proxy.session import Session
 from tests.protocol.lying import LIES, Lie, lying_stream
 
 SECRET = b"s" * 32

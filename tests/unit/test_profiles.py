@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from planner.errors import BadParameter, UnsupportedType
-from proxy.flightsql.backend import Session
 from proxy.flightsql.options import settings_of, with_settings
 from proxy.flightsql.result_types import shaping
+from proxy.session import Session
 
 AT = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)
 

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Cancellation
 from proxy.query.punctual import Prompt, Punctual
 from proxy.query.turns import LONG_CHARS, Turns
+from proxy.session import Session
 
 LONG = "x" * LONG_CHARS
 SOON_S = 60.0

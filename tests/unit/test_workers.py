@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded, Overloaded
+from proxy.deadline import Cancellation
 from proxy.engine.thread_pool import Abandoned, ThreadPool
-from proxy.flightsql.backend import Cancellation, Session
 from proxy.query.punctual import Punctual
+from proxy.session import Session
 
 #: No test waits so long unless it fails.
 SOON_S = 60.0

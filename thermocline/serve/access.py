@@ -8,12 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import (
+    Access,
+    Caller,
+    FixedUsers,
+    Recall,
+    TokenCheck,
+    Verify,
+)
 from proxy.access.authentication.credentials import Credentials
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
 from proxy.access.authentication.lockout import Lockout
 from proxy.flightsql.server import Tls
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers, Recall, TokenCheck, Verify
 from proxy.flightsql.state.quotas import LimitsOf, UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Settings
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from planner.errors import FederationError
-from proxy.flightsql.backend import Session, TicketSummary
+from proxy.session import Session, TicketSummary
 
 OK = "ok"
 #: The client left, or took only a part of the answer.
