@@ -18,7 +18,7 @@ from pyarrow import flight
 from benchmarks.world import Serving
 from planner.errors import UnknownTable, UnsupportedStatement
 from proxy.access.authentication.callers import Access
-from proxy.deadline import Cancellation
+from proxy.deadline import Deadline
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
@@ -95,7 +95,7 @@ class MemoryBackend:
     def configure(self, session: Session, before: Session | None = None) -> Session:
         return session
 
-    def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
+    def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         return Prepared(self._answers[sql][0], pa.schema([]))
 
     def plan(
@@ -103,7 +103,7 @@ class MemoryBackend:
         session: Session,
         sql: str,
         parameters: pa.RecordBatch | None,
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> Planned:
         return Planned(sql.encode(), self._answers[sql][0])
 
@@ -112,13 +112,11 @@ class MemoryBackend:
         session: Session,
         sql: str,
         rows: Iterable[pa.RecordBatch],
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> int:
         raise UnsupportedStatement("This server is read-only.")
 
-    def open(
-        self, session: Session, ticket: bytes, cancellation: Cancellation
-    ) -> MaterializedResult:
+    def open(self, session: Session, ticket: bytes, deadline: Deadline) -> MaterializedResult:
         schema, held = self._answers[ticket.decode()]
         return MaterializedResult(schema, tuple(held))
 

@@ -1,12 +1,19 @@
-"""Until when a statement is answered, and whether anybody still waits for it."""
+"""Until when a call is answered, and whether anybody still waits for it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from planner.errors import Cancelled, FederationError
+from planner.errors import Cancelled, DeadlineExceeded, FederationError
+
+#: What a statement out of time is told, with its limit.
+RAN_LONGER = "the statement ran longer than {:g} s; narrow it, or raise its limit."
+WAITED_FOR_TAIL = (
+    "the statement waited longer than {:g} s for its tail; try again, or raise its limit."
+)
 
 
 class Cancellation:
@@ -52,3 +59,47 @@ class Cancellation:
         finally:
             with self._lock:
                 self._interrupts.remove(interrupt)
+
+
+class Deadline:
+    """The time that one call has for its statement, and its cancellation. Thread-safe.
+
+    Made once, where the call arrives, and handed down to all that works for it.
+    """
+
+    def __init__(self, limit_s: float, cancellation: Cancellation | None = None) -> None:
+        self.limit_s = limit_s
+        self.cancellation = cancellation or Cancellation()
+        #: A time of ``time.monotonic``.
+        self.end_s = time.monotonic() + limit_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.end_s - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.end_s
+
+    def check(self, words: str = RAN_LONGER) -> None:
+        """Raise if the call was given up, or its time is over: in ``words``, with its limit.
+
+        Raises:
+            FederationError: the cancellation's reason, or DeadlineExceeded.
+        """
+        self.cancellation.check()
+        if self.is_over:
+            raise self.exceeded(words)
+
+    def exceeded(self, words: str = RAN_LONGER) -> DeadlineExceeded:
+        """Return the error of a statement out of time."""
+        return DeadlineExceeded(words.format(self.limit_s), timeout_s=self.limit_s)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock in this block, which waits for the client or for its turn."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.end_s += time.monotonic() - began_s

@@ -25,8 +25,7 @@ class Session:
     what the credentials say the user belongs to. None in
     ``catalog``, ``schema`` or ``time_zone`` means not set; ``Browsing.configure`` fills in the default.
     ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.time_travel``; None: live,
-    nothing, none. ``after`` is of one call only: what its caller has seen before (``planner.incremental``). ``timeout_s`` is how
-    long this user's statements may run where that is less than the server's limit.
+    nothing, none. ``after`` is of one call only: what its caller has seen before (``planner.incremental``).
     """
 
     id: str
@@ -40,7 +39,11 @@ class Session:
     cut: str | None = None
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     after: str | None = None
-    timeout_s: float | None = None
+
+    @property
+    def zone(self) -> str:
+        """The time zone its statements are read in."""
+        return self.time_zone or "UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ The protocol layer knows messages, sessions, handles and statuses; a backend kno
 Neither knows the other's library. A backend raises errors of ``planner.errors``; anything else it raises is
 reported to the client as an internal error without its text.
 
-All methods may be called from many threads at once. Each gets the ``Cancellation`` of the client call it
-serves, or is expected to be fast enough not to need one.
+All methods may be called from many threads at once. Each gets the ``Deadline`` of the client call it serves and
+answers by it, or is expected to be fast enough not to need one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from proxy.deadline import Cancellation
+from proxy.deadline import Deadline
 from proxy.session import Planned, Prepared, Renewed, Session, Stream, Table, TicketSummary
 
 
@@ -56,7 +56,7 @@ class Backend(Protocol):
     def browsing(self) -> Browsing:
         """The tables, as the statements of the same session see them."""
 
-    def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
+    def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         """Check a statement and describe its answer and parameters, without executing it.
 
         Raises:
@@ -68,7 +68,7 @@ class Backend(Protocol):
         session: Session,
         sql: str,
         parameters: pa.RecordBatch | None,
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> Planned:
         """Fix what one execution will read. ``parameters`` has exactly one row, any types; None: none bound.
 
@@ -83,7 +83,7 @@ class Backend(Protocol):
         session: Session,
         sql: str,
         rows: Iterable[pa.RecordBatch],
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> int:
         """Execute a statement that changes data, once for each row of ``rows``; how many rows it changed.
 
@@ -93,10 +93,10 @@ class Backend(Protocol):
             UnsupportedStatement: this backend only reads.
         """
 
-    def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> Stream:
+    def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         """Start executing a ticket; the caller closes the stream. ``ticket`` is hostile until checked.
 
-        The cancellation stays in force while the stream is read.
+        The deadline stays in force while the stream is read; its clock stands still while the client has a batch.
 
         Raises:
             BadTicket: not issued by this server for this user, or altered.

@@ -17,6 +17,7 @@ from proxy.access.authentication.callers import (
     claimed,
     identify,
 )
+from proxy.deadline import Deadline
 from proxy.flightsql.errors import Boundary
 from proxy.flightsql.messages import UnknownCommand
 from proxy.flightsql.options import ALIASES, OF_ONE_CALL, SETTINGS
@@ -87,7 +88,8 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         if limits.answer_timeout_s is not None:
             self.call.expire(limits.answer_timeout_s)
         self.call.watch(context.is_cancelled)
-        return Request(client, self.call, limits)
+        deadline = Deadline(limits.timeout_s, self.call.cancellation)
+        return Request(client, self.call, limits, deadline)
 
     def sending_headers(self) -> dict[str, str]:
         return self._answer
@@ -116,7 +118,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
             with Boundary(record):
                 return self._started(info.method, headers, record)
         except Exception:
-            self.calls.journal(record)
+            self.calls.write_down(record)
             raise
 
     def _started(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,11 @@ class FlightSqlServer:
         self._changing = threading.Lock()
         self._flight = listen(port, tls)
         self.port: int = self._flight.port
+
+    @property
+    def streaming(self) -> int:
+        """How many statements are being executed or streamed."""
+        return self._parts.calls.streaming
 
     def let_in(self, access: Access) -> None:
         """Have callers prove their identity in other ways; sessions that could not be opened so now end."""
@@ -154,20 +159,20 @@ def start(
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     limits_of: LimitsOf = lambda _user, _groups: UserLimits(),
     session_secret: bytes | None = None,
-    journal: Journal = lambda _record: None,
+    journals: Sequence[Journal] = (),
     suspects: Suspects | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> FlightSqlServer:
     """Listen on ``host:port`` (0: any free port) and serve ``backend``; the caller stops the server.
 
     At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a place.
-    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journal`` gets the
+    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
     record of every call that is over. ``suspects`` says whose statements are not wanted now.
 
     Raises:
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
-    calls = Calls(journal=journal)
+    calls = Calls(journals=journals)
     policy = ServerPolicy(access, limits_of)
     sessions = Sessions(
         backend.browsing,

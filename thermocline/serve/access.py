@@ -97,6 +97,7 @@ def limits_of(settings: Settings) -> LimitsOf:
         max_sessions=access_settings.max_sessions_per_user,
         max_streams=access_settings.max_streams_per_user,
         max_calls_per_s=access_settings.max_calls_per_s_per_user,
+        timeout_s=server.statement_timeout_s,
         answer_timeout_s=server.answer_timeout_s,
         max_rows=server.max_result_rows,
         max_bytes=server.max_result_bytes,
@@ -122,7 +123,9 @@ def _replaced(default: UserLimits, rule: Limits) -> UserLimits:
         "max_sessions": rule.max_sessions,
         "max_streams": rule.max_streams,
         "max_calls_per_s": rule.max_calls_per_s,
-        "timeout_s": rule.statement_timeout_s,
+        "timeout_s": None
+        if rule.statement_timeout_s is None
+        else min(rule.statement_timeout_s, default.timeout_s),
         "answer_timeout_s": rule.answer_timeout_s,
         "max_rows": rule.max_result_rows,
         "max_bytes": rule.max_result_bytes,

@@ -47,7 +47,7 @@ class UserLimits:
     max_sessions: int | None = None
     max_streams: int | None = None
     max_calls_per_s: float | None = None
-    timeout_s: float | None = None
+    timeout_s: float = 300.0
     answer_timeout_s: float | None = None
     max_rows: int | None = None
     max_bytes: int | None = None
