@@ -22,7 +22,7 @@ from proxy.deadline import Deadline
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
-from proxy.query.materialized import MaterializedResult
+from proxy.query.stream import MaterializedResult
 from proxy.session import Planned, Prepared, Renewed, Session, Table, TicketSummary
 
 COLUMNS = 8
