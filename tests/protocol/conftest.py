@@ -15,9 +15,9 @@ import pytest
 from pyarrow import flight
 
 from planner.names import TableName
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import FlightSqlServer, start
-from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.fixtures.server import Served as RealServer
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
 from tests.protocol.canned import CannedBackend

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql import messages
-from proxy.flightsql.backend import COMMENT, Session, Table
 from proxy.flightsql.metadata import schemas
+from proxy.session import COMMENT, Session, Table
 from tests.fixtures.server import Served as RealServer
 from tests.protocol.canned import COLUMNS, TABLES, CannedBackend
 from tests.protocol.conftest import Served

@@ -14,10 +14,9 @@ from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql.server import FlightSqlServer, Tls
-from proxy.flightsql.state.auth import Access, FixedUsers
-from proxy.flightsql.state.policy import unlimited
-from proxy.flightsql.state.quotas import UserLimits
+from proxy.flightsql.state.quotas import UserLimits, unlimited
 from tests.fixtures.certificates import Authority
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve

@@ -16,11 +16,13 @@ import pytest
 from pyarrow import flight
 
 from planner import errors
+from proxy.access.authentication.callers import Unauthenticated
 from proxy.flightsql import messages
 from proxy.flightsql.actions import ACTIONS
-from proxy.flightsql.faults import Unauthenticated, UnknownCommand, UnknownHandle
-from proxy.flightsql.state.call_record import CallRecord
-from proxy.flightsql.status import MAX_MESSAGE_CHARS, TABLE, to_wire
+from proxy.flightsql.errors import MAX_MESSAGE_CHARS, TABLE, to_wire
+from proxy.flightsql.messages import UnknownCommand
+from proxy.flightsql.state.client_session import UnknownHandle
+from proxy.ops.call_record import CallRecord
 from tests.protocol.canned import SECRET
 from tests.protocol.conftest import Served
 from tests.protocol.wire import bodies, command, fetched, packed, select, ticket

@@ -10,7 +10,7 @@ import adbc_driver_flightsql.dbapi as adbc
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers
+from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.wire import bearer, fetched, get_options, set_options

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from proxy.flightsql.server import FlightSqlServer
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers
 from proxy.flightsql.state.tokens import LIFETIME_S, SessionTokens
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, serve

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access
 from proxy.flightsql import server as server_module
-from proxy.flightsql.state.auth import Access
 from tests.protocol.canned import SECRET, CannedBackend
 from tests.protocol.conftest import Served, serve
 from tests.protocol.wire import bodies, command, fetched, packed, prepare, select, ticket

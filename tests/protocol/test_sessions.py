@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql import messages
-from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.protocol.canned import CannedBackend
 from tests.protocol.conftest import USERS, Served, serve
 from tests.protocol.wire import (
