@@ -102,7 +102,7 @@ def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[
                 open_log=functools.partial(KafkaLog, kafka.settings),
                 open_decoder=functools.partial(decoder_for, str(name)),
             ),
-            events=lines,
+            listeners=[lines],
             limits=ServiceLimits(poll_s=0.1),
         )
         thread = threading.Thread(target=service.run)
