@@ -17,7 +17,7 @@ from planner.errors import FederationError
 from thermocline.client import Client
 from thermocline.output.answers import deliver
 from thermocline.output.formats import WRITERS
-from thermocline.output.table import grid
+from thermocline.output.table import Grid
 from thermocline.statements import is_complete, split
 
 _HISTORY_LINES = 5_000
@@ -132,14 +132,8 @@ class _Prompt:
             self.run(f"SELECT column_name, column_type FROM (DESCRIBE {table});")  # noqa: S608 - the user's own
             return
         tables = self.client.tables()
-        lines = grid(
-            ["catalog", "schema", "table"],
-            tables,
-            [False] * 3,
-            width=None,
-            colour=False,
-        )
-        click.echo("\n".join([*(lines or ()), f"({len(tables)} tables)"]))
+        lines = Grid(["catalog", "schema", "table"], [False] * 3).lines(tables)
+        click.echo("\n".join([*lines, f"({len(tables)} tables)"]))
 
     def _expand(self, _: str) -> None:
         self.records = not self.records
