@@ -20,28 +20,9 @@ from planner.errors import FederationError
 from thermocline.client import Client
 from thermocline.output.answers import deliver
 from thermocline.output.table import Grid
-from thermocline.sql_info import KEYWORDS
+from thermocline.sql_info import COMMON_WORDS, KEYWORDS
 from thermocline.statements import is_complete, split
 
-#: Words of statements that are not reserved.
-_WORDS = [
-    "BETWEEN",
-    "BY",
-    "COUNT",
-    "CROSS",
-    "EXPLAIN",
-    "FULL",
-    "INNER",
-    "IS",
-    "JOIN",
-    "LEFT",
-    "LIKE",
-    "OUTER",
-    "OVER",
-    "PARTITION",
-    "RIGHT",
-    "VALUES",
-]
 #: What is completed, read backwards from the cursor.
 _TYPED = re.compile(r"^[^\s,()=<>+\-*/;]+")
 _HELP = """\
@@ -165,7 +146,7 @@ def _goes_on(text: str) -> bool:
 def _names(tables: Sequence[Sequence[str]]) -> list[str]:
     names = {".".join(map(_quoted, table)) for table in tables}
     names |= {_quoted(table[-1]) for table in tables}
-    return sorted(names) + sorted({*KEYWORDS, *_WORDS})
+    return sorted(names) + sorted({*KEYWORDS, *COMMON_WORDS})
 
 
 def _quoted(name: str) -> str:

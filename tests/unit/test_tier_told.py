@@ -30,11 +30,9 @@ BUDGET = Binding("flows", max_tail_rows=100)
 
 
 def test_a_publish_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with Lines(bars=False) as lines:
-        lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), None))
-        lines(
-            events.RoundPublished(FLOWS, DONE, Trigger("pressure", 2.0), Backfill(2000, 5, 1.0))
-        )
+    lines = Lines(bars=False)
+    lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), None))
+    lines(events.RoundPublished(FLOWS, DONE, Trigger("pressure", 2.0), Backfill(2000, 5, 1.0)))
     told = capsys.readouterr()
     first, second = (line.partition(" ")[2] for line in told.out.splitlines())
     assert first == (
@@ -62,22 +60,22 @@ def test_a_backfill_says_how_far_it_is(backfill: Backfill, text: str) -> None:
 def test_a_tail_above_its_budget_is_told_when_it_begins_and_when_it_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Lines(bars=False) as lines:
-        for rows in (99, 101, 102, 100, 50):
-            lines(events.TableMeasured(FLOWS, Lag(rows=rows), BUDGET))
+    lines = Lines(bars=False)
+    for rows in (99, 101, 102, 100, 50):
+        lines(events.TableMeasured(FLOWS, Lag(rows=rows), BUDGET))
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("lake.net.flows: 101 rows wait, more than the table's tail budget")
     assert second == "lake.net.flows: its tail is within the budget again"
 
 
 def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixture[str]) -> None:
-    with Lines(bars=False) as lines:
-        lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 4.0))
-        lines(events.TableFailed(FLOWS, CatalogUnavailable("no answer."), 8.0))
-        lines(events.TableFailed(None, CatalogUnavailable("lake: no answer."), 8.0))
-        lines(events.RoundRefused(FLOWS, TieringConflict("lake.net.flows: plan again.")))
-        lines(events.TableRecovered(FLOWS))
-        lines(events.TableRemoved(FLOWS))
+    lines = Lines(bars=False)
+    lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 4.0))
+    lines(events.TableFailed(FLOWS, CatalogUnavailable("no answer."), 8.0))
+    lines(events.TableFailed(None, CatalogUnavailable("lake: no answer."), 8.0))
+    lines(events.RoundRefused(FLOWS, TieringConflict("lake.net.flows: plan again.")))
+    lines(events.TableRecovered(FLOWS))
+    lines(events.TableRemoved(FLOWS))
     assert capsys.readouterr().err.splitlines() == [
         "TailGap: lake.net.flows: a gap. (next try in 4 s)",
         "CatalogUnavailable: lake.net.flows: no answer. (next try in 8 s)",
@@ -89,12 +87,13 @@ def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixtur
 
 
 def test_a_terminal_gets_a_bar_until_the_table_is_level() -> None:
-    with Lines(bars=True) as lines:
+    lines = Lines(bars=True)
+    with lines.progress:
         lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(25, 75, 1.0)))
-        [bar] = lines._progress.tasks
+        [bar] = lines.progress.tasks
         assert (bar.completed, bar.total, bar.fields["left"]) == (25, 100, "3 s left")
         lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(100, 0, 1.0)))
-        assert lines._progress.tasks == []
+        assert lines.progress.tasks == []
 
 
 def test_metrics_hold_all_that_was_told() -> None:

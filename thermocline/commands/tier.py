@@ -116,7 +116,8 @@ def running_service(
         stack.callback(stop_session, spark)
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
         metrics = TieringMetrics()
-        lines = stack.enter_context(Lines(bars=sys.stderr.isatty()))
+        lines = Lines(bars=sys.stderr.isatty())
+        stack.enter_context(lines.progress)
         port = tier.http_port if metrics_port is None else metrics_port
         if port is not None:
             ops = OpsServer(

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
-from typing import Self
 
 import click
 from rich.console import Console
@@ -25,11 +23,11 @@ class Lines:
     """A tierer's events as text. Thread-safe."""
 
     def __init__(self, *, bars: bool) -> None:
-        """``bars``: standard error is a terminal."""
+        """``bars``: standard error is a terminal; they are drawn while ``progress`` is entered."""
         self._lock = threading.Lock()
         self._over_budget: set[TableName] = set()
         self._bars: dict[TableName, TaskID] = {}
-        self._progress = Progress(
+        self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %  {task.fields[left]}"),
@@ -37,18 +35,6 @@ class Lines:
             transient=True,
             disable=not bars,
         )
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
 
     def __call__(self, event: events.Event) -> None:
         match event:
@@ -100,11 +86,11 @@ class Lines:
         if backfill is None or not backfill.left:
             bar = self._bars.pop(table, None)
             if bar is not None:
-                self._progress.remove_task(bar)
+                self.progress.remove_task(bar)
             return
         if table not in self._bars:
-            self._bars[table] = self._progress.add_task(str(table), left="")
-        self._progress.update(
+            self._bars[table] = self.progress.add_task(str(table), left="")
+        self.progress.update(
             self._bars[table],
             completed=backfill.done,
             total=backfill.done + backfill.left,
