@@ -246,35 +246,19 @@ def connected(
     if token is not None:
         options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
     connection = _apart(lambda: flight_sql.connect(uri, db_kwargs=options, autocommit=True))
-    with connection:
-        try:
-            yield Client(connection)
-        except NoServer as error:
-            raise NoServer(
-                f"no server answers at {uri}; start one with `thermocline serve`, or name another with --server.",
-                uri=uri,
-            ) from error
-
-
-@contextlib.contextmanager
-def open_cursor(uri: str) -> Iterator[flight_sql.Cursor]:
-    """Give the driver's own cursor, with a connection of its own; a server that has gone need not be taken leave of.
-
-    Raises:
-        adbc_driver_flightsql.dbapi.Error: nobody answers.
-    """
-    connection = flight_sql.connect(uri, autocommit=True)
-    cursor = connection.cursor()
     try:
-        yield cursor
+        yield Client(connection)
+    except NoServer as error:
+        raise NoServer(
+            f"no server answers at {uri}; start one with `thermocline serve`, or name another with --server.",
+            uri=uri,
+        ) from error
     finally:
-        for resource in (cursor, connection):
-            try:
-                resource.close()
-            except flight_sql.Error:
-                resource._closed = (
-                    True  # else its finaliser tries again, and prints the traceback
-                )
+        try:
+            connection.close()
+        except flight_sql.Error:
+            # The server has gone. Else the finaliser tries again, and prints the traceback.
+            connection._closed = True
 
 
 def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
