@@ -11,7 +11,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
@@ -189,6 +189,16 @@ class Client:
             _apart(lambda: cursor.execute(sql), cursor.adbc_cancel)
             yield ClientAnswer(cursor)
 
+    def rows(self, sql: str) -> Iterator[dict[str, Any]]:
+        """Run one statement and yield its rows, values by column.
+
+        Raises:
+            FederationError: as ``ask``.
+        """
+        with self.ask(sql) as answer:
+            for batch in answer.batches():
+                yield from batch.to_pylist()
+
     def set(self, name: str, value: str) -> None:
         """Change a setting of the session.
 
@@ -196,9 +206,7 @@ class Client:
             FederationError: as ``ask``.
         """
         literal = "'" + value.replace("'", "''") + "'"
-        with self.ask(f"SET {name} = {literal}") as answer:
-            for _ in answer.batches():
-                pass
+        list(self.rows(f"SET {name} = {literal}"))
 
     def follow(self, sql: str, after: str) -> FollowRound:
         """Plan a statement over what is new after a position (``planner.incremental``); nothing is read yet.

@@ -135,8 +135,6 @@ def _run(
     traffics = [Traffic(bootstrap, t.feed, t.ledger, share, seed) for t in demo.tables]
     flush_s = 2.0
     try:
-        for traffic in traffics:
-            traffic.start()
         # Here a signal is the ordinary way to end.
         with (
             contextlib.suppress(SystemExit),

@@ -49,8 +49,7 @@ def command(
     bare = statement.strip().rstrip(";").rstrip()
     with connect_server(config, uri=uri, local=local, user=user, token=token) as client:
         agree(client, freshness=freshness, cut=cut, wait_for=wait_for)
-        with client.ask(f"EXPLAIN {bare}") as answer:
-            rows = [row for batch in answer.batches() for row in batch.to_pylist()]
+        rows = list(client.rows(f"EXPLAIN {bare}"))
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return

@@ -138,14 +138,6 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         """End the JVM at once, as a crash would."""
         self._end(signal.SIGKILL)
 
-    def pause(self) -> None:
-        """Freeze the JVM: connections stay open, nothing answers."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a frozen JVM go on."""
-        self._signal(signal.SIGCONT)
-
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -211,19 +203,16 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         deadline = time.monotonic() + self._start_timeout_s
         while time.monotonic() < deadline:
             if not self.running:
-                raise self._failed("it ended while starting", self._log_tail())
+                raise self._failed("it ended while starting")
             if is_listening(self._port) and _answers(self.bootstrap):
                 return
             time.sleep(0.05)
-        raise self._failed(
-            f"it did not answer within {self._start_timeout_s:g} s", self._log_tail()
-        )
+        raise self._failed(f"it did not answer within {self._start_timeout_s:g} s")
 
-    def _log_tail(self) -> str:
-        return self.log_file.read_text(errors="replace")[-20_000:]
-
-    def _failed(self, what: str, output: str) -> LogUnavailable:
+    def _failed(self, what: str, output: str | None = None) -> LogUnavailable:
         """Quote the newest line that looks like a cause; folders of this machine are left out."""
+        if output is None:
+            output = self.log_file.read_text(errors="replace")[-20_000:]
         causes = re.findall(r"^.*(?:Exception|Error|ERROR)\b.*$", output, re.MULTILINE)
         cause = (causes or output.splitlines() or ["it said nothing"])[-1].strip()
         return LogUnavailable(

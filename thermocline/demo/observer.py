@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from connectors.kafka.log import KafkaLog
 from planner.errors import FederationError, Unavailable
@@ -150,7 +149,7 @@ class Observation:
 def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
     """Ask once through Flight SQL; the clock runs until the last row is here."""
     began = time.monotonic()
-    rows = list(_rows(client, statement(feed, with_later=with_later)))
+    rows = list(client.rows(statement(feed, with_later=with_later)))
     now = time.monotonic()
     newest = max((row["newest"] for row in rows if row["newest"] is not None), default=None)
     age_ms = None
@@ -175,12 +174,6 @@ SELECT s.kafka_partition, s.watermark, s.log_end, coalesce(cold.n, 0) AS cold_ro
        whole.newest, whole.later
 FROM {feed.side_table("seam")} s LEFT JOIN whole USING (kafka_partition) LEFT JOIN cold USING (kafka_partition)
 ORDER BY 1"""  # noqa: S608
-
-
-def _rows(client: Client, sql: str) -> Iterator[dict[str, Any]]:
-    with client.ask(sql) as answer:
-        for batch in answer.batches():
-            yield from batch.to_pylist()
 
 
 def verdict(
@@ -234,5 +227,5 @@ def _differences(world: World, table: ObservedTable) -> list[tuple[int, int, str
     with connected(world.uri) as client:
         return table.ledger.differences(
             (row["kafka_partition"], row["kafka_offset"], digest_row(table.feed, row))
-            for row in _rows(client, f"SELECT * FROM {table.feed.table}")  # noqa: S608
+            for row in client.rows(f"SELECT * FROM {table.feed.table}")  # noqa: S608
         )

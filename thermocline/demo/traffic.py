@@ -22,7 +22,7 @@ _BAD_VALUES = (b"", b"not json", b'{"ts": "soon"}', b"[1, 2]", b'{"ts": true}', 
 
 
 class Traffic:
-    """Two producers on threads of their own. ``stop`` flushes: afterwards the ledger is complete.
+    """Two producers at work on threads of their own. ``stop`` flushes: afterwards the ledger is complete.
 
     A record counts once the broker acknowledged it, in a transaction once that committed. ``failures`` holds
     what went wrong; a send that failed is not in the ledger, and idempotence keeps retries from doubling it.
@@ -43,8 +43,6 @@ class Traffic:
             threading.Thread(target=self._guard, args=producer, daemon=True)
             for producer in ((rate, seed, False), (rate / 10, seed + 1, True))
         ]
-
-    def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
@@ -53,8 +51,7 @@ class Traffic:
         self._stop.set()
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _guard(self, rate: float, seed: int, transactional: bool) -> None:
         try:
@@ -63,7 +60,19 @@ class Traffic:
             self.failures.append(f"{type(error).__name__}: {error}")
 
     def _send(self, rate: float, rng: random.Random, transactional: bool) -> None:
-        producer = self._producer(transactional)
+        settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": self._bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            # A coordinator that is still loading is retried; nothing a spectator must see.
+            "log_level": 2,
+        }
+        if transactional:
+            settings["transactional.id"] = f"thermocline-demo-{self._feed.topic}"
+        producer = Producer(settings)
+        if transactional:
+            producer.init_transactions(_FLUSH_TIMEOUT_S)
         due, last = 0.0, time.monotonic()
         while not self._stop.wait(_TRANSACTION_S if transactional else _BATCH_S):
             now = time.monotonic()
@@ -81,23 +90,6 @@ class Traffic:
             elif transactional:
                 producer.commit_transaction(_FLUSH_TIMEOUT_S)
             self._ledger.add(delivered)
-
-    def _producer(self, transactional: bool) -> Producer:
-        settings: dict[str, str | int | bool] = {
-            "bootstrap.servers": self._bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "compression.type": "lz4",
-            # A coordinator that is still loading is retried; nothing a spectator must see.
-            "log_level": 2,
-        }
-        if not transactional:
-            return Producer(settings)
-        producer = Producer(
-            settings | {"transactional.id": f"thermocline-demo-{self._feed.topic}"}
-        )
-        producer.init_transactions(_FLUSH_TIMEOUT_S)
-        return producer
 
     def _produce(
         self, producer: Producer, rng: random.Random, delivered: list[SentRecord]
