@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,10 @@ import click
 
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from thermocline.config.settings import Settings, load
+from thermocline.config.settings import load
 
 if TYPE_CHECKING:
     from connectors.kafka.samples import Sample, SampledRetention
-    from planner.ports import ColdStore, Log
     from thermocline.table_status import TableStatus
 
 #: What is beyond offsets may be missing; it does not hold up the rest.
@@ -79,9 +78,20 @@ def command(
     settings = load(config)
     settings.require_catalogs()
     names = [TableName.parse(text) for text in tables]
-    with _opened(settings) as (store, log):
+    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
+    from connectors.iceberg.store import IcebergStore
+    from connectors.kafka.log import KafkaLog
+    from thermocline.table_status import standings
+
+    with KafkaLog(settings.kafka) as log, closing(IcebergStore(settings.catalogs)) as store:
         while True:
-            statuses = _standings(settings, store, log, names)
+            statuses = standings(
+                store,
+                log,
+                names or store.tables(),
+                probe=_KafkaProbe(settings.kafka),
+                now_ms=time.time_ns() // 1_000_000,
+            )
             if as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
@@ -100,34 +110,6 @@ def _document(status: TableStatus) -> dict[str, Any]:
     """The document's names are promised, whatever ours are."""
     promised = {"is_bounded_by_size": "is_kept_by_size"}
     return {promised.get(name, name): value for name, value in asdict(status).items()}
-
-
-@contextlib.contextmanager
-def _opened(settings: Settings) -> Iterator[tuple[ColdStore, Log]]:
-    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
-    from connectors.iceberg.store import IcebergStore
-    from connectors.kafka.log import KafkaLog
-
-    with KafkaLog(settings.kafka) as log:
-        store = IcebergStore(settings.catalogs)
-        try:
-            yield store, log
-        finally:
-            store.close()
-
-
-def _standings(
-    settings: Settings, store: ColdStore, log: Log, names: Sequence[TableName]
-) -> list[TableStatus]:
-    from thermocline.table_status import standings
-
-    return standings(
-        store,
-        log,
-        names or store.tables(),
-        probe=_KafkaProbe(settings.kafka),
-        now_ms=time.time_ns() // 1_000_000,
-    )
 
 
 def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
