@@ -6,23 +6,18 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.names import TableName
-from planner.offsets import OffsetRange
 from thermocline.config.settings import load
 
 if TYPE_CHECKING:
-    from connectors.kafka.samples import Sample, SampledRetention
     from thermocline.table_status import TableStatus
-
-#: What is beyond offsets may be missing; it does not hold up the rest.
-_LOOK_TIMEOUT_S = 1.5
 
 EXAMPLES = """\b
 Examples:
@@ -31,23 +26,6 @@ Examples:
   thermocline status --json | jq '.[] | select(.lag_s > 3600) | .table'
   thermocline status --watch 5
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _KafkaProbe:
-    settings: Mapping[str, str]
-
-    def sample(
-        self, ranges: Mapping[str, tuple[OffsetRange, ...]]
-    ) -> Mapping[tuple[str, int], Sample]:
-        from connectors.kafka.samples import sample
-
-        return sample(self.settings, ranges, timeout_s=_LOOK_TIMEOUT_S)
-
-    def retentions(self, topics: list[str]) -> Mapping[str, SampledRetention]:
-        from connectors.kafka.samples import retentions
-
-        return retentions(self.settings, topics, timeout_s=_LOOK_TIMEOUT_S)
 
 
 @click.command(epilog=EXAMPLES)
@@ -75,21 +53,21 @@ def command(
     them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
     lost before they are tiered. Exit code 6 when a table does not answer.
     """
-    settings = load(config)
-    settings.require_catalogs()
-    names = [TableName.parse(text) for text in tables]
     # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
     from connectors.iceberg.store import IcebergStore
     from connectors.kafka.log import KafkaLog
     from thermocline.table_status import standings
 
+    settings = load(config)
+    settings.require_catalogs()
+    names = [TableName.parse(text) for text in tables]
     with KafkaLog(settings.kafka) as log, closing(IcebergStore(settings.catalogs)) as store:
         while True:
             statuses = standings(
                 store,
                 log,
                 names or store.tables(),
-                probe=_KafkaProbe(settings.kafka),
+                kafka=settings.kafka,
                 now_ms=time.time_ns() // 1_000_000,
             )
             if as_json:
