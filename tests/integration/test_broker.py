@@ -57,7 +57,7 @@ def test_a_taken_port_is_the_reason_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", ["by itself", "with its parent"])
-def test_what_a_tethered_command_left_behind_ends_too(tmp_path: Path, ends: str) -> None:
+def test_what_a_guarded_command_left_behind_ends_too(tmp_path: Path, ends: str) -> None:
     # A grandchild that waits for nobody, as Spark's JVM does when its Python is killed while it starts.
     wait = "wait" if ends == "with its parent" else "exit 7"
     script = f"sleep 600 & echo $! > {tmp_path}/pid; {wait}"
