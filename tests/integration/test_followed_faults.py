@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -169,15 +168,14 @@ def test_a_broker_that_stands_still_delays_statements_to_their_deadline_only(
     with parts_over(tmp_path, kafka.settings) as parts:
         writer.write(10)
         assert count(parts, table) == 10
-        process = psutil.Process(kafka.broker.pid)
-        process.suspend()
+        kafka.freeze()
         try:
             began = time.monotonic()
             with pytest.raises(LogUnavailable):
                 count(parts, table)
             assert time.monotonic() - began < DEADLINE_S
         finally:
-            process.resume()
+            kafka.thaw()
         writer.write(5)
         assert count(parts, table) == 15
 
