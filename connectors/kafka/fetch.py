@@ -73,7 +73,7 @@ def read(
     consumer: TopicConsumer,
     topic: str,
     ranges: Sequence[OffsetRange],
-    patience: FetchDeadline,
+    deadline: FetchDeadline,
     *,
     with_key: bool,
     on_silence: Callable[[], None],
@@ -91,7 +91,7 @@ def read(
     rows = Rows()
     while reached:
         began = time.monotonic()
-        wait_s = min(_POLL_S, patience.left_s)
+        wait_s = min(_POLL_S, deadline.left_s)
         batch = consumer.take(wait_s, BATCH_ROWS - len(rows), with_key=with_key)
         if not batch:
             on_silence()
@@ -108,8 +108,8 @@ def read(
         if finished and reached:
             # Records above the stops of these partitions would only crowd out the others.
             consumer.pause(topic, finished)
-        patience.left_s -= time.monotonic() - began
-        if reached and patience.left_s <= 0:
+        deadline.left_s -= time.monotonic() - began
+        if reached and deadline.left_s <= 0:
             raise _unreached(topic, reached, stops)
         if len(rows) >= BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
             yield rows.take()

@@ -82,20 +82,20 @@ class KafkaLog:
         if not spans:
             return
         check_one_per_partition(spans)
-        patience = FetchDeadline(timeout_s)
+        deadline = FetchDeadline(timeout_s)
         # Sent beside the first fetch, not before it; read when there is a batch to yield.
         guard = Guard(self._bounds, topic, spans, topic_id=topic_id, timeout_s=timeout_s)
         try:
             with self._consumers.assigned(topic, spans, with_headers=with_headers) as consumer:
                 for batch in read(
-                    *(consumer, topic, spans, patience),
+                    *(consumer, topic, spans, deadline),
                     with_key=with_key,
                     on_silence=guard.check_before,
                 ):
                     guard.check_before()
                     yield batch
         except OutOfRange as error:
-            guard.check_again(patience.left_s)
+            guard.check_again(deadline.left_s)
             raise LogUnavailable(
                 f"{topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
                 topic=topic,
@@ -105,7 +105,7 @@ class KafkaLog:
             with contextlib.suppress(Unavailable):
                 guard.check_again(0)
             raise
-        guard.check_again(patience.left_s)
+        guard.check_again(deadline.left_s)
 
     def follow(
         self,
