@@ -47,7 +47,7 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 	$(BIN)/ruff format .
 
 test: check jars $(DOCS)/.installed  ## everything: check, then real Kafka, Iceberg, Spark and stock clients
-	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile $(ARGS))
+	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS))
 
 soak: $(STAMP) jars  ## the long seeded runs
 	THERMOCLINE_KILLS=$(KILLS) $(BIN)/python -m pytest tests -m soak --timeout=0 $(ARGS)
