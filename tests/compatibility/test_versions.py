@@ -16,7 +16,9 @@ import pytest
 from planner.binding import parse_binding
 from planner.resolver import resolve
 from planner.snapshots import TAG, History, Snapshot
-from planner.watermark import SUMMARY_KEY, format_watermark, parse_watermark
+from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
+from tests.fixtures.generated_log import expected_outcomes, expected_rows
+from tests.fixtures.spark import BoundTable
 from tests.unit.builders import BINDING, FLOWS, vector
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +62,18 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("old")
     archive = folder / "old.tar"
     made = subprocess.run(
-        ["git", "archive", "-o", archive, OLD, "planner", "connectors", "tests"],
+        [
+            "git",
+            "archive",
+            "-o",
+            archive,
+            OLD,
+            "planner",
+            "connectors",
+            "proxy",
+            "thermocline",
+            "tests",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -118,6 +131,29 @@ def texts(written: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
 
     marks = [numbered(each["summary"].get(SUMMARY_KEY, "")) for each in written["snapshots"]]
     return marks, {key: numbered(text) for key, text in written["properties"].items()}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_tierers_of_both_take_turns_on_spark(old: Path, flows: BoundTable) -> None:
+    flows.tier(300, 200)
+    asked = {"catalogs": flows.catalogs, "table": str(flows.name), "ends": [[500, 200]]}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.tierer", json.dumps(asked)],
+        cwd=old,
+        env={**os.environ, "PYTHONPATH": str(old)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (said,) = map(json.loads, done.stdout.splitlines())
+    earlier = expected_outcomes(300, 200)
+    assert earlier + Outcomes(**said["published"]) == expected_outcomes(500, 200)
+    assert (flows.rows(), flows.watermark()) == (expected_rows(500, 200), {0: 500, 1: 200})
+    flows.tier(600, 300)
+    assert (flows.rows(), flows.watermark()) == (expected_rows(600, 300), {0: 600, 1: 300})
 
 
 def test_a_sample_of_what_the_old_one_wrote_is_understood() -> None:
