@@ -24,4 +24,5 @@ pytest_plugins = [
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",
     "tests.fixtures.house",
+    "tests.order",
 ]

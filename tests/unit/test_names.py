@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,11 +22,14 @@ BANNED = frozenset(
 ON_THE_WIRE = {"LimitExceeded": ["planner/errors.py", "proxy/flightsql/errors.py"]}
 
 
-def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if not path.stem.endswith("_pb2"):
-                yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+@functools.cache
+def sources() -> tuple[tuple[str, ast.Module], ...]:
+    return tuple(
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text()))
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if not path.stem.endswith("_pb2")
+    )
 
 
 def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
@@ -68,17 +72,17 @@ def test_a_part_of_a_word_is_none(name: str) -> None:
 def test_no_name_of_ours_is_a_participle() -> None:
     names = [
         f"{path}:{line} {name}"
-        for path, tree in sources(*PACKAGES)
+        for path, tree in sources()
         for name, line in defined(tree)
         if is_banned(name)
     ]
-    modules = [path for path, _ in sources(*PACKAGES) if is_banned(Path(path).stem)]
+    modules = [path for path, _ in sources() if is_banned(Path(path).stem)]
     assert (names, modules) == ([], [])
 
 
 def test_one_name_is_one_public_class() -> None:
     places = defaultdict(list)
-    for path, tree in sources(*PACKAGES):
+    for path, tree in sources():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path)
@@ -89,7 +93,7 @@ def test_small_files_with_one_importer_are_reported(capsys: pytest.CaptureFixtur
     """A report, not a rule: is the second thing that would go into the file still to come?"""
     importers = defaultdict(set)
     sizes = {}
-    for path, tree in sources(*PACKAGES):
+    for path, tree in sources():
         sizes[path] = len((ROOT / path).read_text().splitlines())
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
