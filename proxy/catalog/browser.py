@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 from zoneinfo import available_timezones
 
 import pyarrow as pa
+from cachetools import LRUCache
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, UnknownTable
@@ -36,9 +38,11 @@ class Browser:
         self._pins = pins
         self._grants = grants
         self._default_path = default_path
-        self._names: dict[
+        self._lock = threading.Lock()
+        #: With the list itself: while it is here, no other has its id.
+        self._names: LRUCache[
             int, tuple[Collection[TableName], Mapping[tuple[str, str, str], TableName]]
-        ] = {}
+        ] = LRUCache(_MAX_LISTS)
 
     def configure(self, session: Session, before: Session | None = None) -> Session:
         """Fill in default catalog, schema and time zone; names compare without case.
@@ -115,15 +119,15 @@ class Browser:
     def _named(self, session: Session) -> Mapping[tuple[str, str, str], TableName]:
         """What the session sees, by what tables are listed as. Made once for each list: tools ask for every table."""
         visible = self._visible(session)
-        cached = self._names.get(id(visible))
-        if cached is None or cached[0] is not visible:
+        with self._lock:
+            cached = self._names.get(id(visible))
+        if cached is None:
             names: dict[tuple[str, str, str], TableName] = {}
             for table in visible:
                 names.setdefault((table.catalog, table.schema, table.name), table)
-            if len(self._names) >= _MAX_LISTS:
-                self._names = {}
-            # With the list itself: while it is held, no other has its id.
-            cached = self._names[id(visible)] = visible, names
+            cached = visible, names
+            with self._lock:
+                self._names[id(visible)] = cached
         return cached[1]
 
     def _visible(self, session: Session) -> Collection[TableName]:

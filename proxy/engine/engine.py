@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
+from cachetools import LRUCache
 
 from connectors import duckdb_extensions as extensions
 from planner.errors import (
@@ -87,7 +89,8 @@ class Engine:
             self._connection.close()
             raise
         self._watch = Watch()
-        self._printed: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._printed: LRUCache[str, str] = LRUCache(_MAX_REMEMBERED)
 
     def _prepare(self, roots: list[str], spill_dir: Path, max_spill_bytes: int | None) -> None:
         connection = self._connection
@@ -180,7 +183,8 @@ class Engine:
             UnsupportedStatement: DuckDB would print something that means something else.
         """
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        printed = self._printed.get(text)
+        with self._lock:
+            printed = self._printed.get(text)
         if printed is not None:
             return printed
         sql, again = self._ask(_PRINT, text)
@@ -190,9 +194,8 @@ class Engine:
                 "they apply, each with its own condition."
             )
         if len(text) <= _MAX_REMEMBERED_BYTES:
-            if len(self._printed) >= _MAX_REMEMBERED:
-                self._printed.clear()
-            self._printed[text] = sql
+            with self._lock:
+                self._printed[text] = sql
         return sql
 
     def run(

@@ -140,9 +140,7 @@ def running_parts(
         cold = settings.cold
         store = IcebergStore(
             settings.catalogs,
-            cache_dir=cold.cache_dir,
             max_cache_memory_bytes=cold.max_memory_bytes,
-            max_cache_disk_bytes=cold.max_cache_bytes,
             catalog_roots=server.catalog_roots,
         )
         stack.callback(store.close)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from cachetools import FIFOCache, LRUCache, cachedmethod
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
@@ -152,16 +152,16 @@ class ColdPlan:
         """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's."""
         self._roots = roots
         #: Manifests whose files passed the check of their places, with the table's reach and the kind of manifest.
-        self._checked: OrderedDict[tuple[Reach, str, bool], None] = OrderedDict()
+        self._checked: FIFOCache[tuple[Reach, str, bool], None] = FIFOCache(MAX_CHECKED)
         self._manifests = manifests
         self._file_io = file_io
         self._footers = Footers()
         self._extension = ExtensionCheck(manifests)
         self._lock = threading.Lock()
-        self._facts: OrderedDict[_Key, Facts] = OrderedDict()
+        self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
         #: Manifest list that a statement read last, by table.
-        self._read_last: OrderedDict[str, str] = OrderedDict()
-        self._together: OrderedDict[tuple[str, ...], Files] = OrderedDict()
+        self._read_last: LRUCache[str, str] = LRUCache(MAX_REMEMBERED)
+        self._together: LRUCache[tuple[str, ...], Files] = LRUCache(MAX_TOGETHER)
 
     def remember(self, location: str, metadata: TableMetadata) -> None:
         """Take the facts of a metadata file that was read to pin it.
@@ -170,8 +170,9 @@ class ColdPlan:
         not the next statement.
         """
         facts = Facts.of(metadata)
-        self._hold((location, metadata.current_snapshot_id, metadata.current_schema_id), facts)
+        key = location, metadata.current_snapshot_id, metadata.current_schema_id
         with self._lock:
+            self._facts[key] = facts
             read_last = self._read_last.get(facts.table_uuid)
         if read_last is None or facts.manifest_list in (None, read_last):
             return
@@ -203,7 +204,8 @@ class ColdPlan:
         reach = Reach.of(cold.metadata_location, facts.location, self._roots)
         paths = self._listed(io, facts, facts.manifest_list, cold, rows, reach)
         if facts.is_head:
-            self._note_read(facts.table_uuid, facts.manifest_list)
+            with self._lock:
+                self._read_last[facts.table_uuid] = facts.manifest_list
         if paths is not None and self._footers.fit(io, paths, cold.schema, facts.own):
             return paths
         self._manifests.check(io, facts.manifest_list)
@@ -234,15 +236,6 @@ class ColdPlan:
             reach.check(block, is_data=is_data)
             with self._lock:
                 self._checked[reach, manifest.path, is_data] = None
-                while len(self._checked) > MAX_CHECKED:
-                    self._checked.popitem(last=False)
-
-    def _note_read(self, table_uuid: str, manifest_list: str) -> None:
-        with self._lock:
-            self._read_last[table_uuid] = manifest_list
-            self._read_last.move_to_end(table_uuid)
-            while len(self._read_last) > MAX_REMEMBERED:
-                self._read_last.popitem(last=False)
 
     def misread(self, cold: ColdSlice) -> frozenset[int]:
         """Return the fields whose filters must be hidden from the extension.
@@ -309,40 +302,28 @@ class ColdPlan:
             paths += file_paths.to_pylist()
         return None if any(_PATTERN.intersection(path) for path in paths) else paths
 
+    @cachedmethod(
+        lambda self: self._together,
+        key=lambda _, _io, manifests: tuple(manifest.path for manifest in manifests),
+        lock=lambda self: self._lock,
+    )
     def _files(self, io: FileIO, manifests: tuple[Manifest, ...]) -> Files:
         """Return the files of some manifests as one; recent selections are cached."""
-        key = tuple(manifest.path for manifest in manifests)
-        with self._lock:
-            files = self._together.get(key)
-            if files is not None:
-                self._together.move_to_end(key)
-                return files
-        files_read = Files(self._manifests.blocks(io, manifests))
-        with self._lock:
-            self._together[key] = files_read
-            while len(self._together) > MAX_TOGETHER:
-                self._together.popitem(last=False)
-        return files_read
+        return Files(self._manifests.blocks(io, manifests))
 
+    @cachedmethod(
+        lambda self: self._facts,
+        key=lambda _, _io, cold: (
+            cold.metadata_location,
+            cold.snapshot_id,
+            cold.schema.schema_id,
+        ),
+        lock=lambda self: self._lock,
+    )
     def _of(self, io: FileIO, cold: ColdSlice) -> Facts:
-        key = (cold.metadata_location, cold.snapshot_id, cold.schema.schema_id)
-        with self._lock:
-            facts = self._facts.get(key)
-            if facts is not None:
-                self._facts.move_to_end(key)
-                return facts
         with decoding("metadata files"):
             source = io.new_input(cold.metadata_location)
-            facts_read = Facts.of(FromInputFile.table_metadata(source), cold)
-        self._hold(key, facts_read)
-        return facts_read
-
-    def _hold(self, key: _Key, facts: Facts) -> None:
-        with self._lock:
-            self._facts[key] = facts
-            self._facts.move_to_end(key)
-            while len(self._facts) > MAX_REMEMBERED:
-                self._facts.popitem(last=False)
+            return Facts.of(FromInputFile.table_metadata(source), cold)
 
 
 class _Pruning:
