@@ -12,8 +12,9 @@ from functools import partial
 from planner.binding import Binding
 from planner.cut import HotSlice, Pin, TableCut
 from planner.errors import LogUnavailable
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
+from planner.names import TableName
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import Spilling, TailLimits, TailSpace
@@ -32,7 +33,7 @@ from proxy.tail.generations import Generation
 from proxy.tail.pacing import IN_PROCESS, Pacing
 from proxy.tail.packing import Packing
 from proxy.tail.pin_leases import PinsInUse
-from proxy.tail.reader.source import Intakes, TopicSource
+from proxy.tail.reader.source import Intakes, TailSource
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import TailState
 from proxy.tail.tally import OutcomeTally
@@ -290,15 +291,8 @@ class Tails:
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
         keep_s = 0.0 if self._following is None else self._following.keep_s
-        subject = TopicSource(
-            str(cut.table),
-            schema,
-            binding,
-            hot.topic,
-            hot.topic_id,
-            with_key=schema.has(KAFKA_KEY),
-            with_headers=schema.has(KAFKA_HEADERS),
-        )
+        source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
+        subject = TailSource(str(cut.table), schema, binding, source)
         return FollowedTable(
             cut.table,
             subject,
@@ -375,7 +369,7 @@ class Tails:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
-            if entry.subject.topic_id == pin.watermark.topic_id:
+            if entry.subject.source.topic_id == pin.watermark.topic_id:
                 self._note(entry, pin.watermark)
                 self._forget(entry)
 

@@ -19,7 +19,7 @@ from planner.errors import LogUnavailable
 if TYPE_CHECKING:
     from proxy.tail.reader.client import ReadJob
     from proxy.tail.reader.ipc import ReadRequest
-    from proxy.tail.reader.source import TopicSource
+    from proxy.tail.reader.source import TailSource
 
 _log = logging.getLogger(__name__)
 
@@ -116,8 +116,8 @@ class Ingestion:
             self._worker = None
 
 
-def gone(subject: TopicSource) -> LogUnavailable:
+def gone(subject: TailSource) -> LogUnavailable:
     return LogUnavailable(
-        f"{subject.topic}: the server's process that reads topics ended; retry, it is started again.",
-        topic=subject.topic,
+        f"{subject.source.topic}: the server's process that reads topics ended; retry, it is started again.",
+        topic=subject.source.topic,
     )

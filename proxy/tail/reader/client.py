@@ -21,8 +21,8 @@ from proxy.tail.reader.source import (
     Intakes,
     Pieces,
     Subscription,
+    TailSource,
     TopicReader,
-    TopicSource,
 )
 
 #: Grace beyond a request's timeout before a silent worker counts as hung.
@@ -79,7 +79,7 @@ def remote_intakes(ingestion: Ingestion, local: Intakes) -> Intakes:
 class _RemoteIntake:
     """See ``proxy.tail.reader.source.TopicReader``."""
 
-    def __init__(self, ingestion: Ingestion, subject: TopicSource, local: TopicReader) -> None:
+    def __init__(self, ingestion: Ingestion, subject: TailSource, local: TopicReader) -> None:
         self._ingestion = ingestion
         self._subject = subject
         self._local = local

@@ -21,7 +21,7 @@ from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, RecordError
 from planner.watermark import Outcomes
-from proxy.tail.reader.source import DecodedBatch, TopicSource
+from proxy.tail.reader.source import DecodedBatch, TailSource
 
 _LENGTHS = struct.Struct("<IQ")
 #: ``struct timeval``: seconds and microseconds.
@@ -38,7 +38,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 class ReadRequest:
     """What a channel is opened for: to follow from ``starts``, or to fetch ``ranges``."""
 
-    subject: TopicSource
+    subject: TailSource
     starts: Mapping[int, int] | None = None
     ranges: Sequence[OffsetRange] = ()
     timeout_s: float = 0.0

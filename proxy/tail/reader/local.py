@@ -12,7 +12,7 @@ from planner.schema import TableSchema
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.decoded import DecodedFollowing, SteppedFeed
 from proxy.tail.reader.prefetch import EagerFeed, read_ahead
-from proxy.tail.reader.source import Intakes, Pieces, Subscription, TopicReader, TopicSource
+from proxy.tail.reader.source import Intakes, Pieces, Subscription, TailSource, TopicReader
 
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
@@ -28,7 +28,7 @@ def local_intakes(
     With ``pacing`` subscriptions read ahead (``EagerFeed``); without, they read a step when it is taken.
     """
 
-    def intake(subject: TopicSource) -> TopicReader:
+    def intake(subject: TailSource) -> TopicReader:
         decoder = decoder_for(subject.table, subject.schema, subject.binding)
         return LocalIntake(log, subject, decoder, pacing)
 
@@ -39,7 +39,7 @@ class LocalIntake:
     """See ``proxy.tail.reader.source.TopicReader``."""
 
     def __init__(
-        self, log: Log, subject: TopicSource, decoder: Decoder, pacing: Pacing | None
+        self, log: Log, subject: TailSource, decoder: Decoder, pacing: Pacing | None
     ) -> None:
         self._log = log
         self._subject = subject
@@ -54,14 +54,7 @@ class LocalIntake:
         return EagerFeed(lambda: self._opened(starts), name, pacing=self._pacing)
 
     def _opened(self, starts: Mapping[int, int]) -> DecodedFollowing:
-        subject = self._subject
-        following = self._log.follow(
-            subject.topic,
-            starts,
-            topic_id=subject.topic_id,
-            with_key=subject.with_key,
-            with_headers=subject.with_headers,
-        )
+        following = self._log.follow(self._subject.source, starts)
         return DecodedFollowing(following, self._decoder)
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
@@ -70,15 +63,7 @@ class LocalIntake:
         return read_ahead(pieces) if sum(map(len, ranges)) > MUCH_OFFSETS else pieces
 
     def _pieces(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
-        subject = self._subject
-        batches = self._log.fetch(
-            subject.topic,
-            ranges,
-            topic_id=subject.topic_id,
-            timeout_s=timeout_s,
-            with_key=subject.with_key,
-            with_headers=subject.with_headers,
-        )
+        batches = self._log.fetch(self._subject.source, ranges, timeout_s=timeout_s)
         with contextlib.closing(batches):
             for batch in batches:
                 yield self._decoder.decode(batch)
