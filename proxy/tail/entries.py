@@ -28,7 +28,7 @@ class FollowedTable:
 
     table: TableName
     subject: TailSource
-    intake: TopicReader
+    reader: TopicReader
     generation: Generation
     tally: OutcomeTally
     limits: TailLimits

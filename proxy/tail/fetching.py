@@ -22,7 +22,7 @@ Batches = Generator[pa.RecordBatch, None, None]
 class Fetch:
     """How a table's ranges are fetched. ``check`` raises when the statement is no longer wanted."""
 
-    intake: TopicReader
+    reader: TopicReader
     tally: OutcomeTally
     timeout_s: float
     make_room: MakeRoom
@@ -41,7 +41,7 @@ class Fetch:
 
     def _counted(self, missing: tuple[OffsetRange, ...]) -> Batches:
         """Yield the rows of ``missing`` while there is room; count their outcomes once all are added."""
-        pieces = self.intake.fetch(missing, self.timeout_s)
+        pieces = self.reader.fetch(missing, self.timeout_s)
         rows = size = 0
         decoded = []
         with contextlib.closing(pieces):

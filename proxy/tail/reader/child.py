@@ -67,7 +67,7 @@ class Ingestion:
         with self._lock, contextlib.suppress(OSError):
             self._running()
 
-    def carry_out(self, order: ReadRequest) -> ReadJob:
+    def begin_job(self, request: ReadRequest) -> ReadJob:
         """Send a worker a request.
 
         Raises:
@@ -76,14 +76,14 @@ class Ingestion:
         with self._lock:
             for _ in range(2):  # the first try may show that it is dead
                 with contextlib.suppress(OSError):
-                    return self._assigned(order)
+                    return self._assigned(request)
                 self.lost += 1
                 self._forget()
-        raise gone(order.subject)
+        raise gone(request.subject)
 
-    def _assigned(self, order: ReadRequest) -> ReadJob:
+    def _assigned(self, request: ReadRequest) -> ReadJob:
         from proxy.tail.reader.client import ReadJob
-        from proxy.tail.reader.ipc import Channel, Ended, send_order
+        from proxy.tail.reader.ipc import Channel, Ended, send_request
 
         worker = self._running()
         ours, theirs = socket.socketpair()
@@ -91,8 +91,8 @@ class Ingestion:
             socket.send_fds(worker, [_ONE], [theirs.fileno()])
         channel = Channel(ours)
         with contextlib.suppress(Ended):  # reading from it raises the reason
-            send_order(channel, order)
-        return ReadJob(channel, order, lambda: self._lost(worker))
+            send_request(channel, request)
+        return ReadJob(channel, request, lambda: self._lost(worker))
 
     def _running(self) -> socket.socket:
         if self._worker is None:

@@ -10,9 +10,8 @@ from planner.offsets import OffsetRange
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.decoded import DecodedFollowing, SteppedFeed
-from proxy.tail.reader.prefetch import EagerFeed, read_ahead
-from proxy.tail.reader.source import Intakes, Pieces, Subscription, TailSource, TopicReader
+from proxy.tail.reader.prefetch import Prefetcher, read_ahead
+from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReader, TopicReaders
 
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
@@ -20,27 +19,20 @@ DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 MUCH_OFFSETS = 20_000
 
 
-def local_intakes(
-    log: Log, decoder_for: DecoderFactory, *, pacing: Pacing | None = None
-) -> Intakes:
-    """Read ``log`` in threads of this process.
+def local_readers(log: Log, decoder_for: DecoderFactory, *, pacing: Pacing) -> TopicReaders:
+    """Read ``log`` in threads of this process."""
 
-    With ``pacing`` subscriptions read ahead (``EagerFeed``); without, they read a step when it is taken.
-    """
-
-    def intake(subject: TailSource) -> TopicReader:
+    def reader(subject: TailSource) -> TopicReader:
         decoder = decoder_for(subject.table, subject.schema, subject.binding)
-        return LocalIntake(log, subject, decoder, pacing)
+        return LocalReader(log, subject, decoder, pacing)
 
-    return intake
+    return reader
 
 
-class LocalIntake:
+class LocalReader:
     """See ``proxy.tail.reader.source.TopicReader``."""
 
-    def __init__(
-        self, log: Log, subject: TailSource, decoder: Decoder, pacing: Pacing | None
-    ) -> None:
+    def __init__(self, log: Log, subject: TailSource, decoder: Decoder, pacing: Pacing) -> None:
         self._log = log
         self._subject = subject
         self._decoder = decoder
@@ -48,14 +40,12 @@ class LocalIntake:
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         """See ``TopicReader.follow``."""
-        if self._pacing is None:
-            return SteppedFeed(self._opened(starts))
-        name = f"tail {self._subject.table}"
-        return EagerFeed(lambda: self._opened(starts), name, pacing=self._pacing)
-
-    def _opened(self, starts: Mapping[int, int]) -> DecodedFollowing:
-        following = self._log.follow(self._subject.source, starts)
-        return DecodedFollowing(following, self._decoder)
+        return Prefetcher(
+            lambda: self._log.follow(self._subject.source, starts),
+            self._decoder,
+            f"tail {self._subject.table}",
+            pacing=self._pacing,
+        )
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
         """See ``TopicReader.fetch``."""

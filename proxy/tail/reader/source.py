@@ -73,7 +73,7 @@ class TopicReader(Protocol):
         """
 
 
-Intakes = Callable[[TailSource], TopicReader]
+TopicReaders = Callable[[TailSource], TopicReader]
 
 #: How many records that did not decode are named. All are counted.
 _NAMED_ERRORS = 20
@@ -96,4 +96,4 @@ def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
 
 
 def _every(several: Iterable[DecodedBatch]) -> Iterable[OffsetRange]:
-    return (item for arrived in several for item in arrived.ranges)
+    return (item for batch in several for item in batch.ranges)
