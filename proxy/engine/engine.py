@@ -27,6 +27,7 @@ from planner.errors import (
     LimitExceeded,
     UnsupportedStatement,
 )
+from planner.lexer import tokens
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
 from planner.statement.printable import same
@@ -53,10 +54,6 @@ _PRINT = """
 SELECT sql, json_serialize_sql(sql) FROM (SELECT json_deserialize_sql(?::JSON) AS sql)
 """
 _PLACE = re.compile(r'"query_location":\d+')
-#: The first word outside comments. What was passed over is not looked at again.
-_FIRST_WORD = re.compile(
-    r"(?:--[^\n]*|/\*.*?(?:\*/|\Z)|[^a-z])*+([a-z]+)", re.DOTALL | re.IGNORECASE
-)
 #: Printed statements are remembered: printing and reading back takes 1 ms, a prepared statement runs often.
 _MAX_REMEMBERED = 256
 _MAX_REMEMBERED_BYTES = 1 << 18
@@ -356,7 +353,7 @@ def _not_a_query(sql: str, message: str) -> str:
     """
     if "SELECT" not in message:
         return readable(message)
-    word = (_FIRST_WORD.match(sql) or ["", ""])[1].upper()
+    word = next((token[0].upper() for token in tokens(sql) if token["word"]), "")
     if word in ("PIVOT", "FROM", "SELECT", "WITH"):
         return (
             "one query is expected, and PIVOT needs its values: PIVOT ... ON column IN (...)."
