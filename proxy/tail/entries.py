@@ -18,8 +18,7 @@ from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pin_leases import PinsInUse
 from proxy.tail.reader.source import TailSource, TopicReader
-from proxy.tail.states import TailState
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally, TailState
 
 
 @dataclass

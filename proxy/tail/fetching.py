@@ -13,7 +13,7 @@ from proxy.tail import generations
 from proxy.tail.follower import MakeRoom
 from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TopicReader
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally
 
 Batches = Generator[pa.RecordBatch, None, None]
 

@@ -14,7 +14,7 @@ from planner.offsets import OffsetRange
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import Subscription, TopicReader
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally
 
 #: Whether statements of any table are being served.
 IsServing = Callable[[], bool]

@@ -18,9 +18,16 @@ from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.tail.merging import merged, packable
 from proxy.tail.reading import bare, bounded, first, is_inside
-from proxy.tail.segment import LeasedTail, Segment, SegmentEvent, SegmentState, ends
+from proxy.tail.segment import (
+    LeasedTail,
+    Segment,
+    SegmentEvent,
+    SegmentState,
+    ends,
+    merged,
+    packable,
+)
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones
 #: stay too long; and every segment costs a statement a part of its plan.

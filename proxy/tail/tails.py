@@ -17,7 +17,7 @@ from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.tail.budget import Spilling, TailLimits, TailSpace
+from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
 from proxy.tail.entries import (
     FollowedTable,
     key_of,
@@ -31,12 +31,10 @@ from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import IN_PROCESS, Pacing
-from proxy.tail.packing import Packing
 from proxy.tail.pin_leases import PinsInUse
 from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
-from proxy.tail.states import TailState
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally, TailState
 
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256

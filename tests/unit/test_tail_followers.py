@@ -29,7 +29,6 @@ from proxy.tail.generations import Generation
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.segment import LeasedTail
-from proxy.tail.tails import FollowSettings
 from tests.unit.builders import FLOWS
 from tests.unit.tails import LIMITS
 from tests.unit.test_tail_following import FOLLOWED, OTHER, benched, offsets, places, started

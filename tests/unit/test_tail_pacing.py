@@ -18,7 +18,7 @@ from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import DecodedBatch
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
 PACING = Pacing()
