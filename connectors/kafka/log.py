@@ -6,7 +6,6 @@ import contextlib
 import re
 import time
 from collections.abc import Generator, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -117,12 +116,7 @@ class KafkaLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
