@@ -12,21 +12,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 from cachetools import FIFOCache, LRUCache, cachedmethod
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import IdentityTransform, Transform
-from pyiceberg.types import IcebergType
 
 from connectors.iceberg.errors import DamagedFile, decoding
+from connectors.iceberg.scan.facts import Facts, PartitionPart
 from connectors.iceberg.scan.footers import Footers
 from connectors.iceberg.scan.manifests import Manifest, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
@@ -35,7 +32,6 @@ from connectors.iceberg.scan.projection import (
     is_misread,
     on_bounds,
     on_partition,
-    partition_type,
 )
 from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
@@ -55,89 +51,6 @@ MAX_TOGETHER = 16
 _Key: TypeAlias = tuple[str, int | None, int]
 #: Characters that would make a name a pattern.
 _PATTERN = frozenset("*?[")
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One field of a partition spec that allows pruning."""
-
-    position: int
-    source_id: int
-    transform: Transform[Any, Any]
-    source: IcebergType
-    kind: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The facts of a metadata file that planning needs for one snapshot and schema. ``specs`` by id.
-
-    ``own`` are the fields that a data file must have itself: others may be replaced by the value of an identity
-    partition, or by a default. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``: snapshot
-    and schema are the file's current ones.
-    """
-
-    table_uuid: str
-    manifest_list: str | None
-    specs: Mapping[int, tuple[_Part, ...]]
-    own: frozenset[int]
-    is_head: bool = True
-    location: str = ""
-
-    @classmethod
-    def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
-        """``cold``: of another version than the head."""
-        snapshot, schema = metadata.current_snapshot(), metadata.schema()
-        is_head = cold is None or (cold.snapshot_id, cold.schema.schema_id) == (
-            metadata.current_snapshot_id,
-            metadata.current_schema_id,
-        )
-        if cold is not None and not is_head:
-            snapshot = version_of(metadata, cold)
-            schema = next(
-                schema_of_cut
-                for schema_of_cut in metadata.schemas
-                if schema_of_cut.schema_id == cold.schema.schema_id
-            )
-        specs: dict[int, tuple[_Part, ...]] = {}
-        own = {field.field_id for field in schema.fields if field.initial_default is not None}
-        types = {field.field_id: field.field_type for field in schema.fields}
-        for spec_id, spec in metadata.specs().items():
-            parts = []
-            for position, field in enumerate(spec.fields):
-                source = types.get(field.source_id)
-                if source is None:
-                    continue
-                if isinstance(field.transform, IdentityTransform):
-                    own.add(field.source_id)
-                kind = partition_type(field.transform, source)
-                if kind is not None:
-                    parts.append(
-                        _Part(position, field.source_id, field.transform, source, kind)
-                    )
-            specs[spec_id] = tuple(parts)
-        return cls(
-            str(metadata.table_uuid),
-            snapshot.manifest_list if snapshot is not None else None,
-            specs,
-            frozenset(own),
-            is_head,
-            metadata.location,
-        )
-
-
-def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
-    """Return the snapshot of a slice.
-
-    Raises:
-        FileNotFoundError: the file does not retain it.
-    """
-    if cold.snapshot_id is None:
-        return None
-    snapshot = metadata.snapshot_by_id(cold.snapshot_id)
-    if snapshot is None:
-        raise FileNotFoundError
-    return snapshot
 
 
 class ColdPlan:
@@ -363,7 +276,7 @@ class _Pruning:
         return prune(self._rows, partial(self._by_file, spec_id, files))
 
     def _projected(
-        self, condition: Condition, parts: Sequence[_Part]
+        self, condition: Condition, parts: Sequence[PartitionPart]
     ) -> Iterator[tuple[int, pa.DataType, Condition]]:
         column = self._columns[condition.column]
         for part in parts:
