@@ -18,7 +18,7 @@ from proxy.tail.budget import Spilling, TailSpace
 from proxy.tail.tails import FollowSettings
 from tests.unit.tails import LIMITS, Bench
 
-STEPPED = FollowSettings(threads=False, keep_s=0)
+FOLLOWED = FollowSettings(keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 MANY = replace(LIMITS, max_rows=10_000_000, max_bytes=1 << 40)
 #: DuckDB takes memory in blocks of 256 KB per column.
@@ -32,7 +32,13 @@ def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def benched(tmp_path: Path, **options: object) -> Iterator[Bench]:
-    options = {"following": STEPPED, "limits": MANY, "space": TIGHT, **options}
+    options = {
+        "following": FOLLOWED,
+        "threads": False,
+        "limits": MANY,
+        "space": TIGHT,
+        **options,
+    }
     bench = Bench(scratch=tmp_path, **options)
     bench.log._batch_rows = 500
     try:

@@ -379,7 +379,7 @@ class Doubles(Asking, RuleBasedStateMachine):
                 self.repair(table)
         self.asked += 1
         if self.asked % 2:
-            lake.tails.step()
+            lake.followers.step()
             SEEN["followed"] += any(state.rows for state in lake.tails.states())
         kept = self.planned(STATEMENTS[self.asked % len(STATEMENTS)])
         if kept is not None:

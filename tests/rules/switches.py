@@ -410,8 +410,8 @@ SWITCHES = (
         "T14",
         "fetch the tail otherwise than the tierer does",
         "proxy/tail/tails.py",
-        "schema.has(KAFKA_KEY)",
-        "False",
+        "TopicSource.of_table(schema, hot.topic, hot.topic_id)",
+        "TopicSource(hot.topic, hot.topic_id)",
         (f"{STATEMENTS}::test_every_value_is_the_same_before_and_after_it_is_tiered[hosts]",),
     ),
     Switch(

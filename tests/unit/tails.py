@@ -20,11 +20,13 @@ from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import TailLimits, TailSpace
+from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import local_intakes
+from proxy.tail.reader.local import local_readers
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import TailState
 from proxy.tail.tails import FollowSettings, Tails
+from tests.doubles.followers import SteppedFollowers, stepped_readers
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.unit.builders import FLOWS, schema
 
@@ -41,6 +43,7 @@ class Bench:
         limits: TailLimits = LIMITS,
         binding: Binding | None = None,
         following: FollowSettings | None = None,
+        threads: bool = True,
         space: TailSpace | None = None,
         scratch: Path | None = None,
         is_serving: Callable[[], bool] = lambda: False,
@@ -56,12 +59,11 @@ class Bench:
         self.fetched = 0
         self.now_s = 0.0
         self.on_decode = on_decode
+        self.followers = SteppedFollowers()
         self.tails = Tails(
-            local_intakes(
-                _Counted(self),
-                self.decoder,
-                pacing=pacing if following is not None and following.threads else None,
-            ),
+            local_readers(_Counted(self), self.decoder, pacing=pacing)
+            if threads
+            else stepped_readers(_Counted(self), self.decoder),
             Segments(self.engine, scratch),
             limits,
             following=following,
@@ -69,6 +71,7 @@ class Bench:
             is_serving=is_serving,
             pacing=pacing,
             clock=lambda: self.now_s,
+            make_follower=Follower if threads else self.followers,
         )
 
     def decoder(self, table: str, columns: TableSchema, binding: Binding) -> Decoder:

@@ -29,16 +29,13 @@ from proxy.tail.generations import Generation
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.segment import LeasedTail
-from proxy.tail.tails import FollowSettings
 from tests.unit.builders import FLOWS
 from tests.unit.tails import LIMITS
-from tests.unit.test_tail_following import OTHER, STEPPED, benched, offsets, places, started
-
-THREADED = FollowSettings(keep_s=0)
+from tests.unit.test_tail_following import FOLLOWED, OTHER, benched, offsets, places, started
 
 
 def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
-    with benched(following=THREADED) as bench:
+    with benched(threads=True) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         for stop in range(2, 60):
@@ -50,9 +47,7 @@ def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
 def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower() -> None:
     pacing = Pacing(gather_s=0, piece_rows=4, pause_ratio=1e9)
     patient = replace(LIMITS, fetch_timeout_s=60)
-    with benched(
-        following=THREADED, limits=patient, is_serving=lambda: True, pacing=pacing
-    ) as bench:
+    with benched(threads=True, limits=patient, is_serving=lambda: True, pacing=pacing) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         (entry,) = bench.tails._entries.values()
@@ -76,7 +71,7 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     def missed_once(self: Generation, wanted: Mapping[int, OffsetRange]) -> LeasedTail | None:
         return misses.pop() if misses else lease(self, wanted)
 
-    with benched(following=THREADED) as bench:
+    with benched(threads=True) as bench:
         bench.write(0, 0, 1, 2)
         cut = bench.cut(0, 0)
         assert places(bench, cut) == offsets((0, 3))
@@ -95,7 +90,7 @@ def test_a_follower_that_stands_still_fails_statements_by_their_deadline() -> No
     """Here the decoder hangs; a broker that is silent looks the same."""
     going_on = threading.Event()
     going_on.set()
-    with benched(following=THREADED, on_decode=lambda batch: going_on.wait(30)) as bench:
+    with benched(threads=True, on_decode=lambda batch: going_on.wait(30)) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         going_on.clear()
@@ -125,7 +120,7 @@ def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_ag
         decoding.set()
         assert wished.wait(30)
 
-    with benched(following=THREADED, pacing=pacing) as bench:
+    with benched(threads=True, pacing=pacing) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         bench.on_decode = decode
@@ -147,7 +142,7 @@ def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_ag
 def test_a_statement_that_waits_can_be_cancelled() -> None:
     going_on = threading.Event()
     going_on.set()
-    with benched(following=THREADED, on_decode=lambda batch: going_on.wait(30)) as bench:
+    with benched(threads=True, on_decode=lambda batch: going_on.wait(30)) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         going_on.clear()
@@ -173,7 +168,7 @@ def test_a_table_in_trouble_delays_no_other(how: str) -> None:
             hanging.wait(60)
 
     limits = replace(LIMITS, max_rows=50)
-    with benched(following=THREADED, on_decode=decode, limits=limits) as bench:
+    with benched(threads=True, on_decode=decode, limits=limits) as bench:
         bench.log.create_topic("other", 1)
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
@@ -199,7 +194,7 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
 ) -> None:
     pacing = Pacing(gather_s=0, first_retry_s=0.001, longest_retry_s=0.001)
     failures = threading.Semaphore(0)
-    with benched(following=THREADED, pacing=pacing) as bench:
+    with benched(threads=True, pacing=pacing) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         follow = bench.log.follow
@@ -224,7 +219,7 @@ def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> 
     before = threading.enumerate()
     threads = set()
     decoded_on = lambda batch: threads.add(threading.current_thread().name)  # noqa: E731
-    with benched(following=THREADED, on_decode=decoded_on, pacing=pacing) as bench:
+    with benched(threads=True, on_decode=decoded_on, pacing=pacing) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         assert threads == {threading.current_thread().name}
@@ -238,7 +233,7 @@ def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> 
 
 
 def test_what_stops_a_backlog_stops_it_where_it_lies() -> None:
-    with benched(following=THREADED, pacing=Pacing(gather_s=0, backlog_rows=5)) as bench:
+    with benched(threads=True, pacing=Pacing(gather_s=0, backlog_rows=5)) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         for partition in (0, 1):
@@ -259,7 +254,7 @@ def test_many_readers_over_a_growing_log_are_always_exact(
     pacing = Pacing(gather_s=0, backlog_rows=backlog_rows, linger_s=0.001)
     monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 40)
     rounds, marks, lock = 60, [0, 0], threading.Lock()
-    with benched(following=replace(THREADED, keep_s=5), pacing=pacing) as bench:
+    with benched(threads=True, following=replace(FOLLOWED, keep_s=5), pacing=pacing) as bench:
         ready = threading.Barrier(5)
 
         def produce() -> None:
@@ -303,7 +298,7 @@ def test_many_readers_over_a_growing_log_are_always_exact(
 
 
 def test_configured_tables_are_followed_without_a_statement_and_retried() -> None:
-    with benched(following=replace(STEPPED, tables=(FLOWS,))) as bench:
+    with benched(following=replace(FOLLOWED, tables=(FLOWS,))) as bench:
         bench.write(0, 0)
         answers: list[FederationError | None] = [CatalogUnavailable("no answer"), None]
 
@@ -328,7 +323,7 @@ def test_configured_tables_are_followed_without_a_statement_and_retried() -> Non
 
 def test_the_keeper_runs_by_itself_and_stops() -> None:
     before = threading.enumerate()
-    with benched(following=replace(THREADED, tables=(FLOWS,))) as bench:
+    with benched(threads=True, following=replace(FOLLOWED, tables=(FLOWS,))) as bench:
         bench.write(0, 0)
         asked = threading.Event()
 

@@ -27,13 +27,13 @@ from tests.doubles.log import MemoryRecord
 from tests.unit.builders import FLOWS
 from tests.unit.tails import LIMITS, SCHEMA, Bench
 
-STEPPED = FollowSettings(threads=False, keep_s=0)
+FOLLOWED = FollowSettings(keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 
 
 @contextmanager
 def benched(**options: object) -> Iterator[Bench]:
-    options.setdefault("following", STEPPED)
+    options = {"following": FOLLOWED, "threads": False, **options}
     bench = Bench(**options)
     try:
         yield bench
@@ -76,7 +76,7 @@ def test_what_is_followed_beyond_a_cut_is_not_in_its_answer() -> None:
         older = bench.cut(0, 0)
         bench.write(0, 2)
         bench.write(1, 0)
-        bench.tails.step()
+        bench.followers.step()
         assert places(bench, older) == offsets((0, 2))
         assert places(bench, bench.cut(0, 0)) == offsets((0, 3), (1, 1))
 
@@ -115,7 +115,7 @@ def test_what_a_statement_fetched_while_a_follower_decoded_it_is_not_added_twice
         bench.log.add_partitions("flows", 3)
         bench.write(2, 0)
         meanwhile.append(lambda: bench.read(bench.cut(0, 0)) and None)
-        bench.tails.step()
+        bench.followers.step()
         assert bench.fetched == 2
         assert places(bench, bench.cut(0, 0)) == [*offsets((0, 3)), (2, 0)]
         bench.write(0, 3)
@@ -233,7 +233,7 @@ def test_beyond_its_limit_a_tail_is_an_error_and_goes_on_when_tiering_has_made_r
 
 
 def test_rows_stay_for_the_pins_still_in_use() -> None:
-    with benched(following=replace(STEPPED, keep_s=10)) as bench:
+    with benched(following=replace(FOLLOWED, keep_s=10)) as bench:
         bench.write(0, *range(10))
         older = bench.cut(0, 0)
         bench.read(older)
@@ -254,7 +254,7 @@ def test_what_could_not_be_freed_while_rows_were_added_is_freed_by_who_adds() ->
         with entry.generation.writing:
             bench.tails.note_pin(bench.pin(10, 0))
         assert bench.state().rows == 10
-        bench.tails.step()
+        bench.followers.step()
         assert bench.state().rows == 0
 
 
@@ -269,7 +269,7 @@ def test_a_pin_that_no_statement_brought_frees_rows_as_well() -> None:
 
 
 def test_an_idle_tail_is_dropped_unless_it_is_configured() -> None:
-    following = replace(STEPPED, idle_s=60, tables=(OTHER,))
+    following = replace(FOLLOWED, idle_s=60, tables=(OTHER,))
     with benched(following=following) as bench:
         bench.log.create_topic("other", 1)
         bench.write(0, 0)
@@ -285,7 +285,7 @@ def test_an_idle_tail_is_dropped_unless_it_is_configured() -> None:
 
 
 def test_after_a_schema_change_the_old_schemas_tail_goes_soon() -> None:
-    with benched(following=replace(STEPPED, keep_s=10)) as bench:
+    with benched(following=replace(FOLLOWED, keep_s=10)) as bench:
         bench.write(0, 0)
         bench.read(bench.cut(0, 0))
         wider = TableSchema(1, (*SCHEMA.columns, Column(5, "m", pa.string())))
@@ -299,7 +299,7 @@ def test_after_a_schema_change_the_old_schemas_tail_goes_soon() -> None:
 
 
 def test_not_more_tables_are_followed_than_allowed_and_the_others_are_fetched() -> None:
-    with benched(following=replace(STEPPED, max_tables=1)) as bench:
+    with benched(following=replace(FOLLOWED, max_tables=1)) as bench:
         bench.log.create_topic("other", 1)
         for value in range(3):
             bench.write(0, value)
@@ -338,7 +338,7 @@ def test_of_a_segment_ahead_of_the_cut_offsets_of_the_last_batches_only_are_comp
         bench.write(0, 5)
         between = bench.cut(0, 0)
         bench.write(0, 6)
-        bench.tails.step()
+        bench.followers.step()
         with bench.tails.read(between, lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [False, True]
             assert [row[1] for row in bench.rows(tail)] == list(range(6))
@@ -355,7 +355,7 @@ def test_a_full_segment_inside_the_cut_is_read_without_comparing_offsets(
         with bench.tails.read(bench.cut(0, 0), lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [False, False]
             bench.write(0, 9)
-            bench.tails.step()
+            bench.followers.step()
             assert len(bench.rows(tail)) == 9
         with bench.tails.read(bench.cut(1, 0), lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [True, False]

@@ -18,7 +18,7 @@ from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import DecodedBatch
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
 PACING = Pacing()
@@ -27,7 +27,7 @@ WAIT_S = 60.0
 
 
 class Steps:
-    """An intake and its feed: a step of so many rows each time, as long as there is one."""
+    """A reader and its subscription: a step of so many rows each time, as long as there is one."""
 
     def __init__(self, *rows: int) -> None:
         self._rows = list(rows)
@@ -55,7 +55,7 @@ class Steps:
 
 @contextmanager
 def follower(
-    intake: Steps, is_serving: Callable[[], bool], *, pacing: Pacing = PACING
+    reader: Steps, is_serving: Callable[[], bool], *, pacing: Pacing = PACING
 ) -> Iterator[tuple[Follower, Generation, list[int]]]:
     """A follower, what it fills, and the sizes of what is added."""
     with duckdb.connect() as engine:
@@ -70,7 +70,7 @@ def follower(
 
         held.add = lambda ranges, pieces, confirm: add(ranges, noted(pieces), confirm)  # type: ignore[method-assign]
         stepped = Follower(
-            *(intake, held, OutcomeTally(), lambda *_: None, is_serving), pacing=pacing
+            *(reader, held, OutcomeTally(), lambda *_: None, is_serving), pacing=pacing
         )
         yield stepped, held, sizes
 

@@ -14,7 +14,7 @@ from planner.cut import LogBounds, Pin, plan_cut
 from planner.errors import FederationError, Unavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.ports import Log
+from planner.ports import Log, TopicSource
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.permissions import permissions
@@ -174,9 +174,8 @@ def _record_times(log: Log, pin: Pin, bounds: LogBounds) -> tuple[float | None, 
 
 
 def _times(log: Log, bounds: LogBounds, ranges: Sequence[OffsetRange]) -> list[float]:
-    batches = log.fetch(
-        bounds.topic, ranges, timeout_s=_FETCH_TIMEOUT_S, topic_id=bounds.topic_id
-    )
+    source = TopicSource(bounds.topic, bounds.topic_id)
+    batches = log.fetch(source, ranges, timeout_s=_FETCH_TIMEOUT_S)
     return [
         stamp.timestamp()
         for batch in batches
