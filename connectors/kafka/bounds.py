@@ -88,7 +88,11 @@ class _Crossed(_AskAgain):
     """A log starts beyond its end: retention moved the start meanwhile, or records of an open transaction are gone."""
 
 
-class _Silent(_AskAgain):
+class _Unanswered(_AskAgain):
+    """There is no answer, so the round says less than one before it did."""
+
+
+class _Silent(_Unanswered):
     """The client let its own time limit pass, and ours: it has lost the request."""
 
 
@@ -198,23 +202,34 @@ class BoundsReader:
             LogTruncated: an end stays below one seen earlier, under a newer leader.
         """
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
+        reason: _AskAgain | None = None
         while True:
             try:
                 return self._gather(round_)
             except _AskAgain as again:
-                self._pause(again, round_, unknown_until)
+                # The last round may be cut short by the deadline: what an earlier one was told says more.
+                if reason is None or not isinstance(again, _Unanswered):
+                    reason = again
+                self._pause(again, round_, unknown_until, reason)
                 may_cross = round_.may_cross or isinstance(again, _Crossed)
                 round_ = self.begin(round_.topics, deadline=round_.deadline)
                 round_ = replace(round_, may_cross=may_cross)
 
-    def _pause(self, again: _AskAgain, round_: BoundsRequest, unknown_until: float) -> None:
-        """Wait before the next round, or raise. The next round gets a client that answers."""
+    def _pause(
+        self,
+        again: _AskAgain,
+        round_: BoundsRequest,
+        unknown_until: float,
+        reason: _AskAgain | None = None,
+    ) -> None:
+        """Wait before the next round, or raise ``reason``. The next round gets a client that answers."""
         if isinstance(again, _Silent):
             self._replace(round_.client)
         is_unknown = isinstance(again.error, UnknownTopic)
         until = min(unknown_until, round_.deadline) if is_unknown else round_.deadline
         if time.monotonic() + again.pause_s >= until:
-            raise self._why(again.error, round_.topics[0]) from again.__cause__
+            reason = reason or again
+            raise self._why(reason.error, round_.topics[0]) from reason.__cause__
         time.sleep(again.pause_s)
 
     def _replace(self, client: Admin) -> None:
@@ -351,7 +366,7 @@ def _offset(listed: _Listed, at: tuple[str, int]) -> Any:
         raise _failed(answer, at[0]) from KafkaException(answer)
     # The client's mark for an offset without an answer; it happens on a starved machine.
     if answer.offset < 0:
-        raise _AskAgain(no_answer(at[0], "no offset was told"))
+        raise _Unanswered(no_answer(at[0], "no offset was told"))
     return answer
 
 
