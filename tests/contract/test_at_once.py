@@ -23,7 +23,7 @@ from proxy.flightsql.backend import Cancellation, Session
 from proxy.query.executor import StatementLimits, Statements
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.serving import SESSION, forget, serve
 
 ONE = "SELECT 1 AS one"
 

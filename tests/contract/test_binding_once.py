@@ -15,7 +15,7 @@ from proxy.query import cache as once
 from proxy.query.parsing import ParsedStatement
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.serving import SESSION, forget, serve
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
 from planner.watermark import Skip, format_watermark
 from tests.fixtures.cold import IcebergCold
-from tests.unit.builders import FLOWS, vector, watermark
+from tests.harness.builders import FLOWS, vector, watermark
 from thermocline.cli import app
 
 Run = Callable[..., Result]

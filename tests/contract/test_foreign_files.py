@@ -16,7 +16,7 @@ from planner.errors import UnsupportedFile
 from planner.pruning import Condition
 from tests.fixtures.cold import IcebergCold, cold_slice
 from tests.fixtures.verification import Make
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 ROWS = [(0, offset, "a", 1) for offset in range(4)]
 

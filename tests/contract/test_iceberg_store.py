@@ -39,7 +39,7 @@ from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
 from planner.snapshots import TAG
 from planner.watermark import SUMMARY_KEY, parse_watermark
 from tests.fixtures.cold import PAYLOAD, IcebergCold, cold_slice
-from tests.unit.builders import BINDING, FLOWS, vector, watermark
+from tests.harness.builders import BINDING, FLOWS, vector, watermark
 
 NESTED = TableName("lake", ("net", "eu"), "flows")
 TYPES = TableName("lake", ("net",), "types")

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from tests.contract.test_cold_store import offsets, watermark_of
 from tests.fixtures.cold import IcebergCold
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
+from tests.harness.cold_answers import offsets, watermark_of
 
 
 def storm(cold: IcebergCold, seed: int, steps: int) -> None:

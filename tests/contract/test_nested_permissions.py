@@ -17,7 +17,7 @@ from proxy.access.policy import AccessPolicy
 from proxy.engine.relations import Relation
 from tests.contract.engine import rows, table
 from tests.fixtures.engine import Place
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 POINT = pa.struct([pa.field("x", pa.int64()), pa.field('y"', pa.string())])
 POS = pa.struct([pa.field("point", POINT), pa.field("name", pa.string())])

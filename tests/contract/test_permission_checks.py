@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from planner.errors import BadConfig
 from planner.permissions import Identity
 from planner.schema import Column
-from tests.unit.builders import FLOWS, schema
+from tests.harness.builders import FLOWS, schema
 from thermocline.commands.config import command
 from thermocline.config.settings import Granted, Settings
 from thermocline.doctor.findings import Finding

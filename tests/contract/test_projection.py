@@ -19,7 +19,7 @@ from connectors.iceberg.scan.projection import (
 )
 from connectors.iceberg.types import arrow_type
 from planner.pruning import Bounds, Condition, Operator, may_hold
-from tests.properties.cold_tables import POOLS, TRANSFORMS, TYPES
+from tests.harness.cold_tables import POOLS, TRANSFORMS, TYPES
 
 PAIRS = [(kind, transform) for kind, held in TRANSFORMS.items() for transform in held]
 

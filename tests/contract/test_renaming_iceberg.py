@@ -20,8 +20,8 @@ from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
-from tests.properties.serving import SESSION, forget, serve
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
+from tests.harness.serving import SESSION, forget, serve
 
 Texts = list[str | None]
 

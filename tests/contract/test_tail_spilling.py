@@ -16,7 +16,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 from proxy.tail import FollowSettings, TailSpace
 from proxy.tail.budget import Spilling
-from tests.unit.tails import LIMITS, Bench
+from tests.harness.tails import LIMITS, Bench
 
 STEPPED = FollowSettings(threads=False, keep_s=0)
 OTHER = TableName("lake", ("net",), "other")

@@ -17,14 +17,14 @@ from planner.errors import (
 from planner.ports import Staged, TieringTarget
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
-from tests.fixtures.generated_log import (
+from tests.fixtures.tiering import TieringHarness
+from tests.harness.generated_log import (
     TOPIC,
     GeneratedLog,
     expected_outcomes,
     expected_rows,
     open_decoder_with_bad,
 )
-from tests.fixtures.tiering import TieringHarness
 
 BUDGET = TieringBudget(split_rows=600)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.conftest import DEPLOY, Check, Refused
+from tests.harness.deploy_files import DEPLOY, Check, Refused
 from thermocline.config.settings import read, validate
 
 # go builds the tool on a machine that has nothing yet.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.conftest import DEPLOY, Check, Refused
+from tests.harness.deploy_files import DEPLOY, Check, Refused
 from thermocline.config.settings import read, validate
 
 pytestmark = pytest.mark.timeout(900)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import DEPLOY
+from tests.harness.deploy_files import DEPLOY
 from thermocline.config.settings import validate
 
 ROOT = DEPLOY.parent

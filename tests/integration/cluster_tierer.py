@@ -20,8 +20,8 @@ from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
 from planner.names import TableName
 from planner.tiering import TieringBudget
-from tests.fixtures import generated_log
-from tests.fixtures.generated_log import GeneratedLog, open_decoder
+from tests.harness import generated_log
+from tests.harness.generated_log import GeneratedLog, open_decoder
 
 
 def main() -> None:

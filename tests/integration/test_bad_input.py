@@ -27,7 +27,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import Lakeside, Served, serving, settings_of, sqlite_catalog
-from tests.protocol.wire import fetched
+from tests.harness.wire import fetched
 from thermocline.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka

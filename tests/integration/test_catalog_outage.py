@@ -11,7 +11,7 @@ from pathlib import Path
 from proxy.ops.states import degraded
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.integration.test_followed_faults import COLUMNS, Writer, ask, bind, count
+from tests.harness.followed_parts import COLUMNS, Writer, ask, bind, count
 from thermocline.serve.assembly import running_parts
 
 REFRESH_S = 0.2

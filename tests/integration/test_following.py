@@ -20,21 +20,13 @@ import pytest
 
 from planner.errors import RequestError
 from planner.schema import Column
+from tests.fixtures.commands import ROOT, CliServer, CliSite, wait_until
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import Lakeside, Served
-from tests.integration.test_end_to_end_commands import (
-    ROOT,
-    Serving,
-    Site,
-    _until,
-    serving,
-    site,
-)
 from thermocline.client import Client, connected
 from thermocline.follower import follow_round
 
 pytestmark = pytest.mark.kafka
-__all__ = ["serving", "site"]  # fixtures of the commands' tests
 
 EVENT = [Column(1, "id", pa.int64()), Column(2, "name", pa.string())]
 
@@ -197,13 +189,13 @@ def test_every_record_once_though_retention_and_expiry_went_past_the_position(
 
 
 def test_a_server_started_again_is_waited_for_and_nothing_comes_twice(
-    kafka: Kafka, site: Site, serving: Serving
+    kafka: Kafka, cli_site: CliSite, cli_server: CliServer
 ) -> None:
     topic = kafka.topic(2)
     kafka.produce(topic, events(0, 5))
-    assert site.run("create", "lake.net.flows", "--topic", topic, "--infer")[0] == 0
+    assert cli_site.run("create", "lake.net.flows", "--topic", topic, "--infer")[0] == 0
     sql = "SELECT id, kafka_partition, kafka_offset FROM lake.net.flows"
-    _until(lambda: site.answers("SELECT count(*) FROM lake.net.flows"), 10)
+    wait_until(lambda: cli_site.answers("SELECT count(*) FROM lake.net.flows"), 10)
     stop = threading.Event()
 
     def write() -> None:
@@ -215,7 +207,7 @@ def test_a_server_started_again_is_waited_for_and_nothing_comes_twice(
 
     written: queue.Queue[int] = queue.Queue()
     writer = threading.Thread(target=write)
-    tail = site.start(
+    tail = cli_site.start(
         "tail", sql, "--from", "beginning", "--format", "jsonl", "--interval", "0.1"
     )
     assert tail.stdout is not None
@@ -224,14 +216,14 @@ def test_a_server_started_again_is_waited_for_and_nothing_comes_twice(
     reader.start()
     writer.start()
     try:
-        _until(lambda: len(lines) > 20, 60, tail)
-        serving.child().send_signal(signal.SIGKILL)
+        wait_until(lambda: len(lines) > 20, 60, tail)
+        cli_server.child().send_signal(signal.SIGKILL)
         held = len(lines)
-        _until(lambda: len(lines) > held + 50, 60, tail)
+        wait_until(lambda: len(lines) > held + 50, 60, tail)
         stop.set()
         writer.join()
         count = written.get()
-        _until(lambda: len(lines) >= count, 60, tail)
+        wait_until(lambda: len(lines) >= count, 60, tail)
         time.sleep(0.5)  # what came twice would come now
     finally:
         stop.set()

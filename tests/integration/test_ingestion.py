@@ -23,7 +23,7 @@ from proxy.tail.reader import client as process
 from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.integration.test_followed_faults import COLUMNS, ask, bind, count
+from tests.harness.followed_parts import COLUMNS, ask, bind, count
 from thermocline.serve.assembly import Parts, running_parts
 from thermocline.serve.ingestion import ingesting
 

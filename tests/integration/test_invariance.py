@@ -30,8 +30,8 @@ from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
 from tests.fixtures.kafka import COMPACTED, Kafka
 from tests.fixtures.server import Lakeside
 from tests.fixtures.spark import BoundTable
-from tests.ledger import Cold, Ledger, Record
-from tests.oracle import same
+from tests.harness.oracle import same
+from tests.harness.table_ledger import Cold, Ledger, Record
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

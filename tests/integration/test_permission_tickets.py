@@ -15,7 +15,7 @@ from tests.fixtures.house import (
     calling,
     outcome,
 )
-from tests.protocol.wire import fetched, select
+from tests.harness.wire import fetched, select
 from thermocline.config.settings import Granted
 
 pytestmark = pytest.mark.kafka

@@ -21,7 +21,7 @@ from tests.fixtures.house import (
     outcome,
     records,
 )
-from tests.protocol.wire import prepare, select
+from tests.harness.wire import prepare, select
 
 pytestmark = pytest.mark.kafka
 

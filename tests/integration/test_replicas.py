@@ -23,14 +23,14 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
-from tests.fixtures.tcp_proxy import TcpProxy
-from tests.protocol.wire import fetched, select
+from tests.harness.configurations import LOGIN, replica_configuration
+from tests.harness.tcp_proxy import TcpProxy
+from tests.harness.wire import fetched, select
 
 pytestmark = pytest.mark.kafka
 
 TABLE = TableName("lake", ("net",), "flows")
 _START_S = 60.0
-_LOGIN = {"username": "ada", "password": "secret-of-ada"}
 
 
 @dataclass
@@ -98,7 +98,7 @@ def pair(kafka: Kafka, tmp_path: Path) -> Iterator[Pair]:
     with serving(settings_of(catalogs, kafka.settings)) as owner:
         owner.bind(topic, [Column(0, "id", pa.int64())], name=TABLE)
     config = tmp_path / "thermocline.toml"
-    config.write_text(configuration(catalogs["lake"], kafka.bootstrap))
+    config.write_text(replica_configuration(catalogs["lake"], kafka.bootstrap))
     replicas = [Replica(config, tmp_path / f"{name}.log") for name in ("first", "second")]
     try:
         for replica in replicas:
@@ -109,15 +109,6 @@ def pair(kafka: Kafka, tmp_path: Path) -> Iterator[Pair]:
             replica.kill()
 
 
-def configuration(catalog: dict[str, str], bootstrap: str) -> str:
-    lake = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
-    return (
-        f'[catalogs.lake]\n{lake}\n[kafka]\n"bootstrap.servers" = "{bootstrap}"\n\n'
-        f'[server]\nticket_secret = "shared by all replicas of this test"\nthreads = 1\n'
-        f"[server.users]\n{_LOGIN['username']} = {json.dumps(_LOGIN['password'])}\n"
-    )
-
-
 def connected(replica: Replica) -> contextlib.closing[flight.FlightClient]:
     return closing(flight.connect(f"grpc://127.0.0.1:{replica.port}"))
 
@@ -125,7 +116,7 @@ def connected(replica: Replica) -> contextlib.closing[flight.FlightClient]:
 def test_a_ticket_and_a_session_of_one_replica_work_at_the_other(pair: Pair) -> None:
     pair.produce(20)
     with connected(pair.first) as first, connected(pair.second) as second:
-        header = first.authenticate_basic_token(*_LOGIN.values())
+        header = first.authenticate_basic_token(*LOGIN.values())
         options = flight.FlightCallOptions(headers=[header])
         ticket = first.get_flight_info(select(pair.count), options).endpoints[0].ticket
         pair.produce(15)
@@ -149,7 +140,7 @@ def test_clients_behind_a_balancer_survive_the_death_of_a_replica_and_are_right(
 
         def ask_on() -> None:
             with closing(flight.connect(f"grpc://127.0.0.1:{balancer.port}")) as client:
-                header = client.authenticate_basic_token(*_LOGIN.values())
+                header = client.authenticate_basic_token(*LOGIN.values())
                 options = flight.FlightCallOptions(headers=[header], timeout=10)
                 while not over.is_set():
                     before = pair.produced

@@ -15,7 +15,7 @@ from planner.cut import check_log
 from planner.errors import LogTruncated, LogUnavailable, OffsetsExpired, TailGap
 from planner.offsets import OffsetRange, OffsetVector
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
-from tests.unit.builders import FLOWS, watermark
+from tests.harness.builders import FLOWS, watermark
 
 PRODUCER = 7
 

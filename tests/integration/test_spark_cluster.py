@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fixtures.generated_log import expected_rows
 from tests.fixtures.spark import BoundTable
-from tests.fixtures.spark_cluster import running_cluster
+from tests.harness.generated_log import expected_rows
+from tests.harness.spark_cluster import running_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 

@@ -29,7 +29,7 @@ from planner.watermark import Outcomes, Watermark
 from tests.fixtures.cold import cold_slice
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.spark import SparkLake
-from tests.oracle import oracle_decode, same
+from tests.harness.oracle import oracle_decode, same
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -17,8 +17,8 @@ import pytest
 from connectors.tiering.round import tier_once
 from planner.offsets import OffsetRange
 from planner.ports import Log
-from tests.fixtures.generated_log import GeneratedLog, expected_rows
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
+from tests.harness.generated_log import GeneratedLog, expected_rows
 
 pytestmark = pytest.mark.spark
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from planner.watermark import Outcomes
-from tests.fixtures.generated_log import expected_outcomes, expected_rows
 from tests.fixtures.spark import BoundTable
+from tests.harness.generated_log import expected_outcomes, expected_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -15,8 +15,8 @@ import pytest
 from planner.cut import cold_cut
 from planner.errors import BadBinding, FederationError, UnsupportedFile
 from planner.ports import SqlRelation
-from tests.fixtures.generated_log import Row, expected_rows
 from tests.fixtures.spark import BoundTable, SparkLake
+from tests.harness.generated_log import Row, expected_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -23,13 +23,13 @@ from planner.errors import (
 )
 from planner.snapshots import TAG
 from planner.watermark import SUMMARY_KEY, parse_watermark
-from tests.fixtures.generated_log import (
+from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
+from tests.harness.generated_log import (
     GeneratedLog,
     expected_outcomes,
     expected_rows,
     open_decoder_with_bad,
 )
-from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import Lakeside
-from tests.integration.test_end_to_end import EVENT, TYPES, events
+from tests.harness.events import EVENT, TYPES, events
 from thermocline.cli import app, exit_code
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -17,7 +17,7 @@ from connectors.tiering.round import tier_once
 from planner.errors import StalePlan
 from planner.names import TableName
 from planner.tiering import TieringBudget
-from tests.fixtures.generated_log import GeneratedLog, open_decoder
+from tests.harness.generated_log import GeneratedLog, open_decoder
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from planner.watermark import (
     Watermark,
     format_watermark,
 )
-from tests.unit.builders import BINDING, FLOWS, schema
+from tests.harness.builders import BINDING, FLOWS, schema
 
 Row = tuple[int, int]
 DATA, TOMBSTONE, BAD, MARKER, HOLE = "data", "tombstone", "bad", "marker", "hole"

@@ -36,7 +36,7 @@ from proxy.tail.pacing import Pacing
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.properties.serving import NOW_US, SECRET, SESSION, forget, serve
+from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
 
 TABLE = TableName("lake", ("net",), "storm")
 TOPIC, PARTITIONS = "storm", 4

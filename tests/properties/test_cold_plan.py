@@ -24,7 +24,7 @@ from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.query.file_pruning import StatementContext, scan_filter
 from tests.fixtures.engine import Place
-from tests.properties.cold_tables import RandomTable, arrow, folder_of, statement
+from tests.harness.cold_tables import RandomTable, arrow, folder_of, statement
 
 NOW = dt.datetime(2026, 4, 1, tzinfo=dt.UTC)
 ZONES = ("UTC", "America/New_York", "Pacific/Apia")

@@ -17,7 +17,7 @@ from planner.errors import UndecodableRecord
 from planner.names import METADATA_COLUMNS
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
 from planner.watermark import Outcomes
-from tests.oracle import Bad, oracle_decode, same
+from tests.harness.oracle import Bad, oracle_decode, same
 
 EXAMPLES = int(os.environ.get("DECODING_EXAMPLES", "300"))
 NAMES = ("a", "b", "c", "d", "É", "a.b", "A", "")

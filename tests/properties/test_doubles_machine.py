@@ -32,10 +32,10 @@ from hypothesis.stateful import (
 from planner.errors import FederationError, SnapshotExpired, TieringConflict
 from planner.names import TableName
 from planner.schema import Column
-from tests.properties.asking import SEEN, STATEMENTS, Asking, Kept
-from tests.properties.lake import TABLES, Lake, Work
-from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Topic
-from tests.properties.renaming import also_called, not_called, renamed
+from tests.harness.asking import SEEN, STATEMENTS, Asking, Kept
+from tests.harness.lake import TABLES, Lake, Work
+from tests.harness.ledger import BAD, GOOD, TOMBSTONE, Topic
+from tests.harness.renaming import also_called, not_called, renamed
 
 #: What hurts happens when this is 2.
 CHANCE = st.integers(0, 4)

@@ -22,10 +22,10 @@ from proxy.flightsql.backend import Cancellation, Session
 from proxy.query.executor import Statements
 from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place
-from tests.properties.asking import bag
-from tests.properties.cold_tables import folder_of
-from tests.properties.lake import FLOWS, Lake
-from tests.properties.serving import forget, serve
+from tests.harness.asking import bag
+from tests.harness.cold_tables import folder_of
+from tests.harness.lake import FLOWS, Lake
+from tests.harness.serving import forget, serve
 
 ADA = Session("test", "ada", frozenset({"eu", "staff"}))
 ROOT = Session("root", "root")

@@ -30,8 +30,8 @@ from proxy.flightsql.backend import Cancellation
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.properties.renaming import also_called, commented, not_called, renamed
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.renaming import also_called, commented, not_called, renamed
+from tests.harness.serving import SESSION, forget, serve
 
 TABLE, TOPIC = TableName("lake", ("net",), "ledger"), "ledger"
 PARTITIONS, NAMES = 2, ("s", "s2", "t")

@@ -27,11 +27,10 @@ from planner.statement.references import references, resolve
 from planner.statement.rewrite import LINEAR, rewrite
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from tests.unit.sql import TABLES
+from tests.harness.sql import TABLES, VARIED
 
 DATA = Path(__file__).parents[1]
 HOSTILE = (DATA / "protocol" / "data" / "hostile_statements.sql").read_text().splitlines()
-VARIED = (DATA / "unit" / "data" / "varied_statements.sql").read_text().splitlines()
 MARK = "do-not-read-me"
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TOKEN = re.compile(r"\s+|[A-Za-z_][A-Za-z0-9_$]*|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[0-9.]+|.")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
@@ -15,33 +13,10 @@ import pytest
 from pyarrow import flight
 
 from planner.names import TableName
-from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.server import FlightSqlServer, start
 from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.fixtures.server import Served as RealServer
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
-from tests.protocol.canned import CannedBackend
-
-PRODUCT = Product("Thermocline", "1.2.3", keywords=("QUALIFY",), string_functions=("upper",))
-USERS = {"ada": "pässword:1", "bob": "b"}
-
-
-@dataclass
-class Served:
-    server: FlightSqlServer
-    backend: CannedBackend
-
-    @property
-    def port(self) -> int:
-        return self.server.port
-
-    @property
-    def uri(self) -> str:
-        return f"grpc://127.0.0.1:{self.port}"
-
-
-def serve(backend: CannedBackend, access: Access, **settings: Any) -> FlightSqlServer:
-    return start(backend, host="127.0.0.1", port=0, access=access, product=PRODUCT, **settings)
+from tests.harness.canned import USERS, CannedBackend, Served, serve
 
 
 @pytest.fixture

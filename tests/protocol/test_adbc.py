@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from adbc_driver_manager import ProgrammingError
 
-from tests.protocol.canned import COLUMNS, TABLES
-from tests.protocol.conftest import Served
+from tests.harness.canned import COLUMNS, TABLES, Served
 
 
 def test_a_query_is_prepared_planned_and_executed_exactly_once(

@@ -41,9 +41,8 @@ from planner import errors
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Cancellation, Planned, Prepared, Session
 from proxy.flightsql.state.auth import Access, FixedUsers
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import bodies, command, packed, prepare, select
+from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.wire import bodies, command, packed, prepare, select
 
 # The first run compiles a Go program.
 pytestmark = pytest.mark.timeout(900)

@@ -23,10 +23,8 @@ from proxy.flightsql.state.auth import Access, FixedUsers
 from proxy.flightsql.state.call_record import CallRecord, Journal
 from proxy.ops.audit_log import AuditLog
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.test_sessions import login
-from tests.protocol.wire import bodies, fetched, packed, prepare, select, ticket
+from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.wire import bodies, fetched, login, packed, prepare, select, ticket
 from thermocline.serve.auditing import open_journal
 
 SOON_S = 30

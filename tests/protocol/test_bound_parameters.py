@@ -15,7 +15,7 @@ from pyarrow import flight
 
 from tests.fixtures.jdbc import Jdbc, prepared, query, values
 from tests.fixtures.server import Served as RealServer
-from tests.protocol.wire import command, prepare
+from tests.harness.wire import command, prepare
 
 #: Of ``lake.net.flows``, its first row: 1, 'a', 1.5000, 2024-02-29.
 ORDINARY: list[tuple[str, Any, Any]] = [

@@ -15,9 +15,8 @@ from pyarrow import flight
 
 from proxy.flightsql import messages
 from proxy.flightsql.state.auth import Access
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.wire import bodies, fetched, packed, prepare, select, ticket
+from tests.harness.canned import CannedBackend, Served, serve
+from tests.harness.wire import bodies, fetched, packed, prepare, select, ticket
 
 #: A client that leaves is noticed within 50 ms; the rest is for a busy machine.
 SOON_S = 5

@@ -14,9 +14,8 @@ from proxy.access.authentication.credentials import make_token
 from proxy.flightsql.server import Tls
 from proxy.flightsql.state.auth import Access, Caller, FixedUsers
 from tests.fixtures.certificates import Authority, Pem
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import bearer, fetched, get_options, select, set_options
+from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.wire import bearer, fetched, get_options, select, set_options
 
 TOKEN, _ = make_token()
 

@@ -20,8 +20,8 @@ import pytest
 from pyarrow import parquet
 
 from planner import errors
-from tests.protocol.conftest import Served
-from tests.protocol.test_errors import ROWS
+from tests.harness.canned import Served
+from tests.harness.error_statuses import ROWS
 from thermocline.cli import exit_code, main
 
 Told = tuple[int, bytes, str]

@@ -14,9 +14,8 @@ from proxy.flightsql import messages
 from proxy.flightsql.backend import COMMENT, Session, Table
 from proxy.flightsql.metadata import schemas
 from tests.fixtures.server import Served as RealServer
-from tests.protocol.canned import COLUMNS, TABLES, CannedBackend
-from tests.protocol.conftest import Served
-from tests.protocol.wire import (
+from tests.harness.canned import COLUMNS, TABLES, CannedBackend, Served
+from tests.harness.wire import (
     bodies,
     command,
     fetched,

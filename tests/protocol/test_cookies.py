@@ -8,8 +8,8 @@ from typing import Any
 import adbc_driver_flightsql.dbapi as adbc
 from pyarrow import flight
 
-from tests.protocol.conftest import Served
-from tests.protocol.wire import get_options, set_options
+from tests.harness.canned import Served
+from tests.harness.wire import get_options, set_options
 
 _KEEP = {"adbc.flight.sql.rpc.with_cookie_middleware": "true"}
 

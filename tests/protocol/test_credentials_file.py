@@ -19,10 +19,8 @@ from proxy.access.authentication.credentials import Credentials, entry, make_tok
 from proxy.access.authentication.hashes import Passwords, make_hash
 from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.test_sessions import NoHandshake
-from tests.protocol.wire import bearer, bodies, fetched, prepare
+from tests.harness.canned import CannedBackend, Served, serve
+from tests.harness.wire import NoHandshake, bearer, bodies, fetched, prepare
 from thermocline.cli import app
 
 TOKEN, DIGEST = make_token()

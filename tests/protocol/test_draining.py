@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -19,25 +18,11 @@ from proxy.flightsql.state.auth import Access, FixedUsers
 from proxy.flightsql.state.policy import unlimited
 from proxy.flightsql.state.quotas import UserLimits
 from tests.fixtures.certificates import Authority
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.test_sessions import login
-from tests.protocol.wire import fetched, get_options, prepare, select
+from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.wire import SOON_S, fetched, get_options, login, prepare, refused, select
 
-SOON_S = 30
 #: More than what gRPC sends ahead of a reader.
 LARGE = "SELECT * FROM range(5000000)"
-
-
-def refused(call: Callable[[], Any], within_s: float = SOON_S) -> str:
-    """Repeat a call until the server refuses it; what it says."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        try:
-            call()
-        except flight.FlightUnavailableError as error:
-            return str(error)
-    raise AssertionError("it was never refused")
 
 
 class TestDraining:

@@ -21,42 +21,11 @@ from proxy.flightsql.actions import ACTIONS
 from proxy.flightsql.faults import Unauthenticated, UnknownCommand, UnknownHandle
 from proxy.flightsql.state.call_record import CallRecord
 from proxy.flightsql.status import MAX_MESSAGE_CHARS, TABLE, to_wire
-from tests.protocol.canned import SECRET
-from tests.protocol.conftest import Served
-from tests.protocol.wire import bodies, command, fetched, packed, select, ticket
-
-LEAKS = re.compile(r'Traceback|File "|/work|site-packages|\.py\b|line \d+, in')
+from tests.harness.canned import SECRET, Served
+from tests.harness.error_statuses import LEAKS, ROWS
+from tests.harness.wire import bodies, command, fetched, packed, select, ticket
 
 RECORD = CallRecord("DO_GET")
-
-#: One row for each leaf and family: what raw Flight raises, what ADBC calls it.
-ROWS: list[tuple[type[errors.FederationError], type[Exception], str]] = [
-    (errors.RequestError, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.BadStatement, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnsupportedStatement, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnknownTable, KeyError, "NOT_FOUND"),
-    (errors.UnknownTopic, KeyError, "NOT_FOUND"),
-    (errors.NotAllowed, flight.FlightUnauthorizedError, "UNAUTHORIZED"),
-    (errors.BadParameter, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.BadTicket, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnsupportedType, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnsupportedFile, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.Unavailable, flight.FlightUnavailableError, "IO"),
-    (errors.LogUnavailable, flight.FlightUnavailableError, "IO"),
-    (errors.CatalogUnavailable, flight.FlightUnavailableError, "IO"),
-    (errors.Overloaded, flight.FlightUnavailableError, "IO"),
-    (errors.DeadlineExceeded, flight.FlightTimedOutError, "TIMEOUT"),
-    (errors.Cancelled, flight.FlightCancelledError, "CANCELLED"),
-    (errors.StalePlan, flight.FlightUnavailableError, "IO"),
-    (errors.SnapshotExpired, flight.FlightUnavailableError, "IO"),
-    (errors.GrantsChanged, flight.FlightUnavailableError, "IO"),
-    (errors.TicketExpired, flight.FlightUnavailableError, "IO"),
-    (errors.LimitExceeded, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.TailTooLarge, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.Inconsistent, flight.FlightInternalError, "INTERNAL"),
-    (errors.TailGap, flight.FlightInternalError, "INTERNAL"),
-    (errors.WatermarkMissing, flight.FlightInternalError, "INTERNAL"),
-]
 
 
 def _said(kind: type[Exception]) -> str:

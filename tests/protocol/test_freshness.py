@@ -13,8 +13,8 @@ import pytest
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
 from proxy.flightsql.state.auth import Access
-from tests.properties.lake import Lake
-from tests.rules.test_statements import tier, write
+from tests.harness.flows import tier, write
+from tests.harness.lake import Lake
 from thermocline.cli import main
 
 COUNT = "SELECT count(*) AS n FROM flows"

@@ -25,21 +25,19 @@ import pytest
 from pyarrow import flight
 from pyiceberg.catalog import load_catalog
 
-from tests.contract.test_engine_hostile import LARGE
 from tests.fixtures.server import sqlite_catalog
-from tests.protocol.test_errors import LEAKS
-from tests.protocol.wire import bearer, prepare, select
+from tests.harness.configurations import DEADLINE_S, MAX_PROCESS_BYTES, hostile_configuration
+from tests.harness.error_statuses import LEAKS
+from tests.harness.hostile_statements import LARGE
+from tests.harness.wire import bearer, prepare, select
 
 DATA = Path(__file__).parent / "data"
 MARK = "do-not-read-me"
-DEADLINE_S = 0.5
 #: What a call may take beyond that, on a machine that is not shared; where it is, so many times as long as a
 #: statement that does nothing takes just then.
 GRACE_S, NOTHINGS = 1.0, 10
 PATIENCE_S = 60.0
 TRIES = 3
-#: What a statement may take at most, all together: the server ends itself beyond it.
-MAX_PROCESS_BYTES = 4 << 30
 SETTINGS = re.compile(r"allowed_directories|temp_directory|enable_external_access|lock_config")
 
 
@@ -95,18 +93,6 @@ class Besieged:
         assert self.process.poll() is None, "".join(self.said[-20:])
 
 
-def settings(folder: Path, catalog: dict[str, str]) -> str:
-    properties = "".join(f'{key} = "{value}"\n' for key, value in catalog.items())
-    return (
-        f"[catalogs.lake]\n{properties}"
-        f'[server]\nport = 0\nthreads = 2\naudit_log = "off"\n'
-        f"statement_timeout_s = {DEADLINE_S}\nmax_result_rows = 1_000_000\n"
-        f"memory_limit_bytes = {512 << 20}\nmax_process_bytes = {MAX_PROCESS_BYTES}\n"
-        f'[server.users]\nada = "secret"\n'
-        f'[permissions.ada]\nusers = ["ada"]\ntables = ["lake.default.flows"]\n'
-    )
-
-
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     folder = tmp_path_factory.mktemp("besieged")
@@ -121,7 +107,7 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
         catalog.create_table("default.hidden", marked.schema).append(marked)
     (folder / "warehouse" / "x.csv").write_text(f"a\n{MARK}\n")
     pq.write_table(marked, folder / "warehouse" / "x.parquet")
-    (folder / "thermocline.toml").write_text(settings(folder, properties))
+    (folder / "thermocline.toml").write_text(hostile_configuration(folder, properties))
     process = subprocess.Popen(
         [
             sys.executable,

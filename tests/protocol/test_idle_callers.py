@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -15,95 +13,21 @@ from pyarrow import flight
 from proxy.flightsql.state.auth import Access, FixedUsers
 from proxy.flightsql.state.calls import MAX_CALLS
 from proxy.flightsql.state.quotas import UserLimits
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.raw_http2 import RawConnection
-from tests.protocol.wire import command, fetched, prepare, select
+from tests.harness.canned import CannedBackend, Served, serve
+from tests.harness.idle_callers import (
+    PHASES,
+    ROW,
+    SOON_S,
+    USERS,
+    Idler,
+    half_headers,
+    login,
+    read,
+)
+from tests.harness.wire import command, fetched, prepare, select
 
-USERS = {"ada": "a", "bob": "b", "nobody": "n"}
 #: What kept everybody out, and more than one user may have of everything there is.
 MANY = 530
-SOON_S = 60
-_BASIC = f"Basic {base64.b64encode(b'nobody:n').decode()}"
-_ROW = pa.schema([("1", pa.int64())])
-
-
-def login(client: flight.FlightClient, user: str) -> flight.FlightCallOptions:
-    token = client.authenticate_basic_token(user, USERS[user])
-    return flight.FlightCallOptions(headers=[token], timeout=SOON_S)
-
-
-class Idler:
-    """A user who begins calls and leaves them. ``begin`` makes one; refusals are counted."""
-
-    def __init__(self, served: Served) -> None:
-        self._stack = ExitStack()
-        self.port = served.port
-        # A connection of its own: those of one process are shared else.
-        self.client = self._stack.enter_context(
-            closing(
-                flight.connect(
-                    served.uri, generic_options=[("grpc.use_local_subchannel_pool", 1)]
-                )
-            )
-        )
-        self.options = login(self.client, "nobody")
-        self.raw = RawConnection(served.port)
-        self._stack.callback(self.raw.close)
-        self.handle = prepare(
-            self.client, "SELECT ?::BIGINT", self.options
-        ).prepared_statement_handle
-
-    def keep(self, held: Any) -> None:
-        self._stack.callback(held.close if isinstance(held, RawConnection) else lambda: held)
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-def _bind(idler: Idler) -> None:
-    bound = command("CommandPreparedStatementQuery", prepared_statement_handle=idler.handle)
-    idler.keep(idler.client.do_put(bound, _ROW, idler.options))
-
-
-def _update(idler: Idler) -> None:
-    idler.keep(
-        idler.client.do_put(
-            command("CommandStatementUpdate", query="SET time_zone = 'UTC'"),
-            _ROW,
-            idler.options,
-        )
-    )
-
-
-def _read(idler: Idler) -> None:
-    info = idler.client.get_flight_info(
-        select("SELECT range AS a FROM range(10_000_000)"), idler.options
-    )
-    idler.keep(idler.client.do_get(info.endpoints[0].ticket, idler.options))
-
-
-def _raw(method: str) -> Callable[[Idler], None]:
-    return lambda idler: idler.raw.begin(method, _BASIC)
-
-
-def _half_headers(idler: Idler) -> None:
-    connection = RawConnection(idler.port)
-    connection.begin("GetFlightInfo", _BASIC, is_whole=False)
-    idler.keep(connection)
-
-
-PHASES: dict[str, Callable[[Idler], None]] = {
-    "headers, not all of them": _half_headers,
-    "a call without its message": _raw("GetFlightInfo"),
-    "an action without its message": _raw("DoAction"),
-    "a handshake without a message": _raw("Handshake"),
-    "an exchange without a message": _raw("DoExchange"),
-    "an upload without a message": _raw("DoPut"),
-    "an upload without a row": _bind,
-    "an upload that changes nothing": _update,
-    "an answer that nobody reads": _read,
-}
 
 
 KEPT = {
@@ -126,7 +50,7 @@ def _live(served: Served) -> int:
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_calls_that_one_user_leaves_idle_keep_no_other_out(served: Served, phase: str) -> None:
-    many = 40 if PHASES[phase] in (_read, _half_headers) else MANY
+    many = 40 if PHASES[phase] in (read, half_headers) else MANY
     with closing(flight.connect(served.uri)) as client, closing(Idler(served)) as idler:
         ada = login(client, "ada")
         for number in range(many):
@@ -175,7 +99,7 @@ def test_a_connection_that_others_use_is_left_alone(backend: CannedBackend) -> N
         reader = client.do_get(info.endpoints[0].ticket, ada)
         assert reader.read_chunk().data.num_rows == 1
         bound = command("CommandPreparedStatementQuery", prepared_statement_handle=handle)
-        writer, _ = client.do_put(bound, _ROW, nobody)
+        writer, _ = client.do_put(bound, ROW, nobody)
         time.sleep(2)
         assert fetched(client, "SELECT 1 AS a", ada) == [{"a": 1}]
         reader.cancel()

@@ -11,8 +11,7 @@ from pyarrow import flight
 
 from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.fixtures.jdbc import Jdbc, again, connection, metadata, prepared, query, values
-from tests.protocol.canned import COLUMNS, TABLES, CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
+from tests.harness.canned import COLUMNS, TABLES, USERS, CannedBackend, Served, serve
 
 # java.sql.Types
 _VARCHAR, _BIGINT = 12, -5

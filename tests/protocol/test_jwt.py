@@ -21,10 +21,8 @@ from proxy.flightsql.faults import Unauthenticated
 from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.oidc import AUDIENCE, Provider
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.test_sessions import NoHandshake
-from tests.protocol.wire import bearer, fetched
+from tests.harness.canned import CannedBackend, Served, serve
+from tests.harness.wire import NoHandshake, bearer, fetched
 
 
 class Clock:

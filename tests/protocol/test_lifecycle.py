@@ -21,9 +21,8 @@ from planner.errors import BadConfig
 from proxy.flightsql.server import Tls, start
 from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import PRODUCT, Served, serve
-from tests.protocol.wire import fetched, select, ticket
+from tests.harness.canned import PRODUCT, CannedBackend, Served, serve
+from tests.harness.wire import fetched, select, ticket
 
 ANYBODY = Access(allow_anonymous=True)
 SOON_S = 5

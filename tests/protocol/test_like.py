@@ -6,7 +6,7 @@ import pytest
 from pyarrow import flight
 
 from tests.fixtures.server import Served as RealServer
-from tests.protocol.wire import fetched
+from tests.harness.wire import fetched
 
 
 @pytest.mark.parametrize("source", ["", "FROM net.flows WHERE id = 1"])

@@ -18,10 +18,8 @@ from proxy.flightsql.state.call_record import CallRecord
 from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.quotas import Rate, Slots, UserLimits
 from proxy.process.suspects import Suspects
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.test_sessions import login
-from tests.protocol.wire import fetched, get_options, select
+from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.wire import fetched, get_options, login, select
 
 SOON_S = 30
 

@@ -11,9 +11,8 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql.state.auth import Access, Caller, FixedUsers
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import bearer, fetched, get_options, set_options
+from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.wire import bearer, fetched, get_options, set_options
 
 IDLE_S = 1_800.0
 

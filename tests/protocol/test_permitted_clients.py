@@ -16,7 +16,7 @@ from planner.names import TableName
 from tests.fixtures.jdbc import Jdbc, metadata, prepared, query, values
 from tests.fixtures.server import Served, serving, settings_of, sqlite_catalog
 from tests.fixtures.toolchains import Program
-from tests.protocol.wire import packed
+from tests.harness.wire import packed
 from thermocline.config.settings import Granted
 
 # The first run compiles a Go program and installs a Node one.

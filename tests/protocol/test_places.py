@@ -10,7 +10,7 @@ import pytest
 from pyarrow import flight
 
 from tests.fixtures.server import Served as RealServer
-from tests.protocol.wire import fetched, get_options, select, set_options
+from tests.harness.wire import fetched, get_options, select, set_options
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from pyarrow import flight
 from proxy.flightsql.server import FlightSqlServer
 from proxy.flightsql.state.auth import Access, Caller, FixedUsers
 from proxy.flightsql.state.tokens import LIFETIME_S, SessionTokens
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, serve
-from tests.protocol.wire import bodies, fetched
+from tests.harness.canned import USERS, CannedBackend, serve
+from tests.harness.wire import bodies, fetched
 
 SECRET = b"one for all replicas"
 

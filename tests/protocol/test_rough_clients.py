@@ -22,9 +22,8 @@ from pyarrow import flight
 
 from proxy.flightsql import server as server_module
 from proxy.flightsql.state.auth import Access
-from tests.protocol.canned import SECRET, CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.wire import bodies, command, fetched, packed, prepare, select, ticket
+from tests.harness.canned import SECRET, CannedBackend, Served, serve
+from tests.harness.wire import bodies, command, fetched, packed, prepare, select, ticket
 
 SOON_S = 15
 ROUNDS = 16

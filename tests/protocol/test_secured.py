@@ -20,7 +20,7 @@ from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.oidc import AUDIENCE, Provider
 from tests.fixtures.server import Served as RealServer
 from tests.fixtures.server import serving
-from tests.protocol.wire import bearer, fetched, select
+from tests.harness.wire import bearer, fetched, select
 from thermocline.config.settings import AccessSettings
 
 TOKEN, DIGEST = make_token()

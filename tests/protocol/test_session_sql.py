@@ -15,8 +15,8 @@ from pyarrow import flight
 
 from proxy.flightsql import messages
 from tests.fixtures.jdbc import Jdbc, connection, execute, query, values
-from tests.protocol.conftest import Served
-from tests.protocol.wire import (
+from tests.harness.canned import Served
+from tests.harness.wire import (
     command,
     fetched,
     get_options,

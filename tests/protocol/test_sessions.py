@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
@@ -14,14 +13,15 @@ from pyarrow import flight
 
 from proxy.flightsql import messages
 from proxy.flightsql.state.auth import Access, FixedUsers
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import (
+from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.wire import (
+    NoHandshake,
     bearer,
     bodies,
     command,
     fetched,
     get_options,
+    login,
     packed,
     prepare,
     select,
@@ -33,23 +33,6 @@ from tests.protocol.wire import (
 def caller(guarded: Served) -> Iterator[flight.FlightClient]:
     with closing(flight.connect(guarded.uri)) as connected:
         yield connected
-
-
-class NoHandshake(flight.ClientAuthHandler):
-    """Performs the Handshake call with whatever headers the call has."""
-
-    def authenticate(self, outgoing: Any, incoming: Any) -> None:
-        pass
-
-    def get_token(self) -> bytes:
-        return b""
-
-
-def login(client: flight.FlightClient, user: str) -> flight.FlightCallOptions:
-    """Call options with a token of a new session."""
-    name, value = client.authenticate_basic_token(user.encode(), USERS[user].encode())
-    assert name == b"authorization"
-    return bearer(value.decode().removeprefix("Bearer "))
 
 
 class TestCredentials:

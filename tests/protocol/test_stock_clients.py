@@ -22,9 +22,8 @@ from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.fixtures.certificates import Authority
 from tests.fixtures.jdbc import Jdbc, metadata, prepared, query, values
 from tests.fixtures.toolchains import Program
-from tests.protocol.canned import TABLES, CannedBackend
-from tests.protocol.conftest import USERS, serve
-from tests.protocol.wire import bearer, fetched, packed
+from tests.harness.canned import TABLES, USERS, CannedBackend, serve
+from tests.harness.wire import bearer, fetched, packed
 
 # The first run compiles a Go program and installs a Node one.
 pytestmark = pytest.mark.timeout(900)

@@ -1,6 +1,6 @@
 """A child process that is sent broken Arrow streams, one per seed: ``python -m tests.protocol.upload_fuzz``.
 
-The first seeds are the lies of ``tests.protocol.lying``, the others are drawn.
+The first seeds are the lies of ``tests.harness.lying``, the others are drawn.
 
 Each stream lies between canaries, and more of them lie about the heap. What a server does with the row of an upload is
 done: it is read, checked, written into a ticket, read again, bound and returned. A canary that comes out of that was
@@ -30,7 +30,7 @@ from proxy.engine.parameters import _plain
 from proxy.flightsql import uploads
 from proxy.flightsql.service import _one_row
 from proxy.query.executor import _to_ipc, _values
-from tests.protocol.lying import LIES, ROWS, lying_stream, row, stream
+from tests.harness.lying import LIES, ROWS, lying_stream, row, stream
 
 #: Text, so that checks of UTF-8 do not stop it.
 CANARY = b"~"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.properties.lake import Lake
-from tests.rules.test_statements import tier, write
+from tests.harness.flows import tier, write
+from tests.harness.lake import Lake
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from planner.names import TableName
 from planner.schema import Column
 from proxy.flightsql.backend import Cancellation
 from proxy.query.executor import StatementLimits
-from tests.properties.asking import bag
-from tests.properties.lake import FLOWS, Lake
-from tests.properties.ledger import GOOD, Place
-from tests.properties.serving import SESSION
-from tests.rules.test_statements import PLACES, places, tier, write, written
+from tests.harness.asking import bag
+from tests.harness.flows import PLACES, places, tier, write, written
+from tests.harness.lake import FLOWS, Lake
+from tests.harness.ledger import GOOD, Place
+from tests.harness.serving import SESSION
 
 WHOLE = "SELECT * FROM flows"
 KINDS = TableName("lake", ("net",), "kinds")

@@ -23,37 +23,10 @@ from planner.errors import (
 from planner.watermark import Skip
 from proxy.tail import TailLimits
 from tests.doubles.amending import MemoryRepairCommitter
-from tests.properties.lake import FLOWS, TABLES, Lake
-from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Place
-from tests.properties.serving import serve
-
-PLACES = "SELECT kafka_partition, kafka_offset FROM flows"
-
-
-def write(lake: Lake, partition: int, count: int, kind: str = GOOD) -> None:
-    for _ in range(count):
-        lake.produce(lake.topics["flows"], partition, kind)
-
-
-def tier(lake: Lake, max_rows: int = 1000) -> None:
-    target, plan = lake.plan_tiering(FLOWS, max_rows)
-    lake.publish(lake.stage(FLOWS, target, plan))
-
-
-def written(lake: Lake) -> Counter[Place]:
-    """Every committed row, once."""
-    topic = lake.topics["flows"]
-    return Counter(
-        (partition, offset)
-        for partition, slots in enumerate(topic.partitions)
-        for offset in range(topic.end(partition))
-        if slots[offset].state == "committed" and slots[offset].record
-    )
-
-
-def places(table: pa.Table) -> Counter[Place]:
-    columns = (table[name].to_pylist() for name in ("kafka_partition", "kafka_offset"))
-    return Counter(zip(*columns, strict=True))
+from tests.harness.flows import PLACES, places, tier, write, written
+from tests.harness.lake import FLOWS, TABLES, Lake
+from tests.harness.ledger import BAD, GOOD, TOMBSTONE
+from tests.harness.serving import serve
 
 
 def once(step: str, action: Callable[[], object]) -> Callable[[str], None]:

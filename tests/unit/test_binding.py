@@ -2,7 +2,7 @@ import pytest
 
 from planner.binding import MAX_TAIL_ROWS, MIRROR, Binding, parse_binding
 from planner.errors import BadBinding
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.statement.conjuncts import MAX_VALUES, conjuncts
-from tests.unit.sql import parse, unparse
+from tests.harness.sql import parse, unparse
 
 
 def asked(sql: str, table: str = "t") -> list[list[str]]:

@@ -9,7 +9,7 @@ from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
 from planner.offsets import OffsetVector
 from planner.snapshots import History, Snapshot
 from planner.watermark import Outcomes, Watermark, format_watermark
-from tests.unit.builders import FLOWS, snapshot, vector, watermark
+from tests.harness.builders import FLOWS, snapshot, vector, watermark
 
 MARK = watermark(10, 20, run="tiered")
 TAGGED = snapshot(1, None, mark=MARK, total_records=30)

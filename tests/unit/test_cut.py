@@ -23,7 +23,7 @@ from planner.errors import (
     TopicRecreated,
 )
 from planner.offsets import OffsetRange, OffsetVector
-from tests.unit.builders import BINDING, bounds, pin, vector, watermark
+from tests.harness.builders import BINDING, bounds, pin, vector, watermark
 
 
 def test_the_tail_runs_from_the_watermark_to_the_log_end() -> None:

@@ -11,7 +11,7 @@ from connectors.json.columnar import ColumnarPath
 from connectors.json.fields import payload_fields
 from planner.binding import Binding
 from planner.schema import TIMESTAMPTZ, Column
-from tests.unit.builders import schema
+from tests.harness.builders import schema
 
 COLUMNS = (
     Column(4, "n", pa.int32()),

@@ -26,8 +26,8 @@ from planner.names import METADATA_COLUMNS
 from planner.ports import RecordError
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
 from planner.watermark import Outcomes
-from tests.oracle import Bad, oracle_decode, oracle_rows, same
-from tests.poison import POISON
+from tests.harness.oracle import Bad, oracle_decode, oracle_rows, same
+from tests.harness.poison import POISON
 
 WRITTEN = datetime(2024, 5, 1, 12, tzinfo=UTC)
 POISONED = (

@@ -17,7 +17,7 @@ from planner.publish import advance
 from planner.schema import Column, TableSchema
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Outcomes
-from tests.unit.builders import BINDING, bounds, pin, schema, watermark
+from tests.harness.builders import BINDING, bounds, pin, schema, watermark
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PRIMITIVES = st.sampled_from(

@@ -14,7 +14,7 @@ from connectors.json.decoder import JsonDecoder
 from planner.binding import Binding
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
-from tests.oracle import Bad, oracle_decode, same
+from tests.harness.oracle import Bad, oracle_decode, same
 
 DOC = Path(__file__).parents[2] / "docs" / "json-types.md"
 ROW = re.compile(

@@ -17,7 +17,7 @@ from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import arrow_type, bound
 from proxy.engine.relations import AccessFilter, _restricted, identifier, sql_type
 from proxy.engine.result import MAX_BATCH_BYTES, rows_per_batch, sliced
-from tests.unit.sql import parse
+from tests.harness.sql import parse
 
 # --- errors ---
 

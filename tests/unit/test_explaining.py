@@ -13,7 +13,7 @@ from planner.incremental import After, narrow, parse_after
 from planner.ports import ColdTotals
 from planner.statement.references import AtClause, ResolvedTable
 from planner.time_travel import cut_until
-from tests.unit.builders import FLOWS, bounds, pin, vector
+from tests.harness.builders import FLOWS, bounds, pin, vector
 
 
 @pytest.mark.parametrize(

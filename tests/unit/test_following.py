@@ -20,7 +20,7 @@ from planner.incremental import (
 )
 from planner.offsets import OffsetVector
 from planner.tokens import MAX_PACKED_BYTES
-from tests.unit.builders import FLOWS, bounds, pin, vector
+from tests.harness.builders import FLOWS, bounds, pin, vector
 
 
 def cut(watermarks: list[int], ends: list[int]) -> TableCut:

@@ -28,7 +28,7 @@ from proxy.flightsql.state.tokens import SessionTokens
 from proxy.query.executor import _values
 from proxy.query.ticket_cipher import TicketCipher
 from proxy.query.tickets import Tickets
-from tests.protocol.lying import LIES, Lie, lying_stream
+from tests.harness.lying import LIES, Lie, lying_stream
 
 SECRET = b"s" * 32
 TICKETS = Tickets([SECRET])

@@ -14,7 +14,7 @@ from planner.freshness import (
     uncovered,
 )
 from planner.offsets import OffsetVector
-from tests.unit.builders import bounds, pin, vector, watermark
+from tests.harness.builders import bounds, pin, vector, watermark
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from planner.time_travel import (
     same_snapshot,
 )
 from planner.tokens import pack
-from tests.unit.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
+from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")
 NOW = plan_cut(pin(10, 20), bounds((0, 15), (5, 20)))

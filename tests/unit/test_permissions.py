@@ -25,9 +25,9 @@ from planner.ports import ColdTotals
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import bound_to, columns_of, row_expression, selecting
-from tests.unit.builders import FLOWS, bounds, pin
-from tests.unit.builders import schema as leading
-from tests.unit.sql import parse, unparse
+from tests.harness.builders import FLOWS, bounds, pin
+from tests.harness.builders import schema as leading
+from tests.harness.sql import parse, unparse
 
 ADA = Identity("ada", frozenset({"analysts", "eu"}))
 NOBODY = Identity(None)

@@ -21,7 +21,7 @@ from planner.names import TableName
 from planner.schema import Column
 from planner.seam import PinFacts
 from tests.doubles.cold import MemoryColdStore
-from tests.unit.builders import BINDING, FLOWS, watermark
+from tests.harness.builders import BINDING, FLOWS, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")
 PAYLOAD = (Column(0, "host", pa.string()),)

@@ -8,7 +8,7 @@ from planner.publish import advance, check_publish
 from planner.snapshots import History, Snapshot
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import Outcomes
-from tests.unit.builders import bounds, pin, snapshot, watermark
+from tests.harness.builders import bounds, pin, snapshot, watermark
 
 
 def plan(*offsets: int) -> TieringPlan:

@@ -15,7 +15,7 @@ from planner.resolver import (
 )
 from planner.snapshots import History, Snapshot
 from planner.watermark import SUMMARY_KEY, format_watermark
-from tests.unit.builders import snapshot, vector, watermark
+from tests.harness.builders import snapshot, vector, watermark
 
 MARK = watermark(10, 20)
 

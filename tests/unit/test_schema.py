@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import BadBinding, FederationError, TailGap, UnsupportedType
 from planner.schema import Column, TableSchema, check_federated
-from tests.unit.builders import FLOWS, schema
+from tests.harness.builders import FLOWS, schema
 
 
 def test_the_arrow_schema_carries_field_ids_and_nullability() -> None:

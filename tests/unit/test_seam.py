@@ -5,7 +5,7 @@ from planner.offsets import OffsetRange
 from planner.seam import SEAM_SCHEMA, PinFacts, seam_rows
 from planner.time_travel import cut_until
 from planner.watermark import Skip
-from tests.unit.builders import bounds, pin, vector, watermark
+from tests.harness.builders import bounds, pin, vector, watermark
 
 
 def test_the_seam_shows_every_partition_of_the_cut() -> None:

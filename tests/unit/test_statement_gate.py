@@ -6,7 +6,7 @@ from planner.errors import UnsupportedStatement
 from planner.statement import allowed
 from planner.statement.ast import MAX_DEPTH, Node, children, parameters, walk
 from planner.statement.gate import MAX_SQL_BYTES, check, check_text
-from tests.unit.sql import VARIED, parse
+from tests.harness.sql import VARIED, parse
 
 
 @pytest.mark.parametrize("sql", VARIED)

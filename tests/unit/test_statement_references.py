@@ -11,7 +11,7 @@ from planner.statement.references import (
     references,
     resolve,
 )
-from tests.unit.sql import parse
+from tests.harness.sql import parse
 
 
 def named(sql: str) -> list[str]:

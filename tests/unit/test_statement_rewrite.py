@@ -15,7 +15,7 @@ from planner.statement.parameters import cast, constant, counts, operands, subst
 from planner.statement.printable import same
 from planner.statement.references import TableReference, references
 from planner.statement.rewrite import rewrite
-from tests.unit.sql import TABLES, VARIED, answer, database, parse, unparse
+from tests.harness.sql import TABLES, VARIED, answer, database, parse, unparse
 
 RENAMED = {(schema, name): f"lake.{schema}.{name}" for schema, name, _ in TABLES}
 ORIGINAL = database()

@@ -14,7 +14,7 @@ from planner.errors import Cancelled, OffsetsExpired, TailTooLarge, UndecodableR
 from planner.schema import Column, TableSchema
 from proxy.tail import TailLimits
 from tests.doubles.log import MemoryRecord
-from tests.unit.tails import LIMITS, SCHEMA, Bench
+from tests.harness.tails import LIMITS, SCHEMA, Bench
 
 
 def test_a_record_is_decoded_once_however_many_statements_read_it() -> None:

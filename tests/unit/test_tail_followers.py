@@ -28,9 +28,8 @@ from proxy.tail import FollowSettings, Keeper, TailLimits
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pacing
 from proxy.tail.segment import LeasedTail
-from tests.unit.builders import FLOWS
-from tests.unit.tails import LIMITS
-from tests.unit.test_tail_following import OTHER, STEPPED, benched, offsets, places, started
+from tests.harness.builders import FLOWS
+from tests.harness.tails import LIMITS, OTHER, STEPPED, benched, offsets, places, started
 
 THREADED = FollowSettings(keep_s=0)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from planner.binding import Binding
-from planner.cut import TableCut
 from planner.errors import (
     LogUnavailable,
     OffsetsExpired,
@@ -19,42 +16,19 @@ from planner.errors import (
     TopicRecreated,
     UndecodableRecord,
 )
-from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
-from proxy.tail import FollowSettings
 from tests.doubles.log import MemoryRecord
-from tests.unit.builders import FLOWS
-from tests.unit.tails import LIMITS, SCHEMA, Bench
-
-STEPPED = FollowSettings(threads=False, keep_s=0)
-OTHER = TableName("lake", ("net",), "other")
-
-
-@contextmanager
-def benched(**options: object) -> Iterator[Bench]:
-    options.setdefault("following", STEPPED)
-    bench = Bench(**options)
-    try:
-        yield bench
-    finally:
-        bench.tails.close()
-        assert bench.segments() == 0
-
-
-def offsets(*stops: tuple[int, int]) -> list[tuple[int, int]]:
-    """Partition and offset of every record below the stops."""
-    return [(partition, offset) for partition, stop in stops for offset in range(stop)]
-
-
-def started(prefix: str, before: list[threading.Thread]) -> list[str]:
-    """Threads of this name that were not there before: servers of other tests have theirs."""
-    now = (thread for thread in threading.enumerate() if thread not in before)
-    return [thread.name for thread in now if thread.name.startswith(prefix)]
-
-
-def places(bench: Bench, cut: TableCut) -> list[tuple[int, int]]:
-    return [row[:2] for row in bench.read(cut)]
+from tests.harness.builders import FLOWS
+from tests.harness.tails import (
+    LIMITS,
+    OTHER,
+    SCHEMA,
+    STEPPED,
+    benched,
+    offsets,
+    places,
+)
 
 
 def test_after_the_first_statement_nothing_is_fetched_any_more() -> None:

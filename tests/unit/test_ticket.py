@@ -15,7 +15,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.statement.references import AtClause
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, seal, unseal
 from planner.time_travel import cut_until
-from tests.unit.builders import BINDING, bounds, pin, vector
+from tests.harness.builders import BINDING, bounds, pin, vector
 
 SECRET = b"s" * 32
 names = st.builds(TableName, st.text(), st.lists(st.text(), max_size=3).map(tuple), st.text())

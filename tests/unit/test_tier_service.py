@@ -27,8 +27,8 @@ from planner.watermark import Watermark
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.fixtures.generated_log import open_decoder
 from tests.fixtures.spark import PAYLOAD
+from tests.harness.generated_log import open_decoder
 
 TIMEOUT_S = 10.0
 

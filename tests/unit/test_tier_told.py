@@ -12,7 +12,7 @@ from planner.schedule import Backfill
 from planner.tiering import TieringBudget, plan_tiering
 from planner.triggers import Lag, Trigger
 from planner.watermark import Outcomes
-from tests.unit.builders import FLOWS, bounds, pin, watermark
+from tests.harness.builders import FLOWS, bounds, pin, watermark
 from thermocline.tiering.console import Lines, progress
 from thermocline.tiering.event_fanout import EventFanOut
 from thermocline.tiering.metrics import TieringMetrics

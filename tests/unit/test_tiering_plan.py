@@ -9,7 +9,7 @@ from planner.cut import PartitionBounds
 from planner.errors import ShapeMismatch, TailGap
 from planner.offsets import OffsetRange
 from planner.tiering import TieringBudget, plan_tiering
-from tests.unit.builders import bounds, pin, vector
+from tests.harness.builders import bounds, pin, vector
 
 lags = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8)
 

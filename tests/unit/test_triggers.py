@@ -19,7 +19,7 @@ from planner.triggers import (
     measure_lag,
     parse_options,
 )
-from tests.unit.builders import BINDING, FLOWS, bounds, pin
+from tests.harness.builders import BINDING, FLOWS, bounds, pin
 
 MIB = 1024**2
 FOREVER = LogRetention()

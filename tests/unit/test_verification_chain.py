@@ -14,7 +14,7 @@ from planner.verification.chain import (
 )
 from planner.verification.findings import Kind
 from planner.watermark import SUMMARY_KEY, Outcomes, Skip, Watermark, format_watermark
-from tests.unit.builders import snapshot, watermark
+from tests.harness.builders import snapshot, watermark
 
 
 def mark(offset: int, prev: int | None, **changes: object) -> Watermark:

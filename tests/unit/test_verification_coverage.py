@@ -6,7 +6,7 @@ from planner.verification.coverage import plan_coverage
 from planner.verification.findings import Coverage, Fault, Kind, Report, place
 from planner.verification.segments import TieredSegment, segments
 from planner.watermark import Outcomes
-from tests.unit.builders import bounds, snapshot, watermark
+from tests.harness.builders import bounds, snapshot, watermark
 
 CREATED = Carrier(snapshot(1, None), watermark(4, 0))
 

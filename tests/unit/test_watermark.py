@@ -17,7 +17,7 @@ from planner.watermark import (
     format_watermark,
     parse_watermark,
 )
-from tests.unit.builders import watermark
+from tests.harness.builders import watermark
 
 offsets = st.integers(0, 2**63 - 1)
 vectors = st.dictionaries(st.integers(0, 60), offsets, max_size=20).map(

@@ -24,7 +24,7 @@ from planner.repairs import (
 )
 from planner.snapshots import History, Snapshot
 from planner.watermark import Outcomes, Skip
-from tests.unit.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
+from tests.harness.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
 
 GONE = bounds((5, 20), (30, 40), (7, 9))
 LOST = (OffsetRange(1, 20, 30), OffsetRange(2, 0, 7))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyarrow import flight
 
-from tests.protocol.test_errors import LEAKS
-from tests.protocol.wire import select
+from tests.harness.error_statuses import LEAKS
+from tests.harness.wire import select
 
 #: What nobody but its owner may receive: rows, texts and passwords of others are written so, tokens are of this form.
 CANARY = re.compile(rb"CANARY-[0-9a-f]{12}|tc[01]\.[A-Za-z0-9_.-]{20,}")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pyarrow import flight
 
 from proxy.flightsql import messages
+from tests.harness.wire import command, packed
 from tests.protocol.attacks import statements
 from tests.protocol.attacks.attacker import Attacker
-from tests.protocol.wire import command, packed
 
 #: What is sent, in words, and how.
 Forged = tuple[str, Callable[[], None]]

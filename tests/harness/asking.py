@@ -21,9 +21,9 @@ from planner.names import TableName
 from planner.ticket import TicketTable
 from planner.time_travel import format_cut
 from proxy.query.cut import redeem_tables
-from tests.properties.lake import FLOWS, HOSTS, Lake
-from tests.properties.ledger import Topic, hidden_swap
-from tests.properties.serving import SESSION
+from tests.harness.lake import FLOWS, HOSTS, Lake
+from tests.harness.ledger import Topic, hidden_swap
+from tests.harness.serving import SESSION
 
 #: What happened in all examples together: an event that never came proves nothing.
 SEEN: Counter[str] = Counter()

@@ -11,6 +11,8 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -28,6 +30,9 @@ from proxy.flightsql.backend import (
     Table,
     TicketSummary,
 )
+from proxy.flightsql.metadata.sqlinfo import Product
+from proxy.flightsql.server import FlightSqlServer, start
+from proxy.flightsql.state.auth import Access
 
 #: A text that must never reach a client.
 SECRET = "/srv/secret/path.py"
@@ -294,3 +299,25 @@ def _parameter_schema(sql: str) -> pa.Schema:
             for index, kind in enumerate(re.findall(r"\?(?:::([A-Z]+))?", sql), start=1)
         ]
     )
+
+
+PRODUCT = Product("Thermocline", "1.2.3", keywords=("QUALIFY",), string_functions=("upper",))
+USERS = {"ada": "pässword:1", "bob": "b"}
+
+
+@dataclass
+class Served:
+    server: FlightSqlServer
+    backend: CannedBackend
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def uri(self) -> str:
+        return f"grpc://127.0.0.1:{self.port}"
+
+
+def serve(backend: CannedBackend, access: Access, **settings: Any) -> FlightSqlServer:
+    return start(backend, host="127.0.0.1", port=0, access=access, product=PRODUCT, **settings)

@@ -36,7 +36,7 @@ from proxy.flightsql.backend import Cancellation, Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryTransaction
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.properties.ledger import (
+from tests.harness.ledger import (
     FLOWS_COLUMNS,
     HOSTS_COLUMNS,
     Place,
@@ -48,7 +48,7 @@ from tests.properties.ledger import (
     record,
     rows,
 )
-from tests.properties.serving import NOW_US, SECRET, SESSION, forget, serve
+from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
 
 FLOWS = TableName("lake", ("net",), "flows")
 HOSTS = TableName("lake", ("net",), "hosts")

@@ -16,7 +16,7 @@ from connectors.table_facts import TableFacts
 from planner.binding import Binding
 from planner.schema import HEADERS_TYPE, TIMESTAMPTZ, Column, TableSchema
 from tests.doubles.log import MemoryRecord
-from tests.oracle import AnyReason, oracle_decode
+from tests.harness.oracle import AnyReason, oracle_decode
 
 #: (partition, offset)
 Place = tuple[int, int]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,12 @@ from proxy.tail import FollowSettings, LeasedTail, TailLimits, Tails, TailSpace,
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_intakes
 from tests.doubles.log import MemoryLog, MemoryRecord
-from tests.unit.builders import FLOWS, schema
+from tests.harness.builders import FLOWS, schema
 
 SCHEMA = schema(Column(4, "n", pa.int64()))
 LIMITS = TailLimits(max_rows=10_000, max_bytes=10_000_000, fetch_timeout_s=5)
+STEPPED = FollowSettings(threads=False, keep_s=0)
+OTHER = TableName("lake", ("net",), "other")
 
 
 class Bench:
@@ -148,3 +152,29 @@ class _Counted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bench.log, name)
+
+
+@contextmanager
+def benched(**options: object) -> Iterator[Bench]:
+    options.setdefault("following", STEPPED)
+    bench = Bench(**options)
+    try:
+        yield bench
+    finally:
+        bench.tails.close()
+        assert bench.segments() == 0
+
+
+def offsets(*stops: tuple[int, int]) -> list[tuple[int, int]]:
+    """Partition and offset of every record below the stops."""
+    return [(partition, offset) for partition, stop in stops for offset in range(stop)]
+
+
+def started(prefix: str, before: list[threading.Thread]) -> list[str]:
+    """Threads of this name that were not there before: servers of other tests have theirs."""
+    now = (thread for thread in threading.enumerate() if thread not in before)
+    return [thread.name for thread in now if thread.name.startswith(prefix)]
+
+
+def places(bench: Bench, cut: TableCut) -> list[tuple[int, int]]:
+    return [row[:2] for row in bench.read(cut)]

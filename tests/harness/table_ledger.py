@@ -1,6 +1,6 @@
 """What a table must hold, from the producers' side alone: every record they sent, and who moved what when.
 
-It never asks the product. Bytes become values by ``tests.oracle``; a row that was tiered keeps the values it
+It never asks the product. Bytes become values by ``tests.harness.oracle``; a row that was tiered keeps the values it
 had by the columns of that moment, everything above the watermark is decoded by the columns of now.
 """
 
@@ -19,7 +19,7 @@ from planner.binding import Binding
 from planner.names import LEADING_COLUMNS
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.watermark import Outcomes
-from tests.oracle import AnyReason, Bad, oracle_decode
+from tests.harness.oracle import AnyReason, Bad, oracle_decode
 
 #: (partition, offset)
 Position = tuple[int, int]
