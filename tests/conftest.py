@@ -28,5 +28,5 @@ pytest_plugins = [
     "tests.fixtures.commands",
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",
-    "tests.fixtures.house",
+    "tests.fixtures.permissions",
 ]

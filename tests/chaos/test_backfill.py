@@ -48,7 +48,7 @@ class Line:
 
 
 @dataclass
-class Site:
+class BackfillSite:
     catalog: dict[str, str]
     tierer: Tierer
     records: int
@@ -100,7 +100,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(kafka: Kafka, folder: Path, *, records: int, max_rows: int) -> Iterator[Site]:
+def site(kafka: Kafka, folder: Path, *, records: int, max_rows: int) -> Iterator[BackfillSite]:
     topic = kafka.topic(PARTITIONS)
     for partition in range(PARTITIONS):
         for first in range(partition, records, PARTITIONS * 20_000):
@@ -117,7 +117,7 @@ def site(kafka: Kafka, folder: Path, *, records: int, max_rows: int) -> Iterator
     with Tierer(
         config, folder / "hit", "loop", "--interval", "0.3", str(TABLE)
     ).running() as it:
-        yield Site(catalog, it, records)
+        yield BackfillSite(catalog, it, records)
     kafka.delete_topic(topic)
 
 

@@ -306,7 +306,7 @@ USERS = {"ada": "pässword:1", "bob": "b"}
 
 
 @dataclass
-class Served:
+class CannedServer:
     server: FlightSqlServer
     backend: CannedBackend
 

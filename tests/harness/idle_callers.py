@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from tests.harness.canned import Served
+from tests.harness.canned import CannedServer
 from tests.harness.raw_http2 import RawConnection
 from tests.harness.wire import command, prepare, select
 
@@ -28,19 +28,19 @@ def login(client: flight.FlightClient, user: str) -> flight.FlightCallOptions:
 class Idler:
     """A user who begins calls and leaves them. ``begin`` makes one; refusals are counted."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, canned_server: CannedServer) -> None:
         self._stack = ExitStack()
-        self.port = served.port
+        self.port = canned_server.port
         # A connection of its own: those of one process are shared else.
         self.client = self._stack.enter_context(
             closing(
                 flight.connect(
-                    served.uri, generic_options=[("grpc.use_local_subchannel_pool", 1)]
+                    canned_server.uri, generic_options=[("grpc.use_local_subchannel_pool", 1)]
                 )
             )
         )
         self.options = login(self.client, "nobody")
-        self.raw = RawConnection(served.port)
+        self.raw = RawConnection(canned_server.port)
         self._stack.callback(self.raw.close)
         self.handle = prepare(
             self.client, "SELECT ?::BIGINT", self.options

@@ -33,7 +33,7 @@ STEPPED = FollowSettings(threads=False, keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 
 
-class Bench:
+class TailHarness:
     """A log of two partitions, the tails over it, and how many records were decoded."""
 
     def __init__(
@@ -73,12 +73,12 @@ class Bench:
         )
 
     def decoder(self, table: str, columns: TableSchema, binding: Binding) -> Decoder:
-        inner, bench = decoder_for(table, columns, binding), self
+        inner, harness = decoder_for(table, columns, binding), self
 
         class Counting:
             def decode(self, batch: pa.RecordBatch):
-                bench.on_decode(batch)
-                bench.decoded += batch.num_rows
+                harness.on_decode(batch)
+                harness.decoded += batch.num_rows
                 return inner.decode(batch)
 
         return Counting()
@@ -143,8 +143,8 @@ class Bench:
 class _Counted:
     """The bench's log, counting fetches."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, harness: TailHarness) -> None:
+        self._bench = harness
 
     def fetch(self, *given: Any, **named: Any) -> Any:
         self._bench.fetched += 1
@@ -155,14 +155,14 @@ class _Counted:
 
 
 @contextmanager
-def benched(**options: object) -> Iterator[Bench]:
+def tail_harness(**options: object) -> Iterator[TailHarness]:
     options.setdefault("following", STEPPED)
-    bench = Bench(**options)
+    harness = TailHarness(**options)
     try:
-        yield bench
+        yield harness
     finally:
-        bench.tails.close()
-        assert bench.segments() == 0
+        harness.tails.close()
+        assert harness.segments() == 0
 
 
 def offsets(*stops: tuple[int, int]) -> list[tuple[int, int]]:
@@ -176,5 +176,5 @@ def started(prefix: str, before: list[threading.Thread]) -> list[str]:
     return [thread.name for thread in now if thread.name.startswith(prefix)]
 
 
-def places(bench: Bench, cut: TableCut) -> list[tuple[int, int]]:
-    return [row[:2] for row in bench.read(cut)]
+def places(harness: TailHarness, cut: TableCut) -> list[tuple[int, int]]:
+    return [row[:2] for row in harness.read(cut)]

@@ -46,7 +46,7 @@ ALICE = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "
 
 
 @dataclass
-class Site:
+class DoctorSite:
     """A configuration file and what doctor says of it."""
 
     config: Path
@@ -78,13 +78,15 @@ def catalog(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, catalog: dict[str, str], kafka: Kafka) -> Site:
-    held = Site(tmp_path / "thermocline.toml")
+def site(tmp_path: Path, catalog: dict[str, str], kafka: Kafka) -> DoctorSite:
+    held = DoctorSite(tmp_path / "thermocline.toml")
     held.write(catalog, kafka.settings)
     return held
 
 
-def bind(site: Site, topic: str, table: TableName = FLOWS, location: str | None = None) -> None:
+def bind(
+    site: DoctorSite, topic: str, table: TableName = FLOWS, location: str | None = None
+) -> None:
     settings = load(str(site.config))
     binding = Binding(topic)
     with KafkaLog(settings.kafka) as log:
@@ -94,7 +96,7 @@ def bind(site: Site, topic: str, table: TableName = FLOWS, location: str | None 
 
 
 def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
-    site: Site, kafka: Kafka, catalog: dict[str, str]
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
     topic = kafka.topic(2)
     bind(site, topic)
@@ -117,7 +119,7 @@ def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
 
 
 def test_retention_that_presses_is_a_warning_and_a_gap_a_failure(
-    site: Site, kafka: Kafka
+    site: DoctorSite, kafka: Kafka
 ) -> None:
     topic = kafka.topic(config={"retention.ms": "100000000", "segment.ms": "86400000"})
     bind(site, topic)
@@ -136,7 +138,7 @@ def test_retention_that_presses_is_a_warning_and_a_gap_a_failure(
     assert fix
 
 
-def test_records_from_the_future_are_a_clock_to_look_at(site: Site, kafka: Kafka) -> None:
+def test_records_from_the_future_are_a_clock_to_look_at(site: DoctorSite, kafka: Kafka) -> None:
     topic = kafka.topic(config={"message.timestamp.after.max.ms": str(2**62)})
     bind(site, topic)
     kafka.produce(topic, [b'{"id": 1}'], timestamp_ms=int(time.time() * 1000) + 600_000)
@@ -145,7 +147,7 @@ def test_records_from_the_future_are_a_clock_to_look_at(site: Site, kafka: Kafka
     assert "s in the future: a producer's clock is ahead of this machine's" in what
 
 
-def test_a_topic_that_is_gone_or_another_is_a_failure(site: Site, kafka: Kafka) -> None:
+def test_a_topic_that_is_gone_or_another_is_a_failure(site: DoctorSite, kafka: Kafka) -> None:
     topic = kafka.topic()
     bind(site, topic)
     kafka.delete_topic(topic)
@@ -159,14 +161,14 @@ def test_a_topic_that_is_gone_or_another_is_a_failure(site: Site, kafka: Kafka) 
     assert "the topic was deleted and created again" in what
 
 
-def test_a_compacted_topic_is_a_warning(site: Site, kafka: Kafka) -> None:
+def test_a_compacted_topic_is_a_warning(site: DoctorSite, kafka: Kafka) -> None:
     topic = kafka.topic(config={"cleanup.policy": "compact"})
     bind(site, topic)
     assert site.findings(failed=False)[f"topic {topic}"][0] == "warn"
 
 
 def test_a_table_outside_the_storage_roots_is_a_failure(
-    site: Site, kafka: Kafka, tmp_path: Path
+    site: DoctorSite, kafka: Kafka, tmp_path: Path
 ) -> None:
     bind(site, kafka.topic(), location=(tmp_path / "elsewhere").as_uri())
     state, what, fix = site.findings(failed=True)["files of lake.net.flows"]
@@ -178,7 +180,7 @@ def test_a_table_outside_the_storage_roots_is_a_failure(
 
 
 def test_a_warehouse_outside_the_storage_roots_is_a_failure(
-    site: Site, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
 ) -> None:
     site.write(catalog, kafka.settings, f'[server]\nstorage_roots = ["{tmp_path}/other"]\n')
     result = CliRunner().invoke(command, ["--json"], obj=str(site.config))
@@ -187,7 +189,7 @@ def test_a_warehouse_outside_the_storage_roots_is_a_failure(
 
 
 def test_a_store_that_cannot_be_written_is_a_failure(
-    site: Site, kafka: Kafka, catalog: dict[str, str]
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
     # A file where the folder should be: nobody can write below it, not even root.
     warehouse = Path(catalog["warehouse"].removeprefix("file://"))
@@ -200,13 +202,13 @@ def test_a_store_that_cannot_be_written_is_a_failure(
 
 
 def test_a_catalog_that_does_not_answer_is_a_failure(
-    site: Site, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
 ) -> None:
     site.write(catalog | {"uri": f"sqlite:///{tmp_path}/absent/c.db"}, kafka.settings)
     assert site.findings(failed=True)["catalog lake"][0] == "fail"
 
 
-def test_settings_that_do_not_load_are_the_only_finding(site: Site) -> None:
+def test_settings_that_do_not_load_are_the_only_finding(site: DoctorSite) -> None:
     site.config.write_text("[server]\nprot = 1\n")
     assert site.findings(failed=True) == {
         "settings": (
@@ -218,7 +220,7 @@ def test_settings_that_do_not_load_are_the_only_finding(site: Site) -> None:
 
 
 def test_one_server_of_several_that_is_wrong_is_a_warning(
-    site: Site, kafka: Kafka, catalog: dict[str, str]
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
     site.write(catalog, {"bootstrap.servers": f"{kafka.bootstrap},127.0.0.1:1"})
     found = site.findings(failed=False)
@@ -230,7 +232,7 @@ def test_one_server_of_several_that_is_wrong_is_a_warning(
     )
 
 
-def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: Site) -> None:
+def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: DoctorSite) -> None:
     settings = load(str(site.config))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = settings.server.model_copy(update={"port": taken.getsockname()[1]})
@@ -243,7 +245,7 @@ def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: Site) -> 
 
 
 def test_java_that_is_missing_is_a_failure(
-    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    site: DoctorSite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from connectors import jars
 

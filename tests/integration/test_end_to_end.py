@@ -19,7 +19,7 @@ from planner.names import LEADING_COLUMNS, TableName
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.watermark import Outcomes
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import Lakeside, Served
+from tests.fixtures.server import SqlServer, TieredServer
 from tests.harness.events import EVENT, TYPES, events
 from tests.harness.oracle import oracle_rows, same
 
@@ -37,11 +37,11 @@ def side(table: TableName, name: str) -> str:
 
 @pytest.mark.spark
 def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
-    kafka: Kafka, lakeside: Lakeside
+    kafka: Kafka, tiered_server: TieredServer
 ) -> None:
     topic = kafka.topic()
     columns = [Column(0, name, kind) for name, (kind, _, _) in TYPES.items()]
-    table = lakeside.bind(topic, columns)
+    table = tiered_server.bind(topic, columns)
     records = [{}, dict.fromkeys(TYPES)]
     records += [{name: value} for name, (_, _, held) in TYPES.items() for value in held]
     sent = [json.dumps(record).encode() for record in records]
@@ -58,7 +58,7 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
     )
 
     def check(source: str) -> None:
-        found = lakeside.ask(f"SELECT * FROM {source} ORDER BY kafka_offset")
+        found = tiered_server.ask(f"SELECT * FROM {source} ORDER BY kafka_offset")
         assert found.schema.equals(arrives), (found.schema, arrives)
         for want, got in zip(wanted, found.to_pylist(), strict=True):
             want = {**want, "id": want["id"] and str(want["id"])}
@@ -71,12 +71,12 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
 
     check(str(table))
     check(side(table, "tail"))
-    assert lakeside.tier(table).outcomes == Outcomes(rows=len(records))
+    assert tiered_server.tier(table).outcomes == Outcomes(rows=len(records))
     check(str(table))  # by the pin of before
-    lakeside.refresh(table)
+    tiered_server.refresh(table)
     check(str(table))
     check(side(table, "cold"))
-    assert lakeside.ask(f"SELECT * FROM {side(table, 'tail')}").num_rows == 0
+    assert tiered_server.ask(f"SELECT * FROM {side(table, 'tail')}").num_rows == 0
     # Half and half, in one column.
     kafka.produce(topic, sent, timestamp_ms=NOW_MS)
     wanted += [{**row, "kafka_offset": row["kafka_offset"] + len(sent)} for row in wanted]
@@ -84,17 +84,17 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
 
 
 @pytest.mark.spark
-def test_bound_and_unbound_tables_join(kafka: Kafka, lakeside: Lakeside) -> None:
+def test_bound_and_unbound_tables_join(kafka: Kafka, tiered_server: TieredServer) -> None:
     topic = kafka.topic(2)
-    flows = lakeside.bind(topic, EVENT)
-    names = lakeside.create_plain(
+    flows = tiered_server.bind(topic, EVENT)
+    names = tiered_server.create_plain(
         pa.table({"name": ["row 1", "row 3", "row 5"], "weight": [Decimal("1.5"), None, 2]})
     )
     kafka.produce(topic, events(0, 4), partition=0)
-    lakeside.tier(flows)
-    lakeside.refresh(flows)
+    tiered_server.tier(flows)
+    tiered_server.refresh(flows)
     kafka.produce(topic, events(4, 6), partition=1)
-    found = lakeside.ask(
+    found = tiered_server.ask(
         f"SELECT f.id, n.weight FROM {flows} f LEFT JOIN {names} n USING (name) ORDER BY f.id"
     )
     assert found.to_pylist() == [
@@ -102,15 +102,17 @@ def test_bound_and_unbound_tables_join(kafka: Kafka, lakeside: Lakeside) -> None
     ]
 
 
-def test_tables_of_several_topics_answer_in_one_statement(kafka: Kafka, served: Served) -> None:
+def test_tables_of_several_topics_answer_in_one_statement(
+    kafka: Kafka, server: SqlServer
+) -> None:
     tables = []
     for number in range(3):
         topic = kafka.topic(number + 1)
-        tables.append(served.bind(topic, EVENT))
+        tables.append(server.bind(topic, EVENT))
         for partition in range(number + 1):
             kafka.produce(topic, events(number, 10), partition=partition)
     first, second, third = tables
-    found = served.ask(
+    found = server.ask(
         f"SELECT count(*) AS held, count(DISTINCT a.id) AS ids, (SELECT count(*) FROM {second}) AS b, "
         f"(SELECT count(*) FROM {side(third, 'seam')}) AS partitions "
         f"FROM {first} a JOIN {second} b USING (id) JOIN {third} c USING (id)"
@@ -140,8 +142,10 @@ def writing(kafka: Kafka) -> Iterator[str]:
     thread.join()
 
 
-def test_one_statement_sees_one_moment_of_a_growing_log(writing: str, served: Served) -> None:
-    one, other = served.bind(writing, EVENT), served.bind(writing, EVENT)
+def test_one_statement_sees_one_moment_of_a_growing_log(
+    writing: str, server: SqlServer
+) -> None:
+    one, other = server.bind(writing, EVENT), server.bind(writing, EVENT)
     sql = (
         f"WITH here AS (SELECT * FROM {one}) SELECT (SELECT count(*) FROM here) AS rows, "
         f"(SELECT count(*) FROM {other}) AS others, (SELECT count(*) FROM here a JOIN {one} b "
@@ -149,7 +153,7 @@ def test_one_statement_sees_one_moment_of_a_growing_log(writing: str, served: Se
         f"(SELECT sum(tail_offsets)::BIGINT FROM {side(one, 'seam')}) AS seam"
     )
     seen = []
-    with served.cursor() as cursor:
+    with server.cursor() as cursor:
         for _ in range(25):
             cursor.execute(sql)
             [answer] = cursor.fetchall()
@@ -160,21 +164,21 @@ def test_one_statement_sees_one_moment_of_a_growing_log(writing: str, served: Se
 
 
 def test_a_statement_holds_every_record_acknowledged_before_it(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
     topic = kafka.topic(3)
-    table = served.bind(topic, EVENT)
-    with served.cursor() as cursor:
+    table = server.bind(topic, EVENT)
+    with server.cursor() as cursor:
         for number in range(60):
             kafka.produce(topic, events(number, number + 1), partition=number % 3)
             cursor.execute(f"SELECT count(*), max(id) FROM {table}")
             assert cursor.fetchall() == [(number + 1, number)]
 
 
-def test_a_prepared_statement_sees_new_rows_each_time(kafka: Kafka, served: Served) -> None:
+def test_a_prepared_statement_sees_new_rows_each_time(kafka: Kafka, server: SqlServer) -> None:
     topic = kafka.topic()
-    table = served.bind(topic, EVENT)
-    with served.cursor() as cursor:
+    table = server.bind(topic, EVENT)
+    with server.cursor() as cursor:
         for number in range(4):
             kafka.produce(topic, events(number, number + 1))
             cursor.execute(f"SELECT count(*) FROM {table} WHERE id >= ?", [1])
@@ -182,12 +186,12 @@ def test_a_prepared_statement_sees_new_rows_each_time(kafka: Kafka, served: Serv
 
 
 def test_names_without_catalog_and_schema_are_those_of_the_session(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
     topic = kafka.topic()
-    table = served.bind(topic, EVENT)
+    table = server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 2))
-    with adbc.connect(served.uri, autocommit=True) as connection:
+    with adbc.connect(server.uri, autocommit=True) as connection:
         connection.adbc_current_catalog = table.catalog
         connection.adbc_current_db_schema = table.schema
         with connection.cursor() as cursor:
@@ -197,11 +201,11 @@ def test_names_without_catalog_and_schema_are_those_of_the_session(
 
 
 def test_tables_of_both_kinds_are_listed_with_their_columns(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
-    bound = served.bind(kafka.topic(), EVENT, comment="Events of the test")
-    plain = served.create_plain(pa.table({"name": ["a"], "weight": [1.5]}))
-    with adbc.connect(served.uri, autocommit=True) as connection:
+    bound = server.bind(kafka.topic(), EVENT, comment="Events of the test")
+    plain = server.create_plain(pa.table({"name": ["a"], "weight": [1.5]}))
+    with adbc.connect(server.uri, autocommit=True) as connection:
         listed = connection.adbc_get_objects(
             depth="all", catalog_filter="lake", db_schema_filter=bound.schema
         )
@@ -228,20 +232,20 @@ def _columns(table: dict[str, Any]) -> Sequence[tuple[str, str]]:
 
 @pytest.mark.spark
 def test_an_old_pin_whose_files_are_gone_costs_one_try_and_no_wrong_answer(
-    kafka: Kafka, lakeside: Lakeside
+    kafka: Kafka, tiered_server: TieredServer
 ) -> None:
     topic = kafka.topic()
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     for start in (0, 10):
         kafka.produce(topic, events(start, start + 10))
-        lakeside.tier(table)
-    lakeside.refresh(table)  # not asked: files that the engine has read it may still know
+        tiered_server.tier(table)
+    tiered_server.refresh(table)  # not asked: files that the engine has read it may still know
     kafka.produce(topic, events(20, 25))
-    lakeside.tier(table)
-    somebody = lakeside.spark(table)
+    tiered_server.tier(table)
+    somebody = tiered_server.spark(table)
     somebody.compact()
     somebody.expire_to_one()
     counted = f"SELECT count(*) AS held, sum(id)::BIGINT AS total FROM {table}"
     with pytest.raises(adbc.OperationalError, match="is gone"):
-        lakeside.ask(counted)
-    assert lakeside.ask(counted).to_pylist() == [{"held": 25, "total": 300}]
+        tiered_server.ask(counted)
+    assert tiered_server.ask(counted).to_pylist() == [{"held": 25, "total": 300}]

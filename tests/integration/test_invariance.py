@@ -28,7 +28,7 @@ from planner.binding import Binding, OnError
 from planner.names import TableName
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
 from tests.fixtures.kafka import COMPACTED, Kafka
-from tests.fixtures.server import Lakeside
+from tests.fixtures.server import TieredServer
 from tests.fixtures.spark import BoundTable
 from tests.harness.oracle import same
 from tests.harness.table_ledger import Cold, Ledger, Record
@@ -101,7 +101,7 @@ class Story:
     """One table's life. Steps change the world and the ledger; ``check`` compares."""
 
     kafka: Kafka
-    server: Lakeside
+    server: TieredServer
     rng: random.Random
     kind: Kind
     cursor: adbc.Cursor
@@ -465,8 +465,8 @@ def _until(holds: Any, *, pause_s: float = 0.02, timeout_s: float = 60) -> None:
 
 
 @pytest.fixture
-def cursor(lakeside: Lakeside) -> Iterator[adbc.Cursor]:
-    with lakeside.cursor() as opened:
+def cursor(tiered_server: TieredServer) -> Iterator[adbc.Cursor]:
+    with tiered_server.cursor() as opened:
         yield opened
 
 
@@ -474,9 +474,11 @@ def cursor(lakeside: Lakeside) -> Iterator[adbc.Cursor]:
 BEHIND_AN_OLD_PIN = {"produce", "transaction", "open_transaction", "abort", "tier", "compact"}
 
 
-def tell(seed: int, steps: int, kafka: Kafka, lakeside: Lakeside, cursor: adbc.Cursor) -> None:
+def tell(
+    seed: int, steps: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
+) -> None:
     rng = random.Random(seed)
-    with closing(Story(kafka, lakeside, rng, KINDS[seed % len(KINDS)], cursor)) as story:
+    with closing(Story(kafka, tiered_server, rng, KINDS[seed % len(KINDS)], cursor)) as story:
         story.check()
         told = []
         plan = [step for _ in range(-(-steps // len(STEPS))) for step in shuffled(rng)]
@@ -511,14 +513,14 @@ def shuffled(rng: random.Random) -> list[str]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_story_of_every_kind_of_step_changes_no_answer(
-    seed: int, kafka: Kafka, lakeside: Lakeside, cursor: adbc.Cursor
+    seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:
-    tell(seed, len(STEPS) + 1, kafka, lakeside, cursor)
+    tell(seed, len(STEPS) + 1, kafka, tiered_server, cursor)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3, 23))
 def test_long_stories_change_no_answer(
-    seed: int, kafka: Kafka, lakeside: Lakeside, cursor: adbc.Cursor
+    seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:
-    tell(seed, 2 * (len(STEPS) + 1), kafka, lakeside, cursor)
+    tell(seed, 2 * (len(STEPS) + 1), kafka, tiered_server, cursor)

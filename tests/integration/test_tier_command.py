@@ -71,7 +71,7 @@ class Tierer:
 
 
 @dataclass
-class Site:
+class TierSite:
     folder: Path
     kafka: Kafka
     started: list[Tierer] = field(default_factory=list)
@@ -129,8 +129,8 @@ class Site:
 
 
 @pytest.fixture
-def site(kafka: Kafka, tmp_path: Path) -> Iterator[Site]:
-    site = Site(tmp_path, kafka)
+def site(kafka: Kafka, tmp_path: Path) -> Iterator[TierSite]:
+    site = TierSite(tmp_path, kafka)
     yield site
     for tierer in site.started:
         if tierer.process.poll() is None:
@@ -151,7 +151,7 @@ def values(count: int) -> list[bytes | None]:
     return [json.dumps({"host": "a", "bytes": number}).encode() for number in range(count)]
 
 
-def test_many_tables_in_one_application(site: Site, kafka: Kafka) -> None:
+def test_many_tables_in_one_application(site: TierSite, kafka: Kafka) -> None:
     well, poisoned, late = kafka.topic(2), kafka.topic(), kafka.topic()
     first, bad = site.create(well), site.create(poisoned)
     kafka.produce(well, values(300))
@@ -180,7 +180,7 @@ def test_many_tables_in_one_application(site: Site, kafka: Kafka) -> None:
 
 
 def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
-    site: Site, kafka: Kafka, tmp_path: Path
+    site: TierSite, kafka: Kafka, tmp_path: Path
 ) -> None:
     topic = kafka.topic()
     name = site.create(topic)
@@ -201,7 +201,7 @@ def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
     assert not [ref for ref in held.metadata.refs if ref.startswith(STAGE_BRANCH_PREFIX)]
 
 
-def test_once_names_the_first_failure_and_tiers_the_rest(site: Site, kafka: Kafka) -> None:
+def test_once_names_the_first_failure_and_tiers_the_rest(site: TierSite, kafka: Kafka) -> None:
     poisoned, well = kafka.topic(), kafka.topic()
     bad, good = site.create(poisoned), site.create(well)
     kafka.produce(poisoned, [b"not json"])
@@ -214,7 +214,7 @@ def test_once_names_the_first_failure_and_tiers_the_rest(site: Site, kafka: Kafk
 
 @pytest.mark.parametrize("failpoint", ["", "after_fetch", "before_commit"])
 def test_a_tierer_whose_jvm_is_killed_ends_with_its_one_sentence(
-    site: Site, kafka: Kafka, tmp_path: Path, failpoint: str
+    site: TierSite, kafka: Kafka, tmp_path: Path, failpoint: str
 ) -> None:
     topic = kafka.topic()
     name = site.create(topic)

@@ -41,7 +41,7 @@ from planner import errors
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Cancellation, Planned, Prepared, Session
 from proxy.flightsql.state.auth import Access, FixedUsers
-from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, command, packed, prepare, select
 
 # The first run compiles a Go program.
@@ -154,9 +154,9 @@ def run(client: Path, scenario: str, port: int) -> str:
 
 
 def test_flight_sql(
-    arrow_integration_client: Path, served: Served, backend: ScenarioBackend
+    arrow_integration_client: Path, canned_server: CannedServer, backend: ScenarioBackend
 ) -> None:
-    assert run(arrow_integration_client, "flight_sql", served.port) == ""
+    assert run(arrow_integration_client, "flight_sql", canned_server.port) == ""
     # Each once: nothing runs twice because it was prepared, described or planned.
     assert backend.asked == [
         "plan SELECT STATEMENT",
@@ -184,9 +184,12 @@ STOPS = {
 
 @pytest.mark.parametrize("scenario", STOPS)
 def test_what_a_read_only_server_lacks_ends_a_scenario_where_it_is_told(
-    arrow_integration_client: Path, served: Served, backend: ScenarioBackend, scenario: str
+    arrow_integration_client: Path,
+    canned_server: CannedServer,
+    backend: ScenarioBackend,
+    scenario: str,
 ) -> None:
-    assert STOPS[scenario] in run(arrow_integration_client, scenario, served.port)
+    assert STOPS[scenario] in run(arrow_integration_client, scenario, canned_server.port)
     assert backend.asked == []
 
 

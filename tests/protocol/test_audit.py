@@ -23,7 +23,7 @@ from proxy.flightsql.state.auth import Access, FixedUsers
 from proxy.flightsql.state.call_record import CallRecord, Journal
 from proxy.ops.audit_log import AuditLog
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
-from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, fetched, login, packed, prepare, select, ticket
 from thermocline.serve.auditing import open_journal
 
@@ -61,14 +61,14 @@ def journal(lines: Lines, *, with_text: bool = False) -> Journal:
 
 
 @pytest.fixture
-def audited(backend: CannedBackend, lines: Lines) -> Iterator[Served]:
+def audited(backend: CannedBackend, lines: Lines) -> Iterator[CannedServer]:
     server = serve(backend, Access(FixedUsers(USERS).verify), journal=journal(lines))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
 @pytest.fixture
-def client(audited: Served) -> Iterator[flight.FlightClient]:
+def client(audited: CannedServer) -> Iterator[flight.FlightClient]:
     with closing(flight.connect(audited.uri)) as connected:
         yield connected
 
@@ -158,7 +158,7 @@ def test_the_same_ticket_has_the_same_id_wherever_it_is_redeemed(
 
 
 def test_a_statement_its_client_left_is_told_as_left(
-    audited: Served,
+    audited: CannedServer,
     client: flight.FlightClient,
     ada: flight.FlightCallOptions,
     lines: Lines,
@@ -245,11 +245,11 @@ def test_the_real_server_writes_a_file_and_finds_it_again_after_a_rotation(
 ) -> None:
     log = tmp_path / "audit.jsonl"
     catalogs = {"lake": sqlite_catalog(tmp_path)}
-    with serving(settings_of(catalogs, {}, audit_log=str(log))) as served:
-        table = served.create_plain(
+    with serving(settings_of(catalogs, {}, audit_log=str(log))) as canned_server:
+        table = canned_server.create_plain(
             pa.table({"a": [1, 2]}), name=TableName("lake", ("net",), "t")
         )
-        with served.cursor() as cursor:
+        with canned_server.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table}")
             cursor.fetch_arrow_table()
             until = time.monotonic() + SOON_S

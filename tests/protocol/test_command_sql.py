@@ -20,7 +20,7 @@ import pytest
 from pyarrow import parquet
 
 from planner import errors
-from tests.harness.canned import Served
+from tests.harness.canned import CannedServer
 from tests.harness.error_statuses import ROWS
 from thermocline.cli import exit_code, main
 
@@ -29,7 +29,9 @@ ERROR_ID = re.compile(r"\((statement|request) [0-9a-f]{16}\)")
 
 
 @pytest.fixture
-def run(served: Served, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Told]:
+def run(
+    canned_server: CannedServer, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., Told]:
     """Run a command in this process: exit code, standard output, standard error.
 
     The id that an error carries, another one each time, is shown as N.
@@ -38,7 +40,7 @@ def run(served: Served, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[.
     def told(*arguments: str) -> Told:
         code = 0
         try:
-            main([*arguments, "--server", served.uri])
+            main([*arguments, "--server", canned_server.uri])
         except SystemExit as ended:
             code = int(ended.code or 0)
         out, err = capfdbinary.readouterr()
@@ -145,7 +147,9 @@ def test_nobody_at_the_address_is_told_with_the_address(
 
 
 def test_a_password_is_taken_from_the_environment(
-    guarded: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    password_server: CannedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     arguments = [
         "sql",
@@ -153,7 +157,7 @@ def test_a_password_is_taken_from_the_environment(
         "--format",
         "csv",
         "--server",
-        guarded.uri,
+        password_server.uri,
         "--user",
         "ada",
     ]
@@ -168,16 +172,20 @@ def test_a_password_is_taken_from_the_environment(
     assert told == "thermocline: Unknown user or wrong password (request N).\n"
 
 
-def started(served: Served, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
+def started(
+    canned_server: CannedServer, *arguments: str, **options: object
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "thermocline", "sql", "--server", served.uri, *arguments],
+        [sys.executable, "-m", "thermocline", "sql", "--server", canned_server.uri, *arguments],
         **options,  # type: ignore[call-overload]
     )
 
 
-def test_a_reader_that_has_seen_enough_ends_the_command_quietly(served: Served) -> None:
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
+    canned_server: CannedServer,
+) -> None:
     with started(
-        served,
+        canned_server,
         "FROM range(3000000)",
         "--format",
         "csv",
@@ -192,25 +200,30 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(served: Served) 
         assert process.stderr.read() == b""
 
 
-def test_ctrl_c_ends_the_statement_on_the_server_too(served: Served) -> None:
+def test_ctrl_c_ends_the_statement_on_the_server_too(canned_server: CannedServer) -> None:
     with started(
-        served, "trick slow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        canned_server, "trick slow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert served.backend.running.wait(30)
+        assert canned_server.backend.running.wait(30)
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-    assert served.backend.closed.wait(10)
+    assert canned_server.backend.closed.wait(10)
 
 
 class Terminal:
     """A command on a terminal of 100 columns."""
 
-    def __init__(self, served: Served, home: Path, *arguments: str) -> None:
+    def __init__(self, canned_server: CannedServer, home: Path, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
         environment = {**os.environ, "HOME": str(home), "TERM": "xterm", "COLUMNS": "100"}
         environment.pop("XDG_STATE_HOME", None)
         self.process = started(
-            served, *arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+            canned_server,
+            *arguments,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
         )
         os.close(theirs)
         self.seen = ""
@@ -234,8 +247,10 @@ class Terminal:
         os.close(self._ours)
 
 
-def test_the_prompt_runs_lists_completes_and_remembers(served: Served, tmp_path: Path) -> None:
-    terminal = Terminal(served, tmp_path)
+def test_the_prompt_runs_lists_completes_and_remembers(
+    canned_server: CannedServer, tmp_path: Path
+) -> None:
+    terminal = Terminal(canned_server, tmp_path)
     try:
         terminal.until("thermocline> ")
         terminal.type("select 40 + 2\n")
@@ -258,9 +273,9 @@ def test_the_prompt_runs_lists_completes_and_remembers(served: Served, tmp_path:
 
 
 def test_a_long_statement_shows_rows_and_seconds_and_wipes_them(
-    served: Served, tmp_path: Path
+    canned_server: CannedServer, tmp_path: Path
 ) -> None:
-    terminal = Terminal(served, tmp_path, "trick slow")
+    terminal = Terminal(canned_server, tmp_path, "trick slow")
     try:
         assert "\r\033[K" not in terminal.until(" rows  1 s")
     finally:

@@ -13,8 +13,8 @@ from pyarrow import flight
 from proxy.flightsql import messages
 from proxy.flightsql.backend import COMMENT, Session, Table
 from proxy.flightsql.metadata import schemas
-from tests.fixtures.server import Served as RealServer
-from tests.harness.canned import COLUMNS, TABLES, CannedBackend, Served
+from tests.fixtures.server import SqlServer
+from tests.harness.canned import COLUMNS, TABLES, CannedBackend, CannedServer
 from tests.harness.wire import (
     bodies,
     command,
@@ -202,24 +202,27 @@ def test_type_info_can_be_asked_for_one_type(client: flight.FlightClient) -> Non
 
 class TestStatements:
     def test_get_flight_info_plans_and_do_get_executes_once_each(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
         info = client.get_flight_info(select("SELECT 1 AS a"))
         [endpoint] = info.endpoints
         assert (info.schema.names, endpoint.locations) == (["a"], [])
-        assert served.backend.calls["plan"] == 1
-        assert served.backend.calls["open"] == 0
+        assert canned_server.backend.calls["plan"] == 1
+        assert canned_server.backend.calls["open"] == 0
         assert client.do_get(endpoint.ticket).read_all().to_pylist() == [{"a": 1}]
-        assert (served.backend.calls["plan"], served.backend.calls["open"]) == (1, 1)
+        assert (canned_server.backend.calls["plan"], canned_server.backend.calls["open"]) == (
+            1,
+            1,
+        )
 
     def test_get_schema_plans_nothing(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
         assert client.get_schema(select("SELECT 1 AS a")).schema.names == ["a"]
         handle = prepare(client, "SELECT 2 AS b").prepared_statement_handle
         descriptor = command("CommandPreparedStatementQuery", prepared_statement_handle=handle)
         assert client.get_schema(descriptor).schema.names == ["b"]
-        assert served.backend.calls["plan"] == 0
+        assert canned_server.backend.calls["plan"] == 0
 
     def test_preparing_says_that_it_is_no_update(self, client: flight.FlightClient) -> None:
         prepared = prepare(client, "SELECT ?::BIGINT AS a")
@@ -280,13 +283,13 @@ class TestStatements:
         assert table.num_rows == 1
 
     def test_too_few_parameters_are_an_error_before_anything_runs(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
         handle = prepare(client, "SELECT ?::BIGINT AS a").prepared_statement_handle
         fields = {"prepared_statement_handle": handle}
         with pytest.raises(pa.ArrowInvalid, match="1 parameters, 0 were bound"):
             client.get_flight_info(command("CommandPreparedStatementQuery", **fields))
-        assert served.backend.calls["open"] == 0
+        assert canned_server.backend.calls["open"] == 0
 
     @pytest.mark.parametrize(
         ("name", "fields"),
@@ -359,7 +362,7 @@ def test_there_are_no_flights_to_list(client: flight.FlightClient) -> None:
 
 
 def test_a_table_told_before_is_told_anew_once_it_changed(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
     asked = ticket("CommandGetTables", table_name_filter_pattern="plain", include_schema=True)
 
@@ -370,8 +373,10 @@ def test_a_table_told_before_is_told_anew_once_it_changed(
         return found
 
     assert remarks() == remarks() == b"the key"
-    field = served.backend.columns.field("id").with_metadata({COMMENT: b"another comment"})
-    served.backend.columns = served.backend.columns.set(0, field)
+    field = canned_server.backend.columns.field("id").with_metadata(
+        {COMMENT: b"another comment"}
+    )
+    canned_server.backend.columns = canned_server.backend.columns.set(0, field)
     assert remarks() == b"another comment"
 
 
@@ -379,9 +384,9 @@ class TestManyTables:
     MANY = 3_000
 
     def test_they_come_in_batches_as_they_are_described(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
-        served.backend.extra_tables = self.MANY
+        canned_server.backend.extra_tables = self.MANY
         reader = client.do_get(ticket("CommandGetTables", include_schema=True))
         batches = [chunk.data for chunk in reader]
         assert len(batches) > 1
@@ -398,17 +403,20 @@ class TestManyTables:
             assert metadata[b"ARROW:FLIGHT:SQL:TABLE_NAME"].decode() == row["table_name"]
 
     def test_a_fault_behind_the_first_batch_is_told_as_one(
-        self, served: Served, client: flight.FlightClient, monkeypatch: pytest.MonkeyPatch
+        self,
+        canned_server: CannedServer,
+        client: flight.FlightClient,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        served.backend.extra_tables = self.MANY
-        table_schema = type(served.backend).table_schema
+        canned_server.backend.extra_tables = self.MANY
+        table_schema = type(canned_server.backend).table_schema
 
         def failing(backend: CannedBackend, session: Session, table: Table) -> pa.Schema:
             if table.name == "we_ird%":  # sorted behind those that are many
                 raise ZeroDivisionError("a secret")
             return table_schema(backend, session, table)
 
-        monkeypatch.setattr(type(served.backend), "table_schema", failing)
+        monkeypatch.setattr(type(canned_server.backend), "table_schema", failing)
         reader = client.do_get(ticket("CommandGetTables", include_schema=True))
         assert reader.read_chunk().data.num_rows > 0
         with pytest.raises(flight.FlightInternalError, match="Internal error") as caught:
@@ -456,12 +464,12 @@ class TestRenewing:
             self.renewed(client, info.endpoints[0].ticket)
 
 
-def test_a_real_ticket_says_when_it_expires_and_is_renewed(real: RealServer) -> None:
-    with closing(flight.connect(real.uri)) as client:
+def test_a_real_ticket_says_when_it_expires_and_is_renewed(iceberg_server: SqlServer) -> None:
+    with closing(flight.connect(iceberg_server.uri)) as client:
         info = client.get_flight_info(select("SELECT id FROM net.flows"))
         [first] = info.endpoints
         left_s = first.expiration_time.as_py().timestamp() - time.time()
-        assert 200 < left_s <= real.settings.server.ticket_ttl_s
+        assert 200 < left_s <= iceberg_server.settings.server.ticket_ttl_s
         endpoint = TestRenewing.renewed(client, first.ticket)
         again = endpoint.expiration_time.ToMicroseconds() / 1e6
         assert again >= first.expiration_time.as_py().timestamp()

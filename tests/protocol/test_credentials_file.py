@@ -19,7 +19,7 @@ from proxy.access.authentication.credentials import Credentials, entry, make_tok
 from proxy.access.authentication.hashes import Passwords, make_hash
 from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
-from tests.harness.canned import CannedBackend, Served, serve
+from tests.harness.canned import CannedBackend, CannedServer, serve
 from tests.harness.wire import NoHandshake, bearer, bodies, fetched, prepare
 from thermocline.cli import app
 
@@ -53,19 +53,19 @@ def file(tmp_path: Path, hashed: str) -> Path:
 
 
 @pytest.fixture
-def filed(backend: CannedBackend, file: Path) -> Iterator[Served]:
+def filed(backend: CannedBackend, file: Path) -> Iterator[CannedServer]:
     credentials = Credentials(file, clock_s=Clock())
     server = serve(backend, Access(verify=credentials.verify, tokens=(credentials.token,)))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
-def login(served: Served, user: str, password: str) -> adbc.Connection:
+def login(canned_server: CannedServer, user: str, password: str) -> adbc.Connection:
     held = {"username": user, "password": password}
-    return adbc.connect(served.uri, db_kwargs=held, autocommit=True)
+    return adbc.connect(canned_server.uri, db_kwargs=held, autocommit=True)
 
 
-def test_a_user_logs_in_and_statements_run_in_their_name(filed: Served) -> None:
+def test_a_user_logs_in_and_statements_run_in_their_name(filed: CannedServer) -> None:
     with login(filed, "ada", "pässword:1") as connection, connection.cursor() as cur:
         cur.execute("SELECT 1")
         assert cur.fetchall() == [(1,)]
@@ -78,14 +78,16 @@ def test_a_user_logs_in_and_statements_run_in_their_name(filed: Served) -> None:
     ("user", "password"),
     [("ada", "wrong"), ("eve", "pässword:1"), ("dashboards", "")],
 )
-def test_others_are_told_nothing_of_who_exists(filed: Served, user: str, password: str) -> None:
+def test_others_are_told_nothing_of_who_exists(
+    filed: CannedServer, user: str, password: str
+) -> None:
     with pytest.raises(ProgrammingError, match="Unknown user or wrong password") as caught:
         login(filed, user, password).close()
     assert "ada" not in str(caught.value)
 
 
 def test_a_static_token_needs_no_handshake_and_survives_the_end_of_its_sessions(
-    filed: Served,
+    filed: CannedServer,
 ) -> None:
     for _ in range(2):
         held = {"adbc.flight.sql.authorization_header": f"Bearer {TOKEN}"}
@@ -100,7 +102,7 @@ def test_a_static_token_needs_no_handshake_and_survives_the_end_of_its_sessions(
     assert filed.backend.planned_in.user == "dashboards"
 
 
-def test_two_connections_with_one_static_token_are_two_sessions(filed: Served) -> None:
+def test_two_connections_with_one_static_token_are_two_sessions(filed: CannedServer) -> None:
     with (
         closing(flight.connect(filed.uri)) as one,
         closing(flight.connect(filed.uri)) as two,
@@ -110,7 +112,7 @@ def test_two_connections_with_one_static_token_are_two_sessions(filed: Served) -
         assert fetched(one, "SELECT 1 AS a", bearer(TOKEN)) == [{"a": 1}]
 
 
-def test_jdbc_shakes_hands_with_a_static_token(filed: Served, jdbc: Jdbc) -> None:
+def test_jdbc_shakes_hands_with_a_static_token(filed: CannedServer, jdbc: Jdbc) -> None:
     _, outcome, closed = jdbc.run(
         [query("SELECT 1")], port=filed.port, properties={"token": TOKEN}
     )
@@ -118,7 +120,9 @@ def test_jdbc_shakes_hands_with_a_static_token(filed: Served, jdbc: Jdbc) -> Non
     assert "ok" in closed
 
 
-def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(filed: Served) -> None:
+def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(
+    filed: CannedServer,
+) -> None:
     with closing(flight.connect(filed.uri)) as client:
         client.authenticate(NoHandshake(), bearer(TOKEN))
         with pytest.raises(flight.FlightUnauthenticatedError, match="unknown or over"):
@@ -126,7 +130,7 @@ def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(filed: S
 
 
 def test_a_removed_user_s_session_ends_and_a_changed_password_s_too(
-    filed: Served, file: Path, hashed: str
+    filed: CannedServer, file: Path, hashed: str
 ) -> None:
     with closing(flight.connect(filed.uri)) as client:
         _, given = client.authenticate_basic_token("ada", "pässword:1")

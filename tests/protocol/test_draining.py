@@ -18,7 +18,7 @@ from proxy.flightsql.state.auth import Access, FixedUsers
 from proxy.flightsql.state.policy import unlimited
 from proxy.flightsql.state.quotas import UserLimits
 from tests.fixtures.certificates import Authority
-from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import SOON_S, fetched, get_options, login, prepare, refused, select
 
 #: More than what gRPC sends ahead of a reader.
@@ -38,15 +38,17 @@ class TestDraining:
 
         return result
 
-    def test_what_runs_or_was_planned_ends_and_nothing_begins(self, guarded: Served) -> None:
-        with closing(flight.connect(guarded.uri)) as client:
+    def test_what_runs_or_was_planned_ends_and_nothing_begins(
+        self, password_server: CannedServer
+    ) -> None:
+        with closing(flight.connect(password_server.uri)) as client:
             ada = login(client, "ada")
             planned = client.get_flight_info(select("SELECT 1 AS a"), ada)
             running = client.do_get(
                 client.get_flight_info(select(LARGE), ada).endpoints[0].ticket, ada
             )
             rows = running.read_chunk().data.num_rows
-            result = self.drained(guarded.server, SOON_S)
+            result = self.drained(password_server.server, SOON_S)
             refusal = refused(lambda: client.get_flight_info(select("SELECT 1"), ada))
             assert "shutting down. Retry on another server" in refusal
             for call in (

@@ -21,7 +21,7 @@ from proxy.flightsql.actions import ACTIONS
 from proxy.flightsql.faults import Unauthenticated, UnknownCommand, UnknownHandle
 from proxy.flightsql.state.call_record import CallRecord
 from proxy.flightsql.status import MAX_MESSAGE_CHARS, TABLE, to_wire
-from tests.harness.canned import SECRET, Served
+from tests.harness.canned import SECRET, CannedServer
 from tests.harness.error_statuses import LEAKS, ROWS
 from tests.harness.wire import bodies, command, fetched, packed, select, ticket
 
@@ -141,7 +141,7 @@ def test_unknown_commands_are_unimplemented(client: flight.FlightClient) -> None
 
 
 def test_a_plain_text_ticket_is_not_taken_for_sql(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
     for call in (
         lambda: client.do_get(flight.Ticket(b"SELECT 1")).read_all(),
@@ -149,7 +149,7 @@ def test_a_plain_text_ticket_is_not_taken_for_sql(
     ):
         with pytest.raises(pa.ArrowInvalid):
             call()
-    assert served.backend.calls["plan"] == served.backend.calls["open"] == 0
+    assert canned_server.backend.calls["plan"] == canned_server.backend.calls["open"] == 0
 
 
 def test_a_path_is_not_a_command(client: flight.FlightClient) -> None:
@@ -194,7 +194,7 @@ def _hostile() -> Iterator[bytes]:
 
 
 def test_damaged_bytes_never_bring_out_a_traceback(
-    served: Served, client: flight.FlightClient, caplog: pytest.LogCaptureFixture
+    canned_server: CannedServer, client: flight.FlightClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = []
 

@@ -23,7 +23,7 @@ OPTION = "adbc.flight.sql.session.option."
 
 
 @dataclass
-class Site:
+class LakeServer:
     lake: Lake
     uri: str
 
@@ -32,7 +32,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Site]:
+def running() -> Iterator[LakeServer]:
     """Five records; three are cold."""
     lake = Lake()
     write(lake, 0, 5)
@@ -44,13 +44,13 @@ def running() -> Iterator[Site]:
         access=Access(allow_anonymous=True),
         product=Product("Thermocline", "1"),
     )
-    yield Site(lake, f"grpc://127.0.0.1:{server.port}")
+    yield LakeServer(lake, f"grpc://127.0.0.1:{server.port}")
     assert server.stop(10)
     lake.stop_server()
 
 
 @pytest.fixture
-def cursor(running: Site) -> Iterator[adbc.Cursor]:
+def cursor(running: LakeServer) -> Iterator[adbc.Cursor]:
     with running.connect() as connection, connection.cursor() as cur:
         yield cur
 
@@ -61,11 +61,11 @@ def count(cursor: adbc.Cursor, sql: str = COUNT) -> int:
     return found
 
 
-def total(running: Site) -> int:
+def total(running: LakeServer) -> int:
     return running.lake.topics["flows"].end(0)
 
 
-def test_a_contract_is_set_in_sql_and_shown(running: Site, cursor: adbc.Cursor) -> None:
+def test_a_contract_is_set_in_sql_and_shown(running: LakeServer, cursor: adbc.Cursor) -> None:
     for text, expected in {
         "SET freshness = 'cold'": 3,
         "SET freshness = tail": total(running) - 3,
@@ -85,7 +85,7 @@ def test_a_contract_is_set_in_sql_and_shown(running: Site, cursor: adbc.Cursor) 
         cursor.execute("SET cut = 'c:soon'")
 
 
-def test_a_contract_is_a_session_option(running: Site) -> None:
+def test_a_contract_is_a_session_option(running: LakeServer) -> None:
     with running.connect() as connection:
         connection.adbc_connection.set_options(**{f"{OPTION}freshness": "cold"})
         with connection.cursor() as cursor:
@@ -93,7 +93,7 @@ def test_a_contract_is_a_session_option(running: Site) -> None:
         assert connection.adbc_connection.get_option(f"{OPTION}freshness") == "cold"
 
 
-def test_a_contract_is_a_header_of_one_call(running: Site, cursor: adbc.Cursor) -> None:
+def test_a_contract_is_a_header_of_one_call(running: LakeServer, cursor: adbc.Cursor) -> None:
     header = f"{HEADER}thermocline-freshness"
     cursor.adbc_statement.set_options(**{header: "cold"})
     assert count(cursor) == 3
@@ -104,7 +104,7 @@ def test_a_contract_is_a_header_of_one_call(running: Site, cursor: adbc.Cursor) 
         cursor.execute(COUNT)
 
 
-def test_a_contract_comes_with_the_connection(running: Site) -> None:
+def test_a_contract_comes_with_the_connection(running: LakeServer) -> None:
     with (
         running.connect(**{f"{HEADER}freshness": "cold"}) as connection,
         connection.cursor() as cursor,
@@ -113,7 +113,7 @@ def test_a_contract_comes_with_the_connection(running: Site) -> None:
 
 
 @pytest.mark.parametrize("way", ["metadata", "sql"])
-def test_reads_are_repeated_with_the_cut_of_the_first(running: Site, way: str) -> None:
+def test_reads_are_repeated_with_the_cut_of_the_first(running: LakeServer, way: str) -> None:
     with running.connect() as connection, connection.cursor() as cursor:
         cursor.execute(
             COUNT
@@ -152,7 +152,7 @@ def test_an_empty_answer_tells_its_cut_too(cursor: adbc.Cursor) -> None:
     assert found.read_all().num_rows == 0
 
 
-def test_a_version_is_asked_for_in_sql(running: Site, cursor: adbc.Cursor) -> None:
+def test_a_version_is_asked_for_in_sql(running: LakeServer, cursor: adbc.Cursor) -> None:
     first = min(key for key, held in running.lake.versions.items() if held.covered.get(0) == 3)
     assert count(cursor, f"{COUNT} AT (VERSION => {first})") == 3
     with pytest.raises(adbc.ProgrammingError, match="snapshot 4711 is not one of the"):
@@ -161,13 +161,13 @@ def test_a_version_is_asked_for_in_sql(running: Site, cursor: adbc.Cursor) -> No
         cursor.execute(f"{COUNT} AT (VERSION => ?)", (first,))
 
 
-def test_own_writes_are_read(running: Site, cursor: adbc.Cursor) -> None:
+def test_own_writes_are_read(running: LakeServer, cursor: adbc.Cursor) -> None:
     write(running.lake, 0, 1)
     cursor.execute(f"SET wait_for = 'flows/0:{total(running) - 1}'")
     assert count(cursor) == total(running)
 
 
-def test_two_sessions_have_contracts_of_their_own(running: Site) -> None:
+def test_two_sessions_have_contracts_of_their_own(running: LakeServer) -> None:
     with running.connect() as one, running.connect() as other:
         with one.cursor() as cursor:
             cursor.execute("SET freshness = 'cold'")
@@ -182,7 +182,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
 
 
 def test_the_command_asks_under_a_contract(
-    running: Site, capsys: pytest.CaptureFixture[str]
+    running: LakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask = ("sql", "--server", running.uri, "--format", "jsonl")
     with_cut = "SELECT thermocline_cut() AS cut, count(*) AS n FROM flows GROUP BY 1"

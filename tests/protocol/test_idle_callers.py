@@ -13,7 +13,7 @@ from pyarrow import flight
 from proxy.flightsql.state.auth import Access, FixedUsers
 from proxy.flightsql.state.calls import MAX_CALLS
 from proxy.flightsql.state.quotas import UserLimits
-from tests.harness.canned import CannedBackend, Served, serve
+from tests.harness.canned import CannedBackend, CannedServer, serve
 from tests.harness.idle_callers import (
     PHASES,
     ROW,
@@ -38,20 +38,25 @@ KEPT = {
 
 
 @pytest.fixture
-def served(backend: CannedBackend) -> Iterator[Served]:
+def canned_server(backend: CannedBackend) -> Iterator[CannedServer]:
     server = serve(backend, Access(FixedUsers(USERS).verify), stream_wait_s=0.1)
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     server.stop(10)
 
 
-def _live(served: Served) -> int:
-    return len(served.server._parts.calls._live)
+def _live(canned_server: CannedServer) -> int:
+    return len(canned_server.server._parts.calls._live)
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_calls_that_one_user_leaves_idle_keep_no_other_out(served: Served, phase: str) -> None:
+def test_calls_that_one_user_leaves_idle_keep_no_other_out(
+    canned_server: CannedServer, phase: str
+) -> None:
     many = 40 if PHASES[phase] in (read, half_headers) else MANY
-    with closing(flight.connect(served.uri)) as client, closing(Idler(served)) as idler:
+    with (
+        closing(flight.connect(canned_server.uri)) as client,
+        closing(Idler(canned_server)) as idler,
+    ):
         ada = login(client, "ada")
         for number in range(many):
             try:
@@ -64,10 +69,10 @@ def test_calls_that_one_user_leaves_idle_keep_no_other_out(served: Served, phase
             assert fetched(client, "SELECT 1 AS a", login(client, user)) == [{"a": 1}]
         # As many as a share of all, or of the places; what has sent no message costs no thread but for uploads.
         until = time.monotonic() + SOON_S
-        while phase in KEPT and _live(served) < KEPT[phase]:
+        while phase in KEPT and _live(canned_server) < KEPT[phase]:
             assert time.monotonic() < until
             time.sleep(0.05)
-        assert _live(served) < MAX_CALLS
+        assert _live(canned_server) < MAX_CALLS
 
 
 @pytest.mark.parametrize("phase", ["an upload without a row", "an answer that nobody reads"])
@@ -76,12 +81,12 @@ def test_a_call_that_is_left_idle_ends_and_its_thread_with_it(
 ) -> None:
     limits = UserLimits(upload_idle_s=0.3, reader_idle_s=0.3)
     server = serve(backend, Access(FixedUsers(USERS).verify), limits_of=lambda *_: limits)
-    served = Served(server, backend)
-    with closing(Idler(served)) as idler:
+    canned_server = CannedServer(server, backend)
+    with closing(Idler(canned_server)) as idler:
         for _ in range(5):
             PHASES[phase](idler)
         until = time.monotonic() + SOON_S
-        while _live(served):
+        while _live(canned_server):
             assert time.monotonic() < until
             time.sleep(0.05)
     assert server.stop(10)

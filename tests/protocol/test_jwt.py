@@ -21,7 +21,7 @@ from proxy.flightsql.faults import Unauthenticated
 from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.oidc import AUDIENCE, Provider
-from tests.harness.canned import CannedBackend, Served, serve
+from tests.harness.canned import CannedBackend, CannedServer, serve
 from tests.harness.wire import NoHandshake, bearer, fetched
 
 
@@ -52,14 +52,14 @@ def check(provider: Provider, keys: Jwks) -> JwtTokens:
 
 
 @pytest.fixture
-def served_jwt(backend: CannedBackend, check: JwtTokens) -> Iterator[Served]:
+def served_jwt(backend: CannedBackend, check: JwtTokens) -> Iterator[CannedServer]:
     server = serve(backend, Access(tokens=(check,)))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
 def test_adbc_calls_with_a_token_in_the_name_and_groups_it_says(
-    served_jwt: Served, provider: Provider
+    served_jwt: CannedServer, provider: Provider
 ) -> None:
     token = provider.token(groups=["analysts", "eu"])
     held = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
@@ -75,7 +75,9 @@ def test_adbc_calls_with_a_token_in_the_name_and_groups_it_says(
     assert provider.requests["/keys"] == 1
 
 
-def test_jdbc_calls_with_a_token(served_jwt: Served, provider: Provider, jdbc: Jdbc) -> None:
+def test_jdbc_calls_with_a_token(
+    served_jwt: CannedServer, provider: Provider, jdbc: Jdbc
+) -> None:
     _, outcome, _ = jdbc.run(
         [query("SELECT 1")], port=served_jwt.port, properties={"token": provider.token()}
     )
@@ -83,7 +85,7 @@ def test_jdbc_calls_with_a_token(served_jwt: Served, provider: Provider, jdbc: J
 
 
 def test_a_new_token_of_the_same_user_goes_on_in_the_connection_s_session(
-    served_jwt: Served, provider: Provider
+    served_jwt: CannedServer, provider: Provider
 ) -> None:
     with closing(flight.connect(served_jwt.uri)) as client:
         fetched(client, "SELECT 1", bearer(provider.token()))
@@ -104,7 +106,7 @@ def test_a_new_token_of_the_same_user_goes_on_in_the_connection_s_session(
     ],
 )
 def test_callers_of_one_connection_have_sessions_of_their_own(
-    served_jwt: Served, provider: Provider, first: dict[str, Any], second: dict[str, Any]
+    served_jwt: CannedServer, provider: Provider, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     """As behind a proxy; whatever their names would be together with their groups."""
     with closing(flight.connect(served_jwt.uri)) as client:
@@ -300,7 +302,7 @@ class TestKeys:
         assert check(provider.token()) is not None
 
     def test_a_provider_that_is_down_from_the_start_is_unavailable_to_the_client(
-        self, served_jwt: Served, provider: Provider
+        self, served_jwt: CannedServer, provider: Provider
     ) -> None:
         provider.down = True
         with (

@@ -21,7 +21,7 @@ from planner.errors import BadConfig
 from proxy.flightsql.server import Tls, start
 from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
-from tests.harness.canned import PRODUCT, CannedBackend, Served, serve
+from tests.harness.canned import PRODUCT, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched, select, ticket
 
 ANYBODY = Access(allow_anonymous=True)
@@ -85,10 +85,16 @@ class TestStopping:
 
 class TestListening:
     def test_a_taken_port_is_refused_and_not_shared(
-        self, served: Served, backend: CannedBackend
+        self, canned_server: CannedServer, backend: CannedBackend
     ) -> None:
         with pytest.raises(BadConfig, match="the address is taken"):
-            start(backend, host="127.0.0.1", port=served.port, access=ANYBODY, product=PRODUCT)
+            start(
+                backend,
+                host="127.0.0.1",
+                port=canned_server.port,
+                access=ANYBODY,
+                product=PRODUCT,
+            )
 
     @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
     def test_an_address_of_another_machine_is_refused(

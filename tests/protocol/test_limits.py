@@ -18,7 +18,7 @@ from proxy.flightsql.state.call_record import CallRecord
 from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.quotas import Rate, Slots, UserLimits
 from proxy.process.suspects import Suspects
-from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched, get_options, login, select
 
 SOON_S = 30
@@ -31,7 +31,7 @@ class Clock:
         return self.now_s
 
 
-def limited(backend: CannedBackend, **limits: float) -> Served:
+def limited(backend: CannedBackend, **limits: float) -> CannedServer:
     """Each user has these limits, but for bob."""
     held = UserLimits(**limits)  # type: ignore[arg-type]
 
@@ -39,12 +39,12 @@ def limited(backend: CannedBackend, **limits: float) -> Served:
         return UserLimits() if user == "bob" else held
 
     access = Access(FixedUsers(USERS).verify)
-    return Served(serve(backend, access, limits_of=limits_of, stream_wait_s=0.1), backend)
+    return CannedServer(serve(backend, access, limits_of=limits_of, stream_wait_s=0.1), backend)
 
 
 def test_one_user_s_streams_leave_the_places_of_others(backend: CannedBackend) -> None:
-    served = limited(backend, max_streams=1)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_streams=1)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada, bob = login(client, "ada"), login(client, "bob")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
@@ -54,12 +54,12 @@ def test_one_user_s_streams_leave_the_places_of_others(backend: CannedBackend) -
             fetched(client, "SELECT 1", another)
         assert fetched(client, "SELECT 1 AS a", bob) == [{"a": 1}]
         reader.cancel()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_a_user_s_oldest_idle_session_makes_room_for_their_next(backend: CannedBackend) -> None:
-    served = limited(backend, max_sessions=2)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_sessions=2)
+    with closing(flight.connect(canned_server.uri)) as client:
         bob = login(client, "bob")
         tokens = [login(client, "ada") for _ in range(3)]
         assert get_options(client, bob)
@@ -67,12 +67,12 @@ def test_a_user_s_oldest_idle_session_makes_room_for_their_next(backend: CannedB
         assert get_options(client, tokens[2])
         with pytest.raises(flight.FlightUnauthenticatedError):
             get_options(client, tokens[0])
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_sessions_at_work_are_not_ended_for_another(backend: CannedBackend) -> None:
-    served = limited(backend, max_sessions=1)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_sessions=1)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada = login(client, "ada")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
@@ -81,7 +81,7 @@ def test_sessions_at_work_are_not_ended_for_another(backend: CannedBackend) -> N
             login(client, "ada")
         login(client, "bob")
         reader.cancel()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def _often(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
@@ -90,13 +90,13 @@ def _often(client: flight.FlightClient, options: flight.FlightCallOptions) -> No
 
 
 def test_calls_of_one_user_are_counted_alone(backend: CannedBackend) -> None:
-    served = limited(backend, max_calls_per_s=2)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_calls_per_s=2)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada, bob = login(client, "ada"), login(client, "bob")
         with pytest.raises(flight.FlightUnavailableError, match="max_calls_per_s_per_user"):
             _often(client, ada)
         assert get_options(client, bob)
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_a_rate_fills_up_again_and_holds_two_seconds_worth() -> None:
@@ -149,8 +149,8 @@ def test_calls_in_all_are_bounded() -> None:
 
 def test_an_answer_of_too_many_rows_or_bytes_ends_as_an_error(backend: CannedBackend) -> None:
     for what in ("rows", "bytes"):
-        served = limited(backend, **{f"max_{what}": 1_000})
-        with closing(flight.connect(served.uri)) as client:
+        canned_server = limited(backend, **{f"max_{what}": 1_000})
+        with closing(flight.connect(canned_server.uri)) as client:
             ada, bob = login(client, "ada"), login(client, "bob")
             fits, large = "SELECT * FROM range(10)", "SELECT * FROM range(1001)"
             assert len(fetched(client, fits, ada)) == 10
@@ -159,21 +159,21 @@ def test_an_answer_of_too_many_rows_or_bytes_ends_as_an_error(backend: CannedBac
             ):
                 fetched(client, large, ada)
             assert len(fetched(client, large, bob)) == 1_001
-        assert served.server.stop(10)
+        assert canned_server.server.stop(10)
 
 
 def test_an_answer_nobody_reads_is_given_up_and_its_place_is_free(
     backend: CannedBackend,
 ) -> None:
-    served = limited(backend, max_streams=1, answer_timeout_s=0.2)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_streams=1, answer_timeout_s=0.2)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada = login(client, "ada")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
         assert reader.read_chunk().data.num_rows == 1
         with pytest.raises(flight.FlightTimedOutError, match="answer_timeout_s"):
             reader.read_all()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 class Queue:
@@ -322,10 +322,10 @@ def test_whose_statements_ended_the_process_is_refused_by_name_and_others_are_no
     backend: CannedBackend,
 ) -> None:
     suspects = Suspects()
-    served = Served(
+    canned_server = CannedServer(
         serve(backend, Access(FixedUsers(USERS).verify), suspects=suspects), backend
     )
-    with closing(flight.connect(served.uri)) as client:
+    with closing(flight.connect(canned_server.uri)) as client:
         ada, bob = login(client, "ada"), login(client, "bob")
         info = client.get_flight_info(select("SELECT 1 AS a"), ada)
         suspects.blame("ada")
@@ -338,24 +338,24 @@ def test_whose_statements_ended_the_process_is_refused_by_name_and_others_are_no
         with pytest.raises(flight.FlightUnavailableError, match="user 'ada' ended"):
             client.do_get(info.endpoints[0].ticket, ada).read_all()
         assert fetched(client, "SELECT 1 AS a", bob) == [{"a": 1}]
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_who_waits_when_the_process_ends_reads_that_it_may_be_tried_again(
     backend: CannedBackend,
 ) -> None:
-    served = Served(serve(backend, Access(FixedUsers(USERS).verify)), backend)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = CannedServer(serve(backend, Access(FixedUsers(USERS).verify)), backend)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada = login(client, "ada")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
         assert reader.read_chunk().data.num_rows == 1
-        served.server.give_up("the process holds 3 bytes")
+        canned_server.server.give_up("the process holds 3 bytes")
         with pytest.raises(
             flight.FlightUnavailableError, match=r"lost: .* Retry in a few seconds"
         ):
             reader.read_all()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_beside_others_a_user_s_costly_statements_are_at_work_a_few_at_a_time() -> None:

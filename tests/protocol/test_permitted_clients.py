@@ -14,7 +14,7 @@ import pytest
 
 from planner.names import TableName
 from tests.fixtures.jdbc import Jdbc, metadata, prepared, query, values
-from tests.fixtures.server import Served, serving, settings_of, sqlite_catalog
+from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.fixtures.toolchains import Program
 from tests.harness.wire import packed
 from thermocline.config.settings import Granted
@@ -30,7 +30,7 @@ BOUND = "SELECT count(*) AS n FROM net.accounts WHERE iban = ?"
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
     catalogs = {"lake": sqlite_catalog(tmp_path_factory.mktemp("bank"))}
     settings = settings_of(catalogs, {}, users={USER: PASSWORD, "boss": "b"})
     grants = {
@@ -60,7 +60,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def test_adbc_pandas_and_polars(bank: Served) -> None:
+def test_adbc_pandas_and_polars(bank: SqlServer) -> None:
     options = {"username": USER, "password": PASSWORD}
     with adbc.connect(bank.uri, db_kwargs=options, autocommit=True) as connection:
         with connection.cursor() as cur:
@@ -85,7 +85,7 @@ def test_adbc_pandas_and_polars(bank: Served) -> None:
         assert "limit_chf" not in told
 
 
-def test_jdbc(bank: Served, jdbc: Jdbc) -> None:
+def test_jdbc(bank: SqlServer, jdbc: Jdbc) -> None:
     _, asked, raw, shown, tables, columns, hidden, _ = jdbc.run(
         [
             query(SQL),
@@ -105,7 +105,7 @@ def test_jdbc(bank: Served, jdbc: Jdbc) -> None:
     assert "SECRET" not in hidden["error"]["message"]
 
 
-def test_go(bank: Served, go_client: Program) -> None:
+def test_go(bank: SqlServer, go_client: Program) -> None:
     hidden = "SELECT limit_chf FROM net.accounts"
     seen = go_client(f"127.0.0.1:{bank.port}", "", USER, PASSWORD, SQL, hidden)
     assert seen[SQL] == [[str(row[0]), row[1], row[2] or "(null)"] for row in SEEN]
@@ -114,7 +114,7 @@ def test_go(bank: Served, go_client: Program) -> None:
     assert seen["tables"] == {"accounts": 4}
 
 
-def test_node(bank: Served, node_client: Program) -> None:
+def test_node(bank: SqlServer, node_client: Program) -> None:
     asked = base64.b64encode(packed("CommandStatementQuery", query=SQL)).decode()
     seen = node_client(f"127.0.0.1:{bank.port}", "plain", USER, PASSWORD, asked, "rows", SQL)
     expected = [[str(row[0]), row[1], row[2]] for row in SEEN]

@@ -15,7 +15,7 @@ from pyarrow import flight
 
 from proxy.flightsql import messages
 from tests.fixtures.jdbc import Jdbc, connection, execute, query, values
-from tests.harness.canned import Served
+from tests.harness.canned import CannedServer
 from tests.harness.wire import (
     command,
     fetched,
@@ -38,7 +38,7 @@ def update(client: flight.FlightClient, name: str, **fields: Any) -> int:
     return int(told.record_count)
 
 
-def test_adbc_sets_and_shows(cursor: adbc.Cursor, served: Served) -> None:
+def test_adbc_sets_and_shows(cursor: adbc.Cursor, canned_server: CannedServer) -> None:
     cursor.execute("SET time_zone = 'Europe/Zurich'")
     cursor.execute("SHOW time_zone")
     assert cursor.fetchall() == [("Europe/Zurich",)]
@@ -47,13 +47,13 @@ def test_adbc_sets_and_shows(cursor: adbc.Cursor, served: Served) -> None:
     cursor.execute("BEGIN TRANSACTION")
     cursor.execute("COMMIT")
     # The SHOW and the SELECT; nothing else asked the engine.
-    assert served.backend.calls["plan"] == 2
+    assert canned_server.backend.calls["plan"] == 2
 
 
-def test_jdbc_sets_and_shows(served: Served, jdbc: Jdbc) -> None:
+def test_jdbc_sets_and_shows(canned_server: CannedServer, jdbc: Jdbc) -> None:
     _, count, told, _ = jdbc.run(
         [execute("SET time_zone = 'Europe/Zurich'"), query("SHOW TIME ZONE")],
-        port=served.port,
+        port=canned_server.port,
         properties={"user": "a", "password": "b"},
     )
     assert count == {"ok": 0}
@@ -62,7 +62,7 @@ def test_jdbc_sets_and_shows(served: Served, jdbc: Jdbc) -> None:
 
 @pytest.mark.parametrize("prepared", [False, True])
 def test_an_update_and_a_query_change_the_session_once_each(
-    client: flight.FlightClient, served: Served, prepared: bool
+    client: flight.FlightClient, canned_server: CannedServer, prepared: bool
 ) -> None:
     sql = "SET CATALOG second"
     fields: dict[str, Any] = {"query": sql}
@@ -74,17 +74,17 @@ def test_an_update_and_a_query_change_the_session_once_each(
         fields = {"prepared_statement_handle": told.prepared_statement_handle}
         kind = "PreparedStatement"
         get_options(client)
-    configured = served.backend.calls["configure"]
+    configured = canned_server.backend.calls["configure"]
     assert update(client, f"Command{kind}Update", **fields) == 0
     assert get_options(client)["catalog"] == "second"
-    assert served.backend.calls["configure"] <= configured + (1 if prepared else 2)
+    assert canned_server.backend.calls["configure"] <= configured + (1 if prepared else 2)
     set_options(client, catalog="lake")
-    before = served.backend.calls["configure"]
+    before = canned_server.backend.calls["configure"]
     info = client.get_flight_info(command(f"Command{kind}Query", **fields))
     assert info.schema.names == []
     assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 0
     assert get_options(client)["catalog"] == "second"
-    assert served.backend.calls["configure"] == before + 1
+    assert canned_server.backend.calls["configure"] == before + 1
 
 
 def test_preparing_and_asking_for_a_schema_change_nothing(client: flight.FlightClient) -> None:
@@ -133,10 +133,10 @@ def test_a_sensible_error_reaches_adbc(cursor: adbc.Cursor) -> None:
 
 
 class TestProfile:
-    def test_it_is_a_session_s_own(self, served: Served) -> None:
+    def test_it_is_a_session_s_own(self, canned_server: CannedServer) -> None:
         with (
-            closing(flight.connect(served.uri)) as one,
-            closing(flight.connect(served.uri)) as two,
+            closing(flight.connect(canned_server.uri)) as one,
+            closing(flight.connect(canned_server.uri)) as two,
         ):
             set_options(one, profile="bi", timestamp_unit="ms")
             [row] = fetched(one, HUGEINT)
@@ -174,24 +174,24 @@ class TestProfile:
         assert schema.field("at").type == pa.timestamp("ns", "UTC")
         assert schema.field("id").metadata[b"ARROW:FLIGHT:SQL:REMARKS"] == b"the key"
 
-    def test_headers_choose_it_at_connect(self, served: Served) -> None:
+    def test_headers_choose_it_at_connect(self, canned_server: CannedServer) -> None:
         prefix = DatabaseOptions.RPC_CALL_HEADER_PREFIX.value
         with (
             adbc.connect(
-                served.uri, db_kwargs={f"{prefix}profile": "bi"}, autocommit=True
+                canned_server.uri, db_kwargs={f"{prefix}profile": "bi"}, autocommit=True
             ) as connected,
             connected.cursor() as cur,
         ):
             cur.execute(HUGEINT)
             assert isinstance(cur.fetchall()[0][0], float)
 
-    def test_jdbc_chooses_it_in_its_url(self, served: Served, jdbc: Jdbc) -> None:
+    def test_jdbc_chooses_it_in_its_url(self, canned_server: CannedServer, jdbc: Jdbc) -> None:
         [_, told, _, _] = jdbc.run(
             [
                 query("SELECT 7::HUGEINT AS n, 'a'::ENUM('b', 'a') AS e"),
                 connection("getCatalog"),
             ],
-            port=served.port,
+            port=canned_server.port,
             properties={"profile": "bi"},
         )
         assert values(told) == [["7.0", "a"]]

@@ -13,7 +13,7 @@ from pyarrow import flight
 
 from proxy.flightsql import messages
 from proxy.flightsql.state.auth import Access, FixedUsers
-from tests.harness.canned import USERS, CannedBackend, Served, serve
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import (
     NoHandshake,
     bearer,
@@ -30,30 +30,32 @@ from tests.harness.wire import (
 
 
 @pytest.fixture
-def caller(guarded: Served) -> Iterator[flight.FlightClient]:
-    with closing(flight.connect(guarded.uri)) as connected:
+def caller(password_server: CannedServer) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(password_server.uri)) as connected:
         yield connected
 
 
 class TestCredentials:
-    def test_adbc_logs_in_with_user_and_password(self, guarded: Served) -> None:
+    def test_adbc_logs_in_with_user_and_password(self, password_server: CannedServer) -> None:
         options = {"username": "ada", "password": USERS["ada"]}
         with (
-            adbc.connect(guarded.uri, db_kwargs=options, autocommit=True) as connection,
+            adbc.connect(password_server.uri, db_kwargs=options, autocommit=True) as connection,
             connection.cursor() as cur,
         ):
             cur.execute("SELECT 1")
             assert cur.fetchall() == [(1,)]
 
-    def test_adbc_with_a_wrong_password_is_told_so(self, guarded: Served) -> None:
+    def test_adbc_with_a_wrong_password_is_told_so(self, password_server: CannedServer) -> None:
         options = {"username": "ada", "password": "wrong"}
         with pytest.raises(adbc.Error, match="Unknown user or wrong password"):
-            adbc.connect(guarded.uri, db_kwargs=options, autocommit=True)
+            adbc.connect(password_server.uri, db_kwargs=options, autocommit=True)
 
     @pytest.mark.filterwarnings("ignore:Cannot disable autocommit")
-    def test_adbc_without_credentials_is_told_what_is_missing(self, guarded: Served) -> None:
+    def test_adbc_without_credentials_is_told_what_is_missing(
+        self, password_server: CannedServer
+    ) -> None:
         with (
-            adbc.connect(guarded.uri, autocommit=True) as connection,
+            adbc.connect(password_server.uri, autocommit=True) as connection,
             connection.cursor() as cur,
             pytest.raises(adbc.Error, match="needs a user name and a password"),
         ):
@@ -83,11 +85,11 @@ class TestCredentials:
         assert "Traceback" not in str(found.value)
 
     def test_a_server_without_users_takes_any_credentials_as_anonymous(
-        self, served: Served
+        self, canned_server: CannedServer
     ) -> None:
         with (
             adbc.connect(
-                served.uri, db_kwargs={"username": "x", "password": "y"}, autocommit=True
+                canned_server.uri, db_kwargs={"username": "x", "password": "y"}, autocommit=True
             ) as connection,
             connection.cursor() as cur,
         ):
@@ -171,10 +173,10 @@ class TestTokens:
 
 
 class TestAnonymous:
-    def test_each_connection_is_a_session_of_its_own(self, served: Served) -> None:
+    def test_each_connection_is_a_session_of_its_own(self, canned_server: CannedServer) -> None:
         with (
-            closing(flight.connect(served.uri)) as one,
-            closing(flight.connect(served.uri)) as two,
+            closing(flight.connect(canned_server.uri)) as one,
+            closing(flight.connect(canned_server.uri)) as two,
         ):
             set_options(one, catalog="second")
             handle = prepare(one, "SELECT 1").prepared_statement_handle

@@ -15,14 +15,14 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql import uploads
-from tests.fixtures.server import Served
+from tests.fixtures.server import SqlServer
 from tests.harness.lying import LIES, ROWS, Lie, lying, row
 from tests.harness.wire import command, nested, prepare
 
 
 @pytest.fixture(scope="module")
-def client(real: Served) -> Iterator[flight.FlightClient]:
-    with closing(flight.connect(real.uri)) as connected:
+def client(iceberg_server: SqlServer) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(iceberg_server.uri)) as connected:
         yield connected
 
 

@@ -34,7 +34,7 @@ TIMEOUT_S = 10.0
 
 
 @dataclass
-class Heard:
+class RecordedEvents:
     """Everything the service told, in order."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Lake:
 
     log: MemoryLog = field(default_factory=MemoryLog)
     store: MemoryColdStore = field(default_factory=MemoryColdStore)
-    heard: Heard = field(default_factory=Heard)
+    heard: RecordedEvents = field(default_factory=RecordedEvents)
     targets: dict[TableName, MemoryTieringTarget] = field(default_factory=dict)
     make: Callable[..., MemoryTieringTarget] = MemoryTieringTarget
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from proxy.flightsql import uploads
-from tests.harness.canned import Served
+from tests.harness.canned import CannedServer
 from tests.harness.idle_callers import PHASES, Idler
 from tests.harness.lying import LIES, ROWS, Lie, lying, row
 from tests.harness.wire import command, nested, prepare
@@ -147,8 +147,8 @@ def idle_callers(
     )
 
     def leave() -> None:
-        served = cast("Served", SimpleNamespace(uri=attacker.uri, port=attacker.port))
-        with contextlib.closing(Idler(served)) as idler:
+        target = cast("CannedServer", SimpleNamespace(uri=attacker.uri, port=attacker.port))
+        with contextlib.closing(Idler(target)) as idler:
             for _ in range(count):
                 with contextlib.suppress(pa.ArrowException, flight.FlightError, OSError):
                     PHASES[phase](idler)
