@@ -6,7 +6,7 @@ import ast
 
 from tests.docs.pages import ROOT, blocks
 from tests.harness.lake import FLOWS, Lake
-from tests.harness.ledger import GOOD
+from tests.harness.records import GOOD
 
 TEXTS = [block for block in blocks(ROOT / "README.md") if block.language in ("python", "text")]
 COLD, HOT = 1000, 27

@@ -7,7 +7,8 @@ from collections import Counter
 import pyarrow as pa
 
 from tests.harness.lake import FLOWS, Lake
-from tests.harness.ledger import GOOD, Place
+from tests.harness.ledger import Place
+from tests.harness.records import GOOD
 
 PLACES = "SELECT kafka_partition, kafka_offset FROM flows"
 

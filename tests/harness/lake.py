@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -37,17 +37,17 @@ from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryTransaction
 from tests.doubles.tiering import MemoryTieringTarget
 from tests.harness.ledger import (
-    FLOWS_COLUMNS,
-    HOSTS_COLUMNS,
     Place,
+    Row,
     Slot,
     Topic,
     Version,
     chain_is_whole,
     hidden_swap,
-    record,
+    plain,
     rows,
 )
+from tests.harness.records import FLOWS_COLUMNS, HOSTS_COLUMNS, record
 from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
 
 FLOWS = TableName("lake", ("net",), "flows")
@@ -373,14 +373,12 @@ class Lake:
         version = self.versions[held.snapshot_id or 0]
         if held.snapshot_id in self.rewound or hidden_swap(facts, self.versions):
             return None
-        found = list(rows(version, facts, TABLES[held.table][0], ends))
-        sure, maybe = (
-            pa.Table.from_pylist(
-                [row for _, is_maybe, row in found if is_maybe is wanted], facts.schema.arrow
-            )
-            for wanted in (False, True)
-        )
-        return sure, maybe
+        sure: list[Row] = []
+        maybe: list[Row] = []
+        for is_maybe, row in self._rows(version, facts, ends):
+            (maybe if is_maybe else sure).append(row)
+        schema = facts.schema.arrow
+        return pa.Table.from_pylist(sure, schema), pa.Table.from_pylist(maybe, schema)
 
     def expected_version(self, held: TicketTable) -> pa.Table | None:
         """The rows of a version, in the schema it was written with; None: not promised."""
@@ -392,8 +390,16 @@ class Lake:
         if snapshot_id in self.rewound or hidden_swap(facts, self.versions):
             return None
         ends = [version.covered.get(at, 0) for at in range(len(version.topic.partitions))]
-        found = [row for _, _, row in rows(version, facts, TABLES[held.table][0], ends)]
-        return pa.Table.from_pylist(found, facts.schema.arrow)
+        whole = [row for _, row in self._rows(version, facts, ends)]
+        return pa.Table.from_pylist(whole, facts.schema.arrow)
+
+    @staticmethod
+    def _rows(
+        version: Version, facts: TableFacts, ends: list[int]
+    ) -> Iterator[tuple[bool, Row]]:
+        (binding,) = (of for of, _ in TABLES.values() if of.topic == version.topic.name)
+        for _, is_maybe, row in rows(version, facts.schema, facts.table_uuid, binding, ends):
+            yield is_maybe, plain(row)
 
     def facts_of(self, held: TicketTable) -> TableFacts:
         return self.files[f"memory://{held.table_uuid}/{held.metadata_file}"]

@@ -1,84 +1,31 @@
 """What is true of a topic and of a table's snapshots, noted apart from the product and decoded by the oracle.
 
-The ledger is told what producers and other writers did, never what the product read or planned.
+It is given what producers and other writers did, never what the product read or planned. The machine over the
+doubles keeps a ``Version`` of each snapshot; one story on real parts keeps a ``Ledger``.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from connectors.table_facts import TableFacts
 from planner.binding import Binding
-from planner.schema import HEADERS_TYPE, TIMESTAMPTZ, Column, TableSchema
+from planner.names import LEADING_COLUMNS
+from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column, TableSchema
+from planner.watermark import Outcomes
 from tests.doubles.log import MemoryRecord
-from tests.harness.oracle import AnyReason, oracle_decode
+from tests.harness.oracle import AnyReason, Bad, oracle_decode
 
 #: (partition, offset)
 Place = tuple[int, int]
-GOOD, BAD, TOMBSTONE = "good", "bad", "tombstone"
-#: What ``kafka_error`` says is not specified; statements only ask whether it is null.
-SOME_REASON = "some reason"
-
-TEXTS = ("a", "", "ü\u0000\U0001f30a", None, "NaN")
-PRICES = ("1.5", '"-0.001"', "99999999.999", "null", "7e2")
-RATIOS = ("0.1", "-0", '"NaN"', "1e-300", "null", '"-Infinity"')
-STAMPS = ("2026-02-28T23:59:60Z", "1969-12-31T23:59:59.999999Z", "2026-07-01T12:00:00+02:00")
-IDS = ("00000000-0000-0000-0000-000000000000", "F81D4FAE-7dec-11d0-a765-00a0c91e6bf6")
-
-FLOWS_COLUMNS = (
-    Column(0, "n", pa.int32()),
-    Column(0, "host", pa.string()),
-    Column(0, "price", pa.decimal128(11, 3)),
-    Column(0, "ratio", pa.float64()),
-    Column(0, "seen", TIMESTAMPTZ),
-    Column(0, "tags", pa.list_(pa.string())),
-    Column(0, "at", pa.struct([pa.field("x", pa.int64()), pa.field("day", pa.date32())])),
-)
-HOSTS_COLUMNS = (
-    Column(0, "kafka_key", pa.binary()),
-    Column(0, "kafka_headers", HEADERS_TYPE),
-    Column(0, "kafka_value", pa.binary()),
-    Column(0, "kafka_error", pa.string()),
-    Column(0, "n", pa.int32()),
-    Column(0, "host", pa.string()),
-    Column(0, "id", pa.uuid()),
-)
-
-
-def record(number: int, kind: str, schema: TableSchema) -> MemoryRecord:
-    """The record with this number in all of the run: every value follows from it."""
-    key = b"again" if number % 4 == 0 else f"key-{number}".encode()
-    headers = [("h", str(number).encode()), ("h", None)] if number % 3 == 0 else None
-    stamp = None if number % 7 == 0 else 1_700_000_000_000 + number
-    return MemoryRecord(_value(number, kind, schema), key, headers, stamp)
-
-
-def _value(number: int, kind: str, schema: TableSchema) -> bytes | None:
-    if kind == TOMBSTONE:
-        return None
-    if kind == BAD:
-        return (b"{", b'{"n": "1"}', b'{"host": 7}', b"\xff", b"[]")[number % 5]
-    host = TEXTS[number % 5]
-    members = {"n": str(number % 10 - 2), "extra": "1", "N": "17"}
-    members |= {"price": PRICES[number % 5], "ratio": RATIOS[number % 6]}
-    members |= {"id": f'"{IDS[number % 2]}"', "tags": ("[]", '["x", null]', "null")[number % 3]}
-    if number % 3:
-        members["seen"] = f'"{STAMPS[number % 3].replace(":60Z", ":59Z")}"'
-        members["at"] = f'{{"x": {2**62 + number}, "day": "0001-01-01"}}'
-    for column in schema.columns:
-        if column.name.startswith("host"):
-            # Producers learn of a rename one by one.
-            members[column.keys[number % len(column.keys)]] = json.dumps(host)
-        elif column.name.startswith("added_"):
-            members[column.name] = f"{number}" if column.type == pa.int64() else f'"{number}"'
-    return (
-        "{" + ", ".join(f'"{name}": {text}' for name, text in members.items()) + "}"
-    ).encode()
+#: Values by the column's name.
+Row = dict[str, Any]
 
 
 @dataclass(eq=False)
@@ -88,7 +35,7 @@ class Slot:
     record: MemoryRecord | None
     state: str = "committed"
     compacted: bool = False
-    rows: dict[tuple[object, ...], dict[int, Any] | None] = field(default_factory=dict)
+    rows: dict[tuple[object, ...], dict[int, Any] | Bad | None] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -167,55 +114,190 @@ def hidden_swap(facts: TableFacts, versions: Mapping[int, Version]) -> bool:
 
 
 def rows(
-    version: Version, facts: TableFacts, binding: Binding, ends: list[int]
-) -> Iterator[tuple[Place, bool, dict[str, Any]]]:
-    """Yield every committed row below the ends: its place, whether the log may have lost it, its values."""
-    key = facts.table_uuid
+    version: Version,
+    schema: TableSchema,
+    key: str,
+    binding: Binding,
+    ends: Sequence[int],
+) -> Iterator[tuple[Place, bool, Row]]:
+    """Yield every committed row below the ends: its place, whether the log may have lost it, its values.
+
+    ``key`` names the table that is read. Values stand under the names of ``schema``; what a row was tiered
+    without is NULL.
+    """
     for partition, slots in enumerate(version.topic.partitions):
         covered = version.covered.get(partition, 0)
-        for offset in range(max(ends[partition], covered)):
-            slot, place = slots[offset], (partition, offset)
-            if slot.state != "committed" or slot.record is None or place in version.gone:
+        for offset, slot in enumerate(slots[: max(ends[partition], covered)]):
+            place = (partition, offset)
+            if place in version.gone:
                 continue
             cold = offset < covered
-            schema = version.schemas[place] if cold else facts.schema
-            held = _decoded(slot, place, key, schema, binding)
-            if held is None:
+            row = decoded(slot, place, key, version.schemas[place] if cold else schema, binding)
+            if not isinstance(row, dict):
                 continue
-            held = {**held, **version.updated.get(place, {})} if cold else held
-            row = {column.name: held.get(column.field_id) for column in facts.schema.columns}
-            yield place, slot.compacted and not cold, row
+            if cold:
+                row = {**row, **version.updated.get(place, {})}
+            named = {column.name: row.get(column.field_id) for column in schema.columns}
+            yield place, slot.compacted and not cold, named
 
 
-def _decoded(
+def plain(row: Row) -> Row:
+    """The row for an engine: any reason in ``kafka_error`` becomes one text."""
+    return {
+        name: "some reason" if isinstance(value, AnyReason) else value
+        for name, value in row.items()
+    }
+
+
+def decoded(
     slot: Slot, place: Place, key: str, schema: TableSchema, binding: Binding
-) -> dict[int, Any] | None:
-    known = (key, schema.schema_id, tuple(column.keys for column in schema.columns))
-    if known not in slot.rows:
-        assert slot.record is not None
-        headers = slot.record.headers
-        stamp = slot.record.timestamp_ms
-        raw = {
-            "kafka_partition": place[0],
-            "kafka_offset": place[1],
-            "kafka_timestamp": None
-            if stamp is None
-            else pa.scalar(stamp * 1000, TIMESTAMPTZ).as_py(),
-            "kafka_key": slot.record.key,
-            "kafka_headers": None
-            if headers is None
-            else [{"key": name, "value": value} for name, value in headers],
-            "kafka_value": slot.record.value,
-        }
-        row = oracle_decode(schema, binding, raw)
-        slot.rows[known] = (
-            {
-                column.field_id: SOME_REASON
-                if isinstance(row[column.name], AnyReason)
-                else row[column.name]
-                for column in schema.columns
-            }
-            if isinstance(row, dict)
-            else None
+) -> dict[int, Any] | Bad | None:
+    """Values by the column's number, which outlives its name; None: a tombstone or no committed record."""
+    if slot.record is None or slot.state != "committed":
+        return None
+    cached = (key, schema.schema_id, tuple(column.keys for column in schema.columns))
+    if cached not in slot.rows:
+        row = oracle_decode(schema, binding, _raw(slot.record, place))
+        if isinstance(row, dict):
+            row = {column.field_id: row[column.name] for column in schema.columns}
+        slot.rows[cached] = row
+    return slot.rows[cached]
+
+
+def _raw(record: MemoryRecord, place: Place) -> dict[str, Any]:
+    stamp, headers = record.timestamp_ms, record.headers
+    return {
+        "kafka_partition": place[0],
+        "kafka_offset": place[1],
+        "kafka_timestamp": None
+        if stamp is None
+        else pa.scalar(stamp * 1000, TIMESTAMPTZ).as_py(),
+        "kafka_key": record.key,
+        "kafka_headers": None
+        if headers is None
+        else [{"key": name, "value": value} for name, value in headers],
+        "kafka_value": record.value,
+    }
+
+
+class Ledger:
+    """The truth of one bound table whose writers take turns: the topic, and what the table's head holds of it.
+
+    A row that was tiered keeps the values it had by the columns of that moment; everything above the watermark
+    is decoded by the columns of now. ``head`` is a value: keep it to know what a rollback brings back.
+    """
+
+    def __init__(self, binding: Binding, columns: list[Column], partitions: int) -> None:
+        self.binding = binding
+        topic = Topic(binding.topic, "", [[] for _ in range(partitions)], [0] * partitions)
+        self.head = Version(topic, {})
+        #: First offset that committed readers may not see, per partition, as the broker last said.
+        self.stable_ends: dict[int, int] = {}
+        self._numbers = itertools.count(1)
+        added = list(LEADING_COLUMNS)
+        if binding.on_error == "null":
+            added += ["kafka_value", "kafka_error"]
+        leading = [Column(0, name, METADATA_TYPES[name]) for name in added]
+        numbered = (
+            replace(column, field_id=next(self._numbers)) for column in (*leading, *columns)
         )
-    return slot.rows[known]
+        self.schema = TableSchema(0, tuple(numbered))
+
+    # --- the table's columns ---
+
+    def add_column(self, name: str, kind: pa.DataType) -> None:
+        self._evolve([*self.schema.columns, Column(next(self._numbers), name, kind)])
+
+    def drop_column(self, name: str) -> None:
+        self._evolve([column for column in self.schema.columns if column.name != name])
+
+    def rename_column(self, name: str, to: str) -> None:
+        """Records may go on using the former name."""
+        self._evolve(
+            [
+                replace(column, name=to, keys=(to, *(column.keys or (name,))))
+                if column.name == name
+                else column
+                for column in self.schema.columns
+            ]
+        )
+
+    def widen_column(self, name: str, kind: pa.DataType) -> None:
+        self._evolve(
+            [
+                replace(column, type=kind) if column.name == name else column
+                for column in self.schema.columns
+            ]
+        )
+
+    def _evolve(self, columns: list[Column]) -> None:
+        self.schema = TableSchema(self.schema.schema_id + 1, tuple(columns))
+
+    # --- the log ---
+
+    def commit(self, records: Mapping[Place, MemoryRecord]) -> None:
+        for (partition, offset), record in records.items():
+            slots = self._slots(partition)
+            slots.extend(Slot(None) for _ in range(offset + 1 - len(slots)))
+            slots[offset] = Slot(record)
+
+    def compacted_away(self, places: Iterable[Place]) -> None:
+        for partition, offset in places:
+            self._slots(partition)[offset].compacted = True
+
+    def _slots(self, partition: int) -> list[Slot]:
+        partitions = self.head.topic.partitions
+        partitions.extend([] for _ in range(partition + 1 - len(partitions)))
+        return partitions[partition]
+
+    # --- the cold side ---
+
+    def tier(self) -> Outcomes:
+        """Move everything readable; what each record came to."""
+        counts: Counter[str] = Counter()
+        schemas, gone = dict(self.head.schemas), set(self.head.gone)
+        for partition, end in self.stable_ends.items():
+            start = self.head.covered.get(partition, 0)
+            for offset, slot in enumerate(self._slots(partition)[start:end], start):
+                place = (partition, offset)
+                schemas[place] = self.schema
+                if slot.compacted:
+                    gone.add(place)
+                elif slot.record is not None:
+                    row = decoded(slot, place, "", self.schema, self.binding)
+                    counts[type(row).__name__] += 1
+        self.head = replace(
+            self.head, covered=dict(self.stable_ends), schemas=schemas, gone=frozenset(gone)
+        )
+        return Outcomes(
+            rows=counts["dict"], skipped=counts["Bad"], tombstones=counts["NoneType"]
+        )
+
+    def delete(self, places: Iterable[Place]) -> None:
+        self.head = replace(self.head, gone=self.head.gone | frozenset(places))
+
+    # --- what a statement must see ---
+
+    def rows(self) -> list[Row]:
+        """All rows, by partition and offset."""
+        return [row for _, row in self._rows()]
+
+    def cold_rows(self) -> list[Row]:
+        return [row for is_cold, row in self._rows() if is_cold]
+
+    def tail_rows(self) -> list[Row]:
+        return [row for is_cold, row in self._rows() if not is_cold]
+
+    def cold_places(self) -> list[Place]:
+        return [(row["kafka_partition"], row["kafka_offset"]) for row in self.cold_rows()]
+
+    def table(self) -> pa.Table:
+        """All rows, for an engine."""
+        return pa.Table.from_pylist(list(map(plain, self.rows())), self.schema.arrow)
+
+    def _rows(self) -> Iterator[tuple[bool, Row]]:
+        partitions = range(len(self.head.topic.partitions))
+        ends = [self.stable_ends.get(partition, 0) for partition in partitions]
+        for place, is_lost, row in rows(self.head, self.schema, "", self.binding, ends):
+            if not is_lost:
+                yield place[1] < self.head.covered.get(place[0], 0), row

@@ -8,7 +8,6 @@ must answer what plain DuckDB answers over the ledger's rows, types included.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import random
 import re
@@ -27,11 +26,12 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from planner.binding import Binding, OnError
 from planner.names import TableName
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
+from tests.doubles.log import MemoryRecord
 from tests.fixtures.kafka import COMPACTED, Kafka
 from tests.fixtures.server import TieredServer
 from tests.fixtures.spark import BoundTable
+from tests.harness.ledger import Ledger, Place, Version
 from tests.harness.oracle import same
-from tests.harness.table_ledger import Cold, Ledger, Record
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -70,6 +70,9 @@ HALVES = """
 SELECT (SELECT count(*) FROM {cold}) + (SELECT count(*) FROM {tail}) AS parts, count(*) AS whole,
   (SELECT count(*) FROM (FROM {t} EXCEPT ALL (FROM {cold} UNION ALL FROM {tail}))) AS different
 FROM {t}"""
+
+
+Records = dict[Place, MemoryRecord]
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,12 @@ class Story:
     partitions: int = PARTITIONS
     sent: int = 0
     #: Snapshots a rollback may go to, oldest first, with what it brings back.
-    history: list[tuple[int, Cold]] = field(default_factory=list)
+    history: list[tuple[int, Version]] = field(default_factory=list)
     #: Rows that each commit above the last watermark took away.
     removed_since_tiering: list[int] = field(default_factory=list)
     rolled_back: bool = False
     log_starts: dict[int, int] = field(default_factory=dict)
-    pending: tuple[Producer, list[Record]] | None = None
+    pending: tuple[Producer, Records] | None = None
 
     def __post_init__(self) -> None:
         self.topic = self.kafka.topic(
@@ -127,7 +130,8 @@ class Story:
         )
         columns = [Column(0, name, METADATA_TYPES[name]) for name in self.kind.metadata]
         columns += PAYLOAD
-        self.ledger = Ledger(Binding(self.topic, on_error=self.kind.on_error), columns)
+        binding = Binding(self.topic, on_error=self.kind.on_error)
+        self.ledger = Ledger(binding, columns, PARTITIONS)
         self.name = self.server.bind(self.topic, columns, on_error=self.kind.on_error)
         self.spark = self.server.spark(self.name)
         mode = self.kind.delete_mode
@@ -145,7 +149,7 @@ class Story:
     # --- producers ---
 
     def produce(self) -> None:
-        self.ledger.commit(*self._send(self.kafka.producer(), self.rng.randrange(5, 25)))
+        self.ledger.commit(self._send(self.kafka.producer(), self.rng.randrange(5, 25)))
 
     def transaction(self) -> None:
         self._end_transaction(*self._transaction(), commit=True)
@@ -161,26 +165,24 @@ class Story:
         pending, self.pending = self.pending, None
         self._end_transaction(*pending, commit=self.rng.random() < 0.7)
 
-    def _transaction(self) -> tuple[Producer, list[Record]]:
+    def _transaction(self) -> tuple[Producer, Records]:
         producer = self.kafka.transactional()
         producer.begin_transaction()
         return producer, self._send(producer, self.rng.randrange(3, 12))
 
-    def _end_transaction(
-        self, producer: Producer, records: list[Record], *, commit: bool
-    ) -> None:
-        partition = records[0].partition
+    def _end_transaction(self, producer: Producer, records: Records, *, commit: bool) -> None:
+        partition, _ = next(iter(records))
         self.kafka.end_transaction(producer, self.topic, partition, commit=commit)
         # Markers reach the other partitions a moment later; until then they hold back the ends.
-        for other in {record.partition for record in records}:
-            last = max(record.offset for record in records if record.partition == other)
+        for other in {partition for partition, _ in records}:
+            last = max(offset for partition, offset in records if partition == other)
             _until(lambda other=other, last=last: self._high(other) > last + 1)
         if commit:
-            self.ledger.commit(*records)
+            self.ledger.commit(records)
 
-    def _send(self, producer: Producer, count: int, **fixed: Any) -> list[Record]:
+    def _send(self, producer: Producer, count: int, **fixed: Any) -> Records:
         """Send and wait for every acknowledgement: only the broker knows the offsets."""
-        acknowledged: list[Record] = []
+        acknowledged: Records = {}
         targets = [at for at in range(self.partitions) if at != EMPTY_PARTITION]
         for _ in range(count):
             self.sent += 1
@@ -196,10 +198,10 @@ class Story:
                 headers: Any = headers,
             ) -> None:
                 assert error is None, error
-                at = dt.datetime.fromtimestamp(message.timestamp()[1] / 1000, dt.UTC)
-                held = headers and [{"key": k, "value": v} for k, v in headers]
-                position = (message.partition(), message.offset())
-                acknowledged.append(Record(*position, at, sent["key"], held, sent["value"]))
+                place = (message.partition(), message.offset())
+                acknowledged[place] = MemoryRecord(
+                    sent["value"], sent["key"], headers, message.timestamp()[1]
+                )
 
             producer.produce(self.topic, headers=headers, on_delivery=done, **sent)
         assert producer.flush(30) == 0
@@ -248,7 +250,7 @@ class Story:
         self._remember()
 
     def add_column(self) -> None:
-        names = {column.name for column in self.ledger.columns}
+        names = {column.name for column in self.ledger.schema.columns}
         missing = [name for name in LATER if name not in names]
         if missing:
             name = self.rng.choice(missing)
@@ -257,7 +259,7 @@ class Story:
             self.ledger.add_column(name, kind)
 
     def drop_column(self) -> None:
-        held = [column.name for column in self.ledger.columns if column.name in LATER]
+        held = [column.name for column in self.ledger.schema.columns if column.name in LATER]
         if held:
             name = self.rng.choice(held)
             self.spark.sql(f"ALTER TABLE {{t}} DROP COLUMN {name}")
@@ -281,7 +283,7 @@ class Story:
         if self.kind.compacted:
             self._compact_log()
             return
-        for partition, end in self.ledger.cold.watermark.items():
+        for partition, end in self.ledger.head.covered.items():
             before = self.rng.randint(self.log_starts.get(partition, 0), end)
             if before:
                 self.kafka.delete_records(self.topic, partition, before)
@@ -295,17 +297,17 @@ class Story:
         # Not tombstones: those would be cleaned too, at a time of the cleaner's choice.
         value = b'{"n": 1}'
         doubled = self._send(producer, 6, partition=0, key=b"same key", value=value)
-        self.ledger.commit(*doubled)
-        gone = {record.offset for record in doubled[:-1]}
+        self.ledger.commit(doubled)
+        *gone, _ = sorted(doubled)
         time.sleep(0.1)
 
         def cleaned() -> bool:
             # An append closes the segment before it; only closed ones are cleaned.
-            self.ledger.commit(*self._send(producer, 1, partition=0))
-            return not gone & self._readable(0, doubled[0].offset)
+            self.ledger.commit(self._send(producer, 1, partition=0))
+            return not self._readable(0, gone[0][1]).intersection(offset for _, offset in gone)
 
         _until(cleaned, pause_s=0.3)
-        self.ledger.compacted_away(*doubled[:-1])
+        self.ledger.compacted_away(gone)
 
     def compact(self) -> None:
         before = self._head()
@@ -318,14 +320,14 @@ class Story:
         remainder = self.rng.randrange(7)
         chosen = [
             (partition, offset)
-            for partition, offset in self.ledger.cold.rows
+            for partition, offset in self.ledger.cold_places()
             if offset % 7 == remainder and partition != 2
         ]
         before = self._head()
         self.spark.sql(
             f"DELETE FROM {{t}} WHERE kafka_offset % 7 = {remainder} AND kafka_partition <> 2"
         )
-        self.ledger.delete(*chosen)
+        self.ledger.delete(chosen)
         if self._head() != before:
             self.removed_since_tiering.append(len(chosen))
             self._remember()
@@ -334,13 +336,13 @@ class Story:
         """Somebody's rollback; forward again where the log no longer has what cold then lacks."""
         if len(self.history) < 2:
             return
-        (newest, held), index = self.history[-1], self.rng.randrange(len(self.history) - 1)
+        (newest, _), index = self.history[-1], self.rng.randrange(len(self.history) - 1)
         snapshot, cold = self.history[index]
         self.spark.call("rollback_to_snapshot", f"snapshot_id => {snapshot}")
         lost = [
-            (partition, cold.watermark[partition], start)
+            (partition, cold.covered.get(partition, 0), start)
             for partition, start in sorted(self.log_starts.items())
-            if cold.watermark[partition] < start
+            if cold.covered.get(partition, 0) < start
         ]
         if lost:
             self.server.refresh(self.name)
@@ -350,8 +352,7 @@ class Story:
             )
             self.spark.call("set_current_snapshot", f"snapshot_id => {newest}")
             return
-        assert held is not cold
-        self.ledger.cold = Cold(dict(cold.rows), cold.watermark.copy())
+        self.ledger.head = cold
         del self.history[index + 1 :]
         self.removed_since_tiering, self.rolled_back = [], True
 
@@ -366,7 +367,7 @@ class Story:
         del self.history[:-1]
 
     def _remember(self) -> None:
-        self.history.append((self._head(), self.ledger.saved()))
+        self.history.append((self._head(), self.ledger.head))
 
     # --- looking at broker and catalog without our code ---
 
@@ -428,12 +429,12 @@ class Story:
         assert seam.to_pylist() == [
             {
                 "kafka_partition": partition,
-                "watermark": self.ledger.cold.watermark[partition],
+                "watermark": self.ledger.head.covered.get(partition, 0),
                 "log_end": end,
                 "topic": self.topic,
             }
             for partition, end in sorted(self.ledger.stable_ends.items())
-            if end or partition < PARTITIONS or partition in self.ledger.cold.watermark
+            if end or partition < PARTITIONS or partition in self.ledger.head.covered
         ]
 
     def _ask(self, sql: str) -> pa.Table:

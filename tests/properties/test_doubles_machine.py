@@ -34,7 +34,8 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.harness.asking import SEEN, STATEMENTS, Asking, Kept
 from tests.harness.lake import TABLES, Lake, Work
-from tests.harness.ledger import BAD, GOOD, TOMBSTONE, Topic
+from tests.harness.ledger import Topic
+from tests.harness.records import BAD, GOOD, TOMBSTONE
 from tests.harness.renaming import also_called, not_called, renamed
 
 #: What hurts happens when this is 2.

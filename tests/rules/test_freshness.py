@@ -24,7 +24,8 @@ from proxy.query.executor import StatementLimits
 from tests.harness.asking import bag
 from tests.harness.flows import PLACES, places, tier, write, written
 from tests.harness.lake import FLOWS, Lake
-from tests.harness.ledger import GOOD, Place
+from tests.harness.ledger import Place
+from tests.harness.records import GOOD
 from tests.harness.serving import SESSION
 
 WHOLE = "SELECT * FROM flows"

@@ -17,7 +17,7 @@ from proxy.flightsql.backend import Cancellation
 from proxy.tail import TailLimits
 from tests.doubles.cold import MemoryColdStore
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
-from tests.harness.ledger import FLOWS_COLUMNS
+from tests.harness.records import FLOWS_COLUMNS
 from tests.harness.serving import SESSION, forget, serve
 
 FLOWS = TableName("lake", ("net",), "flows")

@@ -25,7 +25,7 @@ from proxy.tail import TailLimits
 from tests.doubles.amending import MemoryRepairCommitter
 from tests.harness.flows import PLACES, places, tier, write, written
 from tests.harness.lake import FLOWS, TABLES, Lake
-from tests.harness.ledger import BAD, GOOD, TOMBSTONE
+from tests.harness.records import BAD, GOOD, TOMBSTONE
 from tests.harness.serving import serve
 
 
