@@ -12,12 +12,14 @@ pytest.register_assert_rewrite("tests.harness")
 
 # One that imports from another stands below it: pytest rewrites a plug-in's asserts when it first loads it.
 pytest_plugins = [
+    "pytester",
     "tests.fixtures.certificates",
     "tests.fixtures.cold",
     "tests.fixtures.duck",
     "tests.fixtures.engine",
     "tests.fixtures.exact",
     "tests.fixtures.fake_broker",
+    "tests.fixtures.flaky",
     "tests.fixtures.jdbc",
     "tests.fixtures.kafka",
     "tests.fixtures.log",
