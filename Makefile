@@ -41,7 +41,7 @@ check: $(STAMP)  ## format, lint, types, imports, unit tests: under a minute
 	$(BIN)/lint-imports
 	$(call asked,$(BIN)/coverage run -m pytest -q tests/unit -n 2 --durations=5)
 	$(BIN)/coverage combine -q
-	$(BIN)/coverage report --skip-covered
+	@$(BIN)/python -m tests.harness.coverage_floors
 
 format: $(STAMP)  ## rewrite the files the way `check` wants them
 	$(BIN)/ruff check --fix .
