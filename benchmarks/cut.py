@@ -13,7 +13,7 @@ from statistics import median
 
 import click
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from benchmarks.options import seed
 from benchmarks.report import quantile, recorded

@@ -151,7 +151,7 @@ class MemoryBackend:
             raise UnknownTable(f"There is no table {table.name}.") from error
 
 
-class _RawServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+class _RawServer(flight.FlightServerBase):  # pyarrow has no types
     def __init__(self, answers: _Answers) -> None:
         self._answers = answers
         super().__init__(flight.Location.for_grpc_tcp(_HOST, 0))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the two are not in its __all__
+from confluent_kafka.admin import (  # the two are not in its __all__
     AdminClient,
     ConfigResource,
     ResourceType,

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def ends(harness: LogHarness, topic: str) -> list[tuple[int, int]]:
 
 
 def fetch(
-    harness: LogHarness, topic: str, ranges: Sequence[OffsetRange], **options: bool
+    harness: LogHarness, topic: str, ranges: Sequence[OffsetRange], **options: Any
 ) -> list[Row]:
     batches = list(harness.log.fetch(topic, ranges, timeout_s=10, **options))
     assert all(batch.schema.equals(RAW_SCHEMA) for batch in batches)

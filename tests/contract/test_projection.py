@@ -83,7 +83,7 @@ def test_writers_that_rounded_times_before_1970_up_are_allowed_for() -> None:
     for operator in ("=", "<=", "between"):
         asked = Condition(
             "c", operator, (before, before) if operator == "between" else (before,)
-        )  # type: ignore[arg-type]
+        )
         found = on_partition(asked, transforms.DayTransform(), TYPES["ts"], kind)
         assert found is not None
         days = Bounds.exact(pa.array([-1, 0, 1], pa.int32()).cast(kind))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def benched(tmp_path: Path, **options: object) -> Iterator[TailHarness]:
+def benched(tmp_path: Path, **options: Any) -> Iterator[TailHarness]:
     options = {"following": STEPPED, "limits": MANY, "space": TIGHT, **options}
     harness = TailHarness(scratch=tmp_path, **options)
     harness.log._batch_rows = 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -45,7 +46,7 @@ def test_plain_operands_come_to_what_the_engine_says(
     evaluated = []
     evaluate = Engine.evaluate
 
-    def counted(*given: object, **named: object) -> pa.Table:
+    def counted(*given: Any, **named: Any) -> pa.Table:
         evaluated.append(given)
         return evaluate(*given, **named)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,7 +39,7 @@ def parts_over(folder: Path, settings: dict[str, str]) -> Iterator[Parts]:
 
 
 def bind(
-    kafka: Kafka, folder: Path, topic: str, columns: tuple[Column, ...], **options: object
+    kafka: Kafka, folder: Path, topic: str, columns: tuple[Column, ...], **options: Any
 ) -> TableName:
     table, binding = (
         TableName("lake", ("net",), topic.replace("-", "_")),

@@ -122,7 +122,7 @@ class Lake:
         finally:
             stream.close()
 
-    def ask(self, sql: str, **asked: str) -> pa.Table:
+    def ask(self, sql: str, **asked: Any) -> pa.Table:
         """Ask in a session with these settings."""
         return self.open(self.plan(sql, session=replace(SESSION, **asked))[0])
 

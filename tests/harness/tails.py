@@ -155,7 +155,7 @@ class _Counted:
 
 
 @contextmanager
-def tail_harness(**options: object) -> Iterator[TailHarness]:
+def tail_harness(**options: Any) -> Iterator[TailHarness]:
     options.setdefault("following", STEPPED)
     harness = TailHarness(**options)
     try:

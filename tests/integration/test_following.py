@@ -47,7 +47,7 @@ class Follower:
         with follow_round(self._client, self._sql, self.after) as news:
             found = [tuple(row.values()) for batch in news.batches for row in batch.to_pylist()]
             self.after = news.position
-        return sorted(found)  # type: ignore[type-var]
+        return sorted(found)
 
 
 @contextlib.contextmanager

@@ -342,7 +342,7 @@ def payloads(draw: st.DrawFn, schema: TableSchema) -> bytes | None:
     parts = [(column.name, column) for column in schema.payload]
     parts += [(key, column) for column in schema.payload for key in column.keys[1:]]
     text = draw(
-        objects(parts, lambda column: values(column.type, column.epoch_unit is not None))  # type: ignore[arg-type]
+        objects(parts, lambda column: values(column.type, column.epoch_unit is not None))
     )
     raw = (draw(SPACE) + text + draw(SPACE)).encode("utf-8", "surrogatepass")
     if draw(st.integers(0, 14)) == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -51,7 +52,7 @@ def below(*ends: int) -> Counter[Place]:
     return Counter((at, offset) for at, end in enumerate(ends) for offset in range(end))
 
 
-def cut_of(lake: Lake, sql: str = PLACES, **asked: str) -> str:
+def cut_of(lake: Lake, sql: str = PLACES, **asked: Any) -> str:
     planned = lake.statements.plan(replace(SESSION, **asked), sql, None, Cancellation())
     return planned.app_metadata.decode()
 

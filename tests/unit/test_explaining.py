@@ -48,7 +48,7 @@ def rows(
     found = ResolvedTable(FLOWS, virtual)
     batch = explanation([found], {found: cut}, {} if seen is None else {found: seen})
     assert batch.schema == EXPLAIN_SCHEMA
-    return batch.to_pylist()  # type: ignore[no-any-return]
+    return batch.to_pylist()
 
 
 def test_both_sides_of_a_bound_table_are_told() -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -92,7 +93,7 @@ class Scripted:
 
 
 @contextmanager
-def fed(**pacing: float) -> Iterator[tuple[Scripted, EagerFeed]]:
+def fed(**pacing: Any) -> Iterator[tuple[Scripted, EagerFeed]]:
     inner = Scripted()
     with closing(
         EagerFeed(lambda: inner, "test", pacing=Pacing(**{"gather_s": 0.0, **pacing}))

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,7 @@ def test_a_text_of_version_1_says_no_decoding_and_means_what_it_meant() -> None:
     assert decodes_as(held, other)
 
 
-def published(*offsets: int, **changes: object) -> Pin:
+def published(*offsets: Any, **changes: Any) -> Pin:
     """The table after tierers that decoded as ``NOW`` published up to these offsets."""
     mark = replace(watermark(*offsets), decoding=KEY, era=ERA)
     return replace(pin(*offsets), watermark=replace(mark, **changes))

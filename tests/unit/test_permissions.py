@@ -291,7 +291,7 @@ def test_the_seam_is_told_to_those_who_see_every_row() -> None:
 def test_the_sides_of_a_table_are_restricted_as_the_table() -> None:
     held = grant(rows="host = 'a'", without=("Secret",))
     for virtual in ("cold", "tail"):
-        found = view(held, ADA, ResolvedTable(FLOWS, virtual), SCHEMA)  # type: ignore[arg-type]
+        found = view(held, ADA, ResolvedTable(FLOWS, virtual), SCHEMA)
         assert found is not None
         assert "Secret" not in found.schema.names
         assert found.rows is not None

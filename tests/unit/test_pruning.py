@@ -23,7 +23,7 @@ TESTS: tuple[tuple[Operator, tuple[float, ...]], ...] = (
     ("in", (0.0, 2.0)),
     ("is null", ()),
     ("is not null", ()),
-)  # type: ignore[assignment]
+)
 
 
 def holds(row: float | None, operator: Operator, values: Sequence[float]) -> bool:

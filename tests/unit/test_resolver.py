@@ -1,6 +1,7 @@
 """The resolver's table of rules, one case a row, then the shapes expiry and rollback make."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def history(
     return History({held.snapshot_id: held for held in snapshots}, tagged_id, mirror)
 
 
-def ours(snapshot_id: int, parent_id: int | None, *offsets: int, **counts: int) -> Snapshot:
+def ours(snapshot_id: int, parent_id: int | None, *offsets: Any, **counts: Any) -> Snapshot:
     mark = watermark(*offsets, prev_snapshot_id=parent_id)
     return snapshot(snapshot_id, parent_id, mark=mark, **counts)
 
@@ -39,7 +40,7 @@ def test_the_head_that_carries_a_watermark_is_its_own_carrier() -> None:
     assert (found.watermark, found.carrier_id, found.how) == (MARK, 1, "ancestry")
 
 
-def rewritten(**counts: int) -> Snapshot:
+def rewritten(**counts: Any) -> Snapshot:
     """Another writer's overwrite below the watermark, of a table without row deletes unless ``counts`` say so."""
     return snapshot(
         2, 1, "overwrite", added_next=vector(7), **({"total_delete_files": 0} | counts)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -201,7 +202,7 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
         harness.read(harness.cut(0, 0))
         follow = harness.log.follow
 
-        def counted(*given: object, **named: object) -> object:
+        def counted(*given: Any, **named: Any) -> object:
             failures.release()
             return follow(*given, **named)
 

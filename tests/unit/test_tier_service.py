@@ -129,7 +129,7 @@ class Lake:
                     "random_share": lambda: 0.0,
                 }
                 | given
-            )  # type: ignore[arg-type]
+            )
         )
 
 

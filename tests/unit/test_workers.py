@@ -189,7 +189,7 @@ def test_a_stream_that_is_left_in_the_middle_is_closed_once_it_rests() -> None:
     with punctual(inner, 0.5) as backend:
         stream = backend.open(SESSION, b"", Cancellation())
         batches = iter(stream)
-        assert next(batches) == Batch(1)  # type: ignore[comparison-overlap]
+        assert next(batches) == Batch(1)
         with pytest.raises(DeadlineExceeded):
             next(batches)
         stream.close()
@@ -204,7 +204,7 @@ def test_a_stream_that_is_read_to_its_end_is_closed_at_once() -> None:
     inner.gate.set()
     with punctual(inner, SOON_S) as backend:
         stream = backend.open(SESSION, b"", Cancellation())
-        assert list(stream) == [Batch(1), Batch(2)]  # type: ignore[comparison-overlap]
+        assert list(stream) == [Batch(1), Batch(2)]
         stream.close()
         assert inner.closed.is_set()
 
@@ -230,7 +230,7 @@ def test_every_batch_comes_once_and_in_order_small_or_not(count: int) -> None:
         expected = [Batch(number, nbytes) for number in range(count)]
         with punctual(Short(*expected), SOON_S) as backend:
             stream = backend.open(SESSION, b"", Cancellation())
-            assert list(stream) == expected  # type: ignore[comparison-overlap]
+            assert list(stream) == expected
             stream.close()
 
 
