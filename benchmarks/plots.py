@@ -15,7 +15,7 @@ from benchmarks.statements import DUCK, ENGINE, FLIGHT
 
 _COLORS = {ENGINE: "#0b7285", DUCK: "#868e96", FLIGHT: "#e8590c"}
 # The same input gives the same bytes: no dates, no random ids.
-_STYLE = {"svg.hashsalt": "thermocline", "svg.fonttype": "none", "font.size": 9}
+_STYLE: Any = {"svg.hashsalt": "thermocline", "svg.fonttype": "none", "font.size": 9}
 
 
 def draw(results: Path) -> list[Path]:

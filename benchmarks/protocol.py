@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -213,9 +214,9 @@ def _metadata(report: Report, tables: int) -> None:
             contextlib.closing(flight.connect(server.uri)) as client,
         ):
             before_s = _used_s(server)
-            first.append(_timed(lambda client=client: ask(client)))
+            first.append(_timed(partial(ask, client)))
             used.append(_used_s(server) - before_s)
-            again += [_timed(lambda client=client: ask(client)) for _ in range(_AGAIN)]
+            again += [_timed(partial(ask, client)) for _ in range(_AGAIN)]
             with flight_sql.connect(server.uri, autocommit=True) as connection:
                 for _ in range(_AGAIN * 2):
                     began = time.perf_counter()

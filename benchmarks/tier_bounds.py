@@ -22,6 +22,7 @@ from planner.cut import LogBounds, PartitionBounds, Pin
 from planner.errors import FederationError, StalePlan
 from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
+from planner.ports import Decoder
 from planner.publish import advance, check_publish
 from planner.schedule import Backfill
 from planner.schema import METADATA_TYPES, Column, TableSchema
@@ -190,5 +191,5 @@ def _one_table(report: Report, partitions: int) -> None:
     report.figure(f"watermark text, {what}, a partition", len(after) / partitions, "B")
 
 
-def _no_decoder(*_: object) -> None:
+def _no_decoder(*_: object) -> Decoder:
     raise AssertionError

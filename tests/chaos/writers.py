@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -140,7 +141,7 @@ class Writers(threading.Thread):
                 self._topic,
                 json.dumps({"id": number, "kind": "abc"[number % 3]}).encode(),
                 partition=self._random.randrange(self._partitions),
-                on_delivery=lambda error, message, number=number: done(number, error, message),
+                on_delivery=partial(done, number),
             )
         producer.flush(_TIMEOUT_S)
         return found

@@ -73,7 +73,8 @@ def test_a_row_that_matches_is_in_a_partition_that_matches(
 
 
 def test_nothing_follows_from_transforms_that_are_not_known() -> None:
-    for transform in (transforms.VoidTransform(), transforms.UnknownTransform("later")):
+    void: transforms.Transform[Any, Any] = transforms.VoidTransform()
+    for transform in (void, transforms.UnknownTransform("later")):
         assert partition_type(transform, LongType()) is None
 
 

@@ -145,7 +145,7 @@ def test_memory_is_given_back_when_rows_went_to_disk(tmp_path: Path) -> None:
     with benched(tmp_path) as harness:
         fill(harness, 40_000)
         query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
-        (used,) = harness.engine.cursor().execute(query).fetchone()
+        ((used,),) = harness.engine.cursor().execute(query).fetchall()
         assert used <= 2 * TIGHT.max_memory_bytes
 
 
@@ -154,7 +154,7 @@ def test_a_tail_is_packed_before_any_of_it_goes_to_disk(tmp_path: Path) -> None:
     with benched(tmp_path, space=None) as harness:
         fill(harness, 60_000)
         query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
-        (used,) = harness.engine.cursor().execute(query).fetchone()
+        ((used,),) = harness.engine.cursor().execute(query).fetchall()
         assert used > space.max_memory_bytes
         harness.tails._spilling = _spilling(harness, space)
         fill(harness, 20_000)

@@ -12,6 +12,7 @@ import random
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -67,12 +68,15 @@ POOLS: dict[str, tuple[Any, ...]] = {
     "u": tuple(uuid.UUID(int=number) for number in (0, 5, 2**127, 2**128 - 1)),
     "t": (False, True),
 }  # fmt: skip
-_OF_TIME = (
+_OF_TIME: tuple[transforms.Transform[Any, Any], ...] = (
     transforms.YearTransform(),
     transforms.MonthTransform(),
     transforms.DayTransform(),
 )
-_OF_ANY = (transforms.IdentityTransform(), transforms.BucketTransform(3))
+_OF_ANY: tuple[transforms.Transform[Any, Any], ...] = (
+    transforms.IdentityTransform(),
+    transforms.BucketTransform(3),
+)
 TRANSFORMS: dict[str, tuple[transforms.Transform[Any, Any], ...]] = {
     "i": (*_OF_ANY, transforms.TruncateTransform(5)),
     "l": (*_OF_ANY, transforms.TruncateTransform(5)),
@@ -91,7 +95,7 @@ TRANSFORMS: dict[str, tuple[transforms.Transform[Any, Any], ...]] = {
 class RandomTable:
     """One table, and its rows as dictionaries by column. ``kinds`` are the keys of ``TYPES`` by column."""
 
-    random: random.Random
+    random: Random
     table: Table
     rows: list[dict[str, Any]] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
@@ -99,7 +103,7 @@ class RandomTable:
     partitioned: list[str] = field(default_factory=list)
 
     @classmethod
-    def create(cls, chosen: random.Random, catalog: Catalog, name: str) -> RandomTable:
+    def create(cls, chosen: Random, catalog: Catalog, name: str) -> RandomTable:
         kinds = ["l", *chosen.sample(list(TYPES), chosen.randint(3, 7))]
         columns = {"id": "l"} | {f"{kind}{number}": kind for number, kind in enumerate(kinds)}
         schema = Schema(

@@ -298,7 +298,7 @@ class Lake:
         facts = self.store.facts(table)
         kept: set[int] = set()
         current = facts.head
-        while current in facts.history.snapshots and len(kept) < keep:
+        while current is not None and current in facts.history.snapshots and len(kept) < keep:
             kept.add(current)
             current = facts.history.snapshots[current].parent_id
         self.store.expire(table, kept, orphans=orphans)

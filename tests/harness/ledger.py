@@ -158,9 +158,11 @@ def decoded(
     cached = (key, schema.schema_id, tuple(column.keys for column in schema.columns))
     if cached not in slot.rows:
         row = oracle_decode(schema, binding, _raw(slot.record, place))
-        if isinstance(row, dict):
-            row = {column.field_id: row[column.name] for column in schema.columns}
-        slot.rows[cached] = row
+        slot.rows[cached] = (
+            {column.field_id: row[column.name] for column in schema.columns}
+            if isinstance(row, dict)
+            else row
+        )
     return slot.rows[cached]
 
 

@@ -237,7 +237,7 @@ def _scalar(kind: pa.DataType, value: Any) -> Any:
         _expect(isinstance(value, bool))
         return value
     if kind in (pa.int32(), pa.int64()):
-        _expect(isinstance(value, _Number) and re.fullmatch("-?[0-9]{1,20}", value.text))
+        _expect(isinstance(value, _Number) and bool(re.fullmatch("-?[0-9]{1,20}", value.text)))
         bits = 31 if kind == pa.int32() else 63
         _expect(-(2**bits) <= int(value.text) <= 2**bits - 1)
         return int(value.text)

@@ -17,7 +17,7 @@ from planner.binding import Binding
 from planner.cut import Pin, TableCut, plan_cut
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.ports import Decoder
+from planner.ports import Decoded, Decoder
 from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
@@ -76,7 +76,7 @@ class TailHarness:
         inner, harness = decoder_for(table, columns, binding), self
 
         class Counting:
-            def decode(self, batch: pa.RecordBatch):
+            def decode(self, batch: pa.RecordBatch) -> Decoded:
                 harness.on_decode(batch)
                 harness.decoded += batch.num_rows
                 return inner.decode(batch)
@@ -123,12 +123,12 @@ class TailHarness:
 
     def rows(
         self, tail: LeasedTail, columns: str = "kafka_partition, kafka_offset, n"
-    ) -> list[tuple]:
+    ) -> list[tuple[Any, ...]]:
         parts = [f"SELECT {columns} FROM ({part.sql})" for part in tail.relations]
         cursor = self.engine.cursor()
         return sorted(cursor.execute(" UNION ALL ".join(parts)).fetchall()) if parts else []
 
-    def read(self, cut: TableCut) -> list[tuple]:
+    def read(self, cut: TableCut) -> list[tuple[Any, ...]]:
         with self.tails.read(cut, lambda: None) as tail:
             return self.rows(tail)
 
@@ -137,7 +137,8 @@ class TailHarness:
             "SELECT count(*) FROM duckdb_tables() "
             "WHERE schema_name = 'tail_segments' OR starts_with(database_name, 'tail_')"
         )
-        return self.engine.cursor().execute(query).fetchone()[0]
+        (count,) = self.engine.cursor().execute(query).fetchall()[0]
+        return int(count)
 
 
 class _Counted:

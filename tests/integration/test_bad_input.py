@@ -287,7 +287,9 @@ def test_rows_of_another_writer_are_named(kafka: Kafka, server: SqlServer) -> No
         loaded = catalog.load_table((*table.namespace, table.name))
         row = {"kafka_partition": 0, "kafka_offset": 0, "id": 1}
         loaded.append(pa.Table.from_pylist([row], schema=loaded.schema().as_arrow()))
-        snapshot = loaded.current_snapshot().snapshot_id
+        head = loaded.current_snapshot()
+        assert head is not None
+        snapshot = head.snapshot_id
     assert told(server, f"SELECT * FROM {table}", INTERNAL) == (
         f"{table}: snapshot {snapshot} was committed by another writer above the watermark and it appended "
         f"rows; roll the table back to the snapshot before it, or, if its rows belong to the table, run "

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -149,7 +150,7 @@ def test_every_record_once_while_rows_change_sides(
     kafka.produce(topic, events(0, 50), partition=0)
     tiered_server.tier(table)
     tiered_server.refresh(table)
-    found: Counter[object] = Counter()
+    found: Counter[Any] = Counter()
     sent = 50
     with following(
         tiered_server, f"SELECT kafka_partition, kafka_offset, id FROM {table}", "beginning"

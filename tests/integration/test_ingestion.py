@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.kafka
 WAIT_S = 60.0
 
 
-def wait_for(holds: object) -> None:
+def wait_for(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline
@@ -114,16 +115,17 @@ def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
     table = bind(kafka, tmp_path, topic, COLUMNS)
     write(kafka, topic, *range(40_000))
     with reading(tmp_path, kafka) as (parts, ingestion):
-        carry_out, orders = ingestion.carry_out, []
+        carry_out = ingestion.carry_out
+        orders: list[Any] = []
 
-        def counted(order: process.ReadRequest) -> process.ReadJob:
+        def counted(order: Any) -> Any:
             orders.append(order)
             work = carry_out(order)
             if len(orders) == 1:
                 worker_of(ingestion).kill()
             return work
 
-        ingestion.carry_out = counted
+        monkeypatch.setattr(ingestion, "carry_out", counted)
         with contextlib.suppress(LogUnavailable):
             assert count(parts, table) == 40_000
         assert count(parts, table) == 40_000
@@ -216,8 +218,10 @@ def test_nothing_stays_when_the_server_is_killed(kafka: Kafka, tmp_path: Path) -
         [sys.executable, "-c", program, kafka.settings["bootstrap.servers"]],
         stdout=subprocess.PIPE,
     )
+    server_output = server.stdout
+    assert server_output is not None
     try:
-        first = psutil.Process(int(server.stdout.readline()))
+        first = psutil.Process(int(server_output.readline()))
         wait_for(first.children)
         both = [first, *first.children()]
         for held in both:  # as a terminal or a service manager would
@@ -228,7 +232,7 @@ def test_nothing_stays_when_the_server_is_killed(kafka: Kafka, tmp_path: Path) -
     finally:
         server.kill()
         server.wait()
-        server.stdout.close()
+        server_output.close()
     _, left = psutil.wait_procs(both, timeout=WAIT_S)
     assert not left
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import adbc_driver_flightsql.dbapi as adbc
 import duckdb
@@ -188,7 +188,9 @@ class Story:
             self.sent += 1
             value = self._value()
             key = b"key-%d" % self.sent
-            headers = None if self.rng.random() < 0.5 else [("h", b"\x00"), ("h", None)]
+            headers: list[tuple[str, bytes | None]] | None = None
+            if self.rng.random() >= 0.5:
+                headers = [("h", b"\x00"), ("h", None)]
             sent = {"key": key, "value": value, "partition": self.rng.choice(targets), **fixed}
 
             def done(
@@ -198,12 +200,14 @@ class Story:
                 headers: Any = headers,
             ) -> None:
                 assert error is None, error
-                place = (message.partition(), message.offset())
-                acknowledged[place] = MemoryRecord(
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                acknowledged[partition, offset] = MemoryRecord(
                     sent["value"], sent["key"], headers, message.timestamp()[1]
                 )
 
-            producer.produce(self.topic, headers=headers, on_delivery=done, **sent)
+            producer.produce(self.topic, headers=cast("Any", headers), on_delivery=done, **sent)
         assert producer.flush(30) == 0
         assert len(acknowledged) == count
         return acknowledged
@@ -358,7 +362,7 @@ class Story:
 
     def expire(self) -> None:
         """Somebody's expiry to one snapshot, where it hides nothing (see docs/limits.md)."""
-        if self.rolled_back or sum(self.removed_since_tiering[:-1]):
+        if self.rolled_back or any(self.removed_since_tiering[:-1]):
             self.produce()
             if self.pending is not None:
                 self.open_transaction()
@@ -396,7 +400,9 @@ class Story:
             message = self.broker.poll(10)
             assert message is not None
             assert message.error() is None, message.error()
-            found.add(message.offset())
+            offset = message.offset()
+            assert offset is not None
+            found.add(offset)
         self.broker.unassign()
         return found
 

@@ -103,7 +103,8 @@ def pair(kafka: Kafka, tmp_path: Path) -> Iterator[Pair]:
     try:
         for replica in replicas:
             replica.start()
-        yield Pair(*replicas, topic, kafka)
+        first, second = replicas
+        yield Pair(first, second, topic, kafka)
     finally:
         for replica in replicas:
             replica.kill()

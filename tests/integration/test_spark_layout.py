@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class CountedLog(GeneratedLog):
 
     def fetch(
         self, topic: str, ranges: Sequence[OffsetRange], **options: Any
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         for held in ranges:
             name = f"{held.partition}-{held.start}-{held.stop}-{uuid.uuid4()}"
             (self.folder / name).touch()

@@ -213,7 +213,9 @@ def test_rows_of_another_writer_are_accepted(
         loaded = catalog.load_table((*table.namespace, table.name))
         row = {"kafka_partition": 0, "kafka_offset": 5, "id": 5}
         loaded.append(pa.Table.from_pylist([row], schema=loaded.schema().as_arrow()))
-        doubled = loaded.current_snapshot().snapshot_id
+        head = loaded.current_snapshot()
+        assert head is not None
+        doubled = head.snapshot_id
     declined = run("accept", table, "--snapshot", doubled, "--yes")
     assert declined.code == 6
     assert "partition 0, offset 5, and the watermark is 4" in str(declined.error)

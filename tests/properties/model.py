@@ -291,7 +291,7 @@ class Table:
 
         ``orphans``: as pyiceberg does it, which also takes the parent id of what it leaves without a parent.
         """
-        kept = set()
+        kept: set[int] = set()
         current: int | None = self.head
         while current in self.versions and len(kept) < keep:
             kept.add(current)
@@ -330,7 +330,7 @@ class Table:
         old = before.rows if before is not None else ()
         dead = before.dead if before is not None else 0
         delete_files = before.delete_files if before is not None else 0
-        summary = {}
+        summary: dict[str, int] = {}
         if rewritten:
             # What a rewritten file held counts, rows that were deleted from it before too.
             summary |= {"added-records": len(rows), "deleted-records": len(old) + dead}

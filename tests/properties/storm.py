@@ -21,6 +21,7 @@ import pyarrow as pa
 from connectors.iceberg.pin_cache import PinCache
 from connectors.json import decoder_for
 from planner.binding import Binding
+from planner.cut import TableCut
 from planner.errors import SnapshotExpired, StalePlan, TieringConflict
 from planner.names import TableName
 from planner.offsets import OffsetVector
@@ -255,5 +256,5 @@ def _answer(statements: Statements, ticket: bytes) -> Answer:
     return [tuple(int(cell) for cell in row.values()) for row in table.to_pylist()]
 
 
-def _unused(table: TableName) -> object:
+def _unused(table: TableName) -> TableCut:
     raise AssertionError(f"nothing is configured to be followed, not {table}")

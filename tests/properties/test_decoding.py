@@ -15,7 +15,14 @@ from connectors.json.decoder import JsonDecoder
 from planner.binding import Binding
 from planner.errors import UndecodableRecord
 from planner.names import METADATA_COLUMNS
-from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
+from planner.schema import (
+    METADATA_TYPES,
+    RAW_SCHEMA,
+    TIMESTAMPTZ,
+    Column,
+    EpochUnit,
+    TableSchema,
+)
 from planner.watermark import Outcomes
 from tests.harness.oracle import Bad, oracle_decode, same
 
@@ -74,7 +81,7 @@ def is_time(kind: pa.DataType) -> bool:
     return pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
 
 
-UNITS = st.sampled_from(["s", "ms", "us", "ns"])
+UNITS: st.SearchStrategy[EpochUnit] = st.sampled_from(["s", "ms", "us", "ns"])
 
 
 @st.composite

@@ -166,6 +166,8 @@ class Drawn:
     def grant(self, world: World) -> Grant:
         read = world.statements.grants.expression
         opened = self.some(1)
+        columns: tuple[str, ...]
+        without: tuple[str, ...]
         columns, without = ((ANY,), ()) if self.chance.random() < 0.5 else (tuple(opened), ())
         if columns == (ANY,) and self.chance.random() < 0.5:
             without = tuple(name for name in self.types if name not in opened)

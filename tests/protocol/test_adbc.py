@@ -102,6 +102,7 @@ def test_the_schema_of_a_statement_is_known_without_executing_it(
 
 def test_the_parameter_schema_is_known_after_preparing(cursor: adbc.Cursor) -> None:
     schema = cursor.adbc_prepare("SELECT ?::BIGINT, ?::TIMESTAMP")
+    assert schema is not None
     assert schema.types == [pa.int64(), pa.timestamp("ms")]
 
 
@@ -137,7 +138,7 @@ class TestBrowsing:
             yield connected
 
     @pytest.mark.parametrize("depth", ["catalogs", "db_schemas", "tables", "columns", "all"])
-    def test_objects_at_each_depth(self, connection: adbc.Connection, depth: str) -> None:
+    def test_objects_at_each_depth(self, connection: adbc.Connection, depth: Any) -> None:
         found = connection.adbc_get_objects(depth=depth).read_all().to_pylist()
         assert [row["catalog_name"] for row in found] == ["lake", "second"]
         if depth == "catalogs":

@@ -182,7 +182,7 @@ def _together(attacks: Attacks) -> dict[str, Any]:
     ends: Counter[str] = Counter()
     for found in noted:
         ends.update(found["ends"])
-    longest = max(
+    longest: dict[str, Any] = max(
         noted, key=lambda found: found["longest_s"], default={"longest_s": 0, "longest": ""}
     )
     return {

@@ -175,7 +175,7 @@ class TestPolicy:
             assert reader.read_chunk().data.num_rows == 1
             with pytest.raises(flight.FlightUnavailableError, match="max_streams"):
                 fetched(client, "SELECT 1 AS a")
-            places = {"max_queued": 1, "stream_wait_s": 0.1}
+            places: dict[str, Any] = {"max_queued": 1, "stream_wait_s": 0.1}
             server.limit(unlimited, max_streams=2, **places)
             assert fetched(client, "SELECT 1 AS a") == [{"a": 1}]
             server.limit(lambda _user, _groups: UserLimits(max_rows=1), max_streams=2, **places)

@@ -7,6 +7,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -204,6 +205,9 @@ def test_damaged_bytes_never_bring_out_a_traceback(
         except Exception as error:
             told.append(str(error))
 
+    def read(data: bytes) -> None:
+        client.do_get(flight.Ticket(data)).read_all()
+
     def upload(data: bytes) -> None:
         writer, reader = client.do_put(
             flight.FlightDescriptor.for_command(data), pa.schema([("a", pa.int64())])
@@ -215,14 +219,14 @@ def test_damaged_bytes_never_bring_out_a_traceback(
 
     for data in _hostile():
         descriptor = flight.FlightDescriptor.for_command(data)
-        attempt(lambda d=descriptor: client.get_flight_info(d))
-        attempt(lambda d=descriptor: client.get_schema(d))
-        attempt(lambda d=data: client.do_get(flight.Ticket(d)).read_all())
-        attempt(lambda d=data: upload(d))
+        attempt(partial(client.get_flight_info, descriptor))
+        attempt(partial(client.get_schema, descriptor))
+        attempt(partial(read, data))
+        attempt(partial(upload, data))
     names = [name for name in ACTIONS if name != "CloseSession"]
     for data in _hostile():
         for name in names:
-            attempt(lambda n=name, d=data: bodies(client, n, d))
+            attempt(partial(bodies, client, name, data))
     assert len(told) > 1_000
     assert not [text for text in told if LEAKS.search(text)]
     assert not [text for text in told if "Internal error" in text], caplog.text

@@ -115,7 +115,10 @@ def test_callers_of_one_connection_have_sessions_of_their_own(
             fetched(client, "SELECT 1", bearer(provider.token(**claims)))
             session = served_jwt.backend.planned_in
             assert session is not None
-            assert (session.user, session.groups) == (claims["sub"], set(claims["groups"]))
+            assert (session.user, session.groups) == (
+                claims["sub"],
+                frozenset(claims["groups"]),
+            )
             sessions.append(session.id)
     assert sessions[0] == sessions[2] != sessions[1]
 
@@ -240,14 +243,15 @@ def test_a_time_that_is_none_is_refused_by_name(check: JwtTokens, provider: Prov
     for far in (10**400, 1e300):
         with pytest.raises(Unauthenticated, match="exp is not a time"):
             check(provider.token(exp=far))
-    for claim, value in (
+    claims: tuple[tuple[str, Any], ...] = (
         ("exp", float("inf")),
         ("exp", float("nan")),
         ("nbf", float("inf")),
         ("iat", float("inf")),
         ("nbf", 10**400),
         ("iat", "x" * 1_000),
-    ):
+    )
+    for claim, value in claims:
         with pytest.raises(Unauthenticated):
             check(provider.token(**{claim: value}))
 
@@ -324,7 +328,7 @@ def test_users_and_groups_may_be_in_other_claims(provider: Provider, keys: Jwks)
     check = checker(provider, keys, user_claim="email", groups_claim="realm_access.roles")
     found = check(provider.token(email="a@b", realm_access={"roles": ["x", 3, "y"]}))
     assert found is not None
-    assert (found.user, found.groups) == ("a@b", {"x", "y"})
+    assert (found.user, found.groups) == ("a@b", frozenset({"x", "y"}))
     spaced = checker(provider, keys, groups_claim="scope")(provider.token(scope="p q"))
     assert spaced is not None
     assert spaced.groups == {"p", "q"}

@@ -23,7 +23,7 @@ SECRET = b"one for all replicas"
 class Replicas:
     first: FlightSqlServer
     second: FlightSqlServer
-    stack: ExitStack
+    stack: ExitStack[bool | None]
 
     def client(self, server: FlightSqlServer) -> flight.FlightClient:
         uri = f"grpc://127.0.0.1:{server.port}"
@@ -40,13 +40,14 @@ def start() -> Iterator[Any]:
     with ExitStack() as stack:
 
         def run(users: dict[str, str], secret: bytes = SECRET) -> Replicas:
-            servers = []
+            servers: list[FlightSqlServer] = []
             for held in (USERS, users):
                 each = SECRET if held is USERS and not servers else secret
                 server = serve(CannedBackend(), access(held), session_secret=each)
                 stack.callback(server.stop, 5)
                 servers.append(server)
-            return Replicas(*servers, stack)
+            first, second = servers
+            return Replicas(first, second, stack)
 
         yield run
 

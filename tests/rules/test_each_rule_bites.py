@@ -91,7 +91,7 @@ def runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Switch, Future[subprocess.CompletedProcess[str]]]]:
     """Runs of all selected switches, started together, so many at a time."""
-    selected = [
+    selected: list[Switch] = [
         item.callspec.params["switch"]
         for item in request.session.items
         if isinstance(item, pytest.Function)

@@ -20,6 +20,7 @@ from planner.errors import (
     TopicRecreated,
     UndecodableRecord,
 )
+from planner.names import TableName
 from planner.watermark import Skip
 from proxy.tail import TailLimits
 from tests.doubles.amending import MemoryRepairCommitter
@@ -208,7 +209,9 @@ def test_a_loss_in_a_new_partition_is_a_gap(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_every_value_is_the_same_before_and_after_it_is_tiered(lake: Lake, table) -> None:
+def test_every_value_is_the_same_before_and_after_it_is_tiered(
+    lake: Lake, table: TableName
+) -> None:
     topic = lake.topics[TABLES[table][0].topic]
     for number in range(90):
         lake.produce(topic, number % 2, (GOOD, GOOD, BAD, GOOD, TOMBSTONE)[number % 5])

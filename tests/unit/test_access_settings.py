@@ -13,7 +13,7 @@ from proxy.flightsql.state.quotas import UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Server, Settings
 from thermocline.serve.access import access, limits_of, tls
 
-JWT = {"jwt_issuer": "https://login.example", "jwt_audience": "thermocline"}
+JWT: dict[str, Any] = {"jwt_issuer": "https://login.example", "jwt_audience": "thermocline"}
 
 
 def settings(
@@ -30,7 +30,10 @@ def test_this_machine_is_served_without_asking(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "server.example", ""])
 def test_an_open_address_needs_users_and_tls(host: str, tmp_path: Path) -> None:
-    pem = {"tls_certificate": str(tmp_path / "c"), "tls_key": str(tmp_path / "k")}
+    pem: dict[str, Any] = {
+        "tls_certificate": str(tmp_path / "c"),
+        "tls_key": str(tmp_path / "k"),
+    }
     with pytest.raises(BadConfig, match=r"for anybody; add users .*allow_insecure_public"):
         access(settings(host))
     with pytest.raises(BadConfig, match="for anybody"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,7 +27,9 @@ def path(*columns: Column) -> ColumnarPath | None:
     return ColumnarPath.of(payload_fields("t", schema(*columns), Binding("t")))
 
 
-def read(*values: str | bytes | None, columns: tuple[Column, ...] = COLUMNS) -> list | None:
+def read(
+    *values: str | bytes | None, columns: tuple[Column, ...] = COLUMNS
+) -> list[Any] | None:
     raw = [value.encode() if isinstance(value, str) else value for value in values]
     held = path(*columns)
     assert held is not None

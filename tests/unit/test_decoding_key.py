@@ -14,7 +14,7 @@ from planner import binding as binding_module
 from planner.binding import Binding
 from planner.decoding import decoding_key, era_after
 from planner.publish import advance
-from planner.schema import Column, TableSchema
+from planner.schema import Column, EpochUnit, TableSchema
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Outcomes
 from tests.harness.builders import BINDING, bounds, pin, schema, watermark
@@ -54,7 +54,8 @@ KINDS = st.recursive(PRIMITIVES, deeper, max_leaves=4)
 def columns(draw: st.DrawFn) -> Column:
     name, former = draw(NAMES), draw(st.lists(NAMES, max_size=2))
     kind = draw(KINDS)
-    unit = draw(st.sampled_from([None, "s", "ms"])) if pa.types.is_timestamp(kind) else None
+    units: list[EpochUnit | None] = [None, "s", "ms"]
+    unit = draw(st.sampled_from(units)) if pa.types.is_timestamp(kind) else None
     keys = tuple(dict.fromkeys((name, *former)))
     doc = draw(st.sampled_from([None, "a comment"]))
     return Column(draw(IDS), name, kind, draw(st.booleans()), doc, keys, unit)

@@ -118,7 +118,7 @@ def test_an_old_measurement_gives_all_that_was_committed_then(
 ) -> None:
     """Whatever was tiered since: nothing below the ends of then is missing, and nothing is refused."""
     # Log starts only rise, and tiering reads what the log has: start <= end <= end now, watermark <= end now.
-    start_end = [tuple(sorted((a, b))) for a, b, _, _ in facts]
+    start_end = [(min(a, b), max(a, b)) for a, b, _, _ in facts]
     marks = [max(start, c) for (start, _), (_, _, c, _) in zip(start_end, facts, strict=True)]
     cut = plan_cut(pin(*marks), caught_up(bounds(*start_end), watermark(*marks)))
     for (_, end), (_, reached) in zip(start_end, cut.end, strict=True):

@@ -7,10 +7,10 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -21,6 +21,7 @@ from planner.ports import Decoded, RecordError
 from planner.watermark import Outcomes
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader import ipc as wire
+from proxy.tail.reader.decoded import DecodedFollowing
 from proxy.tail.reader.ipc import (
     Channel,
     Ended,
@@ -96,7 +97,11 @@ class Scripted:
 def fed(**pacing: Any) -> Iterator[tuple[Scripted, EagerFeed]]:
     inner = Scripted()
     with closing(
-        EagerFeed(lambda: inner, "test", pacing=Pacing(**{"gather_s": 0.0, **pacing}))
+        EagerFeed(
+            lambda: cast("DecodedFollowing", inner),
+            "test",
+            pacing=Pacing(**{"gather_s": 0.0, **pacing}),
+        )
     ) as feed:
         yield inner, feed
     assert inner.closed.wait(WAIT_S)
@@ -108,7 +113,7 @@ def test_what_came_meanwhile_is_taken_at_once_in_its_order() -> None:
             arrived(0, 3), arrived(3, 3), arrived(3, 5, bad=1), arrived(0, 2, partition=1)
         )
         inner.wait_taken(4)
-        found = []
+        found: list[Any] = []
         while len(found) < 7:
             step = feed.take(WAIT_S)
             found += numbers(step)
@@ -143,7 +148,7 @@ def test_a_bug_is_not_taken_for_silence() -> None:
 
 
 def test_a_feed_that_cannot_be_opened_says_so_when_it_is_taken_from() -> None:
-    def refused() -> Scripted:
+    def refused() -> DecodedFollowing:
         raise LogUnavailable("no broker")
 
     with (
@@ -225,7 +230,7 @@ def test_all_steps_taken_at_once_are_confirmed_by_one_question() -> None:
 def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:
     went_on = threading.Event()
 
-    def pieces() -> Iterator[Decoded]:
+    def pieces() -> Generator[Decoded, None, None]:
         yield arrived(0, 1).decoded
         yield arrived(1, 2).decoded
         went_on.set()
@@ -242,7 +247,7 @@ def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:
 def test_a_fetch_that_is_given_up_is_closed() -> None:
     closed = threading.Event()
 
-    def pieces() -> Iterator[Decoded]:
+    def pieces() -> Generator[Decoded, None, None]:
         try:
             while True:
                 yield arrived(0, 1).decoded

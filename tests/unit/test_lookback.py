@@ -73,7 +73,9 @@ def test_a_snapshot_answers_a_cut_that_decodes_as_the_cut() -> None:
     assert decodes_as(held, published(12, 20))
     assert decodes_as(held, published(90, 90))
     # Rolled back below the cut's watermark, within the era: what was cold is decoded again, alike.
-    late = replace(held, era=published(12, 20).watermark.era)
+    watermark = published(12, 20).watermark
+    assert watermark is not None
+    late = replace(held, era=watermark.era)
     assert decodes_as(late, published(11, 20))
     # All of the cut is cold, as it was: what would be decoded now does not matter. Of the tail it does.
     assert decodes_as(held, replace(published(15, 20), binding=skipping))
@@ -109,7 +111,10 @@ def test_a_table_read_at_several_times_counts_as_it_is() -> None:
     assert both.of(FLOWS).end == vector(15, 20)
     alone = parse_cut(format_cut({(FLOWS, EARLIER): then}))
     assert alone.of(FLOWS).end == vector(3)
-    unclear = {(FLOWS, EARLIER): then, (FLOWS, EARLIEST): NOW}
+    unclear: dict[tuple[TableName, AtClause | None], TableCut] = {
+        (FLOWS, EARLIER): then,
+        (FLOWS, EARLIEST): NOW,
+    }
     assert format_cut(unclear) == ""
     assert [
         held.table for held in parse_cut(format_cut(unclear | {(HOSTS, None): PLAIN})).tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -46,7 +47,7 @@ def test_too_many_columns_become_records() -> None:
 def test_rows_beyond_the_limit_are_not_read() -> None:
     asked = []
 
-    def batches() -> object:
+    def batches() -> Iterator[pa.RecordBatch]:
         for number in range(5):
             asked.append(number)
             yield pa.record_batch({"n": [number, number]})

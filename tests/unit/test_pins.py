@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from planner.errors import (
     UnknownTable,
 )
 from planner.names import TableName
+from planner.ports import ColdStore
 from planner.schema import Column
 from planner.seam import PinFacts
 from tests.doubles.cold import MemoryColdStore
@@ -361,7 +363,7 @@ class Two:
         self.is_down = False
         self.answering = threading.Event()
         self.answering.set()
-        self.board = PinCache(self, refresh_s=3600, patience_s=patience_s)
+        self.board = PinCache(cast("ColdStore", self), refresh_s=3600, patience_s=patience_s)
 
     def catalogs(self) -> tuple[str, ...]:
         return self.store.catalogs()

@@ -206,9 +206,9 @@ def broken(
     same: bool = True,
 ) -> History:
     """Snapshot 1 is tagged, 2 expired, 3 and 4 compacted."""
-    counts = {} if tag_rows is None else {"total_records": tag_rows}
+    counts: dict[str, Any] = {} if tag_rows is None else {"total_records": tag_rows}
     base = ours(1, None, 10, 20, **counts)
-    totals = {} if oldest_rows is None else {"total_records": oldest_rows}
+    totals: dict[str, Any] = {} if oldest_rows is None else {"total_records": oldest_rows}
     oldest = snapshot(3, 2, "replace", added_records=30, deleted_records=30, **totals)
     head = snapshot(4, 3, "replace")
     mirror = format_watermark(watermark(10, 20) if same else watermark(9, 20))

@@ -13,6 +13,7 @@ def test_no_test_imports_from_a_test_module_or_a_conftest() -> None:
         f"{path.relative_to(TESTS)}:{node.lineno}"
         for path in TESTS.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
         if any(_is_test(name) for name in _modules(node))
     ]
     assert not refused, (
@@ -20,7 +21,7 @@ def test_no_test_imports_from_a_test_module_or_a_conftest() -> None:
     )
 
 
-def _modules(node: ast.AST) -> list[str]:
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     match node:
         case ast.Import(names=names):
             return [alias.name for alias in names]

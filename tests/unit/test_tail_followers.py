@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -193,7 +194,7 @@ def test_a_table_in_trouble_delays_no_other(how: str) -> None:
 
 
 def test_an_outage_is_said_once_and_following_goes_on_after_it(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pacing = Pacing(gather_s=0, first_retry_s=0.001, longest_retry_s=0.001)
     failures = threading.Semaphore(0)
@@ -206,7 +207,7 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
             failures.release()
             return follow(*given, **named)
 
-        harness.log.follow = counted
+        monkeypatch.setattr(harness.log, "follow", counted)
         with caplog.at_level(logging.WARNING):
             harness.log.stop()
             for _ in range(20):
@@ -279,9 +280,11 @@ def test_many_readers_over_a_growing_log_are_always_exact(
                     mark = tuple(marks)
                 tickets.append(harness.cut(*mark))
                 cut = rng.choice(tickets[-3:])
+                hot = cut.hot
+                assert hot is not None
                 expected = [
                     (item.partition, offset)
-                    for item in cut.hot.ranges
+                    for item in hot.ranges
                     for offset in range(item.start, item.stop)
                 ]
                 assert places(harness, cut) == expected
@@ -291,7 +294,7 @@ def test_many_readers_over_a_growing_log_are_always_exact(
                 seen = now
 
         works: list[Callable[[], None]] = [produce]
-        works += [lambda seed=seed: read(seed) for seed in range(4)]
+        works += [partial(read, seed) for seed in range(4)]
         with ThreadPoolExecutor(5) as pool:
             for done in [pool.submit(work) for work in works]:
                 done.result(120)

@@ -81,7 +81,7 @@ def test_a_partition_born_later_is_followed_too() -> None:
 
 def test_what_a_statement_fetched_while_a_follower_decoded_it_is_not_added_twice() -> None:
     """A new partition makes the statement fetch, and what it lacks of the others with it."""
-    meanwhile: list[Callable[[], None]] = []
+    meanwhile: list[Callable[[], object]] = []
     with tail_harness(
         on_decode=lambda batch: meanwhile.pop()() if meanwhile else None
     ) as harness:
@@ -90,7 +90,7 @@ def test_what_a_statement_fetched_while_a_follower_decoded_it_is_not_added_twice
         harness.write(0, 1, 2)
         harness.log.add_partitions("flows", 3)
         harness.write(2, 0)
-        meanwhile.append(lambda: harness.read(harness.cut(0, 0)) and None)
+        meanwhile.append(lambda: harness.read(harness.cut(0, 0)))
         harness.tails.step()
         assert harness.fetched == 2
         assert places(harness, harness.cut(0, 0)) == [*offsets((0, 3)), (2, 0)]

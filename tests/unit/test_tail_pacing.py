@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import duckdb
 import pyarrow as pa
@@ -17,7 +18,7 @@ from proxy.engine.segments import Segments
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
-from proxy.tail.reader.source import DecodedBatch
+from proxy.tail.reader.source import DecodedBatch, TopicReader
 from proxy.tail.tally import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
@@ -61,16 +62,25 @@ def follower(
     with duckdb.connect() as engine:
         held = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
         held.add([OffsetRange(0, 0, 0)], [])
-        add, sizes = held.add, []
+        add = held.add
+        sizes: list[int] = []
 
-        def noted(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def noted(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for piece in pieces:
                 sizes.append(len(piece))
                 yield piece
 
-        held.add = lambda ranges, pieces, confirm: add(ranges, noted(pieces), confirm)  # type: ignore[method-assign]
+        def adding(
+            ranges: Iterable[OffsetRange],
+            pieces: Iterable[pa.RecordBatch],
+            confirm: Callable[[], None],
+        ) -> None:
+            add(ranges, noted(pieces), confirm)
+
+        held.add = adding  # type: ignore[method-assign, assignment]
+        reader = cast("TopicReader", intake)
         stepped = Follower(
-            *(intake, held, OutcomeTally(), lambda *_: None, is_serving), pacing=pacing
+            reader, held, OutcomeTally(), lambda *_: None, is_serving, pacing=pacing
         )
         yield stepped, held, sizes
 

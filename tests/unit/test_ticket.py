@@ -136,6 +136,8 @@ def test_the_tag_covers_version_and_body() -> None:
 
 def test_a_ticket_builds_its_cut_again_from_its_pin_and_no_other() -> None:
     bound, unbound = pin(10, 20), pin(binding=None)
+    mark = bound.watermark
+    assert mark is not None
     cut, plain = plan_cut(bound, bounds((0, 15), (5, 20))), plan_cut(unbound, None)
     assert TicketTable.of(cut).cut(bound) == cut
     assert TicketTable.of(plain).cut(unbound) == plain
@@ -147,9 +149,7 @@ def test_a_ticket_builds_its_cut_again_from_its_pin_and_no_other() -> None:
         dataclasses.replace(bound, schema=dataclasses.replace(bound.schema, schema_id=9)),
         pin(11, 20),
         unbound,
-        dataclasses.replace(
-            bound, watermark=dataclasses.replace(bound.watermark, topic_id="other")
-        ),
+        dataclasses.replace(bound, watermark=dataclasses.replace(mark, topic_id="other")),
         replace(bound, binding=replace(BINDING, on_error="skip")),
     ):
         with pytest.raises(ValueError, match=r"."):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_a_decision_that_a_later_text_forgets_is_named() -> None:
     assert messages(chain(second=replace(SECOND, accepted=(7,)))) == forgets
     skips = (Skip(0, 12, "no JSON"), Skip(1, 3))
     assert messages(chain(second=replace(SECOND, skips=skips))) == forgets
-    kept = {"gaps": (gap,), "accepted": (7,), "skips": skips}
+    kept: dict[str, Any] = {"gaps": (gap,), "accepted": (7,), "skips": skips}
     assert messages(chain(second=replace(SECOND, **kept), third=replace(THIRD, **kept))) == []
     assert decisions(replace(THIRD, **kept)) == (
         "gap accepted: partition 0, offsets 3 to 4 were lost",

@@ -29,7 +29,7 @@ def workers() -> Iterator[ThreadPool]:
 
 
 def run(workers: ThreadPool, work: Callable[[], Any], **given: Any) -> Any:
-    settings = {
+    settings: dict[str, Any] = {
         "cancellation": Cancellation(),
         "left_s": SOON_S,
         "grace_s": 0.0,
@@ -41,7 +41,7 @@ def run(workers: ThreadPool, work: Callable[[], Any], **given: Any) -> Any:
 def test_what_work_returns_or_raises_is_passed_on(workers: ThreadPool) -> None:
     assert run(workers, lambda: 7) == 7
     with pytest.raises(KeyError, match="nosuch"):
-        run(workers, lambda: {}["nosuch"])
+        run(workers, lambda: dict[str, int]()["nosuch"])
 
 
 def test_one_thread_does_one_callers_work_and_ends_with_the_workers(
@@ -255,7 +255,7 @@ def test_what_is_known_is_answered_by_the_thread_that_asks() -> None:
     with punctual(Knowing(), SOON_S) as backend:
         here: object = threading.current_thread()
         assert backend.plan(SESSION, "", None, Cancellation()) is here
-        assert backend.open(SESSION, b"", Cancellation()) is here
+        assert backend.open(SESSION, b"", Cancellation()) is here  # type: ignore[comparison-overlap]
 
 
 def test_a_call_that_was_given_up_is_not_told_what_is_known() -> None:
@@ -269,7 +269,7 @@ def test_a_batch_that_cannot_be_made_closes_what_was_opened() -> None:
     class Failing(Stubborn):
         def __iter__(self) -> Iterator[Batch]:
             raise Overloaded("no")
-            yield
+            yield  # type: ignore[unreachable]
 
     inner = Failing(is_open=True)
     with punctual(inner, SOON_S) as backend, pytest.raises(Overloaded):
