@@ -33,8 +33,9 @@ from proxy.flightsql.backend import Cancellation, Session
 from proxy.process.watchdog import Watchdog
 from proxy.query.cut import cut_tables
 from proxy.query.executor import StatementLimits, Statements
-from proxy.tail import TailLimits, Tails
+from proxy.tail.budget import TailLimits
 from proxy.tail.reader.local import local_intakes
+from proxy.tail.tails import Tails
 from tests.doubles.log import MemoryLog, MemoryRecord
 from thermocline.commands.create import first_watermark
 

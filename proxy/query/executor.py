@@ -66,7 +66,7 @@ from proxy.query.running import StatementStream, Watched
 from proxy.query.ticket_summary import about
 from proxy.query.tickets import MAX_CACHED_BYTES, Tickets
 from proxy.query.time_travel import TimeTravel, When
-from proxy.tail import Tails
+from proxy.tail.tails import Tails
 
 #: Key of the cut's text in the metadata of a result's schema.
 CUT_METADATA = "thermocline.cut"

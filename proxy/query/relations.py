@@ -24,7 +24,7 @@ from proxy.query.cut import Pins
 from proxy.query.file_pruning import StatementContext, scan_filter
 from proxy.query.offset_filter import narrowed
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
-from proxy.tail import Tails
+from proxy.tail.tails import Tails
 
 
 class Sources:

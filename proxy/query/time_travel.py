@@ -43,7 +43,7 @@ from proxy.query.bounds_cache import BoundsCache
 from proxy.query.cut import Pins, cut_tables
 from proxy.query.file_pruning import row_of
 from proxy.query.patience import StatementDeadline
-from proxy.tail import Tails
+from proxy.tail.tails import Tails
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ROWS = "rows"

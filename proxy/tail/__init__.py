@@ -8,20 +8,6 @@ Full segments are *packed*: one compressed copy takes the place of several, whil
 
 A *follower* adds to a generation as the log grows; a statement waits until its cut is covered. What is not
 followed, the statement fetches itself. Nothing here is shared between tables but the engine and the budget.
+
+Imports nothing: ``proxy.tail.reader.child`` runs before the kernel locks the file system, and Arrow starts threads.
 """
-
-from proxy.tail.budget import TailLimits, TailSpace
-from proxy.tail.keeper import Keeper
-from proxy.tail.segment import LeasedTail
-from proxy.tail.states import TailState
-from proxy.tail.tails import FollowSettings, Tails
-
-__all__ = [
-    "FollowSettings",
-    "Keeper",
-    "LeasedTail",
-    "TailLimits",
-    "TailSpace",
-    "TailState",
-    "Tails",
-]

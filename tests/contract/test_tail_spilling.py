@@ -15,8 +15,8 @@ import pytest
 from planner.errors import TailTooLarge, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from proxy.tail import FollowSettings, TailSpace
-from proxy.tail.budget import Spilling
+from proxy.tail.budget import Spilling, TailSpace
+from proxy.tail.tails import FollowSettings
 from tests.harness.tails import LIMITS, TailHarness
 
 STEPPED = FollowSettings(threads=False, keep_s=0)

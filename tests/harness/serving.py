@@ -13,9 +13,10 @@ from proxy.engine.engine import Engine
 from proxy.flightsql.backend import Session
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import StatementLimits, Statements
-from proxy.tail import FollowSettings, TailLimits, Tails
+from proxy.tail.budget import TailLimits
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_intakes
+from proxy.tail.tails import FollowSettings, Tails
 
 SECRET = b"only a test"
 NOW_US = 1_790_000_000_000_000

@@ -21,9 +21,12 @@ from planner.ports import Decoded, Decoder
 from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.tail import FollowSettings, LeasedTail, TailLimits, Tails, TailSpace, TailState
+from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_intakes
+from proxy.tail.segment import LeasedTail
+from proxy.tail.states import TailState
+from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.harness.builders import FLOWS, schema
 

@@ -32,8 +32,10 @@ from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
 from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements
-from proxy.tail import FollowSettings, Keeper, TailLimits, Tails
+from proxy.tail.budget import TailLimits
+from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
+from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget

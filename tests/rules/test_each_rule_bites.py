@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -91,7 +92,7 @@ def runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Switch, Future[subprocess.CompletedProcess[str]]]]:
     """Runs of all selected switches, started together, so many at a time."""
-    selected: list[Switch] = [
+    selected = [
         item.callspec.params["switch"]
         for item in request.session.items
         if isinstance(item, pytest.Function)
@@ -100,7 +101,7 @@ def runs(
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield {
             switch: pool.submit(without_the_rule, switch, tmp_path_factory.mktemp("without"))
-            for switch in selected
+            for switch in cast("list[Switch]", selected)
         }
         pool.shutdown(cancel_futures=True)
 

@@ -14,7 +14,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.watermark import Watermark
 from proxy.flightsql.backend import Cancellation
-from proxy.tail import TailLimits
+from proxy.tail.budget import TailLimits
 from tests.doubles.cold import MemoryColdStore
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
 from tests.harness.records import FLOWS_COLUMNS

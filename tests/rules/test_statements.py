@@ -22,7 +22,7 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.watermark import Skip
-from proxy.tail import TailLimits
+from proxy.tail.budget import TailLimits
 from tests.doubles.amending import MemoryRepairCommitter
 from tests.harness.flows import PLACES, places, tier, write, written
 from tests.harness.lake import FLOWS, TABLES, Lake

@@ -12,7 +12,7 @@ from planner.binding import Binding
 from planner.cut import TableCut
 from planner.errors import Cancelled, OffsetsExpired, TailTooLarge, UndecodableRecord
 from planner.schema import Column, TableSchema
-from proxy.tail import TailLimits
+from proxy.tail.budget import TailLimits
 from tests.doubles.log import MemoryRecord
 from tests.harness.tails import LIMITS, SCHEMA, TailHarness
 

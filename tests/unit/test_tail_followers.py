@@ -26,10 +26,12 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from proxy.tail import FollowSettings, Keeper, TailLimits
+from proxy.tail.budget import TailLimits
 from proxy.tail.generations import Generation
+from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.segment import LeasedTail
+from proxy.tail.tails import FollowSettings
 from tests.harness.builders import FLOWS
 from tests.harness.tails import LIMITS, OTHER, STEPPED, offsets, places, started, tail_harness
 

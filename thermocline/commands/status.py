@@ -83,7 +83,7 @@ def command(
         while True:
             statuses = _standings(settings, store, log, names)
             if as_json:
-                click.echo(json.dumps([asdict(status) for status in statuses], indent=2))
+                click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
                 if watch_s is not None and sys.stdout.isatty():
                     click.clear()
@@ -122,6 +122,12 @@ def _standings(
         probe=_KafkaProbe(settings.kafka),
         now_ms=time.time_ns() // 1_000_000,
     )
+
+
+def _document(table: TableStatus) -> dict[str, object]:
+    document = asdict(table)
+    document["is_kept_by_size"] = document.pop("is_bounded_by_size")
+    return document
 
 
 def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:

@@ -29,8 +29,8 @@ from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import StatementLimits, Statements
 from proxy.query.punctual import Punctual
-from proxy.tail import Tails
 from proxy.tail.reader.child import Ingestion
+from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
 from thermocline.scratch import scratch_folder
 from thermocline.serve.access import access, limits_of, tls

@@ -155,7 +155,7 @@ def _python() -> Iterator[Path]:
     for name in (*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
         if name and Path(name).absolute() != here:
             yield Path(name).absolute()
-    home = Path(__file__).resolve().parent.parent
+    home = Path(__file__).resolve().parents[2]
     yield from (home / name for name in ("planner", "connectors", "proxy", "thermocline"))
 
 

@@ -11,11 +11,13 @@ from planner.names import TableName
 from planner.ports import Log
 from proxy.engine.engine import Engine
 from proxy.query.cut import cut_tables
-from proxy.tail import FollowSettings, Keeper, TailLimits, Tails, TailSpace
+from proxy.tail.budget import TailLimits, TailSpace
+from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import IN_PROCESS
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.client import remote_intakes
 from proxy.tail.reader.local import local_intakes
+from proxy.tail.tails import FollowSettings, Tails
 from thermocline.config.settings import Settings
 
 
