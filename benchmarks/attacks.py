@@ -10,7 +10,7 @@ import click
 
 from benchmarks.report import Report, recorded
 
-#: Issue 13: so many times his idle p99, and answers again within so many seconds after an end of the process.
+#: Goals: this many times the quiet user's idle p99, and answers again this many seconds after the process ended.
 _GOAL_RATIO = 5.0
 _GOAL_BACK_S = 5.0
 _HOUR_S = 3_600.0

@@ -12,7 +12,7 @@ import click
 
 from benchmarks.report import Report, recorded
 
-#: Issue 5 asks for as many at least.
+#: Goal: at least this many.
 _GOAL_KILLS = 300
 _GOAL_PUBLISHES = 200
 

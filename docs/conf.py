@@ -34,6 +34,7 @@ NAVIGATION = {
         "internals/protocol",
         "seam-rules",
         "decisions/index",
+        "../benchmarks/notes/README",
         "../CHANGELOG",
     ],
 }
@@ -41,7 +42,12 @@ NAVIGATION = {
 project = "Thermocline"
 copyright = "The Thermocline authors"  # Sphinx's name
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "benchmarks/README.md", "CHANGELOG.md"]
+include_patterns = [
+    "docs/**.md",
+    "benchmarks/README.md",
+    "benchmarks/notes/*.md",
+    "CHANGELOG.md",
+]
 exclude_patterns = ["build", ".venv*", ".*"]
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
@@ -82,7 +88,7 @@ def _completed(app: Any, page: str, source: list[str]) -> None:
             + "\n```\n"
             for caption, names in NAVIGATION.items()
         )
-    if page == "docs/decisions/index":
+    if page in ("docs/decisions/index", "benchmarks/notes/README"):
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
 
 

@@ -25,14 +25,14 @@ MAX_TAIL_ROWS = "thermocline.max_tail_rows"
 MAX_TAIL_BYTES = "thermocline.max_tail_bytes"
 #: ``thermocline.epoch_unit.<field id>``: numbers of that column are times since 1970 in this unit.
 EPOCH_UNIT_PREFIX = "thermocline.epoch_unit."
-#: What follows is for the tierer alone and changes no row (see planner.triggers).
+#: Properties below are for the tierer alone and change no row (see planner.triggers).
 TIER_PREFIX = "thermocline.tier."
 #: Mirror of the head's watermark text; never trusted alone (see planner.resolver).
 MIRROR = "thermocline.watermark"
 
 _OPTIONS = (TOPIC, FORMAT, MODE, ON_ERROR, JSON_MODE, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
 
-#: Changes whenever a decoder of ours starts to give another value for the same bytes.
+#: Changes whenever a decoder of ours gives another value for the same bytes.
 DECODER_VERSION = 1
 
 
@@ -40,8 +40,8 @@ DECODER_VERSION = 1
 class Binding:
     """How the records of a topic become rows of a table.
 
-    ``skips`` are (partition, offset) of records that become none, whatever they hold. They come from the
-    watermark, not from properties: both sides of a seam read them out of the same snapshot.
+    ``skips`` are (partition, offset) of records that become no row, whatever they hold. They come from the watermark,
+    not from properties: both sides of a seam read them from the same snapshot.
     """
 
     topic: str
@@ -56,11 +56,11 @@ class Binding:
 
     @property
     def shape(self) -> str:
-        """Hash of all that decides how bytes become values, but for the schema, which the cut pins."""
+        """Hash of all that decides how bytes become values, except the schema, which the cut pins."""
         return _shape(self)
 
     def properties(self) -> dict[str, str]:
-        """The table properties that hold this binding; ``parse_binding`` reads them back equal, but for skips."""
+        """The table properties of this binding; ``parse_binding`` reads them back equal, without skips."""
         properties = {
             TOPIC: self.topic,
             FORMAT: self.format,
@@ -79,7 +79,7 @@ class Binding:
 
 @functools.lru_cache(maxsize=1024)
 def _shape(binding: Binding) -> str:
-    """See ``Binding.shape``. Statements ask for it, so the answer is remembered."""
+    """See ``Binding.shape``. Cached, since statements need it."""
     facts: dict[str, object] = {
         "decoder": DECODER_VERSION,
         "format": binding.format,
@@ -95,11 +95,11 @@ def _shape(binding: Binding) -> str:
 
 
 def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | None:
-    """Read the binding out of table properties. None when the table names no topic.
+    """Read the binding from table properties. None when the table names no topic.
 
     Raises:
         BadBinding: a value is not allowed, or a ``thermocline.*`` key is unknown (a typing error there
-            would silently change what the table holds).
+            would silently change the table's rows).
     """
     if TOPIC not in properties:
         return None

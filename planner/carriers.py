@@ -1,7 +1,7 @@
-"""Which watermark texts are believed: those that their snapshot was committed with.
+"""Decides which watermark texts are believed: those with which their snapshot was committed.
 
-Writers copy summaries: a compaction those of the snapshot before, a tool what its user hands it. Every commit of
-ours names the snapshot it was built on (``prev``), and moves the tag in the same commit, so a copy shows itself.
+Other writers copy summaries: a compaction that of the snapshot before, a tool any text of its user. Every commit of
+ours names the snapshot it was built on (``prev``) and moves the tag in the same commit, so copies are recognised.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from planner.watermark import parse_watermark
 def carries(history: History, snapshot: Snapshot) -> bool:
     """Whether the snapshot was committed with the watermark in its summary.
 
-    An unreadable text counts: it may be a newer version's, and whoever resolves it says so.
+    An unreadable text counts: it may be of a newer version, and the resolver then refuses it.
     """
     text = snapshot.watermark_text
     return (
@@ -37,7 +37,7 @@ def _is_copy(history: History, snapshot: Snapshot, text: str) -> bool:
         if snapshot.sequence_number > 1:
             return True
     elif built_on != snapshot.parent_id:
-        # Another commit's; or nobody knows, where pyiceberg's expiry took the parent id and no older file has it.
+        # Of another commit; or unknown, where pyiceberg's expiry took the parent id and no older file has it.
         return True
     return any(
         other.watermark_text == text

@@ -1,8 +1,8 @@
-"""What a table covers, said by a person: the way out where no watermark can be proven.
+"""Takes a person's word for what a table covers: the way out where no watermark can be proven.
 
-The log and what people decided before come from the tag or the mirror property, never from a guess. The offsets are
-theirs too, or lower ones that a person names: where the table was rolled back, or rows at the top are to be read from
-the log again. Records that people gave up and gaps that they accepted come along, whichever line they decided it on.
+The log and people's earlier decisions come from the tag or the mirror property, never from a guess. So do the offsets,
+unless a person names lower ones: after a rollback, or to read the top rows from the log again. Skipped records and
+accepted gaps are carried over from every line of the table's history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from planner.watermark import Outcomes, Watermark, parse_watermark
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """The rows that a table has of one partition: lowest and highest offset, how many, and how many different ones."""
+    """A table's rows of one partition: lowest and highest offset, number of rows, number of distinct offsets."""
 
     partition: int
     lowest: int
@@ -52,7 +52,7 @@ def cover(
     *,
     run: str,
 ) -> Watermark:
-    """Return the watermark under which ``head`` is everything below it.
+    """Return the watermark that makes ``head`` hold everything below it.
 
     ``named`` are offsets that a person named, of all partitions or of none; without, they are the tag's and the
     mirror's, if these agree.

@@ -5,8 +5,8 @@ What the types promise:
 1. Disjoint and complete. Cold holds exactly the offsets below the watermark, the hot ranges exactly those
    from the watermark to the end. No de-duplication by key is needed.
 2. Cold is pinned before the log is measured, so the end cannot lie below the watermark of a healthy log.
-3. No gap. If the log no longer holds the watermark's offset, planning fails; fewer rows are never answered.
-4. Absent is not zero, but for a partition born after the watermark was written: that one starts at 0, so
+3. No gap. If the log no longer has the watermark's offset, planning fails; an answer never has fewer rows.
+4. Absent is not zero, except for a partition added after the watermark was written: it starts at 0, so
    that a loss in it shows as a gap (docs/seam-rules.md, T12).
 5. Ends are exclusive offsets, not records: transaction markers and compaction leave holes.
 """
@@ -92,7 +92,7 @@ class HotSlice:
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """Of a cut, only what a follower has not seen (``planner.incremental``): offsets from ``after`` on.
+    """The part of a cut that is new to a follower (``planner.incremental``): offsets from ``after`` on.
 
     A partition absent from ``after`` was never seen. ``since_us``: records of that time or later, microseconds
     since 1970, UTC.
@@ -103,7 +103,7 @@ class Increment:
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing was seen yet, and no row is too old."""
+        """Whether this leaves out nothing: no start, no minimum time."""
         return not len(self.after) and self.since_us is None
 
 
@@ -111,9 +111,9 @@ class Increment:
 class TableCut:
     """What one statement reads of one table. ``hot`` is None where it reads cold rows only.
 
-    ``increment`` narrows both sides; the slices stay those of the whole cut. ``until`` ends the cut below the
-    watermark of its snapshot, where it is older than that: a partition absent from it has no rows. The tail's
-    ranges end there by themselves.
+    ``increment`` narrows both sides; the slices stay those of the whole cut. ``until`` ends a cut that is older than
+    its snapshot, below the snapshot's watermark: a partition absent from it has no rows. The tail's ranges end there
+    by themselves.
     """
 
     table: TableName
@@ -146,7 +146,7 @@ class TableCut:
 
     @property
     def is_cold_whole(self) -> bool:
-        """Whether every row of the snapshot is in the cut, also one that no record became."""
+        """Whether every row of the snapshot is in the cut, including rows that came from no record."""
         if self.increment is not None and not self.increment.is_everything:
             return False
         return self.watermark is None or all(
@@ -202,7 +202,7 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
 
 
 def cold_cut(pin: Pin) -> TableCut:
-    """Read the pinned snapshot alone: the log is not asked, and need not answer. The cut ends at the watermark."""
+    """Cut the pinned snapshot alone, without the log. The cut ends at the watermark."""
     cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
     mark = pin.watermark
     hot = None if mark is None else HotSlice(mark.topic, mark.topic_id, ())

@@ -1,4 +1,4 @@
-"""What a record's decoding depends on, as one value: equal keys, equal rows of equal bytes."""
+"""One key for all that a record's decoding depends on: equal keys make equal rows of equal bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ def decoding_key(schema: TableSchema, binding: Binding) -> str:
 
 
 def era_after(mark: Watermark, decoding: str) -> str:
-    """Name the publishes in a row that decode alike and end with one on top of ``mark`` that decodes so.
+    """Name the era, a run of publishes with one decoding, that a publish on top of ``mark`` belongs to.
 
-    Two watermarks of one era cover rows of the same values, from where the era began to the lower of both: what one
-    of them leaves to the tail, the other may have cold. A watermark of a tierer that did not write its decoding
-    belongs to none.
+    Two watermarks of one era cover rows of the same values, from the start of the era to the lower of both: rows that
+    one leaves to the tail, the other may have in cold. A watermark without its decoding belongs to no era.
     """
     if mark.decoding == decoding:
         return mark.era

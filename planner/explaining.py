@@ -25,10 +25,10 @@ _RANGE = pa.struct(
         pa.field("stop", pa.int64()),
     ]
 )
-#: One row per table and side. ``ranges`` are exclusive of ``stop``; of cold, ``start`` is 0 unless somebody
-#: follows. ``offsets`` is the tail's upper bound of records. Of cold, ``records``, ``files`` and ``bytes`` are
-#: the snapshot's, ``files_to_read`` those left after pruning (NULL: decided while scanning). ``contract`` is what
-#: chose the cut; ``log_age_s`` is how long ago the log was measured, NULL where it was not for this.
+#: One row per table and side. ``ranges`` are exclusive of ``stop``; for cold, ``start`` is 0 unless a follower asks.
+#: ``offsets`` is the tail's upper bound of records. For cold, ``records``, ``files`` and ``bytes`` are the snapshot's,
+#: ``files_to_read`` those left after pruning (NULL: decided while scanning). ``contract`` chose the cut;
+#: ``log_age_s`` is how long ago the log was measured, NULL where it was not needed.
 EXPLAIN_SCHEMA = pa.schema(
     [
         pa.field("table", pa.string()),
@@ -53,9 +53,9 @@ EXPLAIN_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """What is known of one table beside its cut; ``log_starts`` by partition. None: nobody could tell.
+    """Facts of one table beside its cut; ``log_starts`` by partition. None: not known.
 
-    ``is_counted``: who asks sees every row, so how many there are is no secret.
+    ``is_counted``: the user may see every row, so their number is no secret.
     """
 
     metadata_age_s: float | None = None
@@ -68,7 +68,7 @@ class TableReport:
 
 
 def explained(sql: str) -> str | None:
-    """Return the statement behind EXPLAIN, or None where the text does not begin with that.
+    """Return the statement behind EXPLAIN, or None if the text does not begin with EXPLAIN.
 
     Raises:
         UnsupportedStatement: EXPLAIN with options: ANALYZE would execute.
@@ -114,7 +114,7 @@ def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict
     return rows
 
 
-#: Counts, and how many files a condition leaves, say what is in rows that a filter hides.
+#: Counts, and the number of files that a condition leaves, tell of rows that a filter hides.
 _UNCOUNTED = "a row filter holds for you: how much there is to read is not told"
 
 

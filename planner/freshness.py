@@ -1,4 +1,4 @@
-"""Freshness contracts: how new an answer must be, what a table's plain name means, what must be in it.
+"""Freshness contracts: how new an answer must be, what a table's plain name means, which records must be in it.
 
 ::
 
@@ -34,13 +34,13 @@ _OFFSET_END = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """A contract. ``max_staleness_s`` comes with the kind of that name, and only then."""
+    """A contract. ``max_staleness_s`` is set for that kind only."""
 
     kind: Kind = "live"
     max_staleness_s: float | None = None
 
     def __str__(self) -> str:
-        """As ``parse_freshness`` reads it."""
+        """The text that ``parse_freshness`` reads back."""
         if self.max_staleness_s is None:
             return self.kind
         ms = round(self.max_staleness_s * 1000)
@@ -59,7 +59,7 @@ def parse_freshness(text: str) -> Freshness:
     """Read a contract as users write it; case and spaces do not matter.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: it is not a contract.
     """
     word, _, rest = text.strip().lower().partition(" ")
     if word == "max_staleness":
@@ -76,8 +76,7 @@ def parse_freshness(text: str) -> Freshness:
 def parse_wait_for(text: str) -> Mapping[str, OffsetVector]:
     """Read ``flows/0:1204, flows/1:98``: records that must be covered, by topic; several of a partition: the last.
 
-    What producers are told is the offset of their record, so that is what is written here. What is returned are
-    exclusive ends, as everywhere.
+    The text names offsets of records, as producers get them. The result is exclusive ends, as everywhere.
 
     Raises:
         BadParameter: it is not of that form.
@@ -118,14 +117,14 @@ def uncovered(wait_for: Mapping[str, OffsetVector], cut: TableCut) -> Uncovered 
 
 
 def caught_up(bounds: LogBounds, watermark: Watermark) -> LogBounds:
-    """Return bounds that were measured before the pin was taken, as far as the pin knows better.
+    """Correct bounds that were measured before the pin was taken by what the pin proves.
 
-    What is below the watermark was committed, so the log has reached it since. The leader epoch of then says
-    nothing of now.
+    Offsets below the watermark were committed, so the log has reached it since. The leader epoch measured then may be
+    out of date.
     """
     measured = {part.partition: part for part in bounds.partitions}
     for partition, tiered in watermark.next:
-        # A partition that was added after the measurement: of its log, only what was tiered is known.
+        # A partition that was added after the measurement: only its tiered part is known.
         part = measured.get(partition, PartitionBounds(partition, tiered, tiered))
         measured[partition] = replace(
             part, log_end=max(part.log_end, tiered), leader_epoch=None

@@ -1,8 +1,7 @@
-"""How many rows a snapshot added to a table, less those it removed, by the summaries of snapshots.
+"""Net number of rows that a snapshot added, by the summaries of snapshots.
 
-A summary does not always say. Where a table had row deletes before, a rewritten file counts with the rows that were
-deleted from it, a replaced deletion vector or delete file with those it had already; and an equality delete says
-nothing of how many rows it hits.
+A summary does not always tell. After row deletes, a rewritten file counts with its deleted rows, and a replaced
+deletion vector or delete file with rows deleted earlier. An equality delete does not say how many rows it hits.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def counted_growth(snapshot: Snapshot) -> int | None:
 
 
 def growth_at_most(snapshot: Snapshot, others: Collection[Snapshot], total: int) -> int | None:
-    """Bound the growth of one snapshot by that of a line of snapshots, of which ``others`` are the rest.
+    """Bound the growth of one snapshot by that of a line of snapshots; ``others`` are the rest of the line.
 
     ``total`` is the growth of the whole line. None where another one may have removed any number of rows.
     """

@@ -1,11 +1,11 @@
 """Following a statement: which rows of its tables are new since a position, and what the next position is.
 
-A position is one offset vector per bound table: the end of a cut. A statement asked *after* a position reads,
-of each bound table, the offsets from there to the end of its own cut, from cold what was tiered in between
-and from the tail the rest. So consecutive rounds hold every record once, wherever the watermark went and
-whichever server answers: nothing of a follower is kept on a server.
+A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each
+bound table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So
+consecutive rounds have every record once, wherever the watermark went and whichever server answers. Servers keep no
+state of a follower.
 
-The text of a position is the client's to keep and not to read. It only narrows what its statement may read
+The client keeps the text of a position, which is opaque. It only narrows what its statement may read
 anyway, so it is checked for form, not signed.
 """
 
@@ -29,7 +29,7 @@ Start = Literal["now", "beginning"]
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """The first offset not seen yet, per partition of one topic. A partition absent from it was born later: 0."""
+    """The first new offset per partition of one topic. A partition absent from it was added later: 0."""
 
     table: TableName
     topic_id: str
@@ -40,7 +40,7 @@ class TablePosition:
 class After:
     """Where a follower stands: at a start, or at a position. ``since_us`` is UTC, microseconds since 1970.
 
-    ``start`` is None exactly when ``tables`` says where.
+    ``start`` is None exactly when ``tables`` is the position.
     """
 
     start: Start | None = None
@@ -52,7 +52,7 @@ def parse_after(text: str) -> After:
     """Read ``now``, ``beginning``, ``since:<microseconds>`` or the text of a position.
 
     Raises:
-        BadParameter: it is none of them, or of a newer version.
+        BadParameter: it is another text, or of a newer version.
     """
     if text in ("now", "beginning"):
         return After(start=text)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def parse_after(text: str) -> After:
 
 
 def format_position(cuts: Iterable[TableCut]) -> str:
-    """Write where the followers of these cuts stand once they have read them."""
+    """Write the position of a follower that has read these cuts."""
     document = {
         "v": POSITION_VERSION,
         "tables": [
@@ -85,12 +85,12 @@ def format_position(cuts: Iterable[TableCut]) -> str:
 
 
 def narrow(cut: TableCut, after: After) -> TableCut:
-    """Return a cut that reads only what is new; a table without a topic is read whole.
+    """Return a cut of the new offsets only; a table without a topic is read whole.
 
     Raises:
-        BadParameter: the position says nothing of this table.
+        BadParameter: the position does not name this table.
         TopicRecreated: its offsets are of another topic.
-        LogTruncated: it lies above the cut's end: records that were answered are gone.
+        LogTruncated: it lies above the cut's end: records of earlier answers are gone.
     """
     if cut.hot is None:
         return cut
@@ -131,7 +131,7 @@ def narrow(cut: TableCut, after: After) -> TableCut:
 
 
 def check_followed(bound: Collection[TableName], sides: Collection[str]) -> None:
-    """Refuse statements nobody can follow. ``sides`` are the tables of which one side is named (``flows$cold``).
+    """Refuse statements that cannot be followed. ``sides`` are names of one side of a table (``flows$cold``).
 
     Raises:
         UnsupportedStatement: a side is named, or no table is bound to a topic.

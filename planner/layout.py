@@ -1,4 +1,4 @@
-"""How a publish is written: how many tasks, so how many files, and how rows travel to them.
+"""How a publish is written: the number of tasks, and so of files, and how rows get to them.
 
 Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition
 value (``hash``) costs network and disk, and is worth it when each task would otherwise leave a small file in
@@ -20,7 +20,7 @@ MAX_OPEN_FILES = 16
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``fanout``: a task keeps a file open per partition value, where otherwise its rows are sorted first."""
+    """``fanout``: a task keeps a file open per partition value; without it, its rows are sorted first."""
 
     tasks: int
     distribution: Literal["none", "hash"]
@@ -37,8 +37,8 @@ def plan_layout(
 ) -> Layout:
     """Choose the layout of ``offsets`` offsets on ``parallelism`` cores.
 
-    ``max_task_offsets`` bounds what a lost task has to read again. The partitions of the publish before are taken
-    for this one's. Where none tells, rows are sorted by partition: a backfill may have thousands.
+    ``max_task_offsets`` bounds what a lost task has to read again. The number of partitions is that of the last
+    publish. Without one, rows are sorted by partition: a backfill may have thousands.
     """
     values = survey.partition_values or 1
     good_bytes = GOOD_SHARE * survey.options.target_file_bytes

@@ -2,18 +2,18 @@
 
 Rules:
 
-1. Without a policy everything is open. With one, what no grant names is closed.
+1. Without a policy everything is open. With one, tables that no grant names are closed.
 2. The first grant that names both the user (or a group of his) and the table decides, alone. Grants do not add
    up, so what a user sees of a table is written in one place.
 3. A grant that names a column which the table does not have closes the table: a renamed column must neither
-   lose its mask nor leave the list of those that are hidden.
-4. ``kafka_key``, ``kafka_headers``, ``kafka_value`` and ``kafka_error`` hold the record as it came, with all that
-   masks hide. A grant that restricts anything opens only those it names.
-5. A name with dots is a field of a struct: left out of it, masked in it, or all that is opened of it. There is no
-   name for what lists and maps hold.
-6. ``kafka_offset`` counts records, hidden ones too. A grant that filters rows and closes it closes whatever else counts
-   them: cuts, positions, waiting for an offset.
-7. What is told of a table as a whole (``$seam``, counts, offsets) is about hidden rows too: not under a filter.
+   lose its mask nor leave the list of hidden ones.
+4. ``kafka_key``, ``kafka_headers``, ``kafka_value`` and ``kafka_error`` have the whole record, masked values included.
+   A grant that restricts anything opens only those it names.
+5. A name with dots is a field of a struct: left out, masked, or the only one that is open. Elements of lists and maps
+   have no names.
+6. ``kafka_offset`` counts records, hidden ones too. A grant that filters rows and closes it also closes all else that
+   counts them: cuts, positions, waiting for an offset.
+7. Facts of a whole table (``$seam``, counts, offsets) include hidden rows, so a row filter closes them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks. ``user`` is None for anonymous callers."""
+    """A caller. ``user`` is None for anonymous ones."""
 
     user: str | None
     groups: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ class RowExpression:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What some users see of some tables. ``columns`` and ``without`` are as configured, ``masks`` by column."""
+    """What some users may see of some tables. ``columns`` and ``without`` are as configured, ``masks`` by column."""
 
     name: str
     tables: tuple[TablePattern, ...]
@@ -119,12 +119,12 @@ class Grant:
 
     @property
     def is_whole(self) -> bool:
-        """Whether tables are seen as they are."""
+        """Whether the grant restricts nothing."""
         return self.columns == (ANY,) and not (self.without or self.rows or self.masks)
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether how many records there are is not told."""
+        """Whether the number of records is hidden."""
         return self.rows is not None and not _opens(self, KAFKA_OFFSET)
 
     def names(self, identity: Identity) -> bool:
@@ -140,10 +140,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumns:
-    """What is left of a table: ``schema`` of the columns that are seen, ``masks`` by column, ``rows`` that hold.
+    """A table under a grant: ``schema`` of the open columns, ``masks`` by column, the filter ``rows``.
 
-    ``masks`` has fields of structs by their dotted names, ``parted`` the structs that not all is left of.
-    ``plain`` are the columns whose values are the table's own: only those may decide which files are read.
+    ``masks`` has fields of structs by their dotted names; ``parted`` are structs with closed fields. ``plain`` are the
+    columns with the table's own values: only those may decide which files are read.
     """
 
     schema: TableSchema
@@ -168,7 +168,7 @@ class GrantList:
     grants: tuple[Grant, ...]
 
     def grant(self, identity: Identity, table: TableName) -> Grant | None:
-        """Return the grant that decides; None: the table is closed."""
+        """Return the first grant that names user and table; None: the table is closed."""
         return next(
             (grant for grant in self.grants if grant.names(identity) and grant.covers(table)),
             None,
@@ -182,12 +182,12 @@ class GrantList:
     def check_uncounted(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
-        """Return whether of one of ``tables`` it must not be told how many records there are.
+        """Return whether the number of records of one of ``tables`` is hidden.
 
-        ``counting`` is what the statement uses that counts them, as users call it.
+        ``counting`` names the counting feature that the statement uses, as users call it.
 
         Raises:
-            NotAllowed: it uses something.
+            NotAllowed: it is hidden and the statement uses such a feature.
         """
         for table in tables:
             grant = self.grant(identity, table)
@@ -202,7 +202,7 @@ class GrantList:
         return False
 
     def fingerprint(self, identity: Identity, tables: Iterable[TableName]) -> str:
-        """Return a text that changes whenever what ``identity`` sees of ``tables`` may have."""
+        """Return a text that changes whenever the rights of ``identity`` to ``tables`` may have changed."""
         rules = [
             (str(table), _content(self.grant(identity, table))) for table in sorted(tables)
         ]
@@ -227,7 +227,7 @@ def _content(grant: Grant | None) -> list[object] | None:
 def view(
     grant: Grant, identity: Identity, table: ResolvedTable, schema: TableSchema
 ) -> VisibleColumns | None:
-    """Return what ``grant`` leaves of a table, or of the view on one of its sides; None: all of it.
+    """Return a table, or the view on one of its sides, under ``grant``; None: all of it is open.
 
     Raises:
         PermissionsMismatch: the grant names a column that ``schema`` does not have.
@@ -284,7 +284,7 @@ def view(
 
 
 def _opens(grant: Grant, column: str) -> bool:
-    """Whether a column is seen, as far as nothing is said of its fields."""
+    """Whether a column is open, fields aside."""
     if column in grant.columns or column in dict(grant.masks):
         return True
     return ANY in grant.columns and column not in (*grant.without, *OPTIONAL_COLUMNS)
@@ -293,7 +293,7 @@ def _opens(grant: Grant, column: str) -> bool:
 def _left(
     grant: Grant, parted: Collection[str], path: str, kind: pa.DataType, is_open: bool
 ) -> pa.DataType | None:
-    """Return the type of what is seen of a column or field; None: nothing."""
+    """Return the type of the open part of a column or field; None: nothing is open."""
     if path not in parted or path in dict(grant.masks) or path in grant.without:
         return kind if is_open and path not in grant.without else None
     left = []
@@ -307,7 +307,7 @@ def _left(
 
 
 def _fields(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
-    """Yield what a struct holds, by its dotted name."""
+    """Yield the fields of a struct, by dotted name."""
     if pa.types.is_struct(kind):
         for index in range(kind.num_fields):
             yield f"{path}.{kind.field(index).name}", kind.field(index)
@@ -321,7 +321,7 @@ def _paths(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def _parted(path: str, kind: pa.DataType, named: Collection[str]) -> Iterator[str]:
-    """Name the structs that hold something of ``named``."""
+    """Name the structs that contain a field of ``named``."""
     for inner, part in _fields(path, kind):
         yield from _parted(inner, part.type, named)
     if any(inner in named for inner in _paths(path, kind) if inner != path):
@@ -340,7 +340,7 @@ def _unknown(grant: Grant, table: TableName, column: str) -> PermissionsMismatch
 
 
 def mismatch(grant: Grant, table: TableName, why: str) -> PermissionsMismatch:
-    """Return the error of a grant that does not fit a table. Its message holds no name a user may not see."""
+    """Return the error of a grant that does not fit a table. Its message has no hidden name."""
     return PermissionsMismatch(
         f"{table}: the permissions that hold for you do not fit the table, so nothing of it is told; the "
         f"server's log says what its operator must mend.",

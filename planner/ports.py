@@ -1,8 +1,8 @@
-"""What the planner's plans are carried out with. Implementations live in ``connectors``.
+"""The interfaces that carry out the planner's plans. Implementations live in ``connectors``.
 
 Each port has a real implementation and one in memory (``tests.doubles``); both pass the tests in
-``tests/contract``. Implementations raise errors of ``planner.errors`` and nothing else for what the world
-can do to them.
+``tests/contract``. For failures of the outside world,
+implementations raise errors of ``planner.errors`` only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from planner.watermark import Outcomes, Watermark
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """What one step along a log brought.
+    """One step along a log.
 
-    ``batch`` (``RAW_SCHEMA``, maybe without rows) holds every committed record of ``ranges``, and no other, once
-    that is confirmed. A partition's range begins where its previous one ended.
+    ``batch`` (``RAW_SCHEMA``, maybe without rows) has every committed record of ``ranges``, and no other, once
+    confirmed. A partition's range begins where its previous one ended.
     """
 
     batch: pa.RecordBatch
@@ -36,20 +36,20 @@ class LogBatch:
 
 
 class LogSubscription(Protocol):
-    """A reader that goes on along one topic. Not thread-safe; whoever opened it closes it."""
+    """A reader that goes on along one topic. Not thread-safe; the caller closes it."""
 
     def take(self, timeout_s: float) -> LogBatch | None:
-        """Return what is next, waiting for it at most ``timeout_s``; None when nothing came.
+        """Return the next step; None if nothing came within ``timeout_s``.
 
         Raises:
             OffsetsExpired, LogTruncated, TopicRecreated, UnknownTopic, LogUnavailable: as ``Log.fetch``.
         """
 
     def begin_confirm(self) -> Callable[[], None]:
-        """Ask whether all that was taken since this was called last was whole, and of the topic asked for.
+        """Send the check that all steps since the last call were complete, and of the right topic.
 
-        What is returned waits for the answer: to be called once. If it raises, errors as ``take``'s, those steps must be
-        thrown away. Any thread, also while a step is taken.
+        The result waits for the answer; call it once, on any thread, also while a step is taken. If it raises (as
+        ``take``), throw those steps away.
         """
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Log(Protocol):
         At most one range per partition (``planner.offsets.joined``).
 
         Batches mix partitions; offsets rise within a partition. A normal end means every range was read to
-        its stop; anything less raises, and what was yielded before must be thrown away. ``topic_id`` is the
+        its stop; anything less raises; then throw away what was yielded. ``topic_id`` is the
         id the ranges were measured on. The iterator may be closed early, which frees its consumer.
 
         Raises:
@@ -129,7 +129,7 @@ class ArrowRelation:
 
 @dataclass(frozen=True, slots=True)
 class ColdTotals:
-    """What a snapshot holds, as its summary says; None where it does not. ``bytes`` are of its files."""
+    """Totals of a snapshot by its summary; None where it does not tell. ``bytes`` are of its files."""
 
     records: int | None = None
     files: int | None = None
@@ -140,7 +140,7 @@ class ColdStore(Protocol):
     """Iceberg catalogs. Thread-safe."""
 
     def catalogs(self) -> tuple[str, ...]:
-        """Name the catalogs, sorted. Asks none of them."""
+        """Name the catalogs, sorted, without contacting them."""
 
     def tables(self, catalog: str | None = None) -> tuple[TableName, ...]:
         """List the tables of one catalog, or of all, sorted.
@@ -166,7 +166,7 @@ class ColdStore(Protocol):
         snapshot_id: int | None,
         schema_id: int,
     ) -> Pin:
-        """Build again a pin of ``pin`` or ``pin_version``, also one another replica took.
+        """Rebuild a pin of ``pin`` or ``pin_version``, also another replica's.
 
         ``metadata_file`` is the last segment of its metadata file's address.
 
@@ -178,7 +178,7 @@ class ColdStore(Protocol):
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
         """Pin another snapshot that the metadata file of ``pin`` retains, in the schema it was written with.
 
-        No catalog is asked.
+        Contacts no catalog.
 
         Raises:
             CutExpired: it does not retain that snapshot.
@@ -187,7 +187,7 @@ class ColdStore(Protocol):
         """
 
     def retained(self, pin: Pin) -> Retained:
-        """Tell which snapshots the metadata file of ``pin`` retains. No catalog is asked.
+        """Return the snapshots that the metadata file of ``pin`` retains. Contacts no catalog.
 
         Raises:
             SnapshotExpired, ColdStoreUnavailable: as ``scan``.
@@ -202,11 +202,11 @@ class ColdStore(Protocol):
 
         Raises:
             SnapshotExpired: the snapshot or one of its files is gone.
-            ColdStoreUnavailable: a file of it is damaged, or cannot be read just now.
+            ColdStoreUnavailable: a file of it is damaged, or cannot be read now.
         """
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
-        """Say how much a slice holds, for people; no data is read.
+        """Return the totals of a slice, for people; reads no data.
 
         Raises:
             As ``scan``.
@@ -255,9 +255,9 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Files written but not yet visible: what ``publish`` makes part of the table.
+    """Files that are written but not visible until ``publish`` adds them to the table.
 
-    ``log_bytes`` is what the records' values took in the log.
+    ``log_bytes`` is the size of the records' values in the log.
     """
 
     plan: TieringPlan

@@ -1,7 +1,7 @@
-"""Which files of a snapshot a statement can do without, by what is known of their columns.
+"""Decides which files of a snapshot a statement can leave out, by their columns' statistics.
 
-A file is left out only when it surely holds no row that makes every condition of an alternative true; what is
-not known keeps it. The rules are those of the Iceberg spec (Appendix D and "Column metrics"): bounds leave
+A file is left out only if it surely has no row that makes every condition of an alternative true; an unknown
+value keeps it. The rules are those of the Iceberg spec (Appendix D and "Column metrics"): bounds leave
 out nulls and NaN, bounds of text and bytes may be shortened outwards, counts may be missing. NaN is the
 largest number, as in DuckDB.
 """
@@ -40,7 +40,7 @@ EVERYTHING: ScanFilter = ((),)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of one column in each of several files; null where nothing is.
+    """Statistics of one column in each of several files; null where unknown.
 
     ``lower`` and ``upper`` (inclusive) bound the values that are neither null nor NaN. ``nulls`` and ``nans``
     count values, ``rows`` the rows of the file.
@@ -63,7 +63,7 @@ class Bounds:
 
     @classmethod
     def joined(cls, parts: Sequence[Bounds]) -> Bounds:
-        """Return what is known of the files of all parts, in their order."""
+        """Join the statistics of all parts, in their order."""
         return cls(
             *(
                 pa.concat_arrays([getattr(part, name) for part in parts])
@@ -77,8 +77,8 @@ def prune(
 ) -> pa.BooleanArray | None:
     """Return which files may hold a wanted row; None: all of them.
 
-    ``known`` gives, for a condition on a column, the bounds it can be held against, each with the condition
-    that then follows: on the column's own bounds, or on partition values through their transform.
+    ``known`` gives, for a condition on a column, the bounds to compare it with, each with the projected condition: on
+    the column's own bounds, or on partition values through their transform.
     """
     masks = []
     for alternative in rows:

@@ -1,4 +1,4 @@
-"""Whether a log, as measured, still holds the ranges somebody reads."""
+"""Checks that a log, as measured, still has the ranges of a read."""
 
 from __future__ import annotations
 

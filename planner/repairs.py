@@ -1,4 +1,4 @@
-"""What a person may decide about a table that refuses to answer, as the watermark that records it.
+"""Decisions of a person about a table that refuses to answer, each as the watermark that records it.
 
 Three decisions, each a watermark on top of the newest head, committed by compare-and-set without rows:
 
@@ -8,7 +8,7 @@ Three decisions, each a watermark on top of the newest head, committed by compar
   the record out from this snapshot on.
 - ``accept_foreign``: another writer added rows above the watermark. They stay in answers.
 
-Run against the state the commit builds on, so nothing is decided on what is not so any more.
+They run against the state that the commit builds on, so no decision rests on an outdated state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from planner.resolver import foreign_commits, resolve
 from planner.snapshots import History
 from planner.watermark import Outcomes, Skip, Watermark
 
-#: Every pin carries them all. Whoever has more has a producer to correct, or wants error policy ``skip``.
+#: Every pin carries them all. With more, correct the producer or use error policy ``skip``.
 MAX_SKIPS = 1_000
 MAX_REASON_CHARACTERS = 200
 
@@ -50,11 +50,11 @@ def lost_ranges(mark: Watermark, bounds: LogBounds) -> tuple[OffsetRange, ...]:
 def accept_gap(
     pin: Pin, bounds: LogBounds, expected: Sequence[OffsetRange], *, run: str
 ) -> Watermark:
-    """Return the watermark without the lost ranges, which must be those that were shown.
+    """Return the watermark without the lost ranges, which must be those that the person saw.
 
     Raises:
         BadParameter: there is no gap.
-        TieringConflict: the gap is not the one that was shown. Look again.
+        TieringConflict: the gap is not the one that the person saw. Look again.
         ClusterChanged, TopicRecreated, LogTruncated: no gap, another log.
     """
     mark = _bound(pin)
@@ -75,7 +75,7 @@ def accept_gap(
         ),
         gaps=(*mark.gaps, *lost),
     )
-    # With the epochs of before: what was measured must not be older than what was tiered.
+    # With the old epochs: the measurement must not be older than the tiered records.
     check_log(pin.table, replace(after, epochs=mark.epochs), bounds)
     if not lost:
         raise BadParameter(
@@ -93,7 +93,7 @@ def accept_gap(
 def skip_record(pin: Pin, bounds: LogBounds, skips: Collection[Skip], *, run: str) -> Watermark:
     """Return the watermark that gives records up.
 
-    Whether they deserve it is the caller's question; here, each must be untiered and in the log.
+    The caller decides whether they should be; here, each must be untiered and in the log.
 
     Raises:
         BadParameter: a record is below the watermark or not in the log, is skipped already, or there would be
@@ -136,7 +136,7 @@ def accept_foreign(
 ) -> Watermark:
     """Return the watermark under which the foreign snapshots' rows stay.
 
-    ``added`` tells of each accepted snapshot what it added; None where that cannot be known.
+    ``added`` has the offsets that each accepted snapshot added; None where they cannot be known.
 
     Raises:
         BadParameter: a snapshot is not one that is refused.
@@ -208,7 +208,7 @@ def _decided(mark: Watermark, pin: Pin, run: str) -> Watermark:
 
 
 def _with_skips(after: Watermark, pin: Pin, skips: tuple[Skip, ...]) -> Watermark:
-    """Move the shape with the skips, if it was the binding's: another shape stays another."""
+    """Change the shape with the skips, if it was the binding's: another shape stays different."""
     if pin.binding is None or after.shape != pin.binding.shape:
         raise BadParameter(
             f"{pin.table}: rows below the watermark were decoded with another shape than the binding's; restore "

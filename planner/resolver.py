@@ -12,15 +12,15 @@ delete     passes: rows below the watermark were removed.
 overwrite  passes if every added row lies below the watermark found and the rows did not grow (a
            copy-on-write DELETE, an UPDATE); its ``added_next`` must be known, and its ``growth``
            where the table had row deletes: its counts then include rows that were deleted before.
-append     refused until accepted, unless it added no rows. A copied watermark does not help it
+append     refused until accepted, unless it added no rows. A copied watermark does not count
            (``planner.carriers``).
 other      refused.
 =========  ===========================================================================================
 
 If somebody's expiry broke the chain, older metadata files still tell of the expired snapshots, and the same rules
 hold for them (``broken_at`` names where they are needed). Where those files are gone too, the tagged snapshot's
-watermark is taken when tag and mirror property agree and the hidden part neither added nor removed rows. The last
-condition is what tells a compaction from a rollback whose traces are gone
+watermark counts if tag and mirror property agree and the hidden part neither added nor removed rows. The last
+condition tells a compaction from a rollback whose traces are gone
 (docs/decisions/0002-broken-chains-need-equal-totals.md, docs/decisions/0026-what-expiry-hides.md).
 """
 
@@ -85,7 +85,7 @@ def line_above(history: History, head: int) -> tuple[Snapshot, ...]:
 
 
 def base_watermark(history: History, head: int) -> Watermark | None:
-    """Return the watermark that the ancestry of ``head`` leads to, whatever lies above it; None without a readable one."""
+    """Return the newest watermark in the ancestry of ``head``, whatever lies above it; None without a readable one."""
     above = tuple(_above_watermark(history, head))
     carrier_id = above[-1].parent_id if above else head
     carrier = history.snapshots.get(carrier_id or 0)

@@ -1,4 +1,4 @@
-"""Which tables a tierer works on next, how long a failed one waits, and how long a backfill still takes."""
+"""Decides which tables to tier next and how long a failed one waits; estimates the rest of a backfill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_BACKOFF_S = 300.0
 def choose(
     due: Mapping[TableName, Trigger], running: Set[TableName], *, at_once: int
 ) -> tuple[TableName, ...]:
-    """Return the tables to start now, most urgent first: never one that runs, never more than ``at_once`` in all."""
+    """Return the tables to start now, most urgent first: none that runs, and at most ``at_once`` in all."""
     waiting = sorted(
         (name for name in due if name not in running),
         # By name among equals, so that the same facts give the same order.
@@ -32,7 +32,7 @@ def backoff_s(failures: int, jitter: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """How far a table that is more than one publish behind has come. ``done`` and ``left`` are offsets."""
+    """Progress of a table that is more than one publish behind. ``done`` and ``left`` are offsets."""
 
     done: int
     left: int
@@ -45,7 +45,7 @@ class Backfill:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until the log's end, at the pace so far and with what arrives meanwhile; None before the first publish."""
+        """Seconds until the log's end, at the pace so far, arriving records included; None before the first publish."""
         if self.done <= 0 or self.elapsed_s <= 0:
             return None
         return self.left * self.elapsed_s / self.done

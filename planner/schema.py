@@ -46,7 +46,7 @@ METADATA_TYPES: dict[str, pa.DataType] = {
     KAFKA_ERROR: pa.string(),
 }
 
-#: What else a metadata column may be: Iceberg lets anybody widen an int, and nobody narrow it again.
+#: Other types a metadata column may have: in Iceberg anybody may widen an int, and nobody narrow it again.
 _WIDENED_TYPES: dict[str, pa.DataType] = {KAFKA_PARTITION: pa.int64()}
 
 #: One batch of log records before decoding: what ``Log.fetch`` yields and a decoder takes. A null value is a
@@ -95,11 +95,11 @@ class TableSchema:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that says which part of a record becomes which value: names and former names, at every level,
+        """Hash of all that decides which part of a record becomes which value: names and former names, at every level,
         types, ids, units.
 
-        Schema ids do not: Iceberg gives a table its old one back when a change is undone, while the former names
-        stay; and the name mapping may be changed alone. Comments are left out. Worked out once.
+        A schema id is not enough: Iceberg gives back the old one when a change is undone, while former names stay, and
+        the name mapping may change alone. Comments are left out. Computed once.
         """
         if not self._fingerprint:
             facts = [_facts(column) for column in self.columns]
@@ -129,7 +129,7 @@ class TableSchema:
 
     @property
     def payload(self) -> tuple[Column, ...]:
-        """The columns that come out of the record's value."""
+        """The columns that come from the record's value."""
         return tuple(column for column in self.columns if not column.is_metadata)
 
     def has(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""``"table$seam"``: what a cut says of its own seam, one row per partition."""
+"""``"table$seam"``: the seam of a cut, one row per partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.cut import TableCut
 
 @dataclass(frozen=True, slots=True)
 class PinFacts:
-    """How the pin a server holds of a table is kept.
+    """State of the pin that a server has of a table.
 
     ``age_s``: since the catalog last confirmed it. ``failing_s``: since the first refresh that failed after that,
     and ``error`` what the last one met, by its class; None while refreshing works.

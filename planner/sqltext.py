@@ -19,7 +19,7 @@ def sql_type(kind: pa.DataType) -> str:
     """Return DuckDB's type for a column type.
 
     Raises:
-        UnsupportedType: it has none.
+        UnsupportedType: there is none.
     """
     simple = _SIMPLE.get(kind)
     if simple is not None:

@@ -1,4 +1,4 @@
-"""The Flight ticket: one statement with its cut and all else its answer depends on.
+"""The Flight ticket: one statement with its cut and all else that its answer depends on.
 
 Any replica redeems a ticket, twice with the same answer. It comes back from a client, so it is decoded as
 hostile input: the authentication tag is checked before a byte is interpreted, sizes are bounded, the version
@@ -36,9 +36,9 @@ _TAG_BYTES = hashlib.sha256().digest_size
 class TicketTable:
     """One table's cut, by reference: enough for any replica to build the same ``TableCut``.
 
-    ``topic``, ``topic_id`` and ``ranges`` are None, None and empty for a table without a topic. ``increment`` is
-    what a follower has not seen; None where nobody follows. ``at`` is what the statement says at the table,
-    ``until`` the end of a cut that lies below its snapshot's watermark.
+    ``topic``, ``topic_id`` and ``ranges`` are None, None and empty for a table without a topic. ``increment`` is the
+    part that is new to a follower; None without one. ``at`` is the statement's AT clause at the table, ``until`` the
+    end of a cut that lies below its snapshot's watermark.
     """
 
     table: TableName
@@ -52,7 +52,7 @@ class TicketTable:
     increment: Increment | None = None
     at: AtClause | None = None
     until: OffsetVector | None = None
-    #: What the records of the ranges are decoded with; None in a ticket of a server that did not write it.
+    #: Decoding of the records in the ranges; None in a ticket of a server that did not write it.
     decoding: str | None = None
 
     @property
@@ -79,7 +79,7 @@ class TicketTable:
         )
 
     def cut(self, pin: Pin) -> TableCut:
-        """Build the cut again from the pin this names.
+        """Rebuild the cut from the pin that this names.
 
         Raises:
             ValueError: the pin is another one: its schema, snapshot, topic, watermark or decoding differ.
@@ -114,9 +114,9 @@ class Ticket:
     """A planned statement. Times are microseconds since 1970, UTC.
 
     ``parameters`` is an Arrow IPC stream of one row, or None. ``search_path`` is (catalog, schema).
-    ``statement_time_us`` is what ``now()`` means in it. ``user`` may redeem it, nobody else. ``answer`` are the
-    rows themselves, an Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is what a
-    table's plain name means under the statement's freshness contract. ``cut`` is the text of ``tables``
+    ``statement_time_us`` is the value of ``now()``. Only ``user`` may redeem it. ``answer`` are the rows themselves, an
+    Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is the meaning of a table's plain name
+    under the statement's freshness contract. ``cut`` is the text of ``tables``
     (``planner.time_travel``): over 1,000 partitions writing it takes 1 ms.
     """
 
@@ -129,7 +129,7 @@ class Ticket:
     expires_at_us: int
     parameters: bytes | None = None
     answer: bytes | None = None
-    #: Stands for what the user may read of the tables (``planner.permissions.GrantList.fingerprint``).
+    #: Fingerprint of the user's rights to the tables (``planner.permissions.GrantList.fingerprint``).
     granted: str = ""
     side: Virtual | None = None
     cut: str = ""
@@ -166,7 +166,7 @@ def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> 
 
 
 def redeemable(ticket: Ticket, *, user: str, now_us: int) -> Ticket:
-    """Return a ticket that was unsealed, if this user may redeem it now.
+    """Return an unsealed ticket if this user may redeem it now.
 
     Raises:
         BadTicket: another user's.

@@ -29,8 +29,8 @@ class TieringBudget:
 class TieringPlan:
     """One publish: the splits to read, and the watermark before and after.
 
-    ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: partitions
-    that were only just created still enter the watermark.
+    ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: new partitions
+    still enter the watermark.
     """
 
     pin: Pin

@@ -1,15 +1,14 @@
-"""Looking back: which moment of a table AT names, and the text of a cut that brings a later statement back to it.
+"""Time travel: the moment of a table that AT names, and the text of a cut that brings a later statement back to it.
 
-What counts as in a past cut: ``AT (VERSION => snapshot)`` is the rows below that snapshot's own
-watermark, which is all it holds. A time or the text of a cut gives an end per partition instead; any snapshot
-together with the log from its watermark may answer it, rows at or above the end left out. So a cut outlives the
-expiry of its snapshot and the retention of the log, though not both.
+``AT (VERSION => snapshot)`` means all rows of that snapshot: those below its own watermark. A time or the text of a cut
+gives an end per partition instead. Any snapshot together with the log from its watermark may answer it, without rows
+at or above the end. So a cut outlives the expiry of its snapshot or the retention of the log, though not both.
 
-What a cut's records were decoded with is part of it: its text names the decoding, and any snapshot that answers
-must have it. It does not hold the names themselves: the text is the client's, and names of its own choice would
-read what columns it may not see are made of. They are in the metadata file that the text names.
+The decoding of its records is part of a cut: its text names it, and a snapshot that answers must have the same. The
+text does not have the columns' names: it comes from the client, who could choose names to read hidden columns by. The
+names are in the metadata file that the text names.
 
-A cut's text is the client's to keep. It only narrows what its statement may read anyway, so it is not signed.
+The client keeps the text of a cut. It only narrows what its statement may read anyway, so it is not signed.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ CUT_PREFIX = "c:"
 class CutEntry:
     """One table of a cut, by reference. ``topic_id`` and ``end`` are None for a table without a topic.
 
-    ``decoding`` and ``era`` (``planner.decoding``) too, and in a text of version 1: that cut means what it meant to who
-    wrote it, the records below its end as the snapshot that answers decodes them.
+    So are ``decoding`` and ``era`` (``planner.decoding``), also in a text of version 1: that cut means the records below
+    its end as the answering snapshot decodes them.
     """
 
     table: TableName
@@ -72,10 +71,10 @@ class AtCut:
     tables: tuple[CutEntry, ...]
 
     def of(self, table: TableName) -> CutEntry:
-        """Return what it says of one table.
+        """Return the entry of one table.
 
         Raises:
-            BadParameter: nothing.
+            BadParameter: there is none.
         """
         for entry in self.tables:
             if entry.table == table:
@@ -90,12 +89,12 @@ Moment: TypeAlias = AtVersion | AtTime | AtCut
 
 
 def names_cut(at: AtClause) -> bool:
-    """Whether an AT clause holds the text of a cut."""
+    """Whether an AT clause has the text of a cut."""
     return str(at.tree.get("value", {}).get("value")).startswith(CUT_PREFIX)
 
 
 def parse_version(value: object) -> AtVersion | AtCut:
-    """Read what stands behind ``VERSION =>``: a snapshot id, as number or text, or the text of a cut.
+    """Read the value of ``VERSION =>``: a snapshot id, as number or text, or the text of a cut.
 
     Raises:
         BadParameter: neither.
@@ -149,7 +148,7 @@ def parse_cut(text: str) -> AtCut:
     """Read the text of a cut.
 
     Raises:
-        BadParameter: it is none, or of a newer version.
+        BadParameter: it is not one, or of a newer version.
     """
     try:
         document = unpack(CUT_PREFIX, text)
@@ -197,9 +196,9 @@ def _entry(item: dict[str, Any], version: int) -> CutEntry:
 
 
 def decodes_as(entry: CutEntry, pin: Pin) -> bool:
-    """Whether the records below a cut's end have the values in a pin of its table that they had in the cut.
+    """Whether the records below a cut's end have the same values in a pin of its table as in the cut.
 
-    Those that the snapshot has were decoded as the cut's or were cold in it, and those of the tail would be.
+    The snapshot's rows were decoded like the cut's or were cold in it, and the tail would be decoded alike.
     """
     if entry.decoding is None or entry.end is None or pin.watermark is None:
         return True
@@ -239,7 +238,7 @@ def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut
 
 
 def ended(cut: TableCut, end: OffsetVector) -> TableCut:
-    """Return a cut without what lies at or above ``end``; a partition absent from ``end`` keeps all."""
+    """Return a cut without rows at or above ``end``; a partition absent from ``end`` keeps all."""
     if cut.hot is None:
         raise ValueError(f"{cut.table} has no topic")
     stops = cut.end.as_dict() | {at: stop for at, stop in end if stop < (cut.end.get(at) or 0)}

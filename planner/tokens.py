@@ -1,4 +1,4 @@
-"""Texts clients keep for us, positions and cuts: JSON, compressed, behind a prefix that says which of them it is.
+"""Texts that clients keep, positions and cuts: compressed JSON behind a prefix that names the kind.
 
 They only narrow what a statement may read anyway, so they are checked for form and not signed. Reading one is
 reading hostile input: it does not inflate without bound.
@@ -14,13 +14,13 @@ from typing import Any
 
 #: 10,000 partitions need about 0.1 MB.
 MAX_PACKED_BYTES = 4 * 1024 * 1024
-#: What reading a document that somebody else wrote may raise, its own checks included.
+#: Errors of reading a document from outside, checks included.
 MALFORMED = (binascii.Error, zlib.error, ValueError, KeyError, TypeError, RecursionError)
 
 
 def pack(prefix: str, document: dict[str, Any]) -> str:
     """Write ``document`` as one word of letters, digits and ``-_=:``; the same document gives the same text."""
-    # The best level makes offsets of 1,000 partitions a hundredth smaller, in three times the time.
+    # The best level makes offsets of 1,000 partitions one percent smaller, in three times the time.
     packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 3)
     return prefix + base64.urlsafe_b64encode(packed).decode()
 

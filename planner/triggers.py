@@ -1,7 +1,7 @@
 """When a table is published: once its files would be full, its oldest row old, or its tail a danger.
 
 A reader sees every committed record whatever tiering does, so nothing here is about
-freshness. Waiting makes files full; what ends the waiting is age, the tail budget and the log's retention.
+freshness. Waiting fills files; age, the tail budget and the log's retention end the wait.
 Facts in, decision out: the caller measures.
 """
 
@@ -18,7 +18,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 
 Distribution = Literal["auto", "none", "hash"]
-#: What starts a publish, most urgent first.
+#: Reasons of a publish, most urgent first.
 Kind = Literal["pressure", "bytes", "age"]
 
 #: Properties of a table that only its tierer reads.
@@ -32,13 +32,13 @@ DEFAULT_TARGET_FILE_BYTES = 512 * 1024**2
 #: Two publishes an hour at least while rows arrive. Each is a snapshot, a metadata file, and a data file in every
 #: partition with a row: what a publish costs hardly depends on how many rows it moves.
 DEFAULT_MAX_AGE_S = 1800.0
-#: What a proxy keeps of a tail unless told otherwise (``[server]`` in the configuration).
+#: A proxy's default bounds of a tail (``[server]`` in the configuration).
 DEFAULT_TAIL_ROWS = 5_000_000
 DEFAULT_TAIL_BYTES = 2 * 1024**3
 #: The share of a budget or of the log's retention at which rows are published whatever their files' size. The
 #: other half is for the publish itself, and for a tierer that has just died.
 PRESSURE_SHARE = 0.5
-#: Retention that will reach untiered rows sooner than this, at the pace it was seen to move.
+#: Publish if retention reaches untiered rows sooner than this, at its observed pace.
 URGENT_S = 600.0
 #: Until a table has rows to learn from: Parquet with zstd against JSON, as measured on the benchmark's records.
 ASSUMED_COMPRESSION = 0.25
@@ -58,7 +58,7 @@ class TierOptions:
 
 @dataclass(frozen=True, slots=True)
 class ColdSurvey:
-    """What one metadata file says of the size of things.
+    """Sizes by one metadata file.
 
     ``rows`` and ``file_bytes`` count the head's data files. ``published_at_s`` is when the newest watermark was
     committed, in seconds since 1970, where known. ``partition_values`` is how many partitions the newest publish with rows
@@ -73,7 +73,7 @@ class ColdSurvey:
     partition_values: int | None = 1
 
     def bytes_per_row(self, log_bytes_per_offset: float) -> float:
-        """Bytes a row takes in a data file: as observed, else guessed from its record in the log."""
+        """Bytes per row in a data file: as observed, else estimated from records in the log."""
         if self.rows >= _ENOUGH_ROWS and self.file_bytes > 0:
             return self.file_bytes / self.rows
         return log_bytes_per_offset * ASSUMED_COMPRESSION
@@ -81,7 +81,7 @@ class ColdSurvey:
 
 @dataclass(frozen=True, slots=True)
 class LogRetention:
-    """What the broker keeps of every partition of a topic; None: without bound, or it would not tell."""
+    """Retention of every partition of a topic; None: without bound, or not known."""
 
     seconds: float | None = None
     partition_bytes: int | None = None
@@ -89,7 +89,7 @@ class LogRetention:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What the log holds above the watermark. ``rows`` counts offsets, an upper bound.
+    """The log above the watermark. ``rows`` counts offsets, an upper bound.
 
     ``log_bytes`` and ``file_bytes`` are estimates: the records as they are, and as data files. ``age_s`` is an
     upper bound on how long the oldest has been waiting. ``headroom_s`` is how long until retention may remove
@@ -120,7 +120,7 @@ class Trigger:
 
 
 def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOptions:
-    """Read ``thermocline.tier.*`` and what Iceberg's properties say of files.
+    """Read ``thermocline.tier.*`` and Iceberg's own properties of files.
 
     Raises:
         BadBinding: an unknown key or a value that does not fit. Tiering of this table stops; reading does not.
@@ -133,8 +133,8 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
                 table=str(table),
                 property=key,
             )
-    # Iceberg's own ``hash`` is a wish we can keep. Its ``none`` is what we set on the tables we create, and its
-    # ``range`` would read the log twice.
+    # Iceberg's own ``hash`` is respected. Its ``none`` is the property that we set on new tables, and its ``range``
+    # would read the log twice.
     default = "hash" if properties.get("write.distribution-mode") == "hash" else "auto"
     distribution = properties.get(DISTRIBUTION, default)
     if distribution not in get_args(Distribution):
@@ -236,7 +236,7 @@ def exceeds_tail_budget(lag: Lag, binding: Binding) -> bool:
 def _until_reached_s(
     item: OffsetRange, log_start: int, earlier_start: int | None, elapsed_s: float
 ) -> float | None:
-    """Seconds until the log start reaches ``item`` at the pace it has moved; None when it has not."""
+    """Seconds until the log start reaches ``item`` at its pace; None if it did not move."""
     if earlier_start is None or log_start <= earlier_start or elapsed_s <= 0:
         return None
     return (item.start - log_start) / ((log_start - earlier_start) / elapsed_s)

@@ -4,7 +4,7 @@ The text lives in the summary of the Iceberg snapshot that made it true, and now
 Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
 has skipped records and is written only where there are some: a reader that does not know them would show them
 (docs/decisions/0007-ways-out.md).
-Absent is never zero: a missing text is an error of the caller's, not an empty watermark.
+Absent is never zero: a missing text is an error of the caller, not an empty watermark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPRESSED_PREFIX = "z:"
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """How many records of a range ended as what. Every committed record has exactly one outcome."""
+    """Counts of outcomes in a range. Every committed record has exactly one outcome."""
 
     rows: int = 0
     dead: int = 0
@@ -92,7 +92,7 @@ class Watermark:
     era: str = ""
 
     def offset(self, partition: int) -> int:
-        """First offset of ``partition`` not in cold. A partition absent from the text was born later: 0."""
+        """First offset of ``partition`` not in cold. A partition absent from the text was added later: 0."""
         offset = self.next.get(partition)
         return 0 if offset is None else offset
 
@@ -100,7 +100,7 @@ class Watermark:
         return offset < self.offset(partition)
 
     def same_position(self, other: Watermark) -> bool:
-        """Whether both name the same log and the same offsets: what the compare-and-set compares."""
+        """Whether both name the same log and the same offsets: the comparison of the compare-and-set."""
         return (self.cluster_id, self.topic, self.topic_id, self.next) == (
             other.cluster_id,
             other.topic,
@@ -110,11 +110,11 @@ class Watermark:
 
     @property
     def skipped(self) -> tuple[tuple[int, int], ...]:
-        """(partition, offset) of the skips: the form a binding holds them in."""
+        """(partition, offset) of the skips, as in a binding."""
         return tuple((skip.partition, skip.offset) for skip in self.skips)
 
     def same_decisions(self, other: Watermark) -> bool:
-        """Whether both record the same decisions of people, and decode alike: a tierer carries them on."""
+        """Whether both have the same decisions of people and the same decoding: a tierer carries them on."""
         return (self.shape, self.gaps, self.accepted, self.skips) == (
             other.shape,
             other.gaps,

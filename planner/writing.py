@@ -1,7 +1,7 @@
-"""How the tierer writes a table's files, where the table's own properties would put them out of readers' reach. Pure.
+"""Overrides or refuses table properties that would make the tierer's files unreadable. Pure.
 
-Table properties belong to whoever may alter the table, and Iceberg's writer obeys them. What changes the layout is
-left as it is; what readers could not read is overridden, or refused before anything is written.
+Anybody who may alter the table sets its properties, and Iceberg's writer obeys them. Properties of the layout stay;
+those that make files unreadable are overridden, or refused before anything is written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CODECS = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
 _DEFAULT_CODEC = "zstd"
 _ENCRYPTION_KEY = "encryption.key-id"
 _METRICS = "write.metadata.metrics."
-#: Properties that Iceberg's writer and its commits read as numbers, and those of them that must be above 0.
+#: Properties that Iceberg's writer and commits read as numbers, and those that must be above 0.
 _NUMBER = re.compile(
     r"write\.parquet\..*-(?:bytes|limit|count|level)|commit\..*-(?:retries|ms|bytes|merge)"
     r"|write\.metadata\.previous-versions-max"
@@ -32,7 +32,7 @@ def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, 
 
     Raises:
         UnsupportedFile: the table asks for encrypted files.
-        BadBinding: a property that the writer reads as a number is none.
+        BadBinding: a property that the writer reads as a number is not one.
     """
     if properties.get(_ENCRYPTION_KEY):
         raise UnsupportedFile(
@@ -57,9 +57,9 @@ def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, 
 
 
 def leading_metrics() -> dict[str, str]:
-    """Return the properties under which Iceberg takes whole bounds of the leading columns, and of no other.
+    """Return the properties that make Iceberg write whole bounds of the leading columns, and of no other.
 
-    The resolver, pruning and ``verify`` go by these bounds; without them, each has to read the columns.
+    The resolver, pruning and ``verify`` use these bounds; without them, each has to read the columns.
     """
     columns = {f"{_METRICS}column.{name}": "full" for name in LEADING_COLUMNS}
     return {f"{_METRICS}default": "none", **columns}

@@ -1,8 +1,8 @@
 """Where a log starts and ends, and which log it is: one concurrent round of requests for all topics.
 
-Partitions and topic ids are taken from the previous round, asked again beside the offsets, and the round is
-repeated when they differ: a new partition or a recreated topic costs one more round, everybody else none. The
-cluster id is kept while topic ids stay the same: they are random UUIDs (KIP-516), so no other cluster has them.
+A round takes partitions and topic ids from the previous one, requests them again beside the offsets, and is repeated
+when they differ. So a new partition or a recreated topic costs one more round, anything else none. The cluster id stays
+while topic ids stay the same: they are random UUIDs (KIP-516), so no other cluster has them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from planner.cut import LogBounds, PartitionBounds
 from planner.errors import FederationError, LogTruncated, LogUnavailable, UnknownTopic
 
 _PAUSE_S = 0.03
-# Brokers learn of a topic some milliseconds after whoever created it was told so.
+# Brokers learn of a topic some milliseconds after its creation was acknowledged.
 _UNKNOWN_TOPIC_S = 0.3
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -41,7 +41,7 @@ _Listed = Mapping[tuple[str, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """What the previous round knew of a topic."""
+    """Facts of a topic from the previous round."""
 
     topic_id: str
     partitions: tuple[int, ...]
@@ -49,7 +49,7 @@ class _Identity:
 
 @dataclass(frozen=True, slots=True)
 class _LastBounds:
-    """The greatest end any round of this process saw, with its leader epoch, per partition of one topic id."""
+    """The greatest end of all rounds of this process, with its leader epoch, per partition of one topic id."""
 
     topic_id: str
     ends: Mapping[int, tuple[int, int | None]]
@@ -57,9 +57,9 @@ class _LastBounds:
 
 @dataclass(frozen=True, slots=True)
 class BoundsRequest:
-    """Requests on their way. ``previous`` was noted before they were sent: answers may arrive out of order.
+    """Requests under way. ``previous`` was noted before they were sent: answers may arrive out of order.
 
-    ``may_cross``: the round before found a log start beyond the log end, and had both at the same time.
+    ``may_cross``: the last round had a log start beyond the log end, both of the same time.
     """
 
     client: Admin
@@ -76,7 +76,7 @@ class BoundsRequest:
 
 
 class _AskAgain(Exception):
-    """The round did not settle. ``error`` is what it comes to if the deadline passes."""
+    """The round did not settle. ``error`` is raised if the deadline passes."""
 
     def __init__(self, error: FederationError, pause_s: float = _PAUSE_S) -> None:
         super().__init__(error.message)
@@ -89,11 +89,11 @@ class _Crossed(_AskAgain):
 
 
 class _Silent(_AskAgain):
-    """The client kept neither its request's time limit nor ours: it has lost the request."""
+    """The client let its own time limit pass, and ours: it has lost the request."""
 
 
 class _Refusals:
-    """Remembers a refused login. Only events tell it: the requests themselves just time out."""
+    """Remembers a refused login. Only events show it: the requests just time out."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
@@ -111,7 +111,7 @@ class BoundsReader:
     """Measures logs. Thread-safe; one connection per broker, apart from those of the fetches."""
 
     def __init__(self, settings: Mapping[str, str], *, with_high_watermark: bool) -> None:
-        # Not a method of ours: the client would hold us, we it, and its threads would outlive both.
+        # Not a bound method: a cycle of client and owner would let its threads outlive both.
         self._refusals = _Refusals()
         self._settings = settings
         self._admin = self._client()
@@ -133,7 +133,7 @@ class BoundsReader:
         return self.settle(self.begin(topics, deadline=deadline))
 
     def begin_identity(self, topic: str, *, deadline: float) -> BoundsRequest:
-        """Ask which topic bears the name, and nothing else; return at once."""
+        """Request the topic's id only; return at once."""
         timeout_s = max(0.05, deadline - time.monotonic())
         client = self._admin
         described = client.described([topic], timeout_s)
@@ -169,7 +169,7 @@ class BoundsReader:
         pairs = [
             (name, partition) for name in names for partition in _partitions(identities, name)
         ]
-        # Ends first: on one connection a broker answers in order, so the ids it tells next are not older.
+        # Ends first: a broker answers in order on one connection, so the ids are not older than the ends.
         ends = _requested(client, pairs, _LATEST, timeout_s)
         starts = _requested(client, pairs, _EARLIEST, timeout_s)
         high = None
@@ -191,7 +191,7 @@ class BoundsReader:
         )
 
     def settle(self, round_: BoundsRequest) -> dict[str, LogBounds]:
-        """Wait for a round's answers, asking again while that helps.
+        """Wait for a round's answers, repeating it while that helps.
 
         Raises:
             UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
@@ -208,7 +208,7 @@ class BoundsReader:
                 round_ = replace(round_, may_cross=may_cross)
 
     def _pause(self, again: _AskAgain, round_: BoundsRequest, unknown_until: float) -> None:
-        """Wait before asking again, or raise what it comes to. Whoever asks next has a client that answers."""
+        """Wait before the next round, or raise. The next round gets a client that answers."""
         if isinstance(again, _Silent):
             self._replace(round_.client)
         is_unknown = isinstance(again.error, UnknownTopic)
@@ -218,10 +218,10 @@ class BoundsReader:
         time.sleep(again.pause_s)
 
     def _replace(self, client: Admin) -> None:
-        """Leave a client that has lost a request, for its next ones are lost too.
+        """Replace a client that has lost a request: it loses the next ones, too.
 
-        Seen after brokers had stood still for seconds: once in some hundred times, while a new client was
-        answered at once; confluent-kafka-dotnet issue 1491 reports the same.
+        It happens about once in a hundred times after brokers stood still for seconds; a new client gets answers at
+        once. confluent-kafka-dotnet issue 1491 reports the same.
         """
         with self._lock:
             if self._admin is client:
@@ -287,7 +287,7 @@ class BoundsReader:
         for partition in identity.partitions:
             at = (topic, partition)
             end, start = _offset(ends, at), _offset(starts, at)
-            # Asked at the same time, so retention may have moved the start past an older end.
+            # Requested at the same time, so retention may have moved the start past an older end.
             if start.offset > end.offset and not may_cross:
                 raise _Crossed(no_answer(topic, "log start and end cross"), pause_s=0)
             epoch = end.leader_epoch
@@ -296,7 +296,7 @@ class BoundsReader:
                     partition,
                     start.offset,
                     # An open transaction keeps the last stable offset where it began, also when DeleteRecords or
-                    # retention have taken those records: committed readers find the log empty from its start on.
+                    # retention removed those records: committed readers see the log empty from its start on.
                     max(start.offset, end.offset),
                     epoch if epoch is not None and epoch >= 0 else None,
                     _offset(high, at).offset if high else None,
@@ -329,7 +329,7 @@ def _partitions(identities: Mapping[str, _Identity], topic: str) -> tuple[int, .
 
 def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
     try:
-        # librdkafka keeps its own time; ours is only the net below it.
+        # librdkafka has its own time limit; ours is only the safety net.
         return future.result(max(0.05, round_.deadline - time.monotonic()) + 1.0)
     except TimeoutError as error:
         raise _Silent(no_answer(topic, "_TIMED_OUT")) from error
@@ -338,7 +338,7 @@ def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
 
 
 def _listed(future: Offsets | None, round_: BoundsRequest) -> _Listed:
-    """Return what a request of offsets came to; nothing where none was sent."""
+    """Return the result of a request for offsets; nothing where none was sent."""
     if future is None:
         return {}
     answers = _answer(future, round_, round_.topics[0])
@@ -349,7 +349,7 @@ def _offset(listed: _Listed, at: tuple[str, int]) -> Any:
     answer = listed[at]
     if isinstance(answer, KafkaError):
         raise _failed(answer, at[0]) from KafkaException(answer)
-    # The client's mark for what it was not told; seen on a starved machine.
+    # The client's mark for an offset without an answer; it happens on a starved machine.
     if answer.offset < 0:
         raise _AskAgain(no_answer(at[0], "no offset was told"))
     return answer

@@ -1,6 +1,6 @@
-"""Clients that read a topic's partitions: what they give, and a pool of warm ones.
+"""Consumers that read a topic's partitions, and a pool of warm ones.
 
-Records come as columns (``RAW_SCHEMA``), made of confluent-kafka's messages.
+Records come as columns (``RAW_SCHEMA``), made from confluent-kafka's messages.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from connectors.kafka.settings import (
 from planner.offsets import OffsetRange
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
 
-#: What a follower's consumer holds that was not taken yet: some hundred thousand records.
+#: Bytes that a follower's consumer buffers: some hundred thousand records.
 FOLLOWER_BUFFER_BYTES = 32 * 1024 * 1024
-#: Messages taken in one call, which holds the interpreter lock. More are out of the processor's cache
-#: before their memory is used again.
+#: Messages taken in one call, under the interpreter lock. With more, their memory leaves the processor's cache before
+#: it is used again.
 MAX_MESSAGES = 2_048
 #: Milliseconds beyond this do not fit microseconds in 64 bits (year 294247). A producer may write any number.
 _MAX_MS = (2**63 - 1) // 1000
-#: Up to so many records, looking at them one by one takes less than functions of whole columns do.
+#: Up to this many records, a loop over them is faster than functions of whole columns.
 FEW = 512
 
 
@@ -59,7 +59,7 @@ class TopicConsumer:
     """Reads the partitions it is assigned, and joins no group. Not thread-safe."""
 
     def __init__(self, properties: Properties, *, with_headers: bool) -> None:
-        """Connect to nobody yet.
+        """Make the client; it connects later.
 
         Raises:
             KafkaException: librdkafka does not accept a property.
@@ -78,17 +78,17 @@ class TopicConsumer:
         self._consumer.assign(self._assigned)
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
-        """Deliver no more of these partitions; what was fetched of them already may still come."""
+        """Stop delivering these partitions; records fetched already may still come."""
         self._consumer.pause([TopicPartition(topic, partition) for partition in partitions])
 
     def release(self) -> None:
-        """Drop the assignment and what was fetched ahead, so that the next one starts clean."""
+        """Drop the assignment and the records fetched ahead, so that the next assignment starts clean."""
         # A partition stays paused through unassign and the next assign: it would never deliver again.
         self._consumer.resume(self._assigned)
         self._consumer.unassign()
 
     def take(self, wait_s: float, limit: int, *, with_key: bool) -> ConsumedBatch:
-        """Wait for a record or an event, then take what is there: at most ``limit`` of both together.
+        """Wait for a record or an event, then take all that is there, at most ``limit`` of both together.
 
         ``consume`` alone always waits its whole timeout, so the first one is polled.
         """
@@ -134,7 +134,7 @@ class ConsumerPool:
         self._buffer_bytes = buffer_bytes
         self._max_idle = max_idle
         self._lock = threading.Lock()
-        #: Those that read headers are of another kind.
+        #: Consumers that read headers are another kind.
         self._idle: dict[bool, list[TopicConsumer]] = {False: [], True: []}
         self._closed = False
 
@@ -144,8 +144,8 @@ class ConsumerPool:
     ) -> Iterator[TopicConsumer]:
         """Lend a consumer that reads from the start of every range.
 
-        After a failure the consumer is closed, not kept: it may be in any state. Closing early
-        (``GeneratorExit`` in the reader) is not a failure; what was fetched ahead is dropped.
+        After a failure the consumer is closed, since it may be in any state. Closing early (``GeneratorExit`` in the
+        reader) is no failure: the records fetched ahead are dropped.
         """
         idle = self._idle[with_headers]
         with self._lock:
@@ -165,7 +165,7 @@ class ConsumerPool:
         self._give_back(consumer, idle)
 
     def following(self, *, with_headers: bool) -> TopicConsumer:
-        """Return a consumer of its own for a reader that goes on; the caller closes it."""
+        """Return a new consumer for a reader that goes on; the caller closes it."""
         properties = following_properties(self._settings, FOLLOWER_BUFFER_BYTES)
         return self._new(properties, with_headers=with_headers)
 
@@ -203,7 +203,7 @@ def raw_batch(
     headers: pa.Array | None,
     values: pa.Array,
 ) -> pa.RecordBatch:
-    """Put columns together to ``RAW_SCHEMA``; keys and headers that were not asked for are null."""
+    """Put columns together to ``RAW_SCHEMA``; keys and headers that were not requested are null."""
     count = len(offsets)
     return pa.RecordBatch.from_arrays(
         [

@@ -37,7 +37,7 @@ _MEANING: dict[int, Meaning] = {
     KafkaError._SSL: Meaning.DENIED,
     **dict.fromkeys(
         (
-            # What librdkafka answers for a leader it cannot find just now.
+            # librdkafka's answer for a leader that is unknown at the moment.
             KafkaError._NOENT,
             KafkaError._TIMED_OUT,
             KafkaError._TIMED_OUT_QUEUE,

@@ -30,12 +30,12 @@ from planner.offsets import OffsetRange
 #: Rows and bytes after which a batch is handed on: large enough for Arrow, small enough to free messages early.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 16 * 1024 * 1024
-# Between two looks at the clock while nothing arrives.
+# Between two checks of the clock while nothing arrives.
 _POLL_S = 0.2
 
 
 class OutOfRange(Exception):
-    """The brokers refuse an offset of the ranges; which one and why, the bounds tell."""
+    """The brokers refuse an offset of the ranges. Measure the bounds to see which one and why."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class FetchDeadline:
 
 @dataclass(slots=True)
 class Rows:
-    """Batches on their way to be one."""
+    """Small batches to be joined to one."""
 
     size_bytes: int = 0
     _batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -58,11 +58,11 @@ class Rows:
     def add(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             self._batches.append(batch)
-            # Not ``nbytes``, which looks into every column: these batches are slices of nothing larger.
+            # Not ``nbytes``, which walks every column: these batches are no slices of larger ones.
             self.size_bytes += batch.get_total_buffer_size()
 
     def take(self) -> pa.RecordBatch:
-        """Return what was gathered and start over."""
+        """Return the batches gathered as one and start over."""
         batches, self._batches, self.size_bytes = self._batches, [], 0
         if len(batches) < 2:
             return batches[0] if batches else NO_RECORDS
@@ -80,7 +80,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of the ranges the consumer is assigned to.
 
-    ``on_silence`` is called when nothing arrived for a while; what it raises ends the read.
+    Calls ``on_silence`` when nothing arrived for a while; an error from it ends the read.
 
     Raises:
         OutOfRange: a start is below the log start or above the log end.
@@ -106,7 +106,7 @@ def read(
         for partition in finished:
             del reached[partition]
         if finished and reached:
-            # What these partitions hold above their stops would only crowd out the others.
+            # Records above the stops of these partitions would only crowd out the others.
             consumer.pause(topic, finished)
         patience.left_s -= time.monotonic() - began
         if reached and patience.left_s <= 0:
@@ -119,7 +119,7 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Records of one partition that arrived one after the other. Their offsets rise."""
+    """Consecutive records of one partition. Their offsets rise."""
 
     partition: int
     #: The highest offset.
@@ -138,7 +138,7 @@ class Stretch:
 
 
 def stretches(records: pa.RecordBatch) -> Iterator[Stretch]:
-    """Tell the records of different partitions apart, in the order they arrived."""
+    """Split the records by partition, in the order they arrived."""
     partitions, offsets = records.column(KAFKA_PARTITION), records.column(KAFKA_OFFSET)
     begin = 0
     for end in _ends(partitions):
@@ -159,14 +159,14 @@ def _ends(partitions: pa.Array) -> list[int]:
 
 
 def _joined(pieces: list[pa.RecordBatch], whole: pa.RecordBatch) -> pa.RecordBatch:
-    """Join what was kept of ``whole``, which is most often all of it."""
+    """Join the remaining slices of ``whole``; mostly they are all of it."""
     if sum(piece.num_rows for piece in pieces) == whole.num_rows:
         return whole
     return pa.concat_batches(pieces)
 
 
 def take_events(events: Iterable[Event], topic: str, reached: dict[int, int]) -> None:
-    """Note the ends of partitions, and raise what is no matter of waiting.
+    """Note the ends of partitions, and raise errors that do not pass by waiting.
 
     Raises:
         OutOfRange, UnknownTopic, LogUnavailable: see ``read``.

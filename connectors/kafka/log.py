@@ -22,7 +22,7 @@ from planner.errors import LogUnavailable, Unavailable, UnknownTopic
 from planner.offsets import OffsetRange, check_one_per_partition
 
 MEASURE_TIMEOUT_S = 5.0
-#: What one running fetch reads ahead of its caller: enough for a million small records a second.
+#: Bytes that one running fetch reads ahead of its caller: enough for a million small records a second.
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_IDLE_CONSUMERS = 4
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
@@ -32,7 +32,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class KafkaLog:
     """``planner.ports.Log`` with librdkafka.
 
-    Made from plain settings anywhere, a Spark executor included; must not be carried over a fork.
+    Made from plain settings anywhere, a Spark executor included. It does not survive a fork.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class KafkaLog:
             return
         check_one_per_partition(spans)
         patience = FetchDeadline(timeout_s)
-        # Asked beside the first fetch, not before it; looked at when there is a batch to yield.
+        # Sent beside the first fetch, not before it; read when there is a batch to yield.
         guard = Guard(self._bounds, topic, spans, topic_id=topic_id, timeout_s=timeout_s)
         try:
             with self._consumers.assigned(topic, spans, with_headers=with_headers) as consumer:
@@ -101,7 +101,7 @@ class KafkaLog:
                 topic=topic,
             ) from error
         except LogUnavailable:
-            # If the log cannot give the ranges at all, that is what the caller must hear.
+            # If the log cannot give the ranges at all, the caller gets that error.
             with contextlib.suppress(Unavailable):
                 guard.check_again(0)
             raise

@@ -1,4 +1,4 @@
-"""Looks at a cluster the way a person who sets it up would: one bootstrap server at a time, and says why not."""
+"""Checks a cluster for a person who sets it up: one bootstrap server at a time, with the reason of a failure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What this login may know of a topic. None: the brokers do not tell it.
+    """Facts of a topic that this login may see. None: the brokers do not tell.
 
     ``has_id`` is False before Kafka 2.8. ``log_append_time``: record times are the brokers' own.
     """
@@ -52,7 +52,7 @@ class TopicFacts:
 
 
 def bootstrap_servers(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Each address of ``bootstrap.servers``.
+    """Return each address of ``bootstrap.servers``.
 
     Raises:
         BadConfig: as ``KafkaLog``.
@@ -86,7 +86,7 @@ def reach(settings: Mapping[str, str], server: str) -> Reached:
 
 
 def topic_facts(settings: Mapping[str, str], topics: Sequence[str]) -> dict[str, TopicFacts]:
-    """Describe topics as far as this login may; a cluster that does not answer gives no facts."""
+    """Describe topics as far as this login may; no facts if the cluster does not answer."""
     client = _client(settings, lambda _error: None)
     described = client.describe_topics(
         TopicCollection(list(topics)),
@@ -140,7 +140,7 @@ def _client(settings: Mapping[str, str], note: Callable[[KafkaError], None]) -> 
 def _explained(
     events: Sequence[KafkaError], settings: Mapping[str, str]
 ) -> tuple[str, str] | None:
-    """Why, and what to do, from the first event that says something. librdkafka's texts stay out of it."""
+    """Return why, and what to do, from the first event that tells. Leaves out librdkafka's texts."""
     for event in events:
         code, text = event.code(), event.str()
         if code == KafkaError._RESOLVE:
@@ -175,7 +175,7 @@ def _explained(
 
 
 def _silent(server: str, settings: Mapping[str, str]) -> tuple[str, str]:
-    """It never answered, and librdkafka does not know why: look whether anybody speaks TLS there."""
+    """The server never answered, and librdkafka does not know why: check whether it speaks TLS."""
     host, _, port = server.rpartition("://")[2].rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), REACH_TIMEOUT_S) as plain:

@@ -1,4 +1,4 @@
-"""Compare the ranges of one fetch with what the log holds, before and after reading them."""
+"""Compare the ranges of one fetch with the log's bounds, before and after reading them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIN_CHECK_S = 0.5
 
 
 class Guard:
-    """One fetch's view of the log. The first round is sent at once and looked at later."""
+    """One fetch's view of the log. The first round is sent at once and read later."""
 
     def __init__(
         self,

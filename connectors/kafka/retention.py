@@ -1,4 +1,4 @@
-"""What brokers keep of a topic, where they tell: DescribeConfigs may be refused to the user that tiers."""
+"""How long brokers keep a topic's records, if they tell: the tierer's user may lack DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT_S = 5.0
 
 
 class RetentionReader:
-    """Asks for ``retention.ms`` and ``retention.bytes``. Connects when it is first asked. Thread-safe."""
+    """Reads ``retention.ms`` and ``retention.bytes``. Connects at the first call. Thread-safe."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` as for ``KafkaLog``.
@@ -34,7 +34,7 @@ class RetentionReader:
             raise refused(properties, str(error)) from error
 
     def __call__(self, topics: Sequence[str]) -> dict[str, LogRetention]:
-        """Return what is known; a topic of which nothing is known is left out."""
+        """Return the retention of each topic whose settings are readable."""
         resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
         answers = self._admin.describe_configs(
             list(resources.values()), request_timeout=_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""A look at the first records of ranges: how old they are and how large, for ``status``. Never for answers."""
+"""Samples the first records of ranges for ``status``: their age and size. Never for answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # not all are in its __all__
 from connectors.kafka.settings import admin_properties, checked, consumer_properties, refused
 from planner.offsets import OffsetRange
 
-#: One answer of a broker for one partition: some hundred records, few enough to be quick for many partitions.
+#: Bytes of one answer for one partition: some hundred records, quick also for many partitions.
 _SAMPLE_BYTES = "65536"
 _BUFFER_BYTES = 16 << 20
 _POLL_S = 0.05
@@ -27,7 +27,7 @@ _MESSAGES = 2_000
 class Sample:
     """The first records of one range. ``timestamp_ms`` is the first one's, None if its broker gave it none.
 
-    ``mean_bytes`` are a record's key and value, as sent and not as compressed.
+    ``mean_bytes`` counts a record's key and value, uncompressed.
     """
 
     timestamp_ms: int | None
@@ -48,7 +48,7 @@ def sample(
     *,
     timeout_s: float,
 ) -> dict[tuple[str, int], Sample]:
-    """Read the beginning of every range, by topic; what did not come within ``timeout_s`` is left out.
+    """Read the beginning of every range, by topic; leave out what did not come within ``timeout_s``.
 
     Raises:
         BadConfig: a property is not one of the client's.
@@ -107,7 +107,7 @@ def _take(
 def retentions(
     settings: Mapping[str, str], topics: list[str], *, timeout_s: float
 ) -> dict[str, SampledRetention]:
-    """Ask how long topics keep their records; those whose settings may not be read are left out.
+    """Read how long topics keep their records; leave out those whose settings may not be read.
 
     Raises:
         BadConfig: a property is not one of the client's.

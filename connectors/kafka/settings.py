@@ -1,4 +1,4 @@
-"""Which librdkafka properties are the user's, and which are ours because exactness rests on them."""
+"""Which librdkafka properties are the user's, and which are ours because answers depend on them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OWNED: Mapping[str, str] = MappingProxyType(
 
 # Ours, but a user may know better. librdkafka's defaults read 118 k records/s (its fetcher sleeps a second
 # whenever 100,000 are queued) and wait 500 ms at the end of a silent partition; these read a million.
-# Without any backoff its thread spins while its queue is full: 1.2 CPU s per million records and more, where 10 ms
-# cost 0.25, and what is queued lasts longer than that.
+# Without a backoff its thread spins while its queue is full: 1.2 CPU s per million records and more. With 10 ms it
+# is 0.25, and the queue lasts longer than that.
 _CONSUMER_DEFAULTS = {
     "group.id": "thermocline",  # demanded by the constructor; with assign() no group is joined
     "fetch.wait.max.ms": "5",
@@ -39,7 +39,7 @@ _CONSUMER_DEFAULTS = {
 _FOLLOWER_DEFAULTS = {"fetch.wait.max.ms": "500"}
 _CLIENT_DEFAULTS = {
     "client.id": "thermocline",
-    # librdkafka writes to the standard error by itself; what matters arrives as an error of ours.
+    # librdkafka writes to standard error by itself; what matters arrives as an error of ours.
     "log_level": "0",
     # After an outage the defaults wait up to 10 s before they connect, and up to 1 s before they ask again.
     "reconnect.backoff.ms": "20",
@@ -82,22 +82,22 @@ def admin_properties(settings: Mapping[str, str]) -> Properties:
 
 
 def consumer_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:
-    """``buffer_bytes`` bounds what one consumer holds that nobody has asked for yet."""
+    """``buffer_bytes`` bounds what one consumer reads ahead."""
     budget = {"queued.max.messages.kbytes": str(max(1, buffer_bytes // 1024))}
     return {**_CLIENT_DEFAULTS, **_CONSUMER_DEFAULTS, **budget, **settings, **OWNED}
 
 
 def following_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:
-    """As ``consumer_properties``, for a reader that stays: a silent topic is asked twice a second.
+    """As ``consumer_properties``, for a reader that stays: it polls a silent topic twice a second.
 
-    Nothing waits longer for that: a broker answers as soon as there is a record, or the end moves.
+    Records do not wait for that: a broker answers as soon as there is a record, or the end moves.
     """
     patient = {**_FOLLOWER_DEFAULTS, **settings}
     return consumer_properties(patient, buffer_bytes)
 
 
 def refused(settings: Mapping[str, str], reason: str) -> BadConfig:
-    """What librdkafka did not accept. Its text may quote a value, so only the key is taken from it."""
+    """The property that librdkafka refused. Its text may quote a value, so only the key is taken from it."""
     named = re.findall(r"[a-z0-9]+(?:[._][a-z0-9]+)+", reason)
     key = next((name for name in named if name in settings), None)
     if key is None and "sasl" in reason.lower():

@@ -1,7 +1,7 @@
-"""Read on along one topic: one consumer, assigned once, for as long as somebody wants the topic's tail.
+"""Reads on along one topic: one consumer, assigned once, as long as the tail is followed.
 
-What a partition has reached follows the rules of ``connectors.kafka.fetch``: a record proves every offset
-below it, an end-of-partition event proves those that hold none.
+How far a partition was read follows the rules of ``connectors.kafka.fetch``: a record proves every offset below it,
+an end-of-partition event proves offsets without a record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from planner.errors import LogUnavailable, TopicRecreated
 from planner.offsets import OffsetRange
 from planner.ports import LogBatch
 
-#: Records of one step: decoding and inserting cost least per record from here on.
+#: Records of one step: from here on decoding and inserting cost least per record.
 STEP_RECORDS = 32_768
 STEP_BYTES = 32 * 1024 * 1024
 _CONFIRM_TIMEOUT_S = 10.0
@@ -40,7 +40,7 @@ class KafkaSubscription:
         topic_id: str,
         with_key: bool,
     ) -> None:
-        """Own ``consumer``, which is closed with this."""
+        """Owns ``consumer``, and closes it."""
         self._consumer = consumer
         self._bounds = bounds
         self._topic = topic
@@ -49,7 +49,7 @@ class KafkaSubscription:
         self._with_key = with_key
         self._rows = Rows()
         self._lock = threading.Lock()
-        #: What was taken since it was asked about last, and had holes.
+        #: Ranges with holes that were taken since the last confirmation.
         self._holed: dict[int, OffsetRange] = {}
         try:
             consumer.assign(topic, starts)
@@ -127,7 +127,7 @@ class KafkaSubscription:
             )
 
     def _explain(self, error: OutOfRange) -> None:
-        """Raise why the brokers refuse an offset."""
+        """Raise the reason why the brokers refuse an offset."""
         at = [
             OffsetRange(partition, start, start) for partition, start in self._reached.items()
         ]

@@ -1,4 +1,4 @@
-"""What a topic's configuration promises of its log."""
+"""Reads a topic's configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from connectors.kafka.settings import admin_properties, checked, refused
 
 
 def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 5.0) -> bool:
-    """Tell whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
+    """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
 
     Raises:
         BadConfig: as ``KafkaLog``.

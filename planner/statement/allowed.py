@@ -4,7 +4,7 @@ Principle: one call on one row must cost no more than a constant times the size 
 engine looks for cancellation and limits between vectors, not inside one (``repeat`` ran 32 s under a
 1.5 s limit). Functions that break it are either left out, or listed in ``BOUNDED``: the
 engine shadows those with macros that refuse costly arguments (``proxy.engine.macros``). Values still can grow
-by doubling (``s || s``, nested); that is the watchdog's part.
+by doubling (``s || s``, nested); the watchdog bounds that.
 
 Left out besides: anything that reads files, the network, settings, variables or the catalog; that executes
 text; that takes or gives internal states (``finalize``, ``create_sort_key``); that has effects (``nextval``,
@@ -93,7 +93,7 @@ BOUNDED = _names("""
     replace rpad
     """)
 
-#: Those of them whose result is larger than their arguments: not inside a lambda, where they would multiply.
+#: Those whose result is larger than their arguments: not inside a lambda, which would multiply it.
 BUILDERS = _names("""
     array_resize array_to_string bar bitstring generate_series list_resize lpad range regexp_replace repeat
     replace rpad
@@ -137,7 +137,7 @@ WINDOWS = AGGREGATES | _names(
 
 FUNCTIONS = SCALARS | BOUNDED | FORMATTED | AGGREGATES
 
-#: In FROM they stream: the engine can stop them between vectors, however many rows they are asked for.
+#: In FROM they stream: the engine can stop them between vectors, whatever the number of rows.
 TABLE_FUNCTIONS = frozenset(("generate_series", "range", "unnest"))
 
 #: Expression types, beside the class (``EXPRESSIONS`` of planner.statement.ast).

@@ -1,6 +1,6 @@
 """The shape of the syntax tree ``json_serialize_sql`` returns, and the walk over it.
 
-The tree is plain JSON. Everything the planner knows of it is in the tables below: for each kind of node,
+The tree is plain JSON. All that the planner knows of it is in the tables below: for each kind of node,
 which fields hold further nodes and which hold plain values. A kind or a field that is not listed is refused,
 so a newer parser cannot slip syntax past the gate. The fields are those of DuckDB's serialization files
 (``src/include/duckdb/storage/serialization``: parsed_expression, query_node, tableref, result_modifier),
@@ -137,7 +137,7 @@ def node_fields(node: Node) -> tuple[str, ...]:
     Raises:
         UnsupportedStatement: the node is of a kind that is not in the tables.
     """
-    # Each node of each statement comes by here, several times: this is most of what planning costs.
+    # Hot path: every node of every statement passes several times, which is most of the cost of planning.
     kind = node.get("class")
     shape = _EXPRESSIONS.get(kind) if kind is not None else _shape_of(node)
     return _shape_of(node).nodes if shape is None else shape.nodes
@@ -186,7 +186,7 @@ def walk(document: Node) -> Iterator[tuple[Node, int]]:
                 f"the statement has more than {MAX_NODES} parts; narrow it."
             )
         yield value, lambdas
-        # The caller may have made another node of it.
+        # The caller may have replaced it.
         kind = value.get("class")
         shape = _EXPRESSIONS.get(kind) if kind is not None else None
         if shape is None:
@@ -234,7 +234,7 @@ def parameters(document: Node) -> tuple[str, ...]:
 
 
 def is_constant(document: Node) -> bool:
-    """Whether a statement selects literals and nothing else: its answer depends on nothing."""
+    """Whether a statement selects literals only, so that its answer depends on nothing."""
     node = statement(document)["node"]
     return (
         node["type"] == "SELECT_NODE"

@@ -1,9 +1,9 @@
-"""How wide a statement is: what its stars, aliases and macros come to once the engine has spelled them out.
+"""Bounds the width of a statement: the size of its stars, aliases and macros once the engine has expanded them.
 
-Nothing interrupts the engine while it binds and plans, and both take the square of what they are given, or worse.
-A few kilobytes of text become gigabytes there: a star is all columns of its FROM, an alias of the same list is its
-expression once more wherever it stands, a macro repeats its arguments. So these are counted here as the engine will
-see them, before it does. The tables' widths are facts that come in.
+Nothing interrupts the engine while it binds and plans, and both take quadratic time or worse. A few kilobytes of text
+can become gigabytes: a star is all columns of its FROM, each use of an alias of the same list repeats its expression, a
+macro repeats its arguments. So these are counted here as the engine will expand them. The caller gives the tables'
+widths.
 
 Where the tree does not tell, the larger number counts. The statement has passed the gate.
 """
@@ -20,21 +20,20 @@ from planner.errors import UnsupportedStatement
 from planner.statement.ast import Node, kind_of, node_fields, statement
 from planner.statement.scope import fold, visible_name
 
-#: The bounds are set so that a statement within one of them takes two seconds of a core at most, measured with
-#: DuckDB 1.5.5 from its text to its plan.
+#: A statement within one of the bounds takes two seconds of a core at most from text to plan (DuckDB 1.5.5).
 #: Columns of one SELECT, of its FROM, of a row of VALUES; fields of a struct or PIVOT's columns count.
 MAX_COLUMNS = 5_000
-#: What is bound, all together: columns of every SELECT and FROM, and parts of expressions as often as they are repeated.
+#: All that is bound: columns of every SELECT and FROM, and parts of expressions, each repetition counted.
 MAX_BOUND = 60_000
 #: Values of all VALUES lists together.
 MAX_CELLS = 20_000
-#: Tables that are joined otherwise than LEFT, RIGHT or FULL within one FROM: their order is searched for.
+#: Tables in joins other than LEFT, RIGHT or FULL within one FROM: the optimizer searches for their order.
 MAX_JOINED = 40
-#: The same of all FROM clauses: tables, each as often as there are tables joined before it.
+#: Over all FROM clauses: for each such table, the number of tables joined before it.
 MAX_PAIRS = 50_000
-#: Comparisons that joins make, each as often as tables are joined: what is equal to what is looked for among all.
+#: Comparisons in joins, times the tables joined: the optimizer looks for equalities among all.
 MAX_COMPARED = 4_000
-#: Columns that UNION BY NAME brings together: each of one side is looked for among all of the other.
+#: Columns in UNION BY NAME: each of one side is looked up among all of the other.
 MAX_BY_NAME = 6_000
 MAX_WINDOWS = 1_000
 #: Subqueries within expressions: each becomes a join.
@@ -51,7 +50,7 @@ _MOST = {
 }
 _BOUND, _CELLS, _PAIRS, _COMPARED, _BY_NAME, _WINDOWS, _SUBQUERIES = _MOST
 
-#: How often the engine's macros repeat what they are given (``proxy.engine.macros``), at most.
+#: How often the engine's macros repeat an argument (``proxy.engine.macros``), at most.
 _REPEATS = {
     "array_resize": 2,
     "bar": 2,
@@ -72,13 +71,13 @@ _REPEATS = {
 }
 #: Functions that make a struct of their arguments.
 _STRUCTS = frozenset(("row", "struct_concat", "struct_insert", "struct_pack", "struct_update"))
-#: SUMMARIZE makes so many aggregates of a column.
+#: Aggregates that SUMMARIZE makes of a column.
 _SUMMARIES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Breadth:
-    """Columns of a table, and the most fields that a struct among them has at any level, together."""
+    """Columns of a table, and the greatest number of fields of a struct among them, all levels together."""
 
     columns: int
     fields: int = 0
@@ -90,7 +89,7 @@ class Breadth:
 
 @dataclass(frozen=True, slots=True)
 class _From:
-    """One FROM clause: its columns, and those of its parts by folded name; how many of these are in one search."""
+    """One FROM clause: its columns, those of its parts by folded name, and how many parts one join search has."""
 
     columns: int
     parts: Mapping[str, int] = field(default_factory=dict)
@@ -98,12 +97,12 @@ class _From:
 
 
 def check_breadth(document: Node, tables: Mapping[str, Breadth]) -> None:
-    """Let a rewritten statement pass whose binding takes a bounded time, or raise.
+    """Pass a rewritten statement whose binding takes a bounded time, or raise.
 
     ``tables`` has an entry for every relation that the statement was rewritten to.
 
     Raises:
-        UnsupportedStatement: names what there is too much of, and the bound.
+        UnsupportedStatement: names what is too large, and the bound.
     """
     _Counting(document, tables).query(statement(document)["node"], {})
 
@@ -112,7 +111,7 @@ class _Counting:
     def __init__(self, document: Node, tables: Mapping[str, Breadth]) -> None:
         self._tables = tables
         self._room = dict(_MOST)
-        #: What a struct comes to that is unpacked, wherever it is from.
+        #: Fields of an unpacked struct, whatever its source.
         self._fields = max(
             (table_breadth.fields for table_breadth in tables.values()), default=0
         )
@@ -194,7 +193,7 @@ class _Counting:
         return breadth
 
     def _source(self, table: Node, kind: str, ctes: Mapping[str, int]) -> int:
-        """Count what is not a join; return its columns."""
+        """Count a part of FROM that is no join; return its columns."""
         if kind == "BASE_TABLE":
             relation = self._tables.get(table["table_name"])
             if relation is None:
@@ -228,7 +227,7 @@ class _Counting:
         return source.columns + made
 
     def _times(self, item: Any, source: _From) -> int:
-        """Return how many columns an expression becomes: those of its widest star."""
+        """Return the number of columns of an expression: those of its widest star."""
         times = 1
         for node in _own(item):
             kind = kind_of(node)
@@ -249,7 +248,7 @@ class _Counting:
         ctes: Mapping[str, int],
         times: int = 1,
     ) -> int:
-        """Count expressions that are there ``times``, and return what one of them weighs."""
+        """Count expressions that occur ``times`` times; return the weight of one."""
         weight = 0
         pending: list[tuple[Any, int]] = [(item, 1) for item in items]
         while pending:
@@ -269,7 +268,7 @@ class _Counting:
                 self._take(_BOUND, weight * times)
             if kind == "FUNCTION":
                 repeats = _REPEATS.get(fold(value["function_name"]), 1)
-                # Of ``replace`` the third is repeated four times, a text to put in its place.
+                # ``replace`` repeats its third argument, the new text, four times.
                 pending += [
                     (child, repeated * (repeats if number < 2 else repeats * repeats))
                     for number, child in enumerate(value["children"])
@@ -307,7 +306,7 @@ _CLAUSES = ("where_clause", "group_expressions", "having", "qualify", "modifiers
 
 
 def _weight(node: Node, kind: str, aliases: Mapping[str, int]) -> int:
-    """Return what one node comes to, without those inside it. Literals are counted by the gate."""
+    """Return the weight of one node without its children. The gate counts literals."""
     if kind == "CONSTANT":
         return 0
     if kind == "COLUMN_REF" and aliases:
@@ -331,7 +330,7 @@ def _own(item: Any) -> Iterator[Node]:
 
 
 def _comparisons(condition: Node | None) -> int:
-    """Return how many comparisons with more than literals hold at once: those of the topmost AND."""
+    """Return the number of comparisons with more than literals in the topmost AND."""
     count, pending = 0, [condition] if condition else []
     while pending:
         node = pending.pop()
@@ -343,7 +342,7 @@ def _comparisons(condition: Node | None) -> int:
 
 
 def _fields_of(kind: pa.DataType) -> int:
-    """Return how many fields the structs of a type have together."""
+    """Return the number of fields of all structs in a type."""
     return sum(
         1 + _fields_of(field.type) if pa.types.is_struct(kind) else _fields_of(field.type)
         for field in (kind.field(index) for index in range(kind.num_fields))
@@ -351,7 +350,7 @@ def _fields_of(kind: pa.DataType) -> int:
 
 
 def _own_fields(document: Node) -> int:
-    """Return how many fields the structs have together that a statement makes itself."""
+    """Return the number of fields of all structs that a statement makes itself."""
     fields = 0
     pending: list[Any] = [document]
     while pending:

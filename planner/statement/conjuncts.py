@@ -1,14 +1,13 @@
-"""What a statement asks of the columns of its tables: conjuncts that a row must satisfy to matter.
+"""Conditions of a statement on the columns of its tables: conjuncts that every relevant row must satisfy.
 
-For each place a table is named, the conditions every row of it must meet to have any part in the result: the
-conjuncts of WHERE, and those of ON where the join drops the others. A table that is named in a place this
-module does not understand has no conditions. Columns are not looked up here: a name without qualifier is
-ascribed to every table it may belong to, and the caller keeps it where the table has such a column.
+For each place that names a table, the conditions that a row must meet to have any part in the result: the conjuncts of
+WHERE, and those of ON where the join drops other rows. A table in a place that this module does not understand has no
+conditions. Columns are not looked up here: a name without qualifier goes to every table it may belong to, and the
+caller keeps it where the table has such a column.
 
 What makes this safe: a column of a FROM clause comes before an alias of the SELECT list and before an outer
 query (DuckDB 1.5.5), and a name two tables share is an error, but for USING and NATURAL. Conditions that NULL
-can satisfy are taken from a single table only: in an outer join they are also asked of rows that were not
-found.
+can satisfy are taken from a single table only: in an outer join they also apply to rows without a match.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from planner.statement.ast import Node, kind_of
 from planner.statement.references import TableReference, reference_of
 from planner.statement.scope import Scope, fold, is_table, scoped, visible_name
 
-#: Values of one IN list that are worth holding against bounds.
+#: Most values of an IN list that are compared with bounds.
 MAX_VALUES = 200
 
 #: Functions of constants only, none of them volatile within a statement.
@@ -46,7 +45,7 @@ _NULL_TESTS: Mapping[str, Operator] = {
     "OPERATOR_IS_NULL": "is null",
     "OPERATOR_IS_NOT_NULL": "is not null",
 }
-#: Joins that keep or drop each row of a table by its own merits. ASOF and POSITIONAL look at its neighbours.
+#: Joins that keep or drop each row of a table by its own values. ASOF and POSITIONAL depend on its neighbours.
 _PLAIN_JOINS = frozenset(("REGULAR", "CROSS", "NATURAL"))
 
 
@@ -63,7 +62,7 @@ class Conjunct:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the operands are literals: neither parameters nor the time have a say."""
+        """Whether the operands are literals: no parameters, no time functions."""
         pending = list(self.operands)
         while pending:
             node = pending.pop()
@@ -139,7 +138,7 @@ def _is_plain(top: Node) -> bool:
     return True
 
 
-#: By join type: the sides a condition in WHERE may name, and the sides a condition in ON is asked of.
+#: By join type: the sides that a condition in WHERE may name, and the sides that a condition in ON filters.
 _SIDES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "INNER": (("left", "right"), ("left", "right")),
     "LEFT": (("left", "right"), ("right",)),
@@ -163,7 +162,7 @@ def _tables(top: Node, *, hidden: bool = False) -> Iterator[Node]:
 
 
 def _shared_columns(top: Node) -> frozenset[str] | None:
-    """Return the columns of USING, folded; None where NATURAL leaves them unsaid."""
+    """Return the columns of USING, folded; None for NATURAL, which does not name them."""
     shared: set[str] = set()
     pending = [top]
     while pending:
@@ -267,7 +266,7 @@ def _prefix(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
 
 
 def is_constant(expression: Node, *, bound: bool = True) -> bool:
-    """Whether an expression has one value for all rows, and comparing with it is plain comparing.
+    """Whether an expression has one value for all rows, and a comparison with it is a plain one.
 
     ``bound``: a parameter counts as one.
     """

@@ -1,7 +1,7 @@
 """Bare date parts: ``date_diff(month, a, b)``, as most databases and their tools write it.
 
-DuckDB takes the part as a text only, and a bare word for a column. Here the name of a part is the part wherever one
-is expected, also beside a column of that name: a column of texts that name parts has another name.
+DuckDB takes the part as a text only, and a bare word as a column. Here a bare name of a part means the part wherever
+one is expected, even if a column has that name.
 """
 
 from __future__ import annotations

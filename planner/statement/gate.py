@@ -1,4 +1,4 @@
-"""The gate: what a parsed statement may hold. Everything it does not know is refused.
+"""The gate: what a parsed statement may contain. It refuses everything that it does not know.
 
 Kinds and fields of nodes are refused while walking (``planner.statement.ast``); the checks here look at names,
 types and sizes. It is the first of two walls; the second is the locked engine (``proxy.engine``).
@@ -27,19 +27,19 @@ from planner.statement.conjuncts import is_constant
 from planner.statement.references import PATH
 from planner.statement.scope import fold
 
-#: Longest statement text, checked before it is parsed: a parser is not a place for megabytes of input.
+#: Longest statement text, checked before parsing: a parser is no place for megabytes of input.
 MAX_SQL_BYTES = 1 << 20
-#: Beginnings of comments: the parser's time grows with the square of those inside one another: 20,000 take 1 s.
+#: Comment openings: the parser's time grows with the square of nested ones: 20,000 take 1 s.
 MAX_COMMENTS = 1_000
-#: What is neither a literal nor a list of them. Binding takes time with the square of it, and nothing interrupts that:
-#: 4,000 comparisons in an OR, which are 8,001, take 0.7 s, 16,000 more than ten.
+#: Nodes other than literals and lists of them. Binding takes quadratic time, without interruption: 4,000 comparisons in
+#: an OR, which are 8,001 nodes, take 0.7 s, 16,000 more than ten.
 MAX_EXPRESSIONS = 12_000
 #: Literals: 30,000 of an IN list take 1 s of a core from text to plan, nearly half of it before they are bound.
 MAX_LITERALS = 50_000
-#: Arms of an OR that are ANDs, and the other way round: what they have in common is looked for among all, which takes
-#: the square of them, and of what is in them. 400 of three comparisons take 1.5 s.
+#: Arms of an OR that are ANDs, and the other way round: the engine looks for common parts among all, in time quadratic
+#: in the arms and in their parts. 400 of three comparisons take 1.5 s.
 MAX_NESTED_CONDITIONS = 400
-#: WITH clauses, and tables: resolving names looks at all that are visible for each.
+#: WITH clauses, and tables: the engine resolves each name among all that are visible.
 MAX_CLAUSES = 1_000
 MAX_TABLES = 500
 #: Elements of one fixed-size array value. The engine allocates 2,048 of them at once, NULLs included.
@@ -51,7 +51,7 @@ MAX_GROUPING_SETS = 1_024
 #: Lambdas inside lambdas: each level multiplies the work on one row by the length of a list.
 MAX_NESTED_LAMBDAS = 2
 
-#: What is put between the elements of a list, on one row.
+#: Longest separator that joins the elements of a list: one row repeats it.
 MAX_SEPARATOR_LENGTH = 100
 #: Each wildcard of these multiplies the work by the length of the text (LIKE has another way, see rewrite).
 MAX_WILDCARDS = 2
@@ -82,7 +82,7 @@ def check_text(sql: str) -> None:
 
 
 def check(document: Node) -> None:
-    """Let a parsed statement pass, or raise.
+    """Pass a parsed statement, or raise.
 
     Raises:
         UnsupportedStatement: names the first thing that is not allowed.
@@ -112,7 +112,7 @@ def check(document: Node) -> None:
 
 
 def _count(node: Node, kind: str, room: dict[str, int]) -> None:
-    """Take a node's place of those there are of its sort."""
+    """Count a node among those of its sort."""
     sort = _SORTS.get(kind, "parts")
     if not kind and _is_clause(node):
         sort = "WITH clauses"
@@ -191,7 +191,7 @@ def _check_pattern(arguments: list[Node]) -> None:
 
 def _check_table_function(node: Node) -> None:
     function = node["function"]
-    # A subquery or a literal in this place would be syntax this gate has not seen.
+    # A subquery or a literal in this place would be syntax that this gate does not know.
     name = function.get("function_name", kind_of(function))
     if fold(name) not in TABLE_FUNCTIONS:
         raise _unknown_function(name)
@@ -286,7 +286,7 @@ def _check_show(node: Node) -> None:
 
 
 def _check_clause(node: Node) -> None:
-    """Check the name of a WITH clause: one like a path must not hide that a file is meant elsewhere."""
+    """Check the name of a WITH clause: a name like a path must not hide a file elsewhere."""
     name = node.get("key", "") if _is_clause(node) else ""
     if PATH.search(name):
         raise UnsupportedStatement(f"'{_quoted(name)}' is not supported as a name of WITH.")

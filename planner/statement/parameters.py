@@ -13,7 +13,7 @@ from planner.statement.scope import fold
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", "^"))
 _ADDING = frozenset(("+", "-"))
 
-#: Arguments, from 0, for which functions take INTEGER and not BIGINT, which is what a parameter is otherwise.
+#: Arguments, from 0, that functions take as INTEGER and not as BIGINT, the usual type of a parameter.
 INTEGER_ARGUMENTS: Mapping[str, frozenset[int]] = {
     **dict.fromkeys(("chr", "factorial"), frozenset((0,))),
     **dict.fromkeys(
@@ -37,7 +37,7 @@ _WHOLE = frozenset(
     f"to_{unit}s" for unit in ("day", "week", "month", "quarter", "year", "decade")
 ) | {"to_centuries", "to_millennia"}
 
-#: Fields of nodes in which nothing has a say in the types of a query's columns, and expressions that are BOOLEAN.
+#: Fields of nodes that do not affect the types of a query's columns, and expressions that are BOOLEAN.
 _UNTYPED = frozenset(
     ("where_clause", "having", "qualify", "modifiers", "condition", "filter", "order_bys")
 )
@@ -73,7 +73,7 @@ def _operands(document: Node, operators: Collection[str]) -> frozenset[str]:
 
 
 def integers(document: Node) -> frozenset[str]:
-    """Return the parameters that stand nowhere but in ``INTEGER_ARGUMENTS``."""
+    """Return the parameters that occur in ``INTEGER_ARGUMENTS`` only."""
     places: Counter[str] = Counter()
     narrow: Counter[str] = Counter()
     for node, _ in walk(document):
@@ -101,7 +101,7 @@ def whole_numbers(document: Node) -> frozenset[str]:
 
 
 def may_type_columns(document: Node) -> bool:
-    """Whether what is bound to a parameter may change the type of a column. In doubt it may."""
+    """Whether the value of a parameter may change the type of a column. In doubt it may."""
     pending: list[Any] = [statement(document)]
     while pending:
         item = pending.pop()

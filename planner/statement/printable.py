@@ -1,10 +1,10 @@
-"""Nodes that DuckDB 1.5.5 would print as other SQL than was written, in a form that survives.
+"""Rewrites nodes that DuckDB 1.5.5 would print as SQL of another meaning.
 
 A rewritten statement goes back to text (``json_deserialize_sql``) and is parsed again. These change their
 meaning on the way: ``a CROSS JOIN b FULL JOIN c`` comes back as ``a , b FULL JOIN c``, where the comma
 binds last; ``1e3`` as ``1000.0``, a DECIMAL; ``1.`` as ``1``, an INTEGER; ``"a b".*`` as ``a b.*``. (TRUE comes
-back as a cast, which is harmless, but then it should be one from the start.) Whatever else may change is found
-by ``same``, which the engine asks before it runs anything.
+back as a cast, which is harmless, but then it should be one from the start.) ``same`` detects
+any other change; the engine calls it before it runs anything.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _unquoted(node: Node) -> Node:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether a tree that was printed came back: positions aside, VALUES and grouping sets in either form."""
+    """Whether a tree survived printing: positions aside, VALUES and grouping sets in either form."""
     pending = [(first, second)]
     while pending:
         one, other = pending.pop()

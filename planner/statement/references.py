@@ -14,7 +14,7 @@ from planner.names import VIRTUAL_SUFFIXES, TableName
 from planner.statement.ast import Node
 from planner.statement.scope import fold, is_table, scoped
 
-#: What a name holds when it is meant as a file or an address. Tables may be called so too: see ``references``.
+#: Marks of a name that means a file or an address. Tables may have such names too: see ``references``.
 PATH = re.compile(
     r"[/\\*?\[\]]|:|\.(parquet|csv|tsv|json|jsonl|ndjson|txt|arrow|avro|db|duckdb|gz|zst)$",
     re.IGNORECASE,
@@ -43,7 +43,7 @@ class AtClause:
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """A table as the statement names it; parts it leaves out are None."""
+    """A table as the statement names it; missing parts are None."""
 
     catalog: str | None
     schema: str | None
@@ -72,7 +72,7 @@ class ResolvedTable:
         return self.table, self.at
 
 
-#: What of a statement has one cut: a table as it is, or as it was.
+#: The part of a statement with one cut: a table as it is, or as it was.
 CutKey: TypeAlias = tuple[TableName, AtClause | None]
 
 
@@ -82,7 +82,7 @@ def references(document: Node) -> tuple[TableReference, ...]:
     Names of WITH clauses are left out where they are visible. The statement has passed the gate.
 
     Raises:
-        UnsupportedStatement: a WITH clause is asked for another time than its tables'.
+        UnsupportedStatement: an AT clause stands at the name of a WITH clause.
     """
     ordered: dict[TableReference, None] = {}
     for node, scope in scoped(document):
@@ -98,7 +98,7 @@ def references(document: Node) -> tuple[TableReference, ...]:
 
 
 def reference_of(table: Node) -> TableReference:
-    """Return what a BASE_TABLE node names."""
+    """Return the reference of a BASE_TABLE node."""
     return TableReference(
         catalog=table["catalog_name"] or None,
         schema=table["schema_name"] or None,
@@ -119,7 +119,7 @@ def _unplaced(tree: Any) -> Any:
         return [_unplaced(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
-    # A place no parser gives: the printer wants the field.
+    # A position that no parser gives: the printer needs the field.
     return {
         name: 0 if name == "query_location" else _unplaced(value)
         for name, value in tree.items()
@@ -132,7 +132,7 @@ def resolve(
     default_schema: str,
     tables: Collection[TableName],
 ) -> ResolvedTable:
-    """Find the table a reference means.
+    """Return the table that a reference means.
 
     Names compare as in DuckDB: without ASCII case, an exact match first. ``a.b`` is table b of schema a, or
     of catalog a. A table that is really called ``flows$cold`` comes before the view of that name.

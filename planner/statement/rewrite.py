@@ -74,9 +74,9 @@ LINEAR = {
 
 
 def _bound_like(node: Node) -> None:
-    """Give LIKE to the linear matcher where DuckDB's own may try every position for every wildcard.
+    """Use the linear matcher for LIKE where DuckDB's own may try every position for every wildcard.
 
-    It does not for a literal of text and ``%`` (LIKE only), nor for two wildcards or fewer.
+    DuckDB's own is fine for a literal of text and ``%`` (LIKE only), and for two wildcards or fewer.
     """
     linear = LINEAR.get(node["function_name"])
     if linear is not None and len(node["children"]) == 2:
@@ -91,7 +91,7 @@ def _readdressed(names: list[str], scope: Scope) -> list[str]:
     """Turn ``s.flows.bytes`` into ``flows.bytes`` where ``s.flows`` is a table without alias.
 
     Raises:
-        UnsupportedStatement: another ``flows`` is nearer, which may or may not be that of ``s``.
+        UnsupportedStatement: a nearer ``flows`` may or may not be that of ``s``.
     """
     if not scope.aliases:
         return names
@@ -121,7 +121,7 @@ def _readdress_star(node: Node, scope: Scope) -> None:
 
 
 def _keep_names(items: list[Node], scope: Scope) -> None:
-    """Name result columns that are a table, which may now have another name."""
+    """Name result columns that are a whole table: its name may have changed."""
     for item in items:
         if kind_of(item) == "COLUMN_REF" and not item["alias"]:
             name = item["column_names"][-1]

@@ -1,4 +1,4 @@
-"""Expressions over one row of one table: what permissions filter and mask by.
+"""Expressions over one row of one table, by which permissions filter and mask.
 
 They come from the configuration, yet pass the same gate as statements. Beside columns they may name
 ``current_user`` (NULL for anonymous callers) and ``current_groups`` (a list of texts).
@@ -128,8 +128,8 @@ def bound_to(
 ) -> Node:
     """Return a copy for one user, over ``columns``: their names in the table by the folded name.
 
-    Functions that the engine shadows with bounds (``BOUNDED``) mean its own again: the bounds raise errors,
-    which TRY does not take, and who configures a server need not be bounded.
+    Functions that the engine shadows with bounds (``BOUNDED``) become its own again: the bounds raise errors that TRY
+    does not catch, and the author of a configuration need not be bounded.
     """
     copy: Node = marshal.loads(marshal.dumps(expression))  # noqa: S302 - our own bytes, fastest copy
     values = {CURRENT_USER: cast(constant(user, "NULL" if user is None else "VARCHAR"), _TEXT),

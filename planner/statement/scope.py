@@ -76,8 +76,8 @@ class Scope:
 def scoped(document: Node, *, aliases: bool = False) -> Iterator[tuple[Node, Scope]]:
     """Yield every node with its scope, parents first. A yielded node's plain fields may be altered.
 
-    The document has passed the gate: its depth and kinds are not checked again. Scopes have ``aliases`` where
-    they are asked for: it takes another walk.
+    The document has passed the gate: its depth and kinds are not checked again. Scopes have ``aliases`` only on
+    request: they take another walk.
     """
     crowded: Set[str] | None = None
     pending: list[tuple[Any, Scope]] = [(statement(document), Scope())]
@@ -113,7 +113,7 @@ def scoped(document: Node, *, aliases: bool = False) -> Iterator[tuple[Node, Sco
 
 
 def _needs_alias(table: Node) -> bool:
-    """Whether a table is addressed by a qualified name, as its own would not say."""
+    """Whether a table is named with its schema and without an alias, so that its relation needs one."""
     return is_table(table) and not table["alias"] and bool(table["schema_name"])
 
 

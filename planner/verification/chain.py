@@ -1,6 +1,6 @@
-"""Checks what a table's metadata says of itself: the chain of watermarks, the tag, the mirror, the counts.
+"""Checks a table's metadata: the chain of watermarks, the tag, the mirror, the counts.
 
-Needs no row and no log. Works on the retained ancestry of one head; what expired cannot be checked.
+Needs no row and no log. Works on the retained ancestry of one head; expired snapshots cannot be checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def carriers(history: History, head: int) -> tuple[Carrier, ...]:
 
 
 def check_chain(history: History, head: int) -> tuple[Fault, ...]:
-    """Check every link of the chain, and that tag and mirror say what its newest link says."""
+    """Check every link of the chain, and that tag and mirror agree with its newest link."""
     unreadable = (
         Fault(
             Kind.CHAIN,
@@ -73,7 +73,7 @@ def start_since(
 ) -> OffsetVector | None:
     """Return where the watermark stood at ``since_ms`` (milliseconds since 1970), by the retained ancestry.
 
-    None when the ancestry does not reach back that far: then everything was tiered since, as far as it shows.
+    None when the ancestry does not reach back that far: as far as it shows, everything was tiered since.
     """
     for carrier in carriers(history, head):
         if written_ms[carrier.snapshot.snapshot_id] <= since_ms:
@@ -91,7 +91,7 @@ def foreign_changes(history: History, head: int) -> tuple[Snapshot, ...]:
 
 
 def decisions(mark: Watermark) -> tuple[str, ...]:
-    """Say which ways out people took, as the watermark text records them."""
+    """Return the repairs by people that the watermark text records."""
     return (
         *(
             f"gap accepted: partition {gap.partition}, offsets {gap.start} to {gap.stop - 1} were lost"

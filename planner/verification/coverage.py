@@ -1,4 +1,4 @@
-"""Decides which offsets of each partition can be compared with the log, and says why not the others."""
+"""Decides which offsets of each partition can be compared with the log, and why others cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``verify`` says of a table: findings, changes that are no fault, and what could not be checked."""
+"""Results of ``verify`` for a table: findings, changes that are no fault, and what could not be checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.watermark import Outcomes
 
 
 class Kind(StrEnum):
-    """What is wrong. Each names one broken promise; docs/verify.md says what to do about it."""
+    """Kinds of findings. Each is one broken promise; docs/verify.md says what to do about it."""
 
     MISSING = "missing"
     DUPLICATE = "duplicate"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. ``offsets`` is where it lies, ``rows`` how many of them it concerns; files by last segment."""
+    """One fault. ``offsets`` is its place, ``rows`` the number of rows concerned; files by last segment."""
 
     kind: Kind
     message: str

@@ -33,7 +33,7 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """Keys by what is wrong with them, sorted. ``columns`` differ in at least one row of ``changed``.
+    """Keys by kind of fault, sorted. ``columns`` differ in at least one row of ``changed``.
 
     ``surplus`` are rows whose offset holds no record in the log, ``unexpected`` rows of records that have
     another outcome (tombstone, skipped).
@@ -75,7 +75,7 @@ def compare_rows(records: pa.Array, expected: Keyed, cold: Keyed) -> RowDifferen
 
 
 def repeats(keys: pa.Array) -> pa.Array:
-    """Tell which of sorted keys equal the one before."""
+    """Return which of sorted keys equal the one before."""
     first = pa.array([False] * min(1, len(keys)), pa.bool_())
     return pa.concat_arrays([first, pc.equal(keys[1:], keys[:-1])])
 
@@ -85,7 +85,7 @@ def without(keys: pa.Array, others: pa.Array) -> pa.Array:
 
 
 def _differing(one: pa.Table, other: pa.Table) -> tuple[pa.Array | None, tuple[str, ...]]:
-    """Tell which rows of two aligned tables differ, and in which columns; None when none does."""
+    """Return which rows of two aligned tables differ, and in which columns; None when none does."""
     any_differs: pa.Array | None = None
     columns = []
     for name in one.column_names:
@@ -100,7 +100,7 @@ def _differing(one: pa.Table, other: pa.Table) -> tuple[pa.Array | None, tuple[s
 
 
 def _positions(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Tell which positions of two arrays differ, at least one does; null equals null."""
+    """Return which positions of two arrays differ; at least one does, and null equals null."""
     if not pa.types.is_nested(left.type):
         unequal = pc.fill_null(pc.not_equal(left, right), False)
         return pc.or_(unequal, pc.xor(left.is_null(), right.is_null()))

@@ -1,6 +1,6 @@
-"""Cuts what is compared by how it was tiered: rows tiered before a column was added stay NULL in it.
+"""Cuts the compared offsets by how they were tiered: rows tiered before a column was added stay NULL in it.
 
-The chain of watermarks says which snapshot tiered an offset, so with which schema, and in which shape.
+The chain of watermarks tells which snapshot tiered an offset, and so its schema and shape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from planner.verification.chain import Carrier
 
 @dataclass(frozen=True, slots=True)
 class TieredSegment:
-    """Ranges tiered alike, one per partition. None: the snapshot that tiered them expired, nobody knows.
+    """Ranges tiered alike, one per partition. None: the snapshot that tiered them expired, so it is not known.
 
     ``skipped`` are the skips that ``shape`` includes.
     """
@@ -40,7 +40,7 @@ def segments(
         (carrier, schema_ids[carrier.snapshot.snapshot_id], carrier.watermark.shape)
         for carrier in reversed(chain)
     ]
-    # What the oldest retained carrier covers was tiered by commits before it, and perhaps by itself.
+    # Offsets of the oldest retained carrier were tiered by earlier commits, and perhaps by itself.
     alike: list[tuple[Carrier, int | None, str | None]] = [
         (carrier, None if index == 0 else schema_id, None if index == 0 else shape)
         for index, (carrier, schema_id, shape) in enumerate(steps)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange, check_one_per_partition
 
-#: Beyond, a fetch has too little of each partition: brokers answer with a megabyte of one at a time.
+#: With more, a fetch gets too little of each partition: brokers answer with a megabyte of one at a time.
 MAX_SIDE_BY_SIDE = 64
 
 
@@ -70,7 +70,7 @@ def plan_fetches(
 
 
 def _are_alike(ranges: Sequence[OffsetRange]) -> bool:
-    """Whether bounds on offsets that hold for all ranges tell their files from others."""
+    """Whether bounds on offsets that fit all ranges separate their files from others."""
     if not 1 < len(ranges) <= MAX_SIDE_BY_SIDE:
         return False
     span = max(item.stop for item in ranges) - min(item.start for item in ranges)

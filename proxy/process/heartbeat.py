@@ -1,10 +1,10 @@
-"""When a process that does not answer is to be replaced: decided by what its supervisor saw, and when."""
+"""Decides when to replace a process that does not answer, from what its supervisor saw."""
 
 from __future__ import annotations
 
-#: A process that has answered before and is silent for so long answers nobody.
+#: A process that has answered before and is silent for this long is replaced.
 MAX_SILENCE_S = 10.0
-#: Who looks so much later than he meant to was not running himself: a machine was paused, or has no processor left.
+#: A supervisor whose look comes this much late was not running itself: the machine was paused or is overloaded.
 MAX_LATENESS_S = 1.0
 
 
@@ -14,7 +14,7 @@ class Heartbeat:
     def __init__(
         self, *, began_s: float, interval_s: float, max_silence_s: float = MAX_SILENCE_S
     ) -> None:
-        """``interval_s`` is how often somebody means to ``look``."""
+        """``interval_s`` is the intended time between two calls of ``look``."""
         self._max_silence_s = max_silence_s
         self._interval_s = interval_s
         self._looked_s = began_s
@@ -22,10 +22,10 @@ class Heartbeat:
         self._answers = False
 
     def look(self, now_s: float, *, answered: bool) -> bool:
-        """Note whether an answer came since the last look; return whether the process is to be replaced.
+        """Note whether an answer came since the last look; return whether to replace the process.
 
-        One that has not answered yet is starting. A look that comes late begins the silence anew: the process may not
-        have run either.
+        A process that has never answered is starting. A late look begins the silence anew: the process may not have run
+        either.
         """
         if answered:
             self._answers = True

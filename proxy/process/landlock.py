@@ -1,7 +1,7 @@
 """Landlock: a process gives up rights to files for good, where the kernel can take them (Linux 5.13 or newer).
 
-What is left is a few folders to read and fewer to write; programs cannot be executed. It holds for the calling
-thread and those it starts, so it comes before any other thread. Source: the kernel's documentation, userspace-api/landlock.
+A few folders stay readable, fewer writable; programs cannot be executed. It applies to the calling thread and those
+it starts, so call it before any other thread exists. Source: the kernel's documentation, userspace-api/landlock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Numbers of the calls, alike on all architectures that CPython's wheels exist for.
+# System call numbers, the same on all architectures with CPython wheels.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
 _BENEATH_PATH = 1
@@ -27,11 +27,11 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (
 )
 _MAKE_DIR, _MAKE_REG = 1 << 7, 1 << 8
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-#: What a version of Landlock can take away; a newer one can take more.
+#: Rights that each version of Landlock can take away.
 _SINCE = {1: (1 << 13) - 1, 2: _REFER, 3: _TRUNCATE, 5: _IOCTL_DEV}
 #: Signals and abstract Unix sockets to processes outside.
 _SCOPES_SINCE, _SCOPES = 6, 0b11
-#: Of a rule on a single file, the kernel takes no others.
+#: The only rights that the kernel accepts in a rule on a single file.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _READ_FILE | _READ_DIR
 _WRITE = (
@@ -45,9 +45,9 @@ class NoLandlock(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What stays possible, each with all below it. Paths that do not exist are passed over.
+    """Folders that stay usable, with all below them. Paths that do not exist are skipped.
 
-    ``emptied`` are folders whose empty folders may be removed.
+    In ``emptied``, empty folders may be removed.
     """
 
     readable: frozenset[Path]
@@ -57,9 +57,9 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class FileSystemLock:
-    """What came of it in this process. ``why_not`` is empty where it holds; ``abi`` is the kernel's.
+    """Whether the sandbox is in force in this process. ``why_not`` is empty if so; ``abi`` is the kernel's.
 
-    It says that it holds only as long as attempts are refused, made by the thread that asks.
+    It is in force only as long as the calling thread's own attempts are refused.
     """
 
     why_not: str = "nobody asked for it"
@@ -77,12 +77,12 @@ class FileSystemLock:
         return f"file system not locked: {why}"
 
 
-#: What a process may do to itself, and no server needs.
+#: Files that a process may open of itself otherwise, and that a server never needs.
 _READ_BY_NOBODY, _WRITTEN_BY_NOBODY = Path("/proc/self/environ"), Path("/proc/self/comm")
 
 
 def possible(rights: Rights) -> tuple[str, ...]:
-    """Try, on this thread, to open a file that ``rights`` keep from being read, and one to write; return what worked."""
+    """Try, on this thread, to read and to write files that ``rights`` forbid; return what worked."""
     worked = []
     if not any(map(_READ_BY_NOBODY.is_relative_to, rights.readable | rights.writable)):
         worked += _opened(_READ_BY_NOBODY, os.O_RDONLY, "reading")

@@ -1,10 +1,10 @@
-"""Keeps one server process running: restarts it within seconds when it dies, or answers nobody.
+"""Keeps one server process running: restarts it within seconds when it dies or stops answering.
 
-The engine runs users' statements, so the process that holds it may have to be ended (proxy.process.watchdog) or may
-die; the supervisor does nothing that can. Nor does it trust the child's own watchdog, which is a thread of it: whatever
-keeps Python's lock stops all of them. The child's standard input is a socket: it answers there what it is asked, on
-a thread that takes that lock, and sees its parent's death as the end (``ParentWatch``). So a killed supervisor leaves
-no server behind. Nothing that the child starts inherits its standard input.
+The engine runs users' statements, so its process may die or have to be ended (proxy.process.watchdog). The supervisor
+does nothing that can fail so, and does not trust the child's own watchdog: a thread that keeps Python's lock stops all
+others. The child's standard input is a socket. It answers pings there, on a thread that takes that lock, and sees the
+end of the socket as its parent's death (``ParentWatch``). So a killed supervisor leaves no server behind. Nothing that
+the child starts inherits its standard input.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from types import FrameType
 
 from proxy.process.heartbeat import MAX_SILENCE_S, Heartbeat
 
-#: A child that ends with this code has a wrong configuration: starting it again would not help (sysexits.h).
+#: Exit code of a child with a wrong configuration: starting it again would not help (sysexits.h).
 EXIT_CONFIG = 78
-#: A restart is promised within 5 s (issue 3); the last delay plus start-up must fit.
+#: A restart is promised within 5 s; the last delay plus start-up must fit.
 MAX_DELAY_S = 2.0
 _FIRST_DELAY_S = 0.1
 #: A child that lived this long was healthy: the next restart is immediate again.
@@ -33,12 +33,12 @@ _HEALTHY_S = 10.0
 _LOOK_S = 0.2
 _ASK_S = 1.0
 _QUESTION = b"?"
-#: How long a silent child has to write down where its threads are. It takes milliseconds, where it works at all.
+#: How long a silent child has to write down where its threads are. If it works at all, it takes milliseconds.
 _LAST_WORDS_S = 0.5
 
 
 class Supervisor:
-    """Runs ``command`` until told to stop. ``report`` gets one sentence per restart. SIGHUP goes to the child."""
+    """Runs ``command`` until a signal stops it. ``report`` gets one sentence per restart. SIGHUP goes to the child."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Supervisor:
         max_silence_s: float = MAX_SILENCE_S,
         inherited: Sequence[int] = (),
     ) -> None:
-        """``stop_grace_s`` is how long a child that was told to stop may take.
+        """``stop_grace_s`` is how long a child may take to stop.
 
-        ``max_silence_s`` as of ``Heartbeat``: the child is a program that has a ``ParentWatch``. It gets the
+        ``max_silence_s`` is that of ``Heartbeat``, for a child with a ``ParentWatch``. The child inherits the
         descriptors ``inherited``.
         """
         self._inherited = tuple(inherited)
@@ -66,7 +66,7 @@ class Supervisor:
         """Block until SIGTERM, SIGINT or a clean end of the child; return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        if not sys.stdin.isatty():  # else it means that the terminal is gone
+        if not sys.stdin.isatty():  # at a terminal, it means that the terminal is gone
             signal.signal(signal.SIGHUP, self._on_hangup)
         delay_s = _FIRST_DELAY_S
         while True:
@@ -104,7 +104,7 @@ class Supervisor:
             now_s = time.monotonic()
             if now_s - sent_s >= _ASK_S:
                 sent_s = now_s
-                with contextlib.suppress(OSError):  # it reads nothing, or ended just now
+                with contextlib.suppress(OSError):  # it does not read, or ended just now
                     line.send(_QUESTION)
             if heartbeat.look(now_s, answered=_answered(line)):
                 self._replace(child)
@@ -116,7 +116,7 @@ class Supervisor:
             return child.wait()
 
     def _replace(self, child: subprocess.Popen[bytes]) -> None:
-        """End a child that heeds no SIGTERM: its handlers are Python's."""
+        """End a child that ignores SIGTERM: its handlers are Python's."""
         self._report(
             f"the server process has not answered for {self._max_silence_s:g} s; ending it"
         )
@@ -137,14 +137,14 @@ class Supervisor:
             self._child.send_signal(number)
 
 
-#: Has a child write to its standard error where its threads are: without Python's lock, and without texts or values.
+#: Signal on which a child writes its threads' stacks to standard error: without Python's lock, without values.
 _WHERE = signal.SIGUSR1
 
 
 class ParentWatch:
-    """The child's end. Ends this process when its standard input ends: the supervisor holds the other end.
+    """The child's side. Ends this process when its standard input ends, because the supervisor is gone.
 
-    By SIGTERM; at once if it is still here ``stop_grace_s`` later, as the supervisor would have seen to.
+    Sends itself SIGTERM, and exits at once ``stop_grace_s`` later, as the supervisor would have done.
     """
 
     def __init__(self, stop_grace_s: float) -> None:
@@ -157,12 +157,12 @@ class ParentWatch:
         self._thread.start()
 
     def answer(self) -> None:
-        """Answer from now on. Not while libraries are loaded, which may take long with Python's lock held."""
+        """Answer from now on. Call it after libraries are loaded, which may keep Python's lock for long."""
         self._answering.set()
 
     def _run(self) -> None:
-        # Not sys.stdin: its lock, held by a daemon thread, aborts the interpreter's shutdown.
-        # A socket whose other end went with answers unread is not at its end, but reset.
+        # Not sys.stdin: a daemon thread that has its lock aborts the interpreter's shutdown.
+        # If the other end closed with answers unread, the socket is reset and not at its end.
         with contextlib.suppress(OSError):
             while question := os.read(0, 4096):
                 if self._answering.is_set():

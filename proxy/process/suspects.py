@@ -1,9 +1,9 @@
-"""Whose statements ended the server's process, and what follows for them.
+"""Slows down and refuses users whose statements ended the server's process.
 
-The next process must know, so it is written where a process that dies leaves it: in a file without a name that
-the supervisor made and each of its children inherits. What runs for long is noted there all the time, for a
-process that is killed says nothing. The first end slows a user down, the next ones have him refused for a while. What is only
-guessed from those notes slows down, and counts for no refusal: a crash may have been a short statement's.
+The next process must know them, so they are written to a file without a name that the supervisor made and each of its
+children inherits. Long-running statements are noted there all the time, because a killed process cannot write. The
+first end slows a user down, later ones lead to refusals for a while. A guess from those notes slows down only: a
+short statement may have caused the crash.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 from planner.errors import Overloaded
 
-#: For how long an end counts, and how long somebody is slowed down after one.
+#: How long an end counts, and how long a user is slowed down after one.
 _COUNTS_S = 3600.0
 _SLOWED_S = 600.0
-#: Statements that a user who is slowed down may have at one time.
+#: Statements that a slowed-down user may run at one time.
 SLOWED_PLACES = 2
-#: How long somebody is refused after the second end within the hour; four times as long after each further one.
+#: How long a user is refused after the second end within the hour; four times as long after each further one.
 _REFUSED_S = 60.0
 _MAX_REFUSED_S = 900.0
-#: Ends that are remembered, the latest.
+#: How many of the latest ends are remembered.
 _MAX_ENDS = 100
 _MAX_BYTES = 1 << 16
 
@@ -35,20 +35,20 @@ _MAX_BYTES = 1 << 16
 class Suspects:
     """Notes who may be to blame, and judges who was. Thread-safe. ``None`` stands for anonymous callers.
 
-    They are one user, and where they are served there is no other: they are slowed down, and never refused.
+    Anonymous callers are one user, and a server that admits them has no other: they are slowed down, never refused.
     """
 
     def __init__(
         self, file: int | None = None, *, now_s: Callable[[], float] = time.time
     ) -> None:
-        """``file`` is the descriptor of what the process before this one left; None: nothing outlives this one."""
+        """``file`` is the descriptor of the last process's notes; None: no notes outlive this process."""
         self._file = file
         self._now_s = now_s
         self._lock = threading.Lock()
         self._noted: dict[str | None, float] = {}
-        #: User, time, and whether that is sure.
+        #: User, time, and whether the blame is certain.
         self._ends: list[tuple[str | None, float, bool]] = []
-        #: This process ends, and it was said for whom.
+        #: This process ends, and its user is noted.
         self._is_over = False
         left = _read(file)
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -58,7 +58,7 @@ class Suspects:
         self._write()
 
     def note(self, running: Mapping[str | None, float]) -> None:
-        """Write down whose statements have run for long, and how many seconds in all."""
+        """Write down whose statements have run for long, and their seconds in all."""
         with self._lock:
             if self._is_over or not (running or self._noted):
                 return
@@ -72,12 +72,12 @@ class Suspects:
             self._close()
 
     def blame_nobody(self) -> None:
-        """Write down that this process does not end for what runs for long."""
+        """Write down that long-running statements are not why this process ends."""
         with self._lock:
             self._close()
 
     def blame_largest(self) -> None:
-        """Blame who has more running than all others together, if anybody has."""
+        """Blame the user with more running time than all others together, if there is one."""
         with self._lock:
             self._blame_largest(list(self._noted.items()), is_sure=True)
             self._close()
@@ -86,7 +86,7 @@ class Suspects:
         """Refuse a user whose statements ended the process again and again.
 
         Raises:
-            Overloaded: not now; it says why, and until when.
+            Overloaded: says why, and until when.
         """
         until_s = self._refused_until_s(user)
         left_s = until_s - self._now_s()
@@ -100,7 +100,7 @@ class Suspects:
         )
 
     def most(self, user: str | None, limit: int | None) -> int | None:
-        """How many statements a user may have at one time, where ``limit`` is what he may have else."""
+        """How many statements a user may run at one time; ``limit`` unless slowed down."""
         ends = self._of(user)
         if not ends or self._now_s() > max(ends[-1] + _SLOWED_S, self._refused_until_s(user)):
             return limit
@@ -138,12 +138,12 @@ class Suspects:
         if self._file is None:
             return
         text = json.dumps({"ends": self._ends, "running": list(self._noted.items())}).encode()
-        # A longer text before this one would show behind it.
+        # Else the rest of a longer text would stay behind this one.
         os.pwrite(self._file, text[: _MAX_BYTES - 1].ljust(_MAX_BYTES), 0)
 
 
 def new_file() -> int:
-    """A descriptor for ``Suspects``, of a file that is nowhere and ends with the last process that has it."""
+    """Open a file without a name, for ``Suspects``; it ends with the last process that has it."""
     return os.memfd_create("thermocline-suspects")
 
 
@@ -152,7 +152,7 @@ def _read(file: int | None) -> dict[str, Any]:
         return {}
     try:
         left = json.loads(os.pread(file, _MAX_BYTES, 0) or b"{}")
-    except (OSError, ValueError):  # it was written when the process died
+    except (OSError, ValueError):  # the process died while writing it
         return {}
     return left if isinstance(left, dict) else {}
 

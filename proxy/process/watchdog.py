@@ -27,16 +27,16 @@ EXIT_MEMORY = 71
 EXIT_SICK = 72
 _CHECK_S = 0.25
 _PULSE_S = 1.0
-#: An engine that is silent for so long is not busy but gone. A starved machine must not look like it.
+#: An engine that is silent for this long is not busy but gone. A starved machine must not look like it.
 _MAX_SILENCE_S = 60.0
 _STOP_TIMEOUT_S = 5.0
-#: If our own look comes so much too late, nothing ran meanwhile: a machine was paused, or the process stopped.
+#: A look that comes this much late: nothing ran meanwhile, the machine was paused or the process stopped.
 _STOOD_STILL_S = 2.0
-#: From these parts of the process's limit on, a statement is stopped, and then all of one user, so that the process
-#: need not be ended.
+#: Shares of the process's limit at which one statement is stopped, then all of one user, so that the process need not
+#: end.
 _SHORT = 0.75
 _VERY_SHORT = 0.9
-#: Who waits for a statement is told that the process ends: as long as that takes, in as much memory.
+#: Time and memory for telling waiting clients that the process ends.
 _FAREWELL_S = 1.0
 _FAREWELL_MEMORY = 1.25
 
@@ -44,8 +44,8 @@ _FAREWELL_MEMORY = 1.25
 class Watchdog:
     """Watches the calls into the engine and the resident set of this process.
 
-    A call may outlive its deadline by ``grace_s``: that is how long its interrupt has to work. The time a slow
-    client takes between two batches is not watched.
+    A call may outlive its deadline by ``grace_s``, in which its interrupt must work. The time a slow client takes
+    between two batches does not count.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Watchdog:
         long: Callable[[], Mapping[str | None, float]] = dict,
         suspects: Suspects | None = None,
     ) -> None:
-        """``healthy`` says whether the engine still answers; asked once a second.
+        """``healthy`` is called once a second and returns whether the engine still answers.
 
-        ``relieve`` stops one statement, and says whether there was one: asked where memory is short, and again each
-        time that there is even less. ``relieve_owner`` stops all of one user, where memory is very short. ``long`` says
-        whose statements have run for long: if the process ends, that is among the ``suspects``.
+        ``relieve`` stops one statement and returns whether there was one: called where memory is short, and again
+        whenever there is even less. ``relieve_owner`` stops all statements of one user, where memory is very short.
+        ``long`` returns whose statements have run for long; they are noted in ``suspects`` in case the process ends.
         """
         self._relieve_owner = relieve_owner
         self._long = long
         self._suspects = suspects or Suspects()
-        #: Tells whoever waits that the process ends, and why.
+        #: Tells waiting clients that the process ends, and why.
         self.farewell: Callable[[str], None] = lambda _why: None
         self._relieve = relieve
         self._relieved_at = 0
@@ -78,11 +78,11 @@ class Watchdog:
         self._deadlines: dict[object, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        #: Of the clock, how much passed while this process stood still. Work could not go on in that time either.
+        #: How much of the clock's time this process stood still: no work went on then.
         self._lost_s = 0.0
         self._answered_at = self._now()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
-        # Its own thread: a question to a hung engine does not return.
+        # On its own thread: a call into a hung engine does not return.
         self._pulse = threading.Thread(target=self._ask, name="watchdog-pulse", daemon=True)
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class Watchdog:
                 self._end(EXIT_SICK, f"the engine has not answered for {_MAX_SILENCE_S:g} s")
 
     def _spare(self, resident: int) -> None:
-        """Have a statement stopped before memory runs out. What it frees may take a while to show."""
+        """Stop a statement before memory runs out. The memory it frees may show late."""
         if self._max_process_bytes is None or resident <= self._max_process_bytes * _SHORT:
             self._relieved_at = 0
         elif resident > self._relieved_at:
@@ -161,7 +161,7 @@ class Watchdog:
 
     def _end(self, code: int, why: str) -> None:
         _log.critical("%s; ending the process", why)
-        # On a thread of its own: whatever holds it up must not hold up the end.
+        # On a thread of its own: a delay here must not delay the end.
         threading.Thread(target=self.farewell, args=(why,), daemon=True).start()
         until = time.monotonic() + _FAREWELL_S
         most = (self._max_process_bytes or sys.maxsize) * _FAREWELL_MEMORY
@@ -172,7 +172,7 @@ class Watchdog:
 
 
 def resident_bytes() -> int:
-    """Resident set size of this process (Linux), 0 where it cannot be read."""
+    """Resident set size of this process in bytes (Linux); 0 where it cannot be read."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, IndexError, ValueError):

@@ -62,9 +62,9 @@ class TailSpace:
 class Spilling:
     """Keeps all tails together within their space. Thread-safe.
 
-    Memory is measured at the engine, and again after every few megabytes: nothing is guessed for long. Beyond it
-    segments are packed, which costs no more than writing them to disk. If that is not enough the oldest of the largest
-    tail go to disk; a tail that another thread is writing to is passed over.
+    The engine's memory is measured after every few megabytes. Beyond the limit segments are packed, which costs no
+    more than writing them to disk. If that is not enough, the oldest segments of the largest tail go to disk. A tail
+    that another thread writes to is passed over.
     """
 
     def __init__(self, segments: Segments, space: TailSpace) -> None:
@@ -94,7 +94,7 @@ class Spilling:
                 self._check_disk(growing)
                 candidates = sorted(tails, key=lambda tail: tail.memory_size, reverse=True)
                 if not any(_spilled(tail, is_ours=tail is growing) for tail in candidates):
-                    # Nothing of any size is left to move: what is in memory is being read, and goes then.
+                    # Nothing of any size is left to move: statements read what is in memory, and it goes after them.
                     return
 
     def _check_disk(self, growing: Generation) -> None:
@@ -111,7 +111,7 @@ class Spilling:
 
 
 def _packed(tails: Iterable[Generation]) -> bool:
-    """Pack something of the tail with most to pack; False: there is nothing, or no memory to do it in."""
+    """Pack a part of the tail with most to pack; False if there is nothing, or no memory for it."""
     by_size = sorted(tails, key=lambda tail: tail.memory_size - tail.packed_size, reverse=True)
     try:
         return any(tail.pack() for tail in by_size)

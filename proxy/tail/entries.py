@@ -1,4 +1,4 @@
-"""One tail of a server with what keeps it going, and what can be said of it."""
+"""One tail of a server: its generation, its follower and its status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proxy.tail.tally import OutcomeTally
 
 @dataclass
 class FollowedTable:
-    """One generation, with what keeps it going."""
+    """One generation with its follower and counts."""
 
     table: TableName
     subject: TopicSource
@@ -35,7 +35,7 @@ class FollowedTable:
     pins: PinsInUse
     used_at: float
     follower: Follower | None = None
-    #: The newest ends statements measured.
+    #: The newest log ends that statements measured.
     ends: dict[int, int] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ def key_of(cut: TableCut, binding: Binding, hot: HotSlice) -> tuple[object, ...]
 
 
 def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetRange, ...]:
-    """From the watermark on: a statement that reads less shares its tail with those that read all."""
+    """Start at the watermark, so that a statement that reads less shares its tail with those that read all."""
     return tuple(
         OffsetRange(
             item.partition, min(item.start, watermark.offset(item.partition)), item.stop
@@ -79,7 +79,7 @@ def state_of(entry: FollowedTable) -> TailState:
 def surely_fits(
     generation: Generation, missing: tuple[OffsetRange, ...], limits: TailLimits
 ) -> bool:
-    """Whether the limits leave room, by what is known before the fetch: offsets bound rows, not bytes."""
+    """Whether the limits leave room, as far as offsets tell before the fetch: they bound rows, not bytes."""
     offsets = sum(map(len, missing))
     return (
         generation.rows + offsets <= limits.max_rows and generation.size * 2 <= limits.max_bytes
@@ -87,7 +87,7 @@ def surely_fits(
 
 
 def raise_undecodable(error: FederationError | None, ranges: Sequence[OffsetRange]) -> None:
-    """The same record will not decode for the statement either; spare it the way there."""
+    """Raise at once for a record that did not decode: it will not decode for the statement either."""
     if isinstance(error, UndecodableRecord):
         partition, offset = error.facts["partition"], error.facts["offset"]
         if any(

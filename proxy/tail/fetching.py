@@ -1,4 +1,4 @@
-"""What a statement fetches itself: ranges that nobody follows, decoded as they stream in."""
+"""Fetches ranges that nobody follows, for one statement, and decodes them as they stream in."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fetch:
             add(missing, batches)
 
     def _counted(self, missing: tuple[OffsetRange, ...]) -> Batches:
-        """Yield the rows of ``missing`` for which there is room; count what they came to once all are held."""
+        """Yield the rows of ``missing`` while there is room; count their outcomes once all are added."""
         pieces = self.intake.fetch(missing, self.timeout_s)
         rows = size = 0
         decoded = []

@@ -16,9 +16,9 @@ from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import Subscription, TopicReader
 from proxy.tail.tally import OutcomeTally
 
-#: Whether statements, of whatever tables, are being served.
+#: Whether statements of any table are being served.
 IsServing = Callable[[], bool]
-#: Told how many rows and bytes are about to be added in all, and how many bytes next. Raises TailTooLarge.
+#: Takes how many rows and bytes will be added in all, and how many bytes next. Raises TailTooLarge.
 MakeRoom = Callable[[int, int, int], None]
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _STOP_S = 5.0
 
 
 class Follower:
-    """One thread, asleep while the topic is silent; or none, then somebody calls ``step``."""
+    """One thread, asleep while the topic is silent. Without a thread, the owner calls ``step``."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Follower:
         pacing: Pacing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``make_room`` is told what is about to be added and raises when it must not be."""
+        """``make_room`` gets what will be added, and raises when it must not be."""
         self.error: FederationError | None = None
         self._intake = intake
         self._generation = generation
@@ -78,12 +78,12 @@ class Follower:
             self._thread.join(_STOP_S)
 
     def hurry(self, ranges: Sequence[OffsetRange]) -> None:
-        """Let nothing gather until the generation covers these ranges: a statement needs them."""
+        """Stop gathering until the generation covers these ranges: a statement needs them."""
         self._pace.require(ranges, self._clock())
         self._wake.set()
 
     def tried(self, timeout_s: float) -> int | None:
-        """As ``step``, but what goes wrong is noted in ``error``, which statements that wait look at."""
+        """As ``step``, but note what goes wrong in ``error``, for statements that wait."""
         try:
             rows = self.step(timeout_s)
         except FederationError as error:
@@ -98,7 +98,7 @@ class Follower:
         return rows
 
     def step(self, timeout_s: float) -> int | None:
-        """Add what is next, waiting for it at most ``timeout_s``; return how many rows, None if nothing came.
+        """Add the next records; return how many rows, or None if nothing came within ``timeout_s``.
 
         Raises:
             FederationError: of the log, the decoder, the limits or the engine. Nothing was added.
@@ -120,7 +120,7 @@ class Follower:
         return len(decoded.rows)
 
     def _gently(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Give much in pieces, with pauses before them, while statements are served that ask for none of it."""
+        """Split a burst into pieces, with a pause before each, while statements of other tables are served."""
         start, pace = 0, self._pace
         while start < len(rows):
             if pace.pause_debt_s and self._yields():
@@ -168,8 +168,8 @@ class Follower:
     def _linger(self, rows: int | None) -> None:
         """Let records gather.
 
-        What was needed while they were added may have been among them: one more addition, for nothing, would
-        take its time from the statement that reads them.
+        The last step may have added what a statement needed meanwhile. One more addition would gain nothing and take
+        time from the statement that reads.
         """
         self._wake.clear()
         if self._stopped.is_set():
@@ -179,11 +179,11 @@ class Follower:
             self._wake.wait(linger_s)
 
     def _required(self) -> tuple[OffsetRange, ...]:
-        """What a statement waits for and is not there yet."""
+        """Return the ranges that a statement waits for and that are not added yet."""
         return self._generation.missing(self._pace.required(self._clock()))
 
     def _fail(self, error: FederationError) -> None:
-        """Say so once, and let statements that wait look at it."""
+        """Log the error once, and show it to statements that wait."""
         if self.error is None or self.error.message != error.message:
             _log.warning(
                 "the tail of %s is not followed: %s", self._generation.table, error.message

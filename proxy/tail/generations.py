@@ -22,16 +22,16 @@ from proxy.tail.merging import merged, packable
 from proxy.tail.reading import bare, bounded, first, is_inside
 from proxy.tail.segment import LeasedTail, Segment, SegmentEvent, SegmentState, ends
 
-#: A segment takes no more rows from so many on, and from a third of the whole tail on: tiering frees whole
-#: segments, so that much may stay too long; and every segment costs a statement a part of its plan.
+#: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones
+#: stay too long; and every segment costs a statement a part of its plan.
 SEGMENT_ROWS = 100_000
-#: As much of the tail may be packed as one segment: with fewer of them statements are planned faster, but the first one,
-#: which tiering took over in part, is read through the ranges of a cut.
+#: Largest share of the tail in one packed segment. Statements over fewer segments are planned faster, but the first
+#: segment, which tiering took over in part, is read through the ranges of a cut.
 _PACKED_SHARE = 8
 
 
 class Floor(Protocol):
-    """First offset that is needed, per partition: a watermark, or the lowest of several."""
+    """First offset needed, per partition: a watermark, or the lowest of several."""
 
     def offset(self, partition: int) -> int: ...
 
@@ -39,8 +39,8 @@ class Floor(Protocol):
 class Generation:
     """Segments, oldest first, and the unbroken offset range of each partition in them. Thread-safe.
 
-    Rows are added under ``writing``, by one thread at a time. Statements never wait for that: what is covered
-    changes under ``changed``, which is held for moments and notified when there is more.
+    Rows are added under ``writing``, by one thread at a time, and statements never wait for it. The ranges covered
+    change under ``changed``, which is locked for moments and notified when there is more.
     """
 
     def __init__(self, table: str, schema: pa.Schema, segments: Segments) -> None:
@@ -48,7 +48,7 @@ class Generation:
         self.schema = schema
         self.writing = threading.Lock()
         self.changed = threading.Condition()
-        #: Freed: ask for the table's generation again.
+        #: Freed: the caller gets the table's generation again.
         self.is_retired = False
         #: Counts what changed other than by adding where the ranges end.
         self.version = 0
@@ -58,7 +58,7 @@ class Generation:
         #: A segment is moved elsewhere by one thread at a time.
         self._moving = threading.Lock()
         self._order: list[Segment] = []
-        #: Filled by a large fetch that is still under way: nobody reads them yet.
+        #: Filled by a large fetch under way: nobody reads them yet.
         self._arriving: list[Segment] = []
         self._starts: dict[int, int] = {}
         self._stops: dict[int, int] = {}
@@ -111,7 +111,7 @@ class Generation:
             )
 
     def missing(self, needed: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-        """What must be added before ``needed``, which does not begin before or after what is held, is covered."""
+        """Return what to add so that ``needed`` is covered. It begins neither before nor behind what is held."""
         with self.changed:
             return tuple(
                 OffsetRange(item.partition, start, item.stop)
@@ -288,8 +288,8 @@ class Generation:
     def trim(self, watermark: Floor) -> None:
         """Delete the rows below the watermark inside segments that stay.
 
-        A leased segment is left alone, a statement of an older cut may be about to read those rows; so are
-        those after it, or the ranges together would have a hole.
+        Leased segments stay whole: a statement of an older cut may be about to read those rows. So do the segments
+        after them, or the ranges together would have a hole.
         """
         with self.changed:
             unused = list(itertools.takewhile(lambda segment: not segment.leases, self._order))
@@ -331,7 +331,7 @@ class Generation:
                 self._delete(segment)
 
     def _delete(self, segment: Segment) -> None:
-        """Delete what is below the offsets noted, also what could not be deleted before."""
+        """Delete the rows below the offsets noted, those included that could not be deleted before."""
         below = " OR ".join(
             f"({KAFKA_PARTITION} = {partition} AND {KAFKA_OFFSET} < {offset})"
             for partition, offset in segment.deleted_below.items()
@@ -360,7 +360,7 @@ class Generation:
                 segment = next(movable, None)
                 if segment is None:
                     return False
-                # The last one takes no more rows either: it may be a third of the tail.
+                # The last one is closed, too: it may be a third of the tail.
                 segment.on(SegmentEvent.CLOSE)
             moved = replace(
                 segment,
@@ -376,7 +376,7 @@ class Generation:
             return True
 
     def close_last(self) -> None:
-        """Let the last segment take no more rows if it has its share: what is packed for good, most often."""
+        """Close the last segment if it has its share of the tail: then it is packed once, mostly."""
         with self.changed:
             share = max(SEGMENT_ROWS, self.rows // _PACKED_SHARE)
             if self._order and self._order[-1].rows >= share:
@@ -406,8 +406,7 @@ class Generation:
     def pack(self) -> bool:
         """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.
 
-        Statements that lease them go on with them. If they are trimmed or dropped meanwhile, that counts, and the copy
-        goes.
+        Statements that lease them go on with them. If they are trimmed or dropped meanwhile, the copy is thrown away.
 
         Raises:
             FederationError: memory is out. Nothing has changed.
@@ -415,9 +414,7 @@ class Generation:
         with self._moving:
             with self.changed:
                 for segment in self._arriving:
-                    segment.on(
-                        SegmentEvent.CLOSE
-                    )  # the one that is filled is not among them yet
+                    segment.on(SegmentEvent.CLOSE)  # not the one that is being filled
                 rows = sum(segment.rows for segment in (*self._order, *self._arriving))
                 limit = max(SEGMENT_ROWS, rows // _PACKED_SHARE)
                 chosen = packable(self._order, limit) or packable(self._arriving, limit)
@@ -458,7 +455,7 @@ class Generation:
     # --- reading ---
 
     def acquire(self, needed: Mapping[int, OffsetRange]) -> LeasedTail | None:
-        """Name the wanted rows, None while they are not all here. Segments stay until the tail is closed."""
+        """Lease the wanted rows; None while some are missing. Segments stay until the tail is closed."""
         with self.changed:
             if not all(
                 item.partition in self._stops
@@ -480,7 +477,7 @@ class Generation:
         pending = iter([leased])
 
         def release() -> None:
-            for segments in pending:  # once, however often it is called
+            for segments in pending:  # once, whatever the number of calls
                 self._give_back(segments)
 
         return LeasedTail(relations, release)
@@ -488,7 +485,7 @@ class Generation:
     def _relations(
         self, segment: Segment, needed: Mapping[int, OffsetRange]
     ) -> Iterator[SqlRelation]:
-        # Others may still add to one that is not full, after this was decided and before it is read.
+        # Others may add to a segment that is not full between this decision and the read.
         is_exact = segment.is_full and not segment.is_trimmed
         if is_exact and is_inside(segment.ranges, needed):
             yield bare(segment.name, self.schema)

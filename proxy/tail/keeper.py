@@ -1,4 +1,4 @@
-"""Keeps tails in step with the tables: what nobody needs goes, what is configured is followed from the start."""
+"""Keeps tails in step with the tables: frees what nobody needs, follows configured tables from the start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOP_S = 5.0
 
 
 class Keeper:
-    """Three threads: one never waits for anybody, one may wait for a catalog or a broker, one takes its time."""
+    """Three threads: one frees and never waits, one follows and may wait for catalog or broker, one packs."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Keeper:
         pins: Callable[[], Sequence[Pin]],
         cut: Callable[[TableName], TableCut],
     ) -> None:
-        """``tables`` are to be followed always. ``pins`` tells those held, ``cut`` cuts a table as of now."""
+        """``tables`` are always followed. ``pins`` returns the pins in use, ``cut`` cuts a table as of now."""
         self._tails = tails
         self._tables = tuple(tables)
         self._pins = pins

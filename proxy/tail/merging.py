@@ -11,8 +11,8 @@ from proxy.tail.segment import Segment, SegmentState
 def packable(segments: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
     """Return neighbours among ``segments`` to be packed as one: the oldest that can be, with those behind it, in order.
 
-    Together they have at most ``max_rows`` rows, but one of more is packed by itself. Those packed before join them
-    while they are no larger: few are left in the end, and a row is packed a few times at most. Empty: there is none.
+    Together they have at most ``max_rows`` rows; a larger one is packed by itself. Packed neighbours join them while
+    they are no larger: few segments are left in the end, and a row is packed a few times at most. Empty: there is none.
     """
     first = next(
         (
@@ -46,7 +46,7 @@ def _is_free(segment: Segment) -> bool:
 
 
 def merged(segments: Sequence[Segment]) -> dict[int, OffsetRange]:
-    """Return what neighbours stand for together: in each partition one goes on where the one before ends."""
+    """Return the ranges of neighbours together: in each partition one begins where the one before ends."""
     ranges: dict[int, OffsetRange] = {}
     for segment in segments:
         for partition, item in segment.ranges.items():

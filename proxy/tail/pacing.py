@@ -1,9 +1,9 @@
 """How a topic is followed: when records gather, how many are added at once, who comes first. No threads, no clock.
 
-Each step costs statements time: the fewer steps, the better for those of other tables; the sooner a step, the better
-for who waits for its records. So nothing gathers while a statement waits, a little gathers while statements read the
-table now and then, and more where nobody has waited lately. A burst that nobody waits for is added in pieces.
-Decisions 0018, 0021 and 0024 have the measurements.
+Each step costs statements time. Fewer steps are better for statements of other tables; an early step is better for
+the statement that waits for its records. So nothing gathers while a statement waits, a little gathers while
+statements read the table now and then, and more where nobody has waited lately. A burst that nobody waits for is
+added in pieces. Measurements: docs/decisions/0024-statements-come-first.md.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from planner.offsets import OffsetRange
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Every constant of it. A process has one; tests make their own."""
+    """Every constant of the pace. A process has one; tests make their own."""
 
     #: Longest wait for a record before looking whether to stop.
     take_s: float = 0.5
-    #: Statements count as being served so long after the last one: the next is likely to come.
+    #: How long after the last statement others count as being served: the next is likely to come.
     serving_s: float = 1.0
-    #: A step of at least so many rows found a backlog: no reason to let records gather before the next.
+    #: A step of this many rows met a backlog: the next need not gather.
     backlog_rows: int = 4_096
 
     # --- the reader: reads and decodes ahead of the follower ---
 
     #: Records that arrive within this time are decoded together, unless the follower waits for them.
     gather_s: float = 0.01
-    #: The same as a share of the time since the follower took something last: then nobody is in a hurry.
+    #: The same as a share of the time since the follower last took a step: nobody is in a hurry then.
     idle_share: float = 0.2
-    #: Longest wait for the rest of what a statement needs, once some of it is ready: one large step costs those who
-    #: wait less than two.
+    #: Longest wait for the rest of what a statement needs, once some of it is ready: one large step costs waiting
+    #: statements less than two.
     demand_gather_s: float = 0.02
-    #: What may lie ready before the reader waits for it to be taken.
+    #: How much may lie ready before the reader pauses.
     max_ready_rows: int = 65_536
     max_ready_bytes: int = 32 * 1024 * 1024
 
@@ -44,15 +44,15 @@ class Pacing:
     linger_s: float = 0.08
     #: The same where no statement has waited for the table within ``demand_s``: the next one adds more, once.
     idle_linger_s: float = 0.5
-    #: A statement that waits says so twenty times a second; what others waited for is forgotten after this time.
+    #: A statement that waits repeats it twenty times a second; its demand is forgotten after this time.
     demand_s: float = 1.0
-    #: While others are served, a burst is added in pieces of so many rows, each followed by a pause so many times as
-    #: long as adding it took.
+    #: While others are served, a burst is added in pieces of this many rows. After each comes a pause, this many times
+    #: as long as adding the piece took.
     piece_rows: int = 4_096
     pause_ratio: float = 12.0
-    #: What lasts longer is no burst: a tail that falls behind for good helps nobody.
+    #: Beyond this time it is no burst: a tail that falls behind for good helps nobody.
     burst_s: float = 60.0
-    #: Pause after a failure, doubled with each up to the second; whatever is wrong, asking costs little then.
+    #: Pause after a failure, doubled with each failure up to the second value: retries then cost little.
     first_retry_s: float = 0.25
     longest_retry_s: float = 5.0
 
@@ -68,7 +68,7 @@ class Pacing:
 
     def retry_s(self, failures: int) -> float:
         """How long to wait after so many failures in a row; at least one."""
-        # 2 ** 32 pauses are beyond any longest one, and more would not be a float.
+        # 2 ** 32 is beyond any longest pause; much larger powers overflow a float.
         return min(self.first_retry_s * 2.0 ** min(failures - 1, 32), self.longest_retry_s)
 
 
@@ -80,7 +80,7 @@ IN_PROCESS = Pacing(gather_s=0.08)
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the statement that came last waits for; ``until_s`` is when that is forgotten."""
+    """The ranges that the latest statement waits for, forgotten at ``until_s``."""
 
     ranges: Sequence[OffsetRange] = ()
     until_s: float = float("-inf")
@@ -88,47 +88,47 @@ class Demand:
 
 @dataclass(slots=True)
 class Pace:
-    """What one follower goes by. ``now_s`` is of one monotonic clock.
+    """Decides the pace of one follower. ``now_s`` is of one monotonic clock.
 
-    One thread follows; any may call ``require``.
+    One thread calls the rest; any may call ``require``.
     """
 
     pacing: Pacing
-    #: When less than a backlog was there last.
+    #: When a step last was less than a backlog.
     caught_up_at_s: float
     demand: Demand = field(default_factory=Demand)
-    #: What is left to statements before more is added.
+    #: Pause that is due before more is added.
     pause_debt_s: float = 0.0
 
     def require(self, ranges: Sequence[OffsetRange], now_s: float) -> None:
-        """A statement needs these ranges."""
+        """Note that a statement needs these ranges."""
         self.demand = Demand(ranges, now_s + self.pacing.demand_s)
 
     def required(self, now_s: float) -> Sequence[OffsetRange]:
-        """What a statement needs, as far as anybody said so lately."""
+        """Return the ranges that a statement needed lately."""
         demand = self.demand
         return demand.ranges if now_s <= demand.until_s else ()
 
     def has_readers(self, now_s: float) -> bool:
-        """Whether statements wait for this table now and then: what comes is needed soon."""
+        """Whether statements wait for this table now and then: new records are needed soon."""
         return now_s <= self.demand.until_s
 
     def note_step(self, rows: int, now_s: float) -> None:
-        """A step has so many rows; 0: nothing came."""
+        """Note a step of ``rows``; 0 if nothing came."""
         if rows < self.pacing.backlog_rows:
             self.caught_up_at_s = now_s
 
     def yields(self, now_s: float, *, is_serving: bool) -> bool:
-        """Whether the statements that are served come first."""
+        """Whether statements of other tables come first."""
         is_burst = now_s - self.caught_up_at_s < self.pacing.burst_s
         return is_burst and is_serving and not self.has_readers(now_s)
 
     def note_piece(self, took_s: float, *, yielding: bool) -> None:
-        """A piece was added in this time."""
+        """Note how long adding a piece took."""
         self.pause_debt_s = self.pacing.pause_ratio * took_s if yielding else 0.0
 
     def linger_s(self, rows: int | None, now_s: float, *, is_needed: bool) -> float:
-        """How long to let records gather after a step; ``rows`` None: nothing came, so nothing is to gather.
+        """How long to let records gather after a step. With ``rows`` None nothing came, so nothing gathers.
 
         ``is_needed``: a statement waits for records that are not there yet.
         """

@@ -1,4 +1,4 @@
-"""When tails are packed: while little arrives, so that nobody waits for a core."""
+"""Packs tails while little arrives, so that nobody waits for a core."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from proxy.tail.generations import Generation
 
 _log = logging.getLogger(__name__)
 
-#: A tail that grows faster is being filled, and packed afterwards: a fifth of the rate a follower reaches on one core.
+#: Rows/s. A tail that grows faster is packed afterwards: a fifth of what a follower reaches on one core.
 _LITTLE_ROWS_PER_S = 20_000
-#: After memory was out.
+#: Pause after memory ran out.
 _PAUSE_S = 30.0
 
 
 class Packing:
-    """Packs the full segments of tails. ``work`` is one thread's, ``stop`` anybody's."""
+    """Packs the full segments of tails. One thread calls ``work``, any may call ``stop``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._stopped = threading.Event()
-        #: Where a tail ended when it was looked at, and when that was.
+        #: Where each tail ended at the last look, and when that was.
         self._last_ends: WeakKeyDictionary[Generation, tuple[int, float]] = WeakKeyDictionary()
 
     def work(self, tails: Iterable[Generation]) -> None:
-        """Pack all there is to pack, unless rows arrive; those then wait for a later call."""
+        """Pack all that is full, but no tail that is growing: it waits for a later call."""
         for generation in tails:
             while not self._stopped.is_set() and self._is_calm(generation):
                 if generation.writing.acquire(blocking=False):
@@ -40,7 +40,7 @@ class Packing:
                     break
 
     def stop(self) -> None:
-        """Pack nothing more; what is being packed is finished."""
+        """Pack nothing more after the segment under way."""
         self._stopped.set()
 
     def _is_calm(self, generation: Generation) -> bool:

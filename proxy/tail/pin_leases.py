@@ -1,4 +1,4 @@
-"""Which watermarks statements still come with: rows above the lowest of them are kept."""
+"""Which watermarks statements still use: rows above the lowest of them stay."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from planner.watermark import Watermark
 class PinsInUse:
     """The watermarks of one table seen in the last ``keep_s`` seconds, and always the last one seen.
 
-    A pin is replaced when the table is tiered, but tickets planned with it are still to be opened. One
-    thread at a time notes, any may ask.
+    Tiering replaces a pin, but tickets planned with it are still to be opened. One thread at a time may note, any may
+    read.
     """
 
     def __init__(self, keep_s: float) -> None:
@@ -25,7 +25,7 @@ class PinsInUse:
             used: at for used, at in self._used_at.items() if now - at < self._keep_s
         } | {watermark.next: now}
         first, *others = map(OffsetVector.as_dict, self._used_at)
-        # A partition absent from a watermark was born later: all of it is needed.
+        # A partition that is not in a watermark is newer: all of it is needed.
         self._lowest = {
             partition: min(offset, *(other.get(partition, 0) for other in others))
             if others

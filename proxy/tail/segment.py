@@ -1,4 +1,4 @@
-"""One native table of a tail, what it stands for, and the rows a statement reads of several."""
+"""One native table of a tail, its offset ranges, and the rows that a statement reads of several tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 
-#: A statement's cut is a few batches old at most when its follower is far ahead of it.
+#: Batches remembered: a statement's cut is a few batches older than its follower at most.
 _STEPS = 32
 
 
@@ -31,7 +31,7 @@ class SegmentState(Enum):
 
 
 class SegmentEvent(Enum):
-    """What happens to a segment. Packing and spilling make a new one, in that state, and drop the old."""
+    """What happens to a segment. Packing and spilling make a new one in that state, and drop the old."""
 
     BEGIN = "a transaction begins to add rows"
     END = "that transaction ended, one way or the other"
@@ -49,7 +49,7 @@ TRANSITIONS: Mapping[SegmentState, Mapping[SegmentEvent, SegmentState]] = {
         SegmentEvent.CLOSE: SegmentState.FULL,
         SegmentEvent.DROP: SegmentState.DROPPED,
     },
-    # Who drops or closes holds ``Generation.writing``, or passes over it: its rows are not counted yet.
+    # The caller of DROP or CLOSE holds ``Generation.writing``, or skips the segment: its rows are not counted yet.
     SegmentState.WRITING: {SegmentEvent.END: SegmentState.OPEN},
     **{
         state: {SegmentEvent.CLOSE: state, SegmentEvent.DROP: SegmentState.DROPPED}
@@ -71,13 +71,13 @@ class Segment:
     ranges: dict[int, OffsetRange] = field(default_factory=dict)
     rows: int = 0
     size: int = 0
-    #: After each of the last batches: how many rows were ever added, and what they stood for. Empty once rows were
-    #: deleted: row numbers count from the first one no more.
+    #: After each of the last batches: how many rows were ever added, and their ranges. Empty once rows were deleted:
+    #: row numbers no longer count from the first.
     append_log: deque[tuple[int, dict[int, OffsetRange]]] = field(
         default_factory=lambda: deque(maxlen=_STEPS)
     )
     leases: int = 0
-    #: Below these offsets of partitions rows are to be deleted, and may still be there.
+    #: Rows below these offsets of partitions are to be deleted, and may still be there.
     deleted_below: dict[int, int] = field(default_factory=dict)
     #: Rows were deleted once.
     has_deletes: bool = False
@@ -112,7 +112,7 @@ class Segment:
 
     @property
     def is_trimmed(self) -> bool:
-        """Whether there may be rows that the ranges do not stand for any more."""
+        """Whether there may be rows outside the ranges."""
         return bool(self.deleted_below)
 
 

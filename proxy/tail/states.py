@@ -1,4 +1,4 @@
-"""What can be told about a tail: for status, metrics and health."""
+"""The state of a tail, for status, metrics and health."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from planner.watermark import Outcomes
 class TailState:
     """One table's tail under one schema, shape and topic.
 
-    ``ranges`` are held, sorted by partition. ``lag`` is the number of offsets between them and the newest log end
-    a statement of this table measured: 0 for one that is up to date. ``size`` are bytes as Arrow held the rows, of
-    which ``packed`` were compressed in memory, and ``on_disk`` moved to the scratch database. ``error`` is what stopped the follower, until it goes on.
-    ``outcomes`` and ``bad`` (the last few) tell what was decoded since the server holds this tail.
+    ``ranges`` are sorted by partition. ``lag`` is the number of offsets between them and the newest log end that a
+    statement of this table measured: 0 if up to date. ``size`` is the rows' Arrow size in bytes; ``packed`` of it are
+    compressed in memory, ``on_disk`` are in the scratch database. ``error`` stopped the follower, and is None once it
+    goes on. ``outcomes`` and ``bad`` (the last few) count what was decoded into this tail.
     """
 
     table: TableName

@@ -1,4 +1,4 @@
-"""Tails of all tables in use: what statements ask."""
+"""Tails of all tables in use: the interface for statements."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from proxy.tail.segment import LeasedTail
 from proxy.tail.states import TailState
 from proxy.tail.tally import OutcomeTally
 
-#: Generations kept; the least recently used goes first. One per table in use, more while schemas change.
+#: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
-#: Between two looks at whether a waiting statement is still wanted.
+#: Between two checks whether a waiting statement was cancelled.
 _CHECK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class FollowSettings:
-    """Which tails are followed, and how long.
+    """Which tails are followed, and for how long.
 
-    ``tables`` are kept although nobody reads them, others are followed from a statement that reads them until ``idle_s`` without one, at most
-    ``max_tables`` at a time. Rows that tiering took over are kept for tickets up to ``keep_s`` old. Without
-    ``threads`` a follower goes on only when it is stepped.
+    ``tables`` are always followed. Others are followed from the first statement until ``idle_s`` without one, at most
+    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old. Without ``threads`` a
+    follower moves only when it is stepped.
     """
 
     tables: tuple[TableName, ...] = ()
@@ -76,7 +76,7 @@ class Tails:
     ) -> None:
         """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together.
 
-        While ``is_serving``, followers that no statement waits for leave it time.
+        While ``is_serving``, followers that no statement waits for make pauses.
         """
         self._intakes = intakes
         self._segments = segments
@@ -108,8 +108,8 @@ class Tails:
     def read(self, cut: TableCut, check: Callable[[], None]) -> LeasedTail:
         """Return the rows of the cut's hot ranges, in no particular order. The caller closes them.
 
-        Waits for the follower where there is one. ``check`` is called meanwhile, and between batches of a fetch;
-        it raises when the statement is no longer wanted.
+        Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
+        when the statement was cancelled.
 
         Raises:
             TailTooLarge: more rows or bytes than the limits, or than the table's own properties allow.
@@ -137,7 +137,7 @@ class Tails:
         return tail
 
     def expect(self, cut: TableCut) -> None:
-        """Say that a cut will be read soon: its follower adds what has arrived, and nobody waits."""
+        """Announce a cut that will be read soon: its follower adds what has arrived. Does not wait."""
         if cut.hot is None or cut.binding is None:
             return
         with self._lock:
@@ -148,13 +148,13 @@ class Tails:
                 entry.follower.hurry(missing)
 
     def states(self) -> tuple[TailState, ...]:
-        """Describe every tail held, sorted by table."""
+        """Return the state of every tail, sorted by table."""
         with self._lock:
             entries = list(self._entries.values())
         return tuple(sorted(map(state_of, entries), key=lambda state: state.table))
 
     def step(self) -> None:
-        """Let every follower without a thread add what has arrived. What the threads do by themselves."""
+        """Let every follower without a thread add what has arrived, as threads do by themselves."""
         with self._lock:
             followers = [entry.follower for entry in self._entries.values() if entry.follower]
         for follower in followers:
@@ -171,7 +171,7 @@ class Tails:
     def _waited(
         self, entry: FollowedTable, ranges: Sequence[OffsetRange], check: Callable[[], None]
     ) -> bool:
-        """Wait until the follower has moved on; False if it will not, and the statement must fetch.
+        """Wait for the follower to advance; False if it will not, and the statement must fetch.
 
         Raises:
             LogUnavailable: nothing arrived in time.
@@ -180,7 +180,7 @@ class Tails:
         follower, generation = entry.follower, entry.generation
         missing = generation.missing(ranges)
         if not missing:
-            return True  # added since it was looked for: nothing is waited for, and nothing would come
+            return True  # added meanwhile: waiting would be for nothing
         if follower is None or not generation.continues(missing):
             return False
         if not follower.is_threaded and follower.tried(0):
@@ -208,7 +208,7 @@ class Tails:
         """Add what the cut lacks, one statement of a table at a time."""
         generation, limits = entry.generation, entry.limits
         if entry.follower is not None:
-            entry.follower.hurry(ranges)  # it may be at work, in no hurry
+            entry.follower.hurry(ranges)  # it may be gathering
         if not generation.writing.acquire(timeout=limits.fetch_timeout_s):
             raise LogUnavailable(
                 f"{entry.table}: another statement has been fetching the tail for "
@@ -329,7 +329,7 @@ class Tails:
             entry.pins.note(watermark, self._clock())
 
     def _forget(self, entry: FollowedTable) -> None:
-        """Drop what no pin in use needs, unless rows are being added: whoever adds them comes again."""
+        """Drop what no pin in use needs, unless rows are being added: the next round does it then."""
         if entry.generation.writing.acquire(blocking=False):
             try:
                 entry.generation.forget(entry.pins)
@@ -337,7 +337,7 @@ class Tails:
                 entry.generation.writing.release()
 
     def _before_step(self, entry: FollowedTable, rows: int, size: int, more: int) -> None:
-        """What ``Follower`` calls ``make_room``: it forgets, too, as it may be adding whenever others would."""
+        """``make_room`` of ``Follower``: it trims too, since it may be adding whenever others would."""
         if not more:
             self._forget(entry)
         self._make_room(entry.generation, entry.limits, rows, size, more)
@@ -369,7 +369,7 @@ class Tails:
                 entry.follower.start()
 
     def note_pin(self, pin: Pin) -> None:
-        """Note that statements come with this pin from now on: what it took over need not stay."""
+        """Note that statements use this pin from now on: rows that it took over need not stay."""
         if pin.watermark is None:
             return
         with self._lock:

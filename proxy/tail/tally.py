@@ -1,4 +1,4 @@
-"""Counts what a generation got."""
+"""Counts the records that a generation decoded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutcomeTally:
         self._bad: deque[RecordError] = deque(maxlen=_MAX_ERRORS)
 
     def count(self, outcomes: Outcomes, errors: Sequence[RecordError]) -> None:
-        """Note what a batch came to, once its rows are held."""
+        """Count a batch once its rows are added."""
         with self._lock:
             self._outcomes += outcomes
             self._bad.extend(errors)

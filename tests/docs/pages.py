@@ -51,6 +51,7 @@ def linked_pages() -> list[Path]:
     return [
         *pages(),
         ROOT / "benchmarks" / "README.md",
+        *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
         *sorted((ROOT / "docs" / "decisions").glob("*.md")),
         *sorted((ROOT / "docs" / "internals").glob("*.md")),
     ]

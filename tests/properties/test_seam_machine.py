@@ -450,7 +450,7 @@ class Seam(RuleBasedStateMachine):
             assert self.world.lost(snapshot_id), error
 
 
-#: At least 100,000 steps (issue 3). The stateful runner stops an example early now and then.
+#: At least 100,000 steps in all. The stateful runner stops an example early now and then.
 STEPS = 100_000
 EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "380"))
 #: CI repeats the same examples; `make soak` explores others (`--hypothesis-seed` then names the run).

@@ -1,4 +1,4 @@
-"""Each switch removes one rule from a copy of the source; the tests it names must then fail (docs/seam-rules.md)."""
+"""Each switch removes one rule from the text of the source; the tests it names must then fail (docs/seam-rules.md)."""
 
 from __future__ import annotations
 
@@ -568,7 +568,7 @@ SWITCHES = (
         "make the cut when the ticket is opened",
         "proxy/query/executor.py",
         "cuts = redeem_tables(self._pins, planned.tables)",
-        "cuts = self._cutter.cut(\n            read, Contract.of(session), _when(self._now_us(), None), patience\n        ).by_key",
+        "cuts = self._cutter.cut(\n            read, FreshnessContract.of(session), _when(self._now_us(), None), patience\n        ).by_key",
         (f"{STATEMENTS}::test_rows_written_after_the_plan_are_not_in_its_answer",),
     ),
     Switch(

@@ -49,7 +49,10 @@ def rewritten(**counts: Any) -> Snapshot:
 
 PASSES = {
     "replace": snapshot(2, 1, "replace"),
-    "replace with a copied watermark": snapshot(2, 1, "replace", mark=watermark(99, 99)),
+    # Its user handed it the text of a commit on the same snapshot that was rolled back.
+    "replace with a copied watermark": snapshot(
+        2, 1, "replace", mark=watermark(99, 99, prev_snapshot_id=1)
+    ),
     "delete": snapshot(2, 1, "delete", deleted_records=3),
     "copy-on-write delete": rewritten(added_records=28, deleted_records=30),
     "merge-on-read update": rewritten(

@@ -256,7 +256,7 @@ def test_what_stops_a_backlog_stops_it_where_it_lies() -> None:
 def test_many_readers_over_a_growing_log_are_always_exact(
     monkeypatch: pytest.MonkeyPatch, backlog_rows: int
 ) -> None:
-    """T28: and none of them ever sees less than before."""
+    """T28 of docs/internals/seam.md: and none of them ever sees less than before."""
     pacing = Pacing(gather_s=0, backlog_rows=backlog_rows, linger_s=0.001)
     monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 40)
     rounds, marks, lock = 60, [0, 0], threading.Lock()

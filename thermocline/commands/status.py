@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -94,6 +94,12 @@ def command(
             time.sleep(watch_s)
     if any(status.error for status in statuses):
         raise SystemExit(6)
+
+
+def _document(status: TableStatus) -> dict[str, Any]:
+    """The document's names are promised, whatever ours are."""
+    promised = {"is_bounded_by_size": "is_kept_by_size"}
+    return {promised.get(name, name): value for name, value in asdict(status).items()}
 
 
 @contextlib.contextmanager

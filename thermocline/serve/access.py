@@ -1,4 +1,4 @@
-"""Who may call a server, and how a call is kept private: from settings to the parts that do it."""
+"""Makes from settings the parts that decide who may call a server, and that keep calls private."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from thermocline.config.settings import AccessSettings, Limits, Settings
 
 
 def access(settings: Settings) -> Access:
-    """Every configured way to prove an identity; without one, anybody on this machine is served.
+    """Return every configured way to prove an identity; without one, anybody on this machine is served.
 
     Raises:
-        BadConfig: a file or a value is wrong; or the address can be reached by others, and something is missing
-            that keeps strangers or listeners out.
+        BadConfig: a file or a value is wrong; or other machines can reach the address, and authentication or TLS is
+            missing.
     """
     access_settings = settings.access
     verifies: list[Verify] = []
@@ -60,10 +60,10 @@ def access(settings: Settings) -> Access:
 
 
 def tls(settings: Settings) -> Tls | None:
-    """The certificate and key of ``access.tls_*``; None: none are configured.
+    """Return the certificate and key of ``access.tls_*``; None if not configured.
 
     Raises:
-        BadConfig: only one of the two, or a file that cannot be read.
+        BadConfig: only one of the two is configured, or a file cannot be read.
     """
     access_settings = settings.access
     if access_settings.tls_certificate is None and access_settings.tls_key is None:
@@ -84,7 +84,7 @@ def tls(settings: Settings) -> Tls | None:
 
 
 def limits_of(settings: Settings) -> LimitsOf:
-    """What each user may take: the first of ``[limits.<name>]`` that names the user or a group, else the defaults."""
+    """Limits of each user: the first ``[limits.<name>]`` that names the user or a group, else the defaults."""
     server, access_settings = settings.server, settings.access
     default = UserLimits(
         max_sessions=access_settings.max_sessions_per_user,
@@ -127,7 +127,7 @@ def _replaced(default: UserLimits, rule: Limits) -> UserLimits:
 
 
 def _any(verifies: list[Verify]) -> Verify:
-    """A password is right where any table of users says so; the later ones are asked only then."""
+    """A password is right if any table of users accepts it; they are tried in order."""
 
     def verify(user: str, password: str) -> Caller | None:
         identities = (check(user, password) for check in verifies)

@@ -42,7 +42,7 @@ from thermocline.sql_info import product
 
 #: How long a statement's interrupt has to work before the watchdog ends the process.
 WATCHDOG_GRACE_S = 10.0
-#: Interrupts take effect in milliseconds; what they do not reach is left behind.
+#: Interrupts take effect in milliseconds; a call that they do not reach is abandoned.
 STOP_DEADLINE_S = 5.0
 #: An engine that is silent this long is reported; the watchdog ends the process later.
 UNHEALTHY_AFTER_S = 10.0
@@ -86,11 +86,11 @@ class NoLog:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A started server. The ports are the ones it listens on; ``http_port`` is None where none is wanted.
+    """A started server. The ports are the ones it listens on; ``http_port`` is None without an HTTP port.
 
-    ``drain`` tells load balancers and clients to go elsewhere and waits for running statements, ``server.drain_s`` at
-    most. ``reload`` reads the settings again. ``is_stuck`` tells afterwards that a thread stayed behind, in a write to
-    a client that does not read: the interpreter would wait for it.
+    ``drain`` sends load balancers and clients elsewhere and waits for running statements, ``server.drain_s`` at most.
+    ``reload`` reads the settings again. ``is_stuck`` says afterwards whether a thread is still writing to a client that
+    does not read: the interpreter would wait for it.
     """
 
     server: FlightSqlServer
@@ -104,7 +104,7 @@ class RunningServer:
 
 @contextlib.contextmanager
 def open_log(settings: Settings) -> Iterator[Log]:
-    """The configured Kafka cluster, or a log that refuses by name where none is configured."""
+    """Return the log of the configured Kafka cluster; without one, a log that refuses by name."""
     if not settings.kafka:
         yield NoLog()
         return
@@ -114,7 +114,7 @@ def open_log(settings: Settings) -> Iterator[Log]:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What answers statements, without the protocol around it."""
+    """The parts that answer statements, without the protocol."""
 
     statements: Statements
     pins: PinCache
@@ -129,9 +129,9 @@ def running_parts(
     ingestion: Ingestion | None = None,
     suspects: Suspects | None = None,
 ) -> Iterator[Parts]:
-    """Start everything that answers statements; stop it in the opposite order.
+    """Start all parts that answer statements; stop them in the opposite order.
 
-    Topics are read by ``ingestion``, or by this process.
+    ``ingestion`` reads topics; None: this process does.
 
     Raises:
         BadConfig: no catalog is configured, or one of its properties is wrong.
@@ -204,11 +204,11 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """Serve the parts over Flight SQL, and their state over HTTP where a port is given.
 
-    ``read`` reads the settings anew; without it a reload finds what it had. ``lock`` says how the file system is locked.
-    ``ingestion`` as ``running_parts``; ``suspects`` are whose statements ended the processes before this one.
+    ``read`` reads the settings anew; without it a reload changes nothing. ``lock`` is the state of the sandbox.
+    ``ingestion`` as for ``running_parts``. ``suspects`` are users whose statements ended earlier processes.
 
     Raises:
-        BadConfig: as ``running_parts``; an address cannot be listened on.
+        BadConfig: as ``running_parts``; or the server cannot listen on an address.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:
@@ -297,5 +297,5 @@ def running_server(
 
 
 def default_path(settings: Settings) -> tuple[str, str]:
-    """(catalog, schema) of names without them: the first catalog; its schema ``default`` where it has one."""
+    """Return the default catalog and schema: the first catalog; its schema ``default`` if there is one."""
     return next(iter(settings.catalogs)), "default"

@@ -19,7 +19,7 @@ from thermocline.config.settings import Settings
 
 @contextlib.contextmanager
 def open_journal(settings: Settings) -> Iterator[Journal]:
-    """What writes down the calls of one server.
+    """Return the audit log of one server.
 
     Raises:
         BadConfig: the file cannot be written.
@@ -39,9 +39,9 @@ def open_journal(settings: Settings) -> Iterator[Journal]:
 
 
 class _OwnFile(WatchedFileHandler):
-    """Follows logrotate: a file that was moved away is opened anew. It is read by its owner, and by its group if need be.
+    """Follows logrotate: opens a new file after the old one was moved away.
 
-    Lines say who asked for what.
+    Only its owner, and if need be its group, may read it: lines name users and statements.
     """
 
     def _open(self) -> TextIOWrapper:
@@ -49,11 +49,11 @@ class _OwnFile(WatchedFileHandler):
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that is made for its owner alone; of one that is there, take the rights of everybody away."""
+    """Open the file: a new one for its owner alone; an existing one loses the rights of everybody."""
     opened = os.open(path, flags, 0o600)
     mode = stat.S_IMODE(os.fstat(opened).st_mode)
     if stat.S_ISREG(os.fstat(opened).st_mode) and mode & stat.S_IRWXO:
-        with contextlib.suppress(PermissionError):  # another user's, who lets us write
+        with contextlib.suppress(PermissionError):  # another user's file that we may write to
             os.fchmod(opened, mode & ~stat.S_IRWXO)
     return opened
 

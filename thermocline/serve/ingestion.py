@@ -1,4 +1,4 @@
-"""The process that reads topics for a server: what it may reach, and what it is made of."""
+"""Starts the process that reads topics for a server, with as few rights as it needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger("thermocline.serve.ingestion")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the server says to it once. ``rights`` is None where nothing is given up."""
+    """Setup that the server sends once. ``rights`` is None where nothing is given up."""
 
     kafka: dict[str, str]
     rights: Rights | None
@@ -33,9 +33,9 @@ class Setup:
 
 @contextlib.contextmanager
 def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
-    """Start the process as the settings say; end it afterwards. Before ``confined``: programs cannot be started then.
+    """Start the process by the settings; end it afterwards. No program can start after ``confined``.
 
-    None where topics are read by the server's own process.
+    Yields None where the server's own process reads topics.
     """
     if not (settings.tail.own_process and settings.kafka):
         yield None
@@ -51,15 +51,13 @@ def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
 
 
 def main() -> None:
-    """Run as a program, by ``ingesting``: the number of a socket is its argument."""
+    """Main program of the process that ``ingesting`` starts; its argument is the number of a socket."""
     bound_arenas()
     setup = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the server, which starts this
     if setup.rights is not None:
         try:
             restrict(setup.rights)
-        except (
-            NoLandlock
-        ) as error:  # the server itself ends where it is required and not possible
+        except NoLandlock as error:  # where it is required, the server itself ends
             log_to_stderr()
             _log.warning("the process that reads topics is not locked: %s", error)
     control = socket.socket(fileno=int(sys.argv[1]))

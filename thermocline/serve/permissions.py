@@ -1,4 +1,4 @@
-"""Who may read what: from settings to the policy the server decides by."""
+"""Makes from settings the policy that decides who may read what."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def policy(settings: Settings, expression: Expression) -> GrantList | None:
     """Return the policy of ``[permissions.*]``; None where there is no such section: all is open.
 
     Raises:
-        BadConfig: a grant names no user or no table, contradicts itself, or has an expression that is not one.
+        BadConfig: a grant names no user or no table, contradicts itself, or has an invalid expression.
     """
     if settings.permissions is None:
         return None
@@ -33,7 +33,7 @@ def policy(settings: Settings, expression: Expression) -> GrantList | None:
 
 @contextlib.contextmanager
 def reading_grants() -> Iterator[AccessPolicy]:
-    """Give an engine's reading of grants, apart from any server."""
+    """Yield an engine that reads grants, apart from any server."""
     with tempfile.TemporaryDirectory(prefix="thermocline-") as spill:
         engine = Engine(storage_roots=(), spill_dir=Path(spill), threads=1)
         try:
@@ -43,7 +43,7 @@ def reading_grants() -> Iterator[AccessPolicy]:
 
 
 def mistakes(settings: Settings) -> Iterator[BadConfig]:
-    """Yield what is wrong with each grant, as far as can be told without a catalog."""
+    """Yield the errors of each grant that can be told without a catalog."""
     if not settings.permissions:
         return
     with reading_grants() as grants:

@@ -1,8 +1,8 @@
-"""What changes in a running server: settings on SIGHUP, certificates also when their files change.
+"""Changes a running server: settings on SIGHUP, certificates also when their files change.
 
 Users and tokens of ``access.credentials_file`` are read again by themselves (``proxy.access.authentication.credentials``).
-Whatever cannot be taken over leaves the former state in force and says so in the log: a typing error must not end
-a server, and a server must not pretend.
+Settings that cannot be taken over leave the former state in force, and the log says so: a typing error must not end a
+server, and a server must not pretend.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from thermocline.serve.permissions import policy
 
 _log = logging.getLogger(__name__)
 
-#: How often certificates are looked at. They are taken when two looks in a row find the same: certificate and key
-#: are two files, and what replaces them may be between the two.
+#: How often certificates are checked. They are loaded when two checks in a row see the same files: certificate and
+#: key are replaced one after the other.
 WATCH_S = 1.0
-#: What a running server takes over: who may call, what each may take, and files that are watched.
+#: Settings that a running server takes over: who may call, limits, and files that are watched.
 _IDENTITY = frozenset(
     ("server.users", "access.credentials_file", "access.allow_insecure_public")
 ) | {f"access.{name}" for name in AccessSettings.model_fields if name.startswith("jwt_")}
@@ -98,7 +98,7 @@ class Reloader:
         _log.info("settings read again; taken over: %s", _listed(changed - set(later)))
 
     def _take_over(self, settings: Settings, changed: set[str]) -> None:
-        # All that may be wrong comes first: settings are taken over as a whole or not at all.
+        # Checks come first: all settings are taken over, or none.
         limits, server = limits_of(settings), settings.server
         callers = access(settings) if changed & _IDENTITY else None
         grants = self._statements.grants
@@ -124,7 +124,7 @@ class Reloader:
                 stamp = _stamp(self._settings)
                 settled, self._last_stamp = stamp == self._last_stamp, stamp
                 if settled and stamp != self._in_force:
-                    # Noted before it is read: what is wrong with one state of the files is told once.
+                    # Noted before reading: each state of the files is reported once.
                     self._in_force = stamp
                     self._renew()
 
@@ -144,7 +144,7 @@ class Reloader:
 
 
 def _stamp(settings: Settings) -> _Stamp:
-    """What changes when a file of the certificate does, moved symbolic links included; None: no file."""
+    """Return a value that changes with the certificate's files, moved symbolic links included; None: no file."""
     access_settings = settings.access
     return tuple(
         _file_stamp(Path(name))
@@ -166,7 +166,7 @@ def _file_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _changed(before: Settings, now: Settings) -> set[str]:
-    """Dotted names of what differs: keys of our own sections, others as a whole."""
+    """Return the dotted names of changed settings: keys of our own sections, other sections as a whole."""
     own = own_sections()
     keys = {name for name in Settings.model_fields if name not in own} | {
         f"{section}.{name}" for section, model in own.items() for name in model.model_fields

@@ -1,8 +1,8 @@
-"""What of the file system a server keeps, everything else is given up by ``proxy.process.landlock`` before it starts.
+"""Which files a server may use. ``proxy.process.landlock`` gives up all others before it starts.
 
-It reads what its settings name, Python and the system's libraries, and writes to its temporary folder, its cache and
-its audit log. Rules are bound to files as they are when it starts: one that is replaced is another file. So of files
-that are read again the folder is kept, unless that is a folder of everybody's.
+It reads the files its settings name, Python and the system's libraries, and writes to its temporary folder, its cache
+and its audit log. Rules are bound to files as they are at the start: a replaced file is another one. So for files that
+are read again the rule is on the folder, unless that is a folder of everybody's.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ def _below(root: str, names: str) -> tuple[Path, ...]:
     return tuple(Path(root, name) for name in names.split())
 
 
-#: Programs and libraries, zones, certificates: what every user of a machine may read.
+#: Programs and libraries, zones, certificates: every user of a machine may read them.
 _SYSTEM = _below("/", "usr lib lib32 lib64 bin sbin nix/store gnu/store dev/urandom dev/random") + _below(
     "/sys", "fs/cgroup devices/system kernel/mm"
 )  # fmt: skip
-#: Names and addresses, zones, certificates: not users or private keys, nor what else is kept there.
+#: Names and addresses, zones, certificates: not users, private keys or the rest of the folder.
 _ETC = _below(
     "/etc",
     "resolv.conf hosts host.conf nsswitch.conf gai.conf services protocols localtime timezone ld.so.cache mime.types "
     "ssl/certs ssl/cert.pem ssl/openssl.cnf pki/tls/certs pki/tls/cert.pem pki/tls/openssl.cnf pki/ca-trust "
     "ca-certificates crypto-policies gss krb5.conf krb5.conf.d",
 )
-#: What libraries, watchdog and metrics measure by. Not ``self/environ``: it may hold credentials.
+#: Files by which libraries, watchdog and metrics measure. Not ``self/environ``: it may have credentials.
 _PROC = _below("/proc", "meminfo cpuinfo stat loadavg filesystems sys/kernel sys/vm") + _below(
     "/proc/self", "stat statm status limits cgroup mountinfo mounts maps fd"
 )
-#: Files that clients of object stores and catalogs look for by themselves, in the home folder.
+#: Files in the home folder that clients of object stores and catalogs open by themselves.
 _CREDENTIALS = (".aws", ".azure", ".config/gcloud", ".netrc")
 #: Folders that hold more than one service's files.
 _SHARED = frozenset(
@@ -67,13 +67,14 @@ _LONGEST_PATH = 4096
 
 @contextlib.contextmanager
 def confined(settings: Settings, config: str | None) -> Iterator[FileSystemLock]:
-    """Give up the rest of the file system for good, as ``server.landlock`` says; yield what came of it when tried.
+    """Give up the rest of the file system for good, as ``server.landlock`` says; yield the state of the sandbox.
 
-    No other thread may run yet. Where the kernel could and it failed all the same, the log has a warning. ``config`` is the file of the settings as named on the command line. From here on
-    temporary files go to a folder of their own, which is gone at the end: the process should be, too.
+    No other thread may run yet. Logs a warning if the kernel has Landlock and it failed all the same. ``config`` is the
+    file of the settings as named on the command line. From here on temporary files go to a folder of their own, removed
+    at the end: the process should end then, too.
 
     Raises:
-        BadConfig: it is required, and not possible.
+        BadConfig: the sandbox is required and not possible.
     """
     if settings.server.landlock == "off":
         yield FileSystemLock("server.landlock is off")
@@ -92,7 +93,7 @@ def confined(settings: Settings, config: str | None) -> Iterator[FileSystemLock]
 
 
 def _locked(keeping: Rights) -> FileSystemLock:
-    """Give up the rest, and try it out. ``abi`` is None where the kernel has none."""
+    """Give up the rest, and test it. ``abi`` is None where the kernel has no Landlock."""
     abi = None
     try:
         abi = version()
@@ -105,7 +106,7 @@ def _locked(keeping: Rights) -> FileSystemLock:
 
 
 def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
-    """What a server with these settings needs; folders it writes to are made."""
+    """Return the rights that a server with these settings needs; make the folders it writes to."""
     readable = {*_of_everybody(), *_of_the_environment()}
     readable |= {parent for path in _named(settings, config) for parent in _read_again(path)}
     readable |= {root_parent for root in _local(settings) for root_parent in _nearest(root)}
@@ -117,7 +118,7 @@ def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
         readable |= {*_nearest(file.parent)}
     readable |= {Path(name).absolute() for name in settings.server.landlock_readable}
     writable = {scratch.parent, Path("/dev/null")}
-    # A catalog that does not exist is made when it is first asked; this server keeps the right until its end.
+    # A catalog is created at its first use; the server keeps the right to do so until its end.
     writable |= {
         root_parent
         for file in databases
@@ -137,19 +138,19 @@ def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
 
 
 def rights_to_read_topics(settings: Settings) -> Rights:
-    """What a process needs that asks brokers, and nothing else: it writes nowhere."""
+    """Return the rights of a process that reads from brokers only: it writes nowhere."""
     readable = {*_of_everybody(), *_of_the_environment()}
     readable |= {parent for path in _of_options(settings.kafka) for parent in _read_again(path)}
     return Rights(readable=frozenset(readable), writable=frozenset({Path("/dev/null")}))
 
 
 def _of_everybody() -> Iterator[Path]:
-    """The system and Python, and whom it trusts."""
+    """Return the folders of the system, of Python and of trusted certificates."""
     yield from (*_SYSTEM, *_PROC, *_ETC, *_really(_ETC), *_python(), *_certificates())
 
 
 def _python() -> Iterator[Path]:
-    """The interpreter, its libraries, and our own packages. Not the folder it was started in."""
+    """Return those of the interpreter, its libraries and our own packages. Not the working folder."""
     yield from map(Path, (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix))
     here = Path.cwd()
     for name in (*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
@@ -160,7 +161,7 @@ def _python() -> Iterator[Path]:
 
 
 def _certificates() -> Iterator[Path]:
-    """Those of the authorities everybody trusts, where OpenSSL looks for them."""
+    """Return the places where OpenSSL looks for the certificates of public authorities."""
     paths = ssl.get_default_verify_paths()
     for name in (paths.cafile, paths.capath, paths.openssl_cafile, paths.openssl_capath):
         if name:
@@ -168,7 +169,7 @@ def _certificates() -> Iterator[Path]:
 
 
 def _of_the_environment() -> Iterator[Path]:
-    """Files that variables name, as for credentials of clouds, and those that libraries look for at home."""
+    """Return files named by environment variables, as cloud credentials are, and those libraries open at home."""
     for name, value in os.environ.items():
         if name.endswith(
             ("_FILE", "_CREDENTIALS", "_CONFIG", "_BUNDLE", "_CERT_DIR", "KRB5CCNAME")
@@ -182,7 +183,7 @@ def _of_the_environment() -> Iterator[Path]:
 
 
 def _named(settings: Settings, config: str | None) -> Iterator[Path]:
-    """Files and folders that settings name, wherever they do, and the file of the settings."""
+    """Return all files and folders that settings name, and the file of the settings."""
     yield chosen_file(config).absolute()
     access_settings = settings.access
     for name in (
@@ -205,14 +206,14 @@ def _of_options(options: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _local(settings: Settings) -> Iterator[Path]:
-    """Folders of data files on this machine."""
+    """Return the local folders of data files."""
     for root in settings.storage_roots:
         if "://" not in root.removeprefix("file://"):
             yield Path(root.removeprefix("file://")).absolute()
 
 
 def _sqlite(settings: Settings) -> Iterator[Path]:
-    """Catalogs in SQLite. Its journals lie beside them."""
+    """Return the folders of SQLite catalogs: journals lie beside the files."""
     for options in settings.catalogs.values():
         address = urlsplit(options.get("uri", ""))
         if address.scheme.partition("+")[0] == "sqlite" and address.path:
@@ -220,7 +221,7 @@ def _sqlite(settings: Settings) -> Iterator[Path]:
 
 
 def _path(value: str) -> Path | None:
-    """The file a setting names, if it does; or the folder, where it is more than a word."""
+    """Return the file that a setting names, if any; or the folder, if it is a path and not a word."""
     if len(value) > _LONGEST_PATH or "\0" in value:
         return None
     path = Path(value.removeprefix("file://").removeprefix("FILE:"))
@@ -231,14 +232,14 @@ def _path(value: str) -> Path | None:
 
 
 def _really(paths: Iterable[Path]) -> Iterator[Path]:
-    """The folders of what symbolic links point to: a link to a file may be left as it is and the file replaced."""
+    """Return the folders of symbolic links' targets: a target may be replaced while the link stays."""
     for path in paths:
         if path.is_symlink() and not _is_shared(path.resolve().parent):
             yield path.resolve().parent
 
 
 def _read_again(path: Path) -> Iterator[Path]:
-    """What to keep of a file that may be replaced: its folder, and the one it really lies in."""
+    """Return the folders of a file that may be replaced: its own, and that of its target."""
     for target in {path, path.resolve()}:
         folder = target if target.is_dir() else target.parent
         if not _is_shared(folder):
@@ -248,14 +249,14 @@ def _read_again(path: Path) -> Iterator[Path]:
 
 
 def _nearest(path: Path) -> Iterator[Path]:
-    """The path, else what it will be made in: it may not be there yet. Nothing where everybody's files are."""
+    """Return the path, or its parent if it does not exist yet. Nothing in folders of everybody's files."""
     nearest = next(candidate for candidate in (path, *path.parents) if candidate.exists())
     if not (nearest.is_dir() and _is_shared(nearest)):
         yield nearest
 
 
 def _audit(file: Path) -> Path:
-    """Where the audit log is written: its folder, where logrotate moves it away and a new one is made."""
+    """Return the folder of the audit log: logrotate moves the file away and a new one is made."""
     folder = file.absolute().parent
     if not _is_shared(folder):
         return folder
@@ -271,5 +272,5 @@ def _is_shared(folder: Path) -> bool:
 def _home() -> Path:
     try:
         return Path.home()
-    except RuntimeError:  # a user that the system does not know, as containers have
+    except RuntimeError:  # the system does not know the user, as in containers
         return Path("/")

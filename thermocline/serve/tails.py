@@ -1,4 +1,4 @@
-"""The tails of a server, from settings: followed, bounded, kept in step with its pins."""
+"""Makes a server's tails from settings: followed, bounded, in step with its pins."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def running_tails(
     engine: Engine,
     ingestion: Ingestion | None,
 ) -> Iterator[Tails]:
-    """Follow what is in use, by ``ingestion`` or else by this process; stop following at the end.
+    """Follow the tables in use, by ``ingestion`` or else in this process; stop at the end.
 
     Raises:
-        BadConfig: a configured table's name is none.
+        BadConfig: a configured table's name is invalid.
     """
     server, tail = settings.server, settings.tail
     tables = tuple(TableName.parse(name) for name in tail.follow)

@@ -1,8 +1,8 @@
-"""Avro files as Arrow tables, by DuckDB's avro extension: 100,000 manifest entries in 1.6 s on two cores, where
+"""Reads Avro files as Arrow tables, by DuckDB's avro extension: 100,000 manifest entries in 1.6 s on two cores, where
 pyiceberg takes 5 (docs/decisions/0012-our-own-list-of-cold-files.md).
 
-The extension, 1.5.5, takes a read error for the end of the file: a file cut short gives fewer rows and no
-error. So whoever calls must know how many rows there are.
+The extension, 1.5.5, takes a read error for the end of the file: a truncated file gives fewer rows and no error. So
+the caller must know how many rows there are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from connectors import duckdb_extensions
 
-#: DuckDB reserves room for a whole batch of rows, a million unless told, and the table keeps it: 112 MB for the columns
+#: DuckDB reserves room for a whole batch of rows, a million by default, and the table keeps it: 112 MB for the columns
 #: of a manifest of one file (DuckDB 1.5.5). Longer files give several batches.
 _MAX_RESERVED_ROWS = 100_000
 
@@ -47,7 +47,7 @@ class AvroReader:
 
     @contextlib.contextmanager
     def scratch(self, content: bytes) -> Iterator[Path]:
-        """Hold content as a file of this machine."""
+        """Write content to a local file."""
         file = self._opened()[1] / f"{next(self._numbers)}.avro"
         try:
             file.write_bytes(content)

@@ -1,7 +1,7 @@
 """Decoded manifests kept in memory and, where a directory is configured, on disk for the next process.
 
-A manifest never changes, so an entry is found by the manifest's path and length. Entries on disk carry a
-digest: one that is damaged, cut short or of another version of this program is removed, and decoded again.
+A manifest never changes, so its path and length are the key of an entry. Entries on disk have a digest: one that is
+damaged, truncated or of another version of this program is removed, and its manifest decoded again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class BlockCache:
         if content[: len(_VERSION)] == _VERSION and digest == _digest(key, content[start:]):
             with contextlib.suppress(OSError):
                 os.utime(file)
-            # The digest has no key: whoever can write to the folder can make one.
+            # The digest has no key: who can write to the folder can make one.
             with contextlib.suppress(pa.ArrowException, OSError, ValueError, LookupError):
                 with pa.ipc.open_stream(pa.py_buffer(content)[start:]) as reader:
                     table = reader.read_all()
@@ -100,7 +100,7 @@ class BlockCache:
         return None
 
     def _write(self, key: tuple[str, int], block: Block) -> None:
-        """Write an entry as a whole or not at all. A full or lost disk costs the cache, not the statement."""
+        """Write a whole entry or none. A full or lost disk disables the cache and fails no statement."""
         file = self._file(key)
         if file is None:
             return
@@ -123,7 +123,7 @@ class BlockCache:
             self._evict_files()
 
     def _evict_files(self) -> None:
-        """Remove the entries least recently used until three quarters of the bound are left."""
+        """Remove the least recently used entries until three quarters of the bound are left."""
         files = []
         for file in self._folder.glob(f"*{_SUFFIX}") if self._folder else ():
             with contextlib.suppress(OSError):

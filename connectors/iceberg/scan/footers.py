@@ -1,7 +1,7 @@
-"""Whether Parquet files can be read by field id as they are, told by their footers.
+"""Checks by their footers whether Parquet files can be read by field id as they are.
 
-DuckDB 1.5.5's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name, and a
-column without an id nowhere. A file's footer never changes, so each is read once per process.
+DuckDB 1.5.5's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name, and no
+column without an id. A file's footer never changes, so each is read once per process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyiceberg.io import FileIO
 from connectors.iceberg.errors import decoding
 from planner.schema import TableSchema
 
-#: Footers that are remembered: a reference to one of few shapes each.
+#: Footers remembered: a reference to one of few shapes each.
 MAX_REMEMBERED = 200_000
 _READERS = 8
 _ID = b"PARQUET:field_id"
@@ -53,11 +53,11 @@ class Footers:
     ) -> bool:
         """Return whether every file gives the columns of ``schema`` by field id.
 
-        ``required`` are fields a file must hold itself: the value of others is their default or null.
+        ``required`` are fields that a file must have itself: others may be their default or null.
 
         Raises:
             FileNotFoundError: a file is gone.
-            DamagedFile: one is.
+            DamagedFile: a file is damaged.
         """
         with self._lock:
             cached = {path: self._shapes.get(path) for path in paths}
@@ -82,7 +82,7 @@ class Footers:
             except pa.ArrowNotImplementedError:
                 shape = _Shape(None)
         with self._lock:
-            # Few files differ: one shape stands for all that are alike.
+            # Few files differ: files of equal shape share one object.
             shape = self._shapes_by_text.setdefault(repr(shape), shape)
             self._shapes[path] = shape
             while len(self._shapes) > MAX_REMEMBERED:

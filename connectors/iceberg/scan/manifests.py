@@ -1,10 +1,9 @@
-"""Manifests of pinned snapshots: which there are, that they are whole, and the files they list.
+"""Lists the manifests of pinned snapshots, checks that they are whole, and reads the files they list.
 
-DuckDB's iceberg extension 1.5.5 ends the process (SIGABRT in a destructor) when a manifest is gone or cut
-short; a missing data file, manifest list or metadata file it reports. So what only manifests can do to
-it is found here first: each must exist with the length its manifest list gives (Iceberg spec, "Manifest
-Lists", field 501). A file that goes between this look and the scan still ends the process, and the supervisor
-starts it again.
+DuckDB's iceberg extension 1.5.5 ends the process (SIGABRT in a destructor) when a manifest is missing or truncated; it
+reports a missing data file, manifest list or metadata file. So manifests are checked here first: each must exist with
+the length that its manifest list gives (Iceberg spec, "Manifest Lists", field 501). A file that vanishes between this
+check and the scan still ends the process, and the supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ from connectors.iceberg.scan.metrics import (
     Block,
 )
 
-#: Manifest lists that are remembered.
+#: Manifest lists remembered.
 MAX_REMEMBERED = 1_000
-#: Files of this machine are looked at each time; a look at an object store costs a request per manifest.
+#: Local files are checked each time; a check in an object store costs a request per manifest.
 REMOTE_CHECK_S = 5.0
-#: Manifests read and decoded at a time: more than cores, since an object store answers slowly.
+#: Manifests read and decoded at a time: more than cores, since object stores answer slowly.
 _READERS = min(8, 2 * (os.cpu_count() or 1))
 
 _DELETED = 2
-#: Of a list of format v1 that does not say how many files there are.
+#: For a list of format v1 that does not say how many files there are.
 _UNKNOWN = -1
 _FILE = "data_file"
 _COLUMNS = ", ".join(
@@ -81,7 +80,7 @@ _COLUMNS = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a manifest list says of one partition field of a manifest; bounds as bytes, None where unknown."""
+    """A manifest list's summary of one partition field of a manifest; bounds as bytes, None where unknown."""
 
     has_null: bool
     has_nan: bool | None
@@ -107,11 +106,11 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestList:
-    """One snapshot's manifests: ``every`` has path and length of all, ``data`` and ``deletes`` what each is of.
+    """One snapshot's manifests: ``every`` has path and length of all, ``data`` and ``deletes`` those of each kind.
 
-    ``is_enough``: the rows of these data files are the snapshot's. Not so where other files delete some of
-    them, where they are encrypted, or where the list (of format v1) does not say how many there are. ``encrypted``
-    counts manifests that are.
+    ``is_enough``: the snapshot's rows are those of these data files. Not so if other files delete some of them, if they
+    are encrypted, or if the list (of format v1) does not say how many there are. ``encrypted`` counts encrypted
+    manifests.
     """
 
     every: tuple[tuple[str, int], ...]
@@ -155,7 +154,7 @@ class Manifests:
         return listing_read
 
     def check(self, io: FileIO, location: str) -> None:
-        """Look whether every manifest of a snapshot is there and whole.
+        """Check that every manifest of a snapshot is there and whole.
 
         Raises:
             FileNotFoundError: one is gone.
@@ -176,11 +175,11 @@ class Manifests:
                 self._checked_at[location] = now
 
     def blocks(self, io: FileIO, manifests: Sequence[Manifest]) -> Sequence[Block]:
-        """Return the files of each manifest, reading what is not held. In the order given.
+        """Return the files of each manifest, in the order given; read those that are not cached.
 
         Raises:
             FileNotFoundError: a manifest is gone.
-            DamagedFile: one is.
+            DamagedFile: a manifest is damaged.
         """
         blocks = [self._cache.get(manifest.path, manifest.length) for manifest in manifests]
         missing = [
@@ -212,7 +211,7 @@ class Manifests:
 
     @contextlib.contextmanager
     def _on_this_machine(self, io: FileIO, manifest: Manifest) -> Iterator[Path]:
-        """Hold a manifest, whole, as a file."""
+        """Write a manifest to a local file, checked to be whole."""
         source = io.new_input(manifest.path)
         file = local_path(manifest.path)
         if file is not None:
@@ -282,7 +281,7 @@ def _summary(summary: PartitionFieldSummary) -> Summary:
 
 
 def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
-    """Decode what the extension does not read: another codec, or a manifest without some statistics."""
+    """Decode a manifest that the extension does not read: another codec, or statistics that are missing."""
     described = ManifestFile.from_args(
         manifest_path=manifest.path,
         manifest_length=manifest.length,

@@ -1,4 +1,4 @@
-"""The data files of one manifest as columns, and what their statistics say of one field at a time."""
+"""The data files of one manifest as columns, and their statistics of one field at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NULLS, NANS, LOWER, UPPER = "nulls", "nans", "lower", "upper"
 MAPS = (NULLS, NANS, LOWER, UPPER)
 MAP_COLUMNS = tuple(f"{name}_{part}" for name in MAPS for part in ("ids", "values"))
 
-#: Bytes of a bound by the type it is of (Iceberg spec, Appendix D).
+#: Bytes of a bound, by its type (Iceberg spec, Appendix D).
 _WIDTHS: dict[pa.DataType, int] = {
     pa.int32(): 4,
     pa.int64(): 8,
@@ -28,19 +28,19 @@ _WIDTHS: dict[pa.DataType, int] = {
     pa.timestamp("us"): 8,
     pa.timestamp("us", tz="UTC"): 8,
 }
-#: What a bound of fewer bytes is of: the column was widened after the file was written.
+#: The type of a bound of fewer bytes: the column was widened after the file was written.
 _NARROW = {pa.int64(): pa.int32(), pa.float64(): pa.float32()}
 
 
 class Block:
-    """The files of one manifest. Safe to share: what is worked out twice is the same."""
+    """The files of one manifest. Safe to share between threads: computing a value twice gives the same."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table.combine_chunks()
         self._bounds: dict[tuple[int, pa.DataType], Bounds | None] = {}
         self._partitions: dict[tuple[int, pa.DataType], Bounds | None] = {}
         self.size_bytes: int = table.nbytes
-        #: In capitals, as the specification has them; not every writer does.
+        #: In capitals, as in the specification; not every writer follows it.
         self.formats: pa.Array = pc.utf8_upper(self._column(FORMAT))
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class Block:
         return self._column(PATH)
 
     def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
-        """Return the statistics of a field as values of ``kind``; None when the type has none to go by."""
+        """Return the statistics of a field as values of ``kind``; None when the type has no usable ones."""
         key = (field_id, kind)
         if key not in self._bounds:
             self._bounds[key] = self._read_bounds(field_id, kind)
@@ -138,8 +138,8 @@ class Files:
 def typed(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array | None:
     """Decode single-value bytes (Iceberg spec, Appendix D); null where they are not a value of the type.
 
-    Text stays bytes, which sort as its code points do. None for types whose bounds are no guide: writers have
-    ordered UUIDs in two ways.
+    Text stays bytes, which sort like its code points. None for types whose bounds are unusable: writers have ordered
+    UUIDs in two ways.
     """
     if kind == pa.binary():
         return bounds
@@ -159,7 +159,7 @@ def typed(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array | None:
 
 
 def _fixed(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
-    """Read little-endian values of the type's width in place: they lie one behind the other."""
+    """Read consecutive little-endian values of the type's width in place."""
     dense = values.drop_null()
     if not len(dense):
         return pa.nulls(len(values), kind)
@@ -173,7 +173,7 @@ def _fixed(values: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
 
 
 def _decimals(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array:
-    """Read unscaled big-endian integers, which are as short as they can be."""
+    """Read unscaled big-endian integers of minimal length."""
     parts = [
         None if value is None or len(value) > 16 else int.from_bytes(value, "big", signed=True)
         for value in bounds.to_pylist()

@@ -1,11 +1,10 @@
-"""The files of a pinned snapshot that a statement needs: our own list, instead of the extension's.
+"""Lists the files of a pinned snapshot that a statement needs, instead of the extension.
 
 ::
 
     metadata file -> manifest list -> manifests, by partition summaries -> files, by partition and bounds
 
-Everything read on the way is remembered, so a statement costs the pruning alone, and a new snapshot the
-manifests it added.
+Everything read on the way is remembered: a statement costs the pruning alone, a new snapshot the manifests it added.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from planner.cut import ColdSlice
 from planner.pruning import Bounds, Condition, ScanFilter, prune
 from planner.schema import Column
 
-#: With more files left than this, the extension's own scan is as fast, and no list goes into the statement.
+#: With more files left than this, the extension's own scan is as fast.
 MAX_LISTED_FILES = 1_000
-#: Manifests whose files were looked at; they are decoded, which is most of the work, by ``Manifests``.
+#: Manifests whose files were checked. ``Manifests`` decodes them, which is most of the work.
 MAX_CHECKED = 100_000
-#: Snapshots whose metadata is remembered.
+#: Snapshots whose metadata is remembered at most.
 MAX_REMEMBERED = 1_000
-#: Selections of manifests whose files are held together: one decision for all, not one a manifest.
+#: Selections of manifests whose files are kept together: one decision for all, not one per manifest.
 MAX_TOGETHER = 16
 #: A slice: metadata location, snapshot id, schema id.
 _Key: TypeAlias = tuple[str, int | None, int]
@@ -60,7 +59,7 @@ _PATTERN = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One field of a partition spec that something follows from."""
+    """One field of a partition spec that allows pruning."""
 
     position: int
     source_id: int
@@ -71,11 +70,11 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What of a metadata file planning needs for one snapshot and schema. ``specs`` by id.
+    """The facts of a metadata file that planning needs for one snapshot and schema. ``specs`` by id.
 
-    ``own`` are the fields a data file must hold itself: the value of an identity partition, or a default, may
-    stand in for what it lacks. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``:
-    they are the current ones of the file.
+    ``own`` are the fields that a data file must have itself: others may be replaced by the value of an identity
+    partition, or by a default. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``: snapshot
+    and schema are the file's current ones.
     """
 
     table_uuid: str
@@ -152,7 +151,7 @@ class ColdPlan:
     ) -> None:
         """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's."""
         self._roots = roots
-        #: Manifests whose files were found where they may be, for whom, and as what.
+        #: Manifests whose files passed the check of their places, with the table's reach and the kind of manifest.
         self._checked: OrderedDict[tuple[Reach, str, bool], None] = OrderedDict()
         self._manifests = manifests
         self._file_io = file_io
@@ -160,15 +159,15 @@ class ColdPlan:
         self._extension = ExtensionCheck(manifests)
         self._lock = threading.Lock()
         self._facts: OrderedDict[_Key, Facts] = OrderedDict()
-        #: Manifest list a statement read last, by table.
+        #: Manifest list that a statement read last, by table.
         self._read_last: OrderedDict[str, str] = OrderedDict()
         self._together: OrderedDict[tuple[str, ...], Files] = OrderedDict()
 
     def remember(self, location: str, metadata: TableMetadata) -> None:
-        """Take the facts of a metadata file that was read for another reason: to pin it.
+        """Take the facts of a metadata file that was read to pin it.
 
-        Of a table that statements have read, the manifests that are new are decoded here: whoever refreshes pins in
-        the background pays for it, not the next statement.
+        Decodes the new manifests of a table that statements have read: the background refresh of pins pays for it,
+        not the next statement.
         """
         facts = Facts.of(metadata)
         self._hold((location, metadata.current_snapshot_id, metadata.current_schema_id), facts)
@@ -176,7 +175,7 @@ class ColdPlan:
             read_last = self._read_last.get(facts.table_uuid)
         if read_last is None or facts.manifest_list in (None, read_last):
             return
-        with contextlib.suppress(OSError, DamagedFile):  # the statement that needs it tells
+        with contextlib.suppress(OSError, DamagedFile):  # the statement that needs it raises
             io = self._file_io(location)
             before = set(self._manifests.list(io, read_last).data)
             listing = self._manifests.list(io, facts.manifest_list)
@@ -188,14 +187,14 @@ class ColdPlan:
     def files(self, cold: ColdSlice, rows: ScanFilter) -> Sequence[str] | None:
         """Return the files that may hold wanted rows of a slice.
 
-        None where a list of files is not enough, or no better than the extension's scan: after that the
-        manifests have been looked at, and it may run.
+        None where a list of files is not enough, or no better than the extension's scan. The manifests are checked
+        then, and the scan may run.
 
         Raises:
             FileNotFoundError: a file is gone.
-            DamagedFile: one is.
+            DamagedFile: a file is damaged.
             UnreadableFiles: some are of a format that is not read.
-            OSError: one cannot be read just now.
+            OSError: a file cannot be read now.
         """
         io = self._file_io(cold.metadata_location)
         facts = self._of(io, cold)
@@ -209,7 +208,7 @@ class ColdPlan:
             return paths
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
-        # The extension reads whatever it finds listed.
+        # The extension reads everything that is listed.
         listed = self._manifests.list(io, facts.manifest_list)
         self._check(io, listed.data, reach, is_data=True)
         self._check(io, listed.deletes, reach, is_data=False)
@@ -218,7 +217,7 @@ class ColdPlan:
     def _check(
         self, io: FileIO, manifests: Sequence[Manifest], reach: Reach, *, is_data: bool
     ) -> None:
-        """Check that what manifests list is where it may be; each once.
+        """Check that the files of manifests are where they may be; each manifest once.
 
         Raises:
             ForeignFile: as ``Reach.check``.
@@ -246,7 +245,7 @@ class ColdPlan:
                 self._read_last.popitem(last=False)
 
     def misread(self, cold: ColdSlice) -> frozenset[int]:
-        """Return the fields on which the extension must not be asked to leave out files.
+        """Return the fields whose filters must be hidden from the extension.
 
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, and hashes UUIDs in its own way: it loses rows. A negative decimal and its truncation
@@ -268,7 +267,7 @@ class ColdPlan:
         )
 
     def is_head(self, cold: ColdSlice) -> bool:
-        """Whether a slice is what its metadata file shows to one who asks for no version.
+        """Whether a slice is the current version of its metadata file.
 
         Raises:
             FileNotFoundError, OSError: as ``files``.
@@ -311,7 +310,7 @@ class ColdPlan:
         return None if any(_PATTERN.intersection(path) for path in paths) else paths
 
     def _files(self, io: FileIO, manifests: tuple[Manifest, ...]) -> Files:
-        """Return the files of some manifests; those asked for lately are held together."""
+        """Return the files of some manifests as one; recent selections are cached."""
         key = tuple(manifest.path for manifest in manifests)
         with self._lock:
             files = self._together.get(key)
@@ -347,12 +346,12 @@ class ColdPlan:
 
 
 class _Pruning:
-    """What one statement wants, held against manifests and against files."""
+    """The conditions of one statement, compared with manifests and with files."""
 
     def __init__(self, facts: Facts, columns: Mapping[str, Column], rows: ScanFilter) -> None:
         self._columns = columns
         self._rows = rows
-        #: By spec id and condition: positions of partition values, their types, and what they must be.
+        #: By spec id and condition: positions of partition values, their types, and their conditions.
         self._on_parts: dict[int, dict[Condition, list[tuple[int, pa.DataType, Condition]]]] = {
             spec_id: {
                 condition: list(self._projected(condition, parts))
@@ -365,7 +364,7 @@ class _Pruning:
         }
 
     def manifests(self, manifests: Sequence[Manifest]) -> dict[int, tuple[Manifest, ...]]:
-        """Leave out manifests by what their list says of their partitions; return the others by spec id."""
+        """Leave out manifests by the partition summaries of their list; return the others by spec id."""
         by_spec: dict[int, list[Manifest]] = {}
         for manifest in manifests:
             by_spec.setdefault(manifest.spec_id, []).append(manifest)
@@ -379,7 +378,7 @@ class _Pruning:
         return left
 
     def files(self, spec_id: int, files: Files) -> pa.BooleanArray | None:
-        """Tell which files of one spec may hold wanted rows; None: all."""
+        """Return which files of one spec may have wanted rows; None: all."""
         return prune(self._rows, partial(self._by_file, spec_id, files))
 
     def _projected(
@@ -416,7 +415,7 @@ class _Pruning:
 def _summarised(
     manifests: Sequence[Manifest], position: int, kind: pa.DataType
 ) -> Bounds | None:
-    """Return what is known of one partition field in each of several manifests."""
+    """Return the summary of one partition field in each of several manifests."""
     if any(position >= len(manifest.summaries) for manifest in manifests):
         return None
     summaries = [manifest.summaries[position] for manifest in manifests]

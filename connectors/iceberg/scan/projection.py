@@ -1,6 +1,6 @@
-"""Conditions on a column, carried over to what files say of it: bounds, and partition values.
+"""Projects conditions on a column to bounds and partition values of files.
 
-Inclusive: what follows from the condition, never more (Iceberg spec, "Scan Planning").
+Inclusive projection: a file that may match is never left out (Iceberg spec, "Scan Planning").
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ORDERED = (
     transforms.HourTransform,
 )
 _TIMES = _ORDERED[2:]
-#: What is left of a strict comparison once values are put together.
+#: A strict comparison of values becomes this one of transformed values.
 _LOOSE: dict[Operator, Operator] = {"<": "<=", ">": ">="}
 
 
 def bound_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type a column's values are compared in: text as its bytes, which sort alike."""
+    """Return the type in which a column's values are compared: text as its bytes, which sort alike."""
     if kind == pa.string() or pa.types.is_fixed_size_binary(kind):
         return pa.binary()
     return kind
@@ -46,7 +46,7 @@ def on_bounds(condition: Condition) -> Condition:
 def partition_type(
     transform: transforms.Transform[Any, Any], source: IcebergType
 ) -> pa.DataType | None:
-    """Return the type of a partition value; None where nothing follows from it."""
+    """Return the type of a partition value; None where it allows no pruning."""
     if not isinstance(transform, (*_ORDERED, transforms.BucketTransform)):
         return None
     if not transform.can_transform(source):
@@ -58,7 +58,7 @@ def partition_type(
 def is_misread(
     transform: transforms.Transform[Any, Any], source: IcebergType, lower: bytes | None
 ) -> bool:
-    """Return whether the extension misreads a partition field of a manifest, of this lower bound."""
+    """Return whether the extension misreads a partition field of a manifest with this lower bound."""
     match transform:
         case transforms.TruncateTransform():
             return isinstance(source, DecimalType)
@@ -75,7 +75,7 @@ def on_partition(
     source: IcebergType,
     kind: pa.DataType,
 ) -> Condition | None:
-    """Return what a condition says of the partition value, of type ``kind``; None: nothing.
+    """Return the condition on the partition value, of type ``kind``; None if there is none.
 
     Every transform but ``void`` keeps null null, and makes no other value null.
     """
@@ -93,7 +93,7 @@ def on_partition(
     try:
         projected = [apply(_python(value)) for value in condition.values]
     except (OverflowError, ValueError):
-        return None  # a time that is none to Python
+        return None  # a time that Python cannot represent
     if isinstance(transform, _TIMES):
         operator, projected = _rounded_up(operator, projected)
     values = (_comparable(_of_type(value, kind)) for value in projected)
@@ -123,7 +123,7 @@ def _rounded_up(operator: Operator, values: list[int]) -> tuple[Operator, list[i
 
 
 def _python(value: pa.Scalar) -> Any:
-    """Return a value as pyiceberg's transforms take it: times as numbers."""
+    """Return a value as pyiceberg's transforms expect it: times as numbers."""
     if pa.types.is_date32(value.type):
         return value.cast(pa.int32()).as_py()
     if pa.types.is_timestamp(value.type):

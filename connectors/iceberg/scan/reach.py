@@ -1,8 +1,8 @@
 """Where the files of a table may lie: below its own location, or below its own catalog's roots.
 
-Who writes one table's metadata may list any path in it, and the server reads as itself: without this, one catalog's
-tables would open all others' files. Its own catalog is that whose root its metadata file lies below, and a location
-counts only where no other catalog's root does: the metadata file says it itself.
+A writer of a table's metadata may list any path, and the server reads with its own rights: without this check, one
+catalog's tables would open all others' files. A table's own catalog is the one whose root its metadata file lies
+below. Its location comes from the metadata file itself, so it counts only outside the roots of other catalogs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_below(path: str, roots: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What one table may read: below ``own``, or below ``location`` and none of ``others``."""
+    """Where one table may read: below ``own``, or below ``location`` and none of ``others``."""
 
     own: tuple[str, ...]
     others: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""Which files of a snapshot DuckDB's iceberg extension does not read: told by name, before it looks at them.
+"""Refuses snapshots with files that DuckDB's iceberg extension does not read, by name, before it opens them.
 
-Anybody may write ORC, Avro or encrypted files into a table, or delete files of these. The extension, 1.5.5, refuses
-them in its own words, and a manifest of a codec it does not know ends the process: zstandard, which Iceberg
-writes with ``write.manifest.compression-codec``. A manifest never changes, so each is looked at once.
+Anybody may write ORC, Avro or encrypted files into a table, or delete files in these formats. The extension, 1.5.5,
+refuses them in its own words. A manifest with an unknown codec ends the process: zstandard, for example, which Iceberg
+writes with ``write.manifest.compression-codec``. A manifest never changes, so each is checked once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.manifests import Manifests
 
-#: Manifests, and lists of them, that are remembered: a word and a count or two each.
+#: Manifests and manifest lists remembered: a word and a count or two each.
 MAX_REMEMBERED = 200_000
 _READERS = 8
 PARQUET = "PARQUET"
-#: What the extension reads; deletion vectors are Puffin.
+#: Formats that the extension reads; deletion vectors are Puffin.
 _READ = frozenset({PARQUET, "PUFFIN"})
-#: Codecs of Avro files that it knows.
+#: Codecs of Avro files that the extension knows.
 _CODECS = frozenset({"null", "deflate", "snappy"})
 _CODEC = "avro.codec"
 _ENCRYPTED = "encrypted"
@@ -60,16 +60,16 @@ class ExtensionCheck:
         self._avro = AvroReader()
         self._lock = threading.Lock()
         self._contents: OrderedDict[str, _Content] = OrderedDict()
-        #: Manifest lists that were found well.
+        #: Manifest lists that passed.
         self._read_whole: OrderedDict[str, None] = OrderedDict()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="formats")
 
     def check(self, io: FileIO, location: str) -> None:
-        """Look at every manifest of the snapshot whose manifest list is at ``location``.
+        """Check every manifest of the snapshot whose manifest list is at ``location``.
 
         Raises:
             UnreadableFiles: the extension does not read all of it.
-            FileNotFoundError, DamagedFile: a manifest is gone, or is one.
+            FileNotFoundError, DamagedFile: a manifest is missing or damaged.
         """
         with self._lock:
             if location in self._read_whole:
@@ -108,7 +108,7 @@ class ExtensionCheck:
         self._avro.close()
 
     def _contents_of(self, io: FileIO, paths: Sequence[str]) -> Iterable[_Content]:
-        """Return the contents of manifests in the order given, reading those that are new side by side."""
+        """Return the contents of manifests in the order given; read new ones in parallel."""
         with self._lock:
             missing = [path for path in paths if path not in self._contents]
         read = dict(
@@ -157,7 +157,7 @@ class ExtensionCheck:
 
 
 def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False) -> None:
-    """Refuse files of formats that are not read, counted by format; ``deletes``: of delete files.
+    """Refuse files of unsupported formats, counted by format; ``deletes``: delete files.
 
     Raises:
         UnreadableFiles: there are some.
@@ -178,7 +178,7 @@ def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False)
 
 
 def unread(formats: Iterable[str]) -> Mapping[str, int]:
-    """Count those that are not read."""
+    """Count the files of formats that are not read."""
     return Counter(name for name in formats if name not in _READ)
 
 

@@ -1,7 +1,7 @@
 """Starts the process that reads topics, and starts it again when it dies.
 
-It is there before the server gives up starting programs (``proxy.process.landlock``), which takes a process without other
-threads; Arrow and numpy start some when they are imported. So this file loads neither before there is an order.
+It starts before the server gives up starting programs (``proxy.process.landlock``). That needs a process without
+other threads, and Arrow and numpy start some on import. So this file loads neither before the first request.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _ONE = b"1"
 
 
 class Ingestion:
-    """The process, and a worker of it while there are orders. Thread-safe. The caller closes it."""
+    """The process, and its worker while there are requests. Thread-safe. The caller closes it."""
 
     def __init__(self, command: Sequence[str], setup: bytes) -> None:
-        """Start ``command``, with the number of a socket behind it and ``setup`` as its standard input.
+        """Start ``command`` with the number of a socket as last argument and ``setup`` as its standard input.
 
-        It comes to ``proxy.tail.reader.worker.fork_workers`` with that socket.
+        It calls ``proxy.tail.reader.worker.fork_workers`` with that socket.
         """
         self._control, theirs = socket.socketpair()
         with theirs:
@@ -74,7 +74,7 @@ class Ingestion:
             LogUnavailable: there is none.
         """
         with self._lock:
-            for _ in range(2):  # the first try may be the one that finds it dead
+            for _ in range(2):  # the first try may show that it is dead
                 with contextlib.suppress(OSError):
                     return self._assigned(order)
                 self.lost += 1
@@ -90,7 +90,7 @@ class Ingestion:
         with theirs:
             socket.send_fds(worker, [_ONE], [theirs.fileno()])
         channel = Channel(ours)
-        with contextlib.suppress(Ended):  # reading from it will say why
+        with contextlib.suppress(Ended):  # reading from it raises the reason
             send_order(channel, order)
         return ReadJob(channel, order, lambda: self._lost(worker))
 

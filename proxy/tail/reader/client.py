@@ -30,7 +30,7 @@ _PATIENCE_S = 60.0
 
 
 class ReadJob:
-    """An order that a worker carries out. For one thread; whoever has it closes it."""
+    """A request that a worker carries out. For one thread; its owner closes it."""
 
     def __init__(self, channel: Channel, order: ReadRequest, lost: Callable[[], None]) -> None:
         self._channel = channel
@@ -40,7 +40,7 @@ class ReadJob:
     def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
         """Ask for what is next."""
         request = {"timeout_s": timeout_s, "wanted": [astuple(item) for item in ranges]}
-        with contextlib.suppress(Ended):  # its last frame may say why: ``answer`` reads it
+        with contextlib.suppress(Ended):  # its last frame says why: ``answer`` reads it
             self._channel.send(request)
 
     def answer(self, timeout_s: float) -> DecodedBatch | None:
@@ -72,7 +72,7 @@ class ReadJob:
 
 
 def remote_intakes(ingestion: Ingestion, local: Intakes) -> Intakes:
-    """Follow, and fetch what is much, by ``ingestion``; fetch little by ``local``."""
+    """Follow and make large fetches by ``ingestion``; make small fetches by ``local``."""
     return lambda subject: _RemoteIntake(ingestion, subject, local(subject))
 
 
@@ -118,5 +118,5 @@ def _fetched(ingestion: Ingestion, order: ReadRequest) -> Pieces:
     with contextlib.closing(ingestion.carry_out(order)) as work:
         work.ask(order.timeout_s)
         while (piece := work.answer(order.timeout_s)) is not None:
-            work.ask(order.timeout_s)  # sent while this one is held
+            work.ask(order.timeout_s)  # sent while the caller adds this one
             yield piece.decoded

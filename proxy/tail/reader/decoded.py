@@ -11,7 +11,7 @@ from proxy.tail.reader.source import DecodedBatch
 
 
 class DecodedFollowing:
-    """``planner.ports.LogSubscription``, decoded. Confirm steps with ``begin_confirm``: they do not do it themselves."""
+    """``planner.ports.LogSubscription``, decoded. Steps do not confirm themselves: call ``begin_confirm``."""
 
     def __init__(self, following: LogSubscription, decoder: Decoder) -> None:
         """Take over ``following``: closing this closes it."""
@@ -19,7 +19,7 @@ class DecodedFollowing:
         self._decoder = decoder
 
     def take(self, timeout_s: float) -> DecodedBatch | None:
-        """Raises as ``Feed.take``."""
+        """Raises as ``Subscription.take``."""
         followed = self._following.take(timeout_s)
         if followed is None:
             return None
@@ -34,13 +34,13 @@ class DecodedFollowing:
 
 
 class SteppedFeed:
-    """``proxy.tail.reader.source.Subscription`` that reads a step when it is taken."""
+    """A ``proxy.tail.reader.source.Subscription`` that reads a step when it is taken."""
 
     def __init__(self, following: DecodedFollowing) -> None:
         self._following = following
 
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
-        """See ``Feed.take``."""
+        """See ``Subscription.take``."""
         del ranges
         arrived = self._following.take(timeout_s)
         if arrived is None:
@@ -48,5 +48,5 @@ class SteppedFeed:
         return replace(arrived, confirm=self._following.begin_confirm())
 
     def close(self) -> None:
-        """See ``Feed.close``."""
+        """See ``Subscription.close``."""
         self._following.close()

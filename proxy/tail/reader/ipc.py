@@ -1,7 +1,7 @@
-"""What two processes of one server say to each other: frames of a header and, behind it, columns.
+"""Messages between two processes of one server: frames of a header and the columns behind it.
 
-Only the server's own process is believed: what comes from it is unpickled. The other way, where untrusted records
-were at work, come numbers, texts and Arrow's format, each checked.
+Requests come from the server and are unpickled. Answers come from a process that handles untrusted records: they are
+numbers, texts and Arrow's format, each checked.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Ended(Exception):
 class Channel:
     """Frames over a stream socket, which it owns. For one thread at a time.
 
-    A frame takes one call to send and, if it is small, one to receive: after each the interpreter's lock has to be had
-    again, which statements hold.
+    A frame takes one call to send and, if it is small, one to receive: after each call the thread needs the
+    interpreter's lock again, and statements compete for it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._timeout_s: float | None = None
-        #: Received, and of the next frame.
+        #: Bytes received that belong to the next frame.
         self._ahead = memoryview(bytearray(_AHEAD_BYTES))
         self._from = self._to = 0
 
@@ -81,7 +81,7 @@ class Channel:
             raise Ended from error
 
     def receive(self, timeout_s: float | None = None) -> tuple[Any, pa.Buffer]:
-        """Wait for a frame; each part of it may take ``timeout_s``.
+        """Receive a frame; each part of it may take ``timeout_s``.
 
         Raises:
             Ended
@@ -129,7 +129,7 @@ class Channel:
         return count
 
 
-# --- orders ---
+# --- requests ---
 
 
 def send_order(channel: Channel, order: ReadRequest) -> None:
@@ -144,11 +144,11 @@ def receive_order(channel: Channel) -> ReadRequest:
     return order
 
 
-# --- what came of them ---
+# --- answers ---
 
 
 def send_arrived(channel: Channel, arrived: DecodedBatch | None) -> None:
-    """Send a step. None: nothing came, or nothing more will."""
+    """Send a step. None: nothing came, or this was the last."""
     if arrived is None:
         channel.send({})
         return
@@ -173,7 +173,7 @@ def send_error(channel: Channel, error: FederationError) -> None:
 def receive_arrived(
     channel: Channel, schema: pa.Schema, timeout_s: float | None
 ) -> DecodedBatch | None:
-    """Return a step, which is not confirmed by that.
+    """Return a step that is not confirmed yet.
 
     Raises:
         FederationError: what the other side met.
@@ -184,7 +184,7 @@ def receive_arrived(
         return None
     try:
         rows = pa.ipc.read_record_batch(body, schema)
-        # In full: the engine takes offsets and text as they come.
+        # In full: the engine trusts offsets and text.
         rows.validate(full=True)
         decoded = Decoded(
             rows,

@@ -16,16 +16,16 @@ from proxy.tail.reader.source import Intakes, Pieces, Subscription, TopicReader,
 
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
-#: Fetch up to this many offsets without a second thread, which would cost more than it brings.
+#: Fetch up to this many offsets without a second thread: it would cost more than it gains.
 MUCH_OFFSETS = 20_000
 
 
 def local_intakes(
     log: Log, decoder_for: DecoderFactory, *, pacing: Pacing | None = None
 ) -> Intakes:
-    """Read ``log`` by threads of this process.
+    """Read ``log`` in threads of this process.
 
-    With ``pacing`` feeds go on by themselves (``EagerFeed``), else a step is read when it is taken.
+    With ``pacing`` subscriptions read ahead (``EagerFeed``); without, they read a step when it is taken.
     """
 
     def intake(subject: TopicSource) -> TopicReader:

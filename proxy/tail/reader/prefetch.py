@@ -18,7 +18,7 @@ from proxy.tail.reader.source import DecodedBatch, Pieces, joined
 _log = logging.getLogger(__name__)
 
 _STOP_S = 5.0
-#: Pieces of a fetch that may be ready before they are asked for.
+#: Pieces of a fetch that may be ready before the caller wants them.
 _PIECES_AHEAD = 4
 
 
@@ -61,7 +61,7 @@ class EagerFeed:
         return replace(joined(ready), confirm=self._following.begin_confirm())
 
     def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until ``holds``, and let nothing gather meanwhile. The caller holds the lock."""
+        """Wait until ``holds``, without letting records gather. The caller holds the lock."""
         if holds():
             return
         self._is_waited_for = True
@@ -122,7 +122,7 @@ class EagerFeed:
 
 
 def read_ahead(pieces: Pieces) -> Pieces:
-    """Run an iterator on a thread of its own, a few items ahead; closing this closes it."""
+    """Run an iterator a few items ahead, on a thread of its own; closing this closes it."""
     items: queue.Queue[object] = queue.Queue(_PIECES_AHEAD)
     closed = threading.Event()
 

@@ -34,8 +34,8 @@ class TopicSource:
 class DecodedBatch:
     """Rows of every committed record of ``ranges``, and of no other, once ``confirm`` has returned.
 
-    A partition's range begins where its previous one ended. What ``confirm`` raises is what ``Subscription.take`` does; it is
-    to be called once, before the next step is taken.
+    A partition's range begins where its previous one ended. ``confirm`` raises as ``Subscription.take``. Call it once,
+    before taking the next step.
     """
 
     decoded: Decoded
@@ -49,10 +49,10 @@ class Subscription(Protocol):
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
         """Return the next step, or None if nothing came within ``timeout_s``.
 
-        ``wanted`` is worth a moment more: one large step costs those who wait less than two.
+        For ``wanted`` it waits a moment longer: one large step costs waiting statements less than two.
 
         Raises:
-            FederationError: as ``planner.ports.LogSubscription.take`` and ``Decoder.decode``. Then only closing is left.
+            FederationError: as ``planner.ports.LogSubscription.take`` and ``Decoder.decode``. Only ``close`` may follow.
         """
 
     def close(self) -> None:
@@ -60,25 +60,25 @@ class Subscription(Protocol):
 
 
 class TopicReader(Protocol):
-    """Reads one subject. Thread-safe."""
+    """Reads one topic. Thread-safe."""
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         """Read on from an offset per partition.
 
         Raises:
-            FederationError: as ``planner.ports.Log.follow``; most come from the feed's own calls.
+            FederationError: as ``planner.ports.Log.follow``; most come from the subscription's own calls.
         """
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
         """Yield every committed record of ``ranges`` once, decoded; as ``planner.ports.Log.fetch``.
 
-        A normal end means all were read; what was yielded before an error must be thrown away.
+        A normal end means that all were read. After an error, throw away what was yielded.
         """
 
 
 Intakes = Callable[[TopicSource], TopicReader]
 
-#: Keep this many of the records that did not decode, to name them. All are counted.
+#: How many records that did not decode are named. All are counted.
 _NAMED_ERRORS = 20
 
 

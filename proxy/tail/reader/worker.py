@@ -1,7 +1,7 @@
 """Reads topics in a child process, which ends with the server.
 
-There are two processes. A parent that has loaded nothing but this file forks a worker, and another one when that dies:
-the sandboxed server (``proxy.process.landlock``) may not start programs itself.
+There are two processes: a parent that has loaded this file only forks a worker, and a replacement when it dies. The
+sandboxed server (``proxy.process.landlock``) may not start programs itself.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Added to the server's: statements come first.
+#: Added to the server's niceness: statements come first.
 _NICE = 5
 
 
 def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) -> None:
-    """Fork a worker for each socket that ``control`` brings, in place of the one before. Returns when ``control`` ends.
+    """Fork a worker for each socket received over ``control``, in place of the last one. Returns when ``control`` ends.
 
     No other thread may run in this process.
     """
-    # A terminal or a service manager sends these to the whole group. The server says when to end, by closing.
+    # A terminal or a service manager sends these to the whole group. The server ends this process by closing.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     worker = 0
@@ -55,7 +55,7 @@ def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) 
 
 
 def serve_orders(control: socket.socket, intakes: Intakes) -> None:
-    """Serve each socket that ``control`` brings, on a thread of its own. Returns when ``control`` ends."""
+    """Serve each socket received over ``control``, on a thread of its own. Returns when ``control`` ends."""
     from proxy.tail.reader.ipc import Channel
 
     # What is loaded by now stays, so the collector need not scan it again.
