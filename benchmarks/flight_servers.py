@@ -17,20 +17,13 @@ from pyarrow import flight
 
 from benchmarks.world import Serving
 from planner.errors import UnknownTable, UnsupportedStatement
-from proxy.flightsql.backend import (
-    Browsing,
-    Cancellation,
-    Planned,
-    Prepared,
-    Renewed,
-    Session,
-    Table,
-    TicketSummary,
-)
+from proxy.access.authentication.callers import Access
+from proxy.deadline import Deadline
+from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
-from proxy.flightsql.state.auth import Access
-from proxy.query.materialized import MaterializedResult
+from proxy.query.stream import MaterializedResult
+from proxy.session import Planned, Prepared, Renewed, Session, Table, TicketSummary
 
 COLUMNS = 8
 #: 2 MiB, which is what the seam asks of a backend (``proxy.flightsql.backend.Stream``).
@@ -102,7 +95,7 @@ class MemoryBackend:
     def configure(self, session: Session, before: Session | None = None) -> Session:
         return session
 
-    def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
+    def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         return Prepared(self._answers[sql][0], pa.schema([]))
 
     def plan(
@@ -110,7 +103,7 @@ class MemoryBackend:
         session: Session,
         sql: str,
         parameters: pa.RecordBatch | None,
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> Planned:
         return Planned(sql.encode(), self._answers[sql][0])
 
@@ -119,13 +112,11 @@ class MemoryBackend:
         session: Session,
         sql: str,
         rows: Iterable[pa.RecordBatch],
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> int:
         raise UnsupportedStatement("This server is read-only.")
 
-    def open(
-        self, session: Session, ticket: bytes, cancellation: Cancellation
-    ) -> MaterializedResult:
+    def open(self, session: Session, ticket: bytes, deadline: Deadline) -> MaterializedResult:
         schema, held = self._answers[ticket.decode()]
         return MaterializedResult(schema, tuple(held))
 

@@ -28,11 +28,11 @@ from planner.statement.ast import Node
 from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Cancellation, Session
-from proxy.process.watchdog import Watchdog
 from proxy.query.cut import cut_tables
-from proxy.query.executor import StatementLimits, Statements
+from proxy.query.executor import Statements
+from proxy.session import Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.reader.local import local_intakes
 from proxy.tail.tails import Tails
@@ -62,9 +62,9 @@ def command(results: Path, repeats: int, partitions: int, seed: int) -> None:
         _parts(Path(name), partitions, seed) as (log, pins, engine, statements),
     ):
         pin, bounds = pins.get(TABLE), log.measure([TOPIC])[TOPIC]
-        session, cancellation = (
+        session, deadline = (
             statements.browsing.configure(Session("benchmark")),
-            Cancellation(),
+            Deadline(60),
         )
         texts = (f"{_STATEMENT} HAVING count(*) > {number}" for number in itertools.count())
         longs = (_long_statement(number) for number in itertools.count())
@@ -79,11 +79,11 @@ def command(results: Path, repeats: int, partitions: int, seed: int) -> None:
                 _GOAL_MS,
             ),
             "statement read before, to its ticket and schema": (
-                lambda: statements.plan(session, _STATEMENT, None, cancellation),
+                lambda: statements.plan(session, _STATEMENT, None, deadline),
                 _GOAL_MS,
             ),
             "new text, to its ticket and schema": (
-                lambda: statements.plan(session, next(texts), None, cancellation),
+                lambda: statements.plan(session, next(texts), None, deadline),
                 None,
             ),
             f"gate and rewrite of {_LONG_BYTES} bytes, parsed": (
@@ -139,8 +139,7 @@ def _parts(
                     TailLimits(1000, 2**20, 30),
                 ),
                 engine=engine,
-                limits=StatementLimits(timeout_s=300, ticket_ttl_s=300),
-                watchdog=Watchdog(grace_s=10, max_process_bytes=None),
+                ticket_ttl_s=300,
                 secrets=[bytes(32)],
                 now_us=lambda: time.time_ns() // 1000,
                 default_path=("lake", "bench"),

@@ -28,7 +28,8 @@ from benchmarks.report import Report, recorded, summary
 from benchmarks.spark_union import SparkUnion
 from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, World, running_world
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Deadline
+from proxy.session import Session
 from thermocline.serve.assembly import Parts, running_parts
 
 ENGINE, DUCK, FLIGHT = "server's engine", "plain DuckDB", "through Flight SQL"
@@ -209,14 +210,14 @@ def _side_by_side(
 
 def in_engine(parts: Parts, sql: str) -> tuple[float, float, pa.Table]:
     """Run a statement without Flight; return milliseconds of all of it, of what follows its plan, and its answer."""
-    session, cancellation = (
+    session, deadline = (
         parts.statements.browsing.configure(Session("benchmark")),
-        Cancellation(),
+        Deadline(60),
     )
     began = time.perf_counter()
-    planned = parts.statements.plan(session, sql, None, cancellation)
+    planned = parts.statements.plan(session, sql, None, deadline)
     opened = time.perf_counter()
-    stream = parts.statements.open(session, planned.ticket, cancellation)
+    stream = parts.statements.open(session, planned.ticket, deadline)
     try:
         answer = pa.Table.from_batches(list(stream), stream.schema)
     finally:

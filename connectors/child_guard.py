@@ -1,7 +1,7 @@
 """Run one command that must not outlive the process that asked for it.
 
 ``python child_guard.py LOG COMMAND…`` starts the command with its output appended to LOG, prints its process id,
-and then reads the standard input. The asking process holds the other end of that pipe and writes nothing: when
+and then reads the standard input. The starting process has the other end of that pipe and writes nothing: when
 it dies, however it dies, the kernel closes the pipe, and the command is ended (SIGTERM, SIGKILL after a grace
 time). When the command ends by itself, so does the child_guard. What the command started and left behind is asked
 to end too: Spark's JVM, started by a Python that is gone before the JVM is up, would wait for it for ever.
@@ -30,7 +30,7 @@ def main(log: str, command: list[str]) -> None:
     try:
         output = Path(log).open("ab")  # noqa: SIM115 - closed below
     except OSError as error:
-        # Who asked may be gone, and have taken its folder along: there is nobody to tell.
+        # The starting process and its folder may be gone: there is nobody to tell.
         sys.exit(None if _is_closed(sys.stdin.fileno()) else f"{log}: {error.strerror}")
     with output:
         child = subprocess.Popen(
@@ -51,7 +51,7 @@ def main(log: str, command: list[str]) -> None:
 
 
 def _is_closed(pipe: int) -> bool:
-    """Whether the asking process holds the other end no more."""
+    """Whether the starting process has closed the other end."""
     readable, _, _ = select.select([pipe], [], [], 0)
     return bool(readable) and not os.read(pipe, 1)
 

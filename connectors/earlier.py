@@ -1,7 +1,7 @@
 """Finds expired snapshots in older metadata files (Iceberg spec, "Table Metadata": metadata-log).
 
-Expiry takes a snapshot out of the newest metadata file. The files before it stay, a hundred of them unless the
-table says otherwise, and name each snapshot with its summary and its parent.
+Expiry takes a snapshot out of the newest metadata file. Older files stay, a hundred by default, and have each snapshot
+with its summary and its parent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def earlier_line(
     deepest = snapshot_id
     for snapshots in older:
         if deepest in line and deepest not in snapshots:
-            # The file is from before it was committed, and so are all that are older.
+            # The file and all older ones are from before its commit.
             break
         while (snapshot := snapshots.get(deepest)) is not None:
             line[deepest] = snapshot
             if deepest != snapshot_id and _may_carry(snapshot):
                 return line
-            # pyiceberg's expiry takes the parent id of what it leaves; a still older file has it.
+            # pyiceberg's expiry removes the parent id of the snapshot it leaves; an older file has it.
             if snapshot.parent_id is None:
                 break
             deepest = snapshot.parent_id

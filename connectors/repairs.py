@@ -1,6 +1,6 @@
-"""The ways out of a table that refuses to answer: what a person decides, carried out over any table and log.
+"""Carries out a person's decision about a table that refuses to answer, over any table and log.
 
-Each looks first, shows what it found to whoever decides, and commits the decision on the state it was made on
+Each shows the state to the person first, and commits the decision on that state
 (``planner.repairs``). No Spark: a decision is a commit without rows.
 """
 
@@ -39,17 +39,17 @@ FETCH_TIMEOUT_S = 30.0
 
 
 class Added(Protocol):
-    """Looks up what a snapshot of the table added."""
+    """Looks up the rows that a snapshot of the table added."""
 
     @property
     def evidence(self) -> Evidence:
-        """What the resolver needs to know of the table."""
+        """The facts of the table that the resolver needs."""
 
     def rows(self, snapshot_id: int) -> AddedRows | None:
         """Describe the rows; None when they cannot be read."""
 
 
-#: Sees the newest metadata and gives the watermark to commit on it; refuses by raising.
+#: Takes the newest metadata and returns the watermark to commit on it; raises to refuse.
 Decide = Callable[[TableFacts, Added], Watermark]
 
 
@@ -57,9 +57,9 @@ class RepairCommitter(Protocol):
     """Commits decisions: a watermark, its mirror and its tag, without rows, in one transaction."""
 
     def amend(self, table: TableName, decide: Decide) -> Watermark:
-        """Commit what ``decide`` gives on the head it saw, or nothing.
+        """Commit the result of ``decide`` on the head it got, or nothing.
 
-        When another commit comes first, ``decide`` is asked again.
+        When another commit comes first, calls ``decide`` again.
 
         Raises:
             As ``decide``.
@@ -67,23 +67,23 @@ class RepairCommitter(Protocol):
         """
 
     def look(self, table: TableName, decide: Decide) -> Watermark:
-        """Return what ``decide`` gives for the newest metadata, and commit nothing."""
+        """Return the result of ``decide`` for the newest metadata, and commit nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """The decisions that need a look at the log, over one amender and one log."""
+    """The decisions that need the log, over one committer and one log."""
 
     amender: RepairCommitter
     log: Log
 
     def gap(self, pin: Pin) -> tuple[OffsetRange, ...]:
-        """Return what retention took of a pinned table before it was tiered."""
+        """Return the offsets that retention took of a pinned table before they were tiered."""
         mark = _mark(pin)
         return lost_ranges(mark, self.log.measure([mark.topic])[mark.topic])
 
     def accept_gap(self, table: TableName, expected: Sequence[OffsetRange]) -> Watermark:
-        """Give up the gap that was shown and move the watermark to the log start.
+        """Give up the gap that the person saw and move the watermark to the log start.
 
         Raises:
             As ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
@@ -107,7 +107,7 @@ class Repairs:
         """Give up records that do not decode; with ``force``, any.
 
         Raises:
-            BadParameter: a record decodes and ``force`` was not said.
+            BadParameter: a record decodes and ``force`` is not set.
             As ``planner.repairs.skip_record``, ``decide_pin`` and ``RepairCommitter.amend``.
         """
         for skip in skips:
@@ -171,7 +171,7 @@ class Repairs:
 def foreign_rows(
     amender: RepairCommitter, table: TableName, snapshot_ids: Sequence[int]
 ) -> dict[int, AddedRows]:
-    """Return what each of the snapshots added, if they can be accepted. Commits nothing, needs no log.
+    """Return the rows that each of the snapshots added, if they can be accepted. Commits nothing, needs no log.
 
     Raises:
         As ``planner.repairs.accept_foreign``.
@@ -214,7 +214,7 @@ def _accepting(
 
 @dataclass(frozen=True, slots=True)
 class RowsOfHead:
-    """What a table's head holds, for a person who says what it covers."""
+    """The rows of a table's head, for a person who says what it covers."""
 
     head: int | None
     partitions: tuple[PartitionRows, ...]

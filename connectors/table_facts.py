@@ -1,4 +1,4 @@
-"""From what one metadata file says of a table to its pin. Shared by every cold store; no I/O of its own."""
+"""Makes a pin from one metadata file of a table. Shared by every cold store; no I/O of its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TableFacts:
 
 
 class Evidence(Protocol):
-    """Looks up what the resolver needs to know of a table and its metadata file does not say."""
+    """Looks up the facts of a table that the resolver needs and its metadata file lacks."""
 
     def added_next(self, snapshot_id: int) -> OffsetVector | None:
         """Return 1 + the greatest offset per partition among the rows a retained snapshot added.
@@ -59,7 +59,7 @@ class Evidence(Protocol):
         """
 
     def earlier(self, snapshot_id: int) -> Mapping[int, Snapshot]:
-        """Return a snapshot and its ancestors, down to a watermark, as older metadata files have them.
+        """Return a snapshot and its ancestors, down to a watermark, from older metadata files.
 
         Empty where they do not reach back to it.
         """
@@ -102,7 +102,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
 
 
 def with_statistics(history: History, head: int, evidence: Evidence) -> History:
-    """Look up what the resolver needs to know of the snapshots above the watermark of ``head``."""
+    """Look up the facts that the resolver needs of the snapshots above the watermark of ``head``."""
     history = _completed(history, head, evidence)
     for snapshot_id in needs_statistics(history, head):
         history = _noted(
@@ -119,7 +119,7 @@ def with_statistics(history: History, head: int, evidence: Evidence) -> History:
 
 
 def _completed(history: History, head: int, evidence: Evidence) -> History:
-    """Add the expired ancestors of ``head``, as far as older metadata files tell of them."""
+    """Add the expired ancestors of ``head``, as far as older metadata files have them."""
     oldest = broken_at(history, head)
     while oldest is not None:
         older = evidence.earlier(oldest)
@@ -145,7 +145,7 @@ def _added_next(
 ) -> OffsetVector | None:
     if history.snapshots[snapshot_id].is_retained:
         return evidence.added_next(snapshot_id)
-    # Its files may be gone. What is left of them is in the oldest snapshot that is retained above it.
+    # Its files may be gone. The rest of its rows is in the oldest snapshot retained above it.
     mark = base_watermark(history, head)
     oldest = [snapshot for snapshot in line_above(history, head) if snapshot.is_retained][-1]
     return None if mark is None else evidence.reach(oldest.snapshot_id, mark.next)
@@ -167,7 +167,7 @@ def _growth(history: History, snapshot_id: int, evidence: Evidence) -> int | Non
 def _growth_at_most(
     history: History, snapshot_id: int, head: int, evidence: Evidence
 ) -> int | None:
-    """Bound the growth of an expired snapshot by what is retained around it."""
+    """Bound the growth of an expired snapshot by the snapshots retained around it."""
     above = line_above(history, head)
     at = [snapshot.snapshot_id for snapshot in above].index(snapshot_id)
     carrier = history.snapshots.get(above[-1].parent_id or 0)

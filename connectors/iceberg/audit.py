@@ -1,4 +1,4 @@
-"""Everything one metadata file says of a table, its manifests included: what ``verify`` goes by."""
+"""Everything that one metadata file and its manifests say of a table, for ``verify``."""
 
 from __future__ import annotations
 

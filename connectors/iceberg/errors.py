@@ -32,7 +32,7 @@ _REFUSED_CREDENTIALS = (
     iceberg.OAuthError,
     iceberg.SignError,
 )
-#: Clients a catalog talks through. Told by name: each is installed only with the catalog that needs it.
+#: Client libraries of catalogs, by name: each is installed only with the catalog that needs it.
 _CATALOG_CLIENTS = frozenset(
     {
         "sqlalchemy",
@@ -73,7 +73,7 @@ def catalog_errors(catalog: str, table: TableName | None = None) -> Iterator[Non
 
 
 class DamagedFile(Exception):
-    """A file is there and is not what it should be. ``kind`` says which, in the plural."""
+    """A file exists and is damaged. ``kind`` names its kind, in the plural."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
@@ -89,7 +89,7 @@ _FORBIDDEN = "may not be read by this process: it lies outside server.storage_ro
 
 @contextmanager
 def decoding(kind: str) -> Iterator[None]:
-    """Call whatever a decoder raises of bytes that are not what they should be a damaged file.
+    """Turn any error of a decoder on bad bytes into a damaged file.
 
     Raises:
         DamagedFile: of that ``kind``.

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class Once(Protocol):
-    """Gives a key's answer of before, or finds and remembers it."""
+    """Returns the remembered answer of a key, or computes and remembers it."""
 
     def __call__(self, key: tuple[object, ...], find: Callable[[], _T]) -> _T: ...
 
@@ -38,7 +38,7 @@ def _each_time(key: tuple[object, ...], find: Callable[[], _T]) -> _T:
 class TableEvidence:
     """Reads manifests, older metadata files and, where statistics do not tell, data files.
 
-    What a snapshot holds never changes, so ``once`` may remember every answer.
+    A snapshot never changes, so ``once`` may remember every answer.
     """
 
     table: TableName
@@ -71,7 +71,7 @@ class TableEvidence:
         return self.once((str(self.loaded.metadata.table_uuid), kind, snapshot_id), look)
 
     def _older(self) -> Iterator[Mapping[int, Snapshot]]:
-        """Read the metadata files before this one, newest first; one that is gone or no such file says nothing."""
+        """Read the metadata files before this one, newest first; skip missing or invalid ones."""
         uuid = self.loaded.metadata.table_uuid
         for entry in reversed(self.loaded.metadata.metadata_log):
             try:

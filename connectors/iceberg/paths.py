@@ -1,4 +1,4 @@
-"""Where a file of a table is, as this machine opens it."""
+"""Local paths of a table's files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def local_path(location: str) -> Path | None:
-    """Return the path of a file of this machine: ``/a``, ``file:/a`` or ``file:///a``. None: it is elsewhere."""
+    """Return the path of a local file: ``/a``, ``file:/a`` or ``file:///a``. None: it is elsewhere."""
     for prefix in ("file://", "file:"):
         if location.startswith(prefix):
             return Path(location.removeprefix(prefix))

@@ -39,7 +39,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
-#: What a snapshot added or holds never changes; one entry is an offset per partition, or a few expired snapshots.
+#: Facts of snapshots, which never change; an entry is an offset per partition, or a few expired snapshots.
 MAX_REMEMBERED_EVIDENCE = 10_000
 #: FileIO by metadata location, for ``probe``: a REST catalog gives each table its own credentials.
 MAX_REMEMBERED_FILE_IO = 1_000
@@ -255,7 +255,7 @@ class IcebergStore:
 
         Raises:
             SnapshotExpired: a metadata, manifest or data file is gone.
-            ColdStoreUnavailable: one cannot be read just now.
+            ColdStoreUnavailable: one cannot be read now.
         """
         what = f"snapshot {cold.snapshot_id} of a pinned table"
         with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
@@ -269,7 +269,7 @@ class IcebergStore:
 
     @contextlib.contextmanager
     def _formats(self, cold: ColdSlice) -> Iterator[None]:
-        """Name the table of files that are of no use here: whoever owns it has to rewrite them."""
+        """Name the table of unreadable files: its owner has to rewrite them."""
         try:
             yield
         except UnreadableFiles as error:
@@ -314,7 +314,7 @@ class IcebergStore:
 def _roots(
     catalogs: Mapping[str, Mapping[str, str]], more: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the places of each catalog. The warehouse of a REST catalog may be a name, which is none."""
+    """Return the places of each catalog. The warehouse of a REST catalog may be a name and no place."""
     return tuple(
         (
             *(
@@ -387,7 +387,7 @@ def read_facts(
 
 
 def own_schema_id(metadata: TableMetadata, version: IcebergSnapshot) -> int:
-    """Return the schema a snapshot was written with; the current one where it does not say (format v1)."""
+    """Return the schema a snapshot was written with; the current one if it has none (format v1)."""
     return metadata.current_schema_id if version.schema_id is None else version.schema_id
 
 

@@ -1,9 +1,9 @@
 """The columnar path: a whole batch parsed by Arrow, outside the interpreter lock, for tables of plain columns.
 
-All or nothing: a batch in which anything is not certain is left to the other paths. Arrow's parser is handed the
-records one after another and would join pieces of two records, or take two out of one; so each record gets a
-number under a key that nobody else knows, and the numbers must come back as they were given. Where Arrow's idea
-of a value is not that of docs/json-types.md, the batch is in doubt (``_CONVERT``).
+All or nothing: a batch with any doubt goes to the other paths. Arrow's parser gets the records as one text and could
+join pieces of two records, or read two from one. So each record gets a number under a key that nobody else knows, and
+the numbers must come back in order. Where Arrow reads a value otherwise than docs/json-types.md, the batch is in doubt
+(``_CONVERT``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from connectors.json.fields import MAX_FLOAT, Field
 from connectors.json.strict import MAX_DEPTH
 from connectors.json.vectorized import certain_texts, certain_times, is_certain_epoch
 
-#: Below, setting Arrow's reader up costs more than it saves.
+#: With fewer records, setting up Arrow's reader costs more than it saves.
 MIN_RECORDS = 1_000
 _TEXT_KINDS = ("date", "timestamp", "timestamptz", "string")
 _MINUS_ZERO = -(1 << 63)
@@ -31,7 +31,7 @@ class ColumnarPath:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self._fields = fields
-        # A payload that holds this key could claim another record's number.
+        # A payload with this key could claim another record's number.
         self._number = f"number {secrets.token_hex(16)}"
         self._schema = pa.schema(
             [
@@ -81,13 +81,13 @@ class ColumnarPath:
         members = pc.binary_replace_slice(values, 0, 1, b"")
         head = f'{{"{self._number}":'.encode()
         lines = pc.binary_join_element_wise(head, numbers, b",", members, b"\n", b"")
-        # They lie one behind the other already.
+        # They are contiguous already.
         return lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py())
 
 
 def _begin_with_a_member(texts: pa.Array) -> bool:
-    """Whether nothing stands before any object, and each has a member to follow the number."""
-    # The plain form is looked for first: it takes a fifth of the time.
+    """Whether every text begins with an object that has a member."""
+    # The plain form first: it takes a fifth of the time.
     if pc.all(pc.starts_with(texts, '{"')).as_py():
         return True
     return bool(pc.all(pc.match_substring_regex(texts, r'^\{\s*"')).as_py())
@@ -99,12 +99,12 @@ def _are_shallow(texts: pa.Array) -> bool:
 
 
 def _is_plain(field: Field) -> bool:
-    """One key, and a type of which this path can tell what is certain."""
+    """One key, and a type for which this path can tell certain values."""
     return len(field.keys) == 1 and (field.kind in _CONVERT or field.unit is not None)
 
 
 def _parsed_type(field: Field) -> pa.DataType:
-    """The type Arrow is asked for: the nearest of which it loses nothing."""
+    """The type requested of Arrow: the nearest one that loses nothing."""
     if field.unit is not None:
         return pa.int64()
     if field.kind in _TEXT_KINDS:

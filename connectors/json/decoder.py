@@ -1,6 +1,6 @@
 """JSON records to rows of one table: outcomes, error policy, order.
 
-What a value means stands in docs/json-types.md; ``exact`` implements it, ``fast`` gives the same sooner.
+docs/json-types.md defines each value; ``strict`` implements it, ``vectorized`` and ``columnar`` give the same faster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from planner.ports import Decoded, RecordError
 from planner.schema import METADATA_TYPES, TableSchema
 from planner.watermark import Outcomes
 
-#: ``Decoded.errors`` names at most so many records of a batch; the counts have all of them.
+#: ``Decoded.errors`` names at most this many records of a batch; the counts have all of them.
 MAX_NAMED_ERRORS = 10
 
 
@@ -105,7 +105,7 @@ class JsonDecoder:
     def _certain(
         self, batch: pa.RecordBatch, column: pa.Array, payload: list[pa.Array]
     ) -> Decoded:
-        """Put rows together of a batch without a doubtful record."""
+        """Assemble the rows of a batch without a doubtful record."""
         rows = batch.filter(column.is_valid()) if column.null_count else batch
         tombstones = column.null_count
         return Decoded(

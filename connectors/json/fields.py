@@ -1,4 +1,4 @@
-"""What a record must hold: the payload columns of a table as a tree of fields.
+"""The payload columns of a table as a tree of fields, which a record must match.
 
 Both decoding paths walk this tree, so a type, a key or an epoch unit is interpreted once.
 """

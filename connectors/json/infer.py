@@ -1,6 +1,6 @@
 """Columns from samples of a topic, by the rules in docs/json-types.md, "Inferred columns".
 
-Pure: whoever asks has read the samples. Every readable sample decodes under the columns found, strictly.
+Pure: the caller has read the samples. Every readable sample decodes strictly under the resulting columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIMES: dict[Kind, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What samples say. ``left_out`` are fields of which no type is known, ``unreadable`` counts samples.
+    """Result of an inference. ``left_out`` are fields without a known type, ``unreadable`` counts samples.
 
     Field ids are positions from 1; a table assigns its own.
     """

@@ -1,8 +1,8 @@
-"""The lenient mode, opt-in: what a value becomes that strict refuses.
+"""The lenient mode, opt-in: reads values that strict refuses.
 
 A value that strict accepts is the same in both modes. One that cannot be read even so becomes NULL, at the
 nearest level that may be NULL. docs/json-types.md lists what each type takes, and where DuckDB's
-``from_json``, the model for this mode, does otherwise.
+``from_json``, the model for this mode, differs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UUID = re.compile(r"\{?([0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12})
 
 
 def substitute(field: Field, value: Any, unfit: Unfit) -> Any:
-    """The lenient fallback of ``exact.read_record``.
+    """The lenient fallback of ``strict.read_record``.
 
     Raises:
         Unfit: nothing fits and the field is required.
@@ -137,7 +137,7 @@ def _json(value: Any) -> str:
 def _open(
     written: list[str], pending: list[Any], ends: str, keys: list[str], values: list[Any]
 ) -> None:
-    """Write an object or array; what holds others is left on the stack, between what goes before and after it."""
+    """Write an object or array; leave nested ones on the stack, between the text before and after them."""
     if not any(isinstance(value, dict | list) for value in values):
         members = (f"{key}{_quoted(value)}" for key, value in zip(keys, values, strict=True))
         written.append(f"{ends[0]}{','.join(members)}{ends[1]}")

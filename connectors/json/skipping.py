@@ -1,4 +1,4 @@
-"""Leaves out the records a person gave up: the same for the tail and the tierer, whatever the format."""
+"""Leaves out skipped records: the same for the tail and the tierer, whatever the format."""
 
 from __future__ import annotations
 

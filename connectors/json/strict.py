@@ -1,8 +1,7 @@
 """The exact path: what a record means, one record at a time, by docs/json-types.md.
 
-It defines the truth. The fast path may only give what this one gives, and leaves to it whatever it doubts.
-It parses with the standard library alone and keeps numbers as the text the record has, so nothing is rounded
-before the type that is asked for is known.
+It defines the truth: the faster paths must give the same, and leave doubtful values to it. It parses with the standard
+library alone and keeps numbers as the record's text, so nothing is rounded before the wanted type is known.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _TIMESTAMP = re.compile(
 )
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: One without an end runs on: looking for it from each quote would take the square of the text.
+#: A string without an end matches too: searching its end from each quote would take quadratic time.
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 #: Not a number in JSON's grammar, so written as strings (as protobuf's JSON mapping does).
@@ -72,7 +71,7 @@ class Unfit(Exception):
         return str(self.args[0])
 
 
-#: What to make of a value that does not fit: raise the Unfit, or return a substitute.
+#: Handles a value that does not fit: raises the Unfit, or returns a substitute.
 Fallback = Callable[[Field, Any, Unfit], Any]
 _Read = Callable[[Field, Any, Fallback], Any]
 
@@ -130,7 +129,7 @@ def read_value(field: Field, value: Any, fallback: Fallback = refuse) -> Any:
 
 
 def kind_of(value: object) -> str:
-    """Name what a JSON value is, never what it holds."""
+    """Name the kind of a JSON value, never its content."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -220,7 +219,7 @@ def exact_number(text: str) -> Decimal | None:
         return None
     if len((matched[1] or "").lstrip("0")) > _MAX_EXPONENT_DIGITS:
         return None
-    # Zero has no use for its exponent, which may be large.
+    # Drop the exponent of zero, which may be large.
     return Decimal(text) or Decimal(0)
 
 

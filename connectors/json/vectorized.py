@@ -1,9 +1,9 @@
 """The fast path: records as typed msgspec structs, columns as vectorised Arrow conversions.
 
-It gives a value only where that is provably the value of the exact path, and names every other record as
-doubtful. Three things make it so: msgspec's strict types (each of its deviations from docs/json-types.md is
-closed here or kept out by the annotation), exact patterns over whole columns before any Arrow cast, and that
-a value in doubt takes its whole record to the exact path.
+It gives a value only where that is provably the value of the exact path (``strict``), and names every other record as
+doubtful. Three things make it so: msgspec's strict types (each deviation from docs/json-types.md is closed here or
+excluded by the annotation), exact patterns over whole columns before any Arrow cast, and the rule that a value in doubt
+takes its whole record to the exact path.
 
 msgspec lives here only.
 """
@@ -107,7 +107,7 @@ class FastPath:
 def _certain_text(
     column: pa.Array, values: Sequence[bytes | None]
 ) -> Callable[[bytes], bool] | None:
-    """What to ask of each record before msgspec sees it, or None when the batch as a whole is fine.
+    """Return a check of each record before msgspec reads it, or None when the whole batch is fine.
 
     msgspec does not look at the bytes of strings it skips, and its depth limit is the stack's.
     """
@@ -135,7 +135,7 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-#: Arrow compiles a pattern each time it is used: in that time, 0.09 ms, Python matches so many texts.
+#: Arrow compiles a pattern at each use: in that time, 0.09 ms, Python matches this many texts.
 _FEW = 256
 
 #: A type without values, for a field of which nothing but null is certain here.

@@ -35,7 +35,7 @@ _BY_NAME: dict[str, type[FederationError]] = {
 }
 _ICEBERG = "org.apache.iceberg.exceptions."
 
-#: What fails a task before its first row is written: a number, a class or a path that a table property names.
+#: Errors before a task's first row: a number, a class or a path in a table property.
 _REFUSED_BY_WRITER = re.compile(
     r"most recent failure: [^\n]*\): java\.lang\.(?:IllegalArgument|NumberFormat)Exception"
 )
@@ -71,7 +71,7 @@ _SENTENCES: dict[type[FederationError], str] = {
 
 
 class SparkLost(Unavailable):
-    """The JVM does not answer. Whether it has ended, ``session.check_alive`` tells."""
+    """The JVM does not answer. ``session.check_alive`` tells whether it has ended."""
 
 
 def pack(error: FederationError) -> RuntimeError:
@@ -100,7 +100,7 @@ def java_errors(table: TableName) -> Iterator[None]:
 
 
 def translated(table: TableName, error: Exception) -> FederationError:
-    """Return the error of ours that says what ``error`` means to the caller."""
+    """Return our error of the same meaning to the caller."""
     if isinstance(error, Py4JNetworkError | OSError):
         # Files are read on Java's side: the one socket here is the gateway's.
         return SparkLost(f"{table}: Spark does not answer; try again.", table=str(table))

@@ -31,7 +31,7 @@ _EQUALITY_DELETES = 2
 
 @dataclass(frozen=True, slots=True)
 class SparkEvidence:
-    """``remembered``: answers by kind and snapshot; what a snapshot holds never changes."""
+    """``remembered``: answers by kind and snapshot; a snapshot never changes."""
 
     session: SparkSession
     table: TableName
@@ -98,7 +98,7 @@ class SparkEvidence:
         return OffsetVector.of(offsets.items())
 
     def _older(self) -> Iterator[Mapping[int, Snapshot]]:
-        """Read the metadata files before this one, newest first; one that is gone or no such file says nothing."""
+        """Read the metadata files before this one, newest first; skip missing or invalid ones."""
         metadata = self.transaction.currentMetadata()
         parser = java(self.session).org.apache.iceberg.TableMetadataParser
         io = self.transaction.table().io()

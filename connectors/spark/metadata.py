@@ -77,7 +77,7 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
     properties = document.get("properties", {})
     return TableState(
         table_uuid=document["table-uuid"],
-        # -1 is how format v1 writes that there is none.
+        # Format v1 writes -1 for none.
         head=None if head in (None, -1) else head,
         schema_id=document["current-schema-id"],
         schema=next(
@@ -104,7 +104,7 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
 
 
 def survey(table: TableName, state: TableState) -> ColdSurvey:
-    """Take out what triggers and layout are decided from.
+    """Return the facts for triggers and layout.
 
     Raises:
         BadBinding: as ``parse_options``.
@@ -217,7 +217,7 @@ def greatest_offsets(
     """Read the greatest offset per partition of some data files; None where a row has none."""
     rows: DataFrame = session.read.option("versionAsOf", snapshot_id).table(identifier(table))
     groups = rows.where(F.col("_file").isin(files)).groupBy(KAFKA_PARTITION)
-    # A null offset must show: max() alone would pass over it.
+    # A null offset must be seen: max() alone ignores it.
     collected = groups.agg(
         F.max(KAFKA_OFFSET), F.count_if(F.col(KAFKA_OFFSET).isNull())
     ).collect()

@@ -1,7 +1,7 @@
-"""Column statistics of staged files, where the table's properties kept Iceberg's writer from taking them.
+"""Adds column statistics of staged files where the table's properties kept Iceberg's writer from collecting them.
 
-``write.metadata.metrics.*`` is the table's own, and no option of a write overrides it. What is missing stands in the
-files' footers, unless ``write.parquet.stats-enabled.column.*`` left it out there, too.
+``write.metadata.metrics.*`` belongs to the table, and no option of a write overrides it. The missing statistics are in
+the files' footers, unless ``write.parquet.stats-enabled.column.*`` left them out there, too.
 """
 
 from __future__ import annotations

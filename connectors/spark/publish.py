@@ -45,7 +45,7 @@ from planner.watermark import SUMMARY_KEY, Watermark, format_watermark, parse_wa
 
 #: Set so that expiry knows a published file is not only the staged snapshot's (Iceberg's SnapshotSummary).
 _SOURCE_SNAPSHOT = "source-snapshot-id"
-# Ten commits in a row lost to others is a table with a busier writer than any we know of.
+# Ten lost commits in a row mean a busier writer than any we know of.
 _ATTEMPTS = 10
 _BACKOFF_S = 0.05
 _MAX_BACKOFF_S = 2.0
@@ -89,7 +89,7 @@ class Publisher:
             except _BuiltOnOldHead:
                 last = None
             except StalePlan:
-                # What looks like another tierer may be this run, by a commit whose answer was lost.
+                # The conflict may be this run's own commit, if its answer was lost.
                 with java_errors(self._table):
                     landed = landed_watermark(self._state(self._begin()), staged)
                 if landed is None:
@@ -102,7 +102,7 @@ class Publisher:
                 # Committed or not may be unknown: the next attempt looks before it does anything.
                 last = error
             except InternalError:
-                # A bug does not go away by trying again; whether it struck after the commit, one look tells.
+                # A retry does not mend a bug; one look tells whether it struck after the commit.
                 with contextlib.suppress(FederationError), java_errors(self._table):
                     landed = landed_watermark(self._state(self._begin()), staged)
                     if landed is not None:
@@ -205,8 +205,8 @@ class _BuiltOnOldHead(Exception):
 class _AncestryCheck:
     """``org.apache.iceberg.SnapshotAncestryValidator`` (Iceberg 1.12) as a Python object.
 
-    Java's transaction holds it, and what decides holds the transaction: a ring through two processes' memory, which
-    neither can see. Whoever has asked lets it go, or every publish leaves its table's whole metadata in the driver.
+    Java's transaction refers to it, and its decision to the transaction: a cycle through two processes' memory that no
+    collector sees. The caller must release it, or every publish leaves its table's whole metadata in the driver.
     """
 
     def __init__(self, decide: Callable[[int | None], None]) -> None:
@@ -229,7 +229,7 @@ class _AncestryCheck:
         return str(self.refusal)
 
     def let_go(self) -> None:
-        """Hold nothing of Java's any more, a refusal's frames included."""
+        """Drop all references to Java objects, a refusal's frames included."""
         self._decide = self.refusal = None
 
     class Java:
@@ -264,7 +264,7 @@ def _texts(state: TableState) -> Iterator[str]:
 
 def _check_same_binding(plan: TieringPlan, state: TableState) -> None:
     binding = parse_binding(plan.pin.table, state.properties)
-    # Skips are the watermark's, which is compared as such.
+    # Skips belong to the watermark, which is compared by itself.
     planned = replace(plan.binding, skips=())
     if binding is None or (binding.topic, binding.shape) != (planned.topic, planned.shape):
         raise TieringConflict(

@@ -127,10 +127,10 @@ def start_session(
 
 
 def _without_traces(session: SparkSession) -> None:
-    """Keep py4j and pyspark from printing tracebacks when the JVM ends; whoever calls is told by an exception.
+    """Keep py4j and pyspark from printing tracebacks when the JVM ends; the caller gets an exception.
 
-    py4j logs by the root logger, with whatever handler that has. pyspark's server for accumulators prints what its
-    base class does; a job whose updates did not arrive fails on Java's side.
+    py4j logs to the root logger. pyspark's server for accumulators prints as its base class does; a job whose updates
+    did not arrive fails on Java's side.
     """
     logger = logging.getLogger()
     if _is_ours not in logger.filters:
@@ -145,7 +145,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def check_alive(session: SparkSession) -> None:
-    """Make sure that Spark can still run something: its JVM may have died, its cluster may have removed the job.
+    """Check that Spark can still run jobs: its JVM may have died, or its cluster removed the application.
 
     Raises:
         Unavailable: it cannot, and will not again in this process.
@@ -159,7 +159,7 @@ def check_alive(session: SparkSession) -> None:
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop Spark. One whose JVM is gone has stopped; how it went is told by whoever noticed."""
+    """Stop Spark. If its JVM is gone it has stopped already, and the failed call reports why."""
     with warnings.catch_warnings(), contextlib.suppress(Py4JError, OSError):
         # pyspark warns that it could not stop the JVM.
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -1,8 +1,8 @@
-"""What executors on other machines need to run our code: it travels with the job.
+"""Ships our code to executors on other machines.
 
 ``planner`` and ``connectors`` go as an archive of sources, always: both sides of the seam must decode with the same
-code. What they import (pyarrow, confluent-kafka, msgspec) has native parts, which Python
-does not load out of an archive: executors have them installed, or the job brings a packed environment.
+code. Their dependencies (pyarrow, confluent-kafka, msgspec) have native parts, which Python
+does not load from an archive: executors have them installed, or the job brings a packed environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKED_PYTHON = f"./{_UNPACKED}/bin/python"
 
 
 def with_environment(conf: Mapping[str, str], environment: Path) -> dict[str, str]:
-    """Return ``conf`` with the packed environment for every executor, beside archives it names already."""
+    """Return ``conf`` with the packed environment for every executor, beside the archives it has already."""
     archive = f"{environment}#{_UNPACKED}"
     others = conf.get("spark.archives")
     return {**conf, "spark.archives": f"{others},{archive}" if others else archive}

@@ -1,4 +1,4 @@
-"""What an executor does with its share of a plan: read splits of the log, decode them, hand over Arrow."""
+"""An executor's share of a plan: reads splits of the log, decodes them, hands over Arrow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from planner.watermark import Outcomes
 
 #: The splits of one task: one or many small ones.
 Task = tuple[OffsetRange, ...]
-#: What a task reports: the outcomes, how many rows it handed over, and the bytes of the values it read.
+#: A task's report: outcomes, number of rows handed over, and bytes of the values read.
 TaskReport = tuple[Outcomes, int, int]
 #: By (run, index of the task).
 TaskReports = dict[tuple[str, int], TaskReport]

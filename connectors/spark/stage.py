@@ -53,13 +53,13 @@ _REF_BACKOFF_S = 0.1
 
 
 def new_run() -> str:
-    """Name a run. The name holds its time, by which a dead tierer's branch is known as stale."""
+    """Name a run. The name has its time, so a dead tierer's branch is recognised as stale."""
     # A random node: version 1 would otherwise put this machine's network address into the table.
     return str(uuid.uuid1(node=uuid.uuid4().int >> 80 | 1 << 40))
 
 
 def started_s(run: str) -> float:
-    """When a run was named, in seconds since 1970."""
+    """The time of a run's name, in seconds since 1970."""
     # UUID time counts 100 ns since 1582-10-15 (RFC 9562, section 5.1).
     return (uuid.UUID(run).time - 0x01B21DD213814000) / 1e7
 
@@ -122,7 +122,7 @@ class Stager:
             )
 
     def cancel(self) -> None:
-        """Cancel what this table's thread runs on Spark; nothing does where Spark has ended."""
+        """Cancel the jobs of this table's thread on Spark, unless Spark has ended."""
         with contextlib.suppress(Py4JError, OSError):
             self._session.sparkContext.cancelJobGroup(str(self._table))
 

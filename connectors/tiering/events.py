@@ -1,4 +1,4 @@
-"""What a tierer tells whoever runs it."""
+"""Events that a tierer reports."""
 
 from __future__ import annotations
 

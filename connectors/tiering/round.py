@@ -16,10 +16,10 @@ from planner.watermark import Outcomes, Watermark
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What one round did. ``published`` is False when the watermark was at the log's end, or nobody wanted it.
+    """Result of one round. ``published`` is False when the watermark was at the log's end, or the table was not due.
 
-    ``lag`` is how many offsets the log held above ``watermark`` when it was measured. ``log_bytes`` is what the
-    values of the tiered records took in the log.
+    ``lag`` is the number of offsets above ``watermark`` when the log was measured. ``log_bytes`` is the size of the
+    tiered records' values in the log.
     """
 
     plan: TieringPlan
@@ -33,7 +33,7 @@ class RoundResult:
 
 
 def always(_pin: Pin, _bounds: LogBounds) -> bool:
-    """Publish whatever there is."""
+    """Publish any lag."""
     return True
 
 
@@ -48,7 +48,7 @@ def tier_once(
 ) -> RoundResult:
     """Pin, measure, plan, stage, publish.
 
-    ``is_due`` decides on what was measured just now: another tierer may have published meanwhile.
+    ``is_due`` decides by the new measurement: another tierer may have published meanwhile.
 
     Raises:
         TieringConflict, SnapshotExpired: nothing changed; the next round plans again.
@@ -61,7 +61,7 @@ def tier_once(
     if pin.binding is None:
         raise not_bound(pin.table)
     if pin.watermark is not None:
-        # Before the topic is asked for, which may not exist.
+        # Before a request for the topic, which may not exist.
         check_topic(pin.table, pin.watermark, pin.binding.topic)
     bounds = log.measure([pin.binding.topic])[pin.binding.topic]
     plan = plan_tiering(pin, bounds, budget, bytes_per_offset=bytes_per_offset)

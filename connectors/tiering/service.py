@@ -1,8 +1,8 @@
 """Tiers many tables, unattended: measures all, publishes the ones that are due, a bounded number at a time.
 
-A table that fails waits longer each time and stops no other. What the loop knows of a table between rounds
-(its pin, its sizes) may be out of date, which costs a look and nothing else: every round pins again and
-decides again, and the compare-and-set has the last word.
+A table that fails waits longer each time and stops no other. The loop's facts of a table between rounds (its pin, its
+sizes) may be out of date, which only costs a useless round: every round pins and decides again, and the
+compare-and-set has the last word.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from planner.schedule import backoff_s, choose
 from planner.tiering import TieringBudget
 from planner.triggers import ColdSurvey, LogRetention, Trigger
 
-#: A conflict means another tierer advanced the watermark; its work is ours to continue from, at once.
+#: After a conflict another tierer has advanced the watermark: continue from there at once.
 CONFLICT_ATTEMPTS = 5
-#: How often the loop looks whether a round has ended or it shall stop.
+#: How often the loop checks whether a round has ended or it should stop.
 _TICK_S = 0.1
-#: Topics seldom change their settings: asked for once in so many times that tables are read.
+#: Topics seldom change their settings: they are read once in this many reads of the tables.
 _READS_PER_RETENTION = 10
 #: Why ``drain`` publishes.
 _DRAIN = Trigger("age", 1.0)
@@ -42,7 +42,7 @@ IsDue = Callable[[Pin, LogBounds], bool]
 class ServiceLimits:
     """``max_rows`` bounds one publish of one table, ``at_once`` the tables worked on at one time.
 
-    ``refresh_s`` is how old what is table of a table and of the list of tables may be. ``stop_s`` is how long a
+    ``refresh_s`` is the greatest age of a table's facts and of the list of tables. ``stop_s`` is how long a
     stop waits for running rounds before it cancels them; they then have as long again to clean up.
     """
 
@@ -55,16 +55,16 @@ class ServiceLimits:
 
 
 def adjust_nothing(survey: ColdSurvey) -> ColdSurvey:
-    """Take a table's options as its properties have them."""
+    """Return a table's options unchanged."""
     return survey
 
 
 def nothing_to_check() -> None:
-    """Find all well."""
+    """Check nothing."""
 
 
 def unknown_retentions(_topics: Sequence[str]) -> Mapping[str, LogRetention]:
-    """Know nothing of what the brokers keep."""
+    """Return no retention."""
     return {}
 
 
@@ -89,8 +89,8 @@ class TieringService:
         """``discover`` lists the bound tables; ``retentions`` says what brokers keep of topics, where they tell.
 
         ``adjust`` may replace a table's own options. ``check`` is called before every look and after every failure;
-        what it raises ends the service: what all tables need is gone. ``now_s`` is in seconds since 1970, ``clock`` any that only
-        rises.
+        its errors end the service, because no table can be tiered. ``now_s`` is in seconds since 1970, ``clock`` is
+        monotonic.
         """
         self._log = log
         self._discover = discover
@@ -114,7 +114,7 @@ class TieringService:
         self._stopping = True
 
     def run(self) -> None:
-        """Tier what is due until ``stop``.
+        """Tier due tables until ``stop``.
 
         Raises:
             FederationError: as ``check``.
@@ -157,7 +157,7 @@ class TieringService:
         return len(rounds)
 
     def _check_all(self) -> None:
-        """Look for what all tables need; without it no round has anything else to say."""
+        """Check what all tables need; without it every round would fail."""
         try:
             self._check()
         except FederationError:
@@ -186,7 +186,7 @@ class TieringService:
     # --- which tables there are ---
 
     def _list(self, clock_s: float) -> None:
-        """Look for tables that are new, and for some that are gone."""
+        """Add new tables, and drop some that are gone."""
         if clock_s < self._listed_until_s:
             return
         # An installation without a table waits for its first.
@@ -195,7 +195,7 @@ class TieringService:
         try:
             names = tuple(self._discover())
         except FederationError as error:
-            # The tables that are known go on: this answer is needed for nothing but new ones.
+            # The present tables go on: the list is needed only for new ones.
             if error.message != self._list_error:
                 self._list_error = error.message
                 self._events.failed(None, error, rest_s)
@@ -231,9 +231,9 @@ class TieringService:
         return due
 
     def _refreshed(self, clock_s: float) -> list[TieringState]:
-        """Return the tables to look at, with what is known of them read again where it is too old.
+        """Return the tables to measure, their facts read again where too old.
 
-        A catalog that does not answer is asked for one of its tables only: each may cost its whole patience.
+        Of a catalog that does not answer only one table is tried: each may take its whole timeout.
         """
         silent: set[str] = set()
         looked = []
@@ -265,7 +265,7 @@ class TieringService:
         table.pin = pin
 
     def _ask_retentions(self, looked: Sequence[TieringState], clock_s: float) -> None:
-        """Ask for all topics at once: brokers that are silent are waited for once."""
+        """Request all topics at once, so silent brokers cost one wait."""
         overdue = [table for table in looked if clock_s >= table.retention_until_s]
         if not overdue:
             return
@@ -275,7 +275,7 @@ class TieringService:
             table.retention_until_s = clock_s + _READS_PER_RETENTION * self._limits.refresh_s
 
     def _measured(self, tables: Sequence[TieringState]) -> dict[TableName, LogBounds]:
-        """Measure all topics in one round; when that fails each alone, so that only its own table suffers."""
+        """Measure all topics in one round; if that fails each alone, so that only its own table suffers."""
         try:
             bounds = self._log.measure(sorted({table.binding.topic for table in tables}))
         except FederationError:
@@ -292,7 +292,7 @@ class TieringService:
     # --- rounds, in threads of the pool ---
 
     def _round(self, table: TieringState) -> RoundResult:
-        """Publish once, unless what made the table due is not so any more."""
+        """Publish once, unless the table is no longer due."""
 
         def still_due(pin: Pin, bounds: LogBounds) -> bool:
             lag = table.lag(self._log, pin, bounds, clock_s=self._clock(), now_s=self._now_s())
@@ -332,15 +332,15 @@ class TieringService:
                     raise
         raise AssertionError
 
-    # --- what came of rounds ---
+    # --- results of rounds ---
 
     def _collect(self) -> bool:
-        """Take the results of rounds that have ended; say whether there were any."""
+        """Take the results of ended rounds; return whether there were any."""
         ended = [name for name, (future, _) in self._running.items() if future.done()]
         for name in ended:
             future, trigger = self._running.pop(name)
             table = self._tables[name]
-            # Whatever happened, what was known is out of date.
+            # Whatever happened, the facts are out of date.
             table.until_s = 0.0
             if future.cancelled() or trigger is _DRAIN:
                 continue
@@ -359,7 +359,7 @@ class TieringService:
 
     @contextlib.contextmanager
     def _guarded(self, table: TieringState, *, in_round: bool = False) -> Iterator[None]:
-        """Turn a failure inside into a wait of this table alone, told once while it stays the same."""
+        """Turn a failure inside into a wait of this table alone, reported once while it stays the same."""
         try:
             yield
         except Exception as raised:  # noqa: BLE001 - whatever it is, the other tables go on

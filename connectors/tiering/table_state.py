@@ -1,4 +1,4 @@
-"""What a tierer knows of one table between rounds, and what it makes of a measurement of its log."""
+"""A tierer's state of one table between rounds, and the lag by a measurement of its log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from planner.ports import Log, TieringTarget
 from planner.schedule import Backfill
 from planner.triggers import ColdSurvey, Lag, LogRetention, Trigger, decide, measure_lag
 
-#: Records asked for to learn how large they are, per partition; and the guess when none is readable.
+#: Records sampled per partition to learn their size; and the estimate when none is readable.
 _SAMPLE_OFFSETS = 100
 _SAMPLE_PARTITIONS = 4
 _GUESSED_BYTES = 200.0
 _SAMPLE_TIMEOUT_S = 5.0
-#: Log starts are compared over this time: retention removes whole segments, or nothing for long.
+#: Log starts are compared over this time: retention removes whole segments, with long pauses.
 _PACE_S = 60.0
 
 
@@ -28,8 +28,8 @@ class TieringState:
     """One table. ``pin`` and ``survey`` may be out of date until ``until_s``; afterwards they are read again, and
     ``retention`` after ``retention_until_s``.
 
-    ``level_at_s`` is when the log's end was last seen, or must have been, at the watermark, in seconds since
-    1970; all other times are those of the service's own clock.
+    ``level_at_s`` is the last time that the log's end was, or must have been, at the watermark, in seconds since 1970;
+    all other times are of the service's own clock.
     """
 
     name: TableName
@@ -42,7 +42,7 @@ class TieringState:
     level_at_s: float = 0.0
     bytes_per_offset: float = 0.0
     failures: int = 0
-    #: Whether the last failure was a round's; then a look that succeeds proves nothing.
+    #: Whether the last failure was a round's: a successful measurement then proves nothing.
     round_failed: bool = False
     next_try_s: float = 0.0
     reported: tuple[str, str] | None = None
@@ -77,7 +77,7 @@ class TieringState:
         if not self.bytes_per_offset:
             self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES
         if not self.level_at_s:
-            # Without a word of the table's on when it was published, what is there now came just now.
+            # Without a time of the last publish, the lag counts as new.
             published_at_s = self.survey.published_at_s
             self.level_at_s = now_s if published_at_s is None else published_at_s
         lag = measure_lag(
@@ -101,7 +101,7 @@ class TieringState:
         return decide(lag, self.survey, binding, self.retention)
 
     def published(self, done: RoundResult, clock_s: float) -> Backfill | None:
-        """Learn from a publish; say how far a table that was more than one publish behind has come."""
+        """Learn from a publish; return the progress of a table that was more than one publish behind."""
         if done.plan.offsets:
             self.bytes_per_offset = done.log_bytes / done.plan.offsets
         if self._backfill_from_s is None:
@@ -117,7 +117,7 @@ class TieringState:
 
 
 def sampled_bytes(log: Log, bounds: LogBounds) -> float | None:
-    """Return what a record's value takes, from a few of the newest; None when none could be read."""
+    """Return the mean size of a record's value, from a few of the newest; None when none could be read."""
     newest = [
         OffsetRange(
             part.partition, max(part.log_start, part.log_end - _SAMPLE_OFFSETS), part.log_end
@@ -133,6 +133,6 @@ def sampled_bytes(log: Log, bounds: LogBounds) -> float | None:
             size += batch.column("kafka_value").nbytes
             rows += batch.num_rows
     except FederationError:
-        # The round itself will say what is wrong.
+        # The round itself will report what is wrong.
         return None
     return size / rows if rows else None

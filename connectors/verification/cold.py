@@ -1,4 +1,4 @@
-"""The cold side of a verification, as the one who runs it can read it."""
+"""The interface to the cold side of a verification."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ColdRows(Protocol):
     ) -> pa.Table:
         """Read the rows of ``ranges``, in any order, columns in the types of the pinned schema.
 
-        ``snapshot_id`` names an older snapshot; a column it had not is left out.
+        ``snapshot_id`` names an older snapshot; a column that it lacks is left out.
 
         Raises:
-            SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read just now.
+            SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
         """

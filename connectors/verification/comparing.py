@@ -55,7 +55,7 @@ class Comparer:
             for snapshot in foreign_changes(audit.facts.history, audit.facts.head or 0)
             if snapshot.parent_id in audit.facts.history.snapshots
         )
-        # A record that did not decode was tiered by nobody under policy ``fail``: it is found, not raised.
+        # Under policy ``fail`` nobody tiered a record that does not decode: report it, do not raise.
         self._fails = pin.binding.on_error == "fail"
         binding = replace(pin.binding, on_error="skip") if self._fails else pin.binding
         tiered = pin.schema
@@ -82,9 +82,9 @@ class Comparer:
         self._with_values = bool(self._columns)
 
     def compare(self, window: Window, records: pa.Table, tally: FaultTally) -> None:
-        """Compare one window and add what is found to ``tally``."""
+        """Compare one window and add the findings to ``tally``."""
         keys = window.keys(records)
-        # Put together as booleans: the values themselves are a hundred megabytes.
+        # Joined as booleans: the values themselves are a hundred megabytes.
         tombstones = records[KAFKA_VALUE].is_null().combine_chunks()
         skipped = self._skips(window)
         if self._with_values:
@@ -153,7 +153,7 @@ class Comparer:
         return pa.Table.from_batches(decoded)
 
     def _projected(self, rows: pa.Table) -> pa.Table:
-        """Read rows by field id, as cold does: a column they were tiered without is null."""
+        """Read rows by field id, as cold does: a column added after they were tiered is null."""
         arrays = []
         for column in self._columns:
             tiered = self._tiered.get(column.field_id)
@@ -207,7 +207,7 @@ class Comparer:
         *,
         deleted: bool,
     ) -> pa.Array:
-        """Return the keys that no other writer's change explains; the others are noted as changed.
+        """Return the keys that no other writer's change explains; note the others as changed.
 
         A row was changed by the newest snapshot that does not have it as tiered while its parent still has.
         """

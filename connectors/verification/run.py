@@ -1,7 +1,7 @@
 """``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
 
-Memory is bounded by a window, whatever the size of the table. What is right and wrong is decided in
-``planner.verification``; this reads, in order, and gathers.
+Memory is bounded by a window, whatever the size of the table. ``planner.verification`` decides what is
+right and wrong; this reads, in order, and gathers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_NAMED_FILES = 3
 
 
 class Progress(Protocol):
-    """Is told how far a verification is, in offsets."""
+    """Receiver of a verification's progress, in offsets."""
 
     def start(self, total: int) -> None: ...
 
@@ -45,7 +45,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Tells nobody."""
+    """Ignores progress."""
 
     def start(self, total: int) -> None:
         pass
@@ -56,7 +56,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is compared. ``since_ms`` is milliseconds since 1970; sizes bound what is held at once."""
+    """Scope of a comparison. ``since_ms`` is milliseconds since 1970; sizes bound the memory of one window."""
 
     with_values: bool = True
     since_ms: int | None = None
@@ -84,7 +84,7 @@ class Verification:
 
         Raises:
             RequestError: the table is not bound.
-            Unavailable, SnapshotExpired: a system did not answer, or a file is gone; nothing is said then.
+            Unavailable, SnapshotExpired: a system did not answer, or a file is gone; there is no result then.
         """
         tally = FaultTally()
         self._check_files(tally)
@@ -241,9 +241,9 @@ class Verification:
         group: tuple[OffsetRange, ...],
         plan: CoveragePlan,
     ) -> CoveragePlan:
-        """Compare the ranges of one fetch; what retention takes meanwhile is left out and said so."""
+        """Compare the ranges of one fetch; report the offsets that retention took meanwhile as not compared."""
         while group:
-            # Only a fetch that came to its end vouches for what it gave.
+            # Only a fetch that came to its end is reliable.
             group_tally = FaultTally()
             try:
                 for window, records in self._windows(mark, group):
@@ -308,7 +308,7 @@ def _keep(tally: FaultTally, finding: Fault) -> None:
 def _cold_only(
     coverage: Sequence[Coverage], counts: Sequence[ColdCount]
 ) -> Iterator[OffsetRange]:
-    """Yield the offsets below what is compared that cold has rows of."""
+    """Yield the offsets of cold rows below the compared ranges."""
     starts = {part.compared.partition: part.compared.start for part in coverage}
     for part in counts:
         if part.partition in starts and part.first is not None:

@@ -1,4 +1,4 @@
-"""Gathers what windows show, within a bound: a table that is wrong in every row must not fill memory."""
+"""Gathers findings of windows, within a bound: a table that is wrong in every row must not fill memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.snapshots import Snapshot
 from planner.verification.findings import Fault, ForeignChange, Kind
 from planner.watermark import Outcomes
 
-#: Findings kept with their places; the others are counted.
+#: Findings with their places; more are only counted.
 MAX_FINDINGS = 1_000
 
 
@@ -25,7 +25,7 @@ class _Change:
 
 @dataclass
 class FaultTally:
-    """What was found so far."""
+    """Findings so far."""
 
     findings: list[Fault] = field(default_factory=list)
     more: Counter[Kind] = field(default_factory=Counter)

@@ -46,7 +46,7 @@ def _behind_last(records: pa.Table) -> dict[int, int]:
 
 
 def _window(reached: dict[int, int], stops: dict[int, int]) -> Window:
-    """Make the window up to ``stops`` and note that it was reached."""
+    """Make the window up to ``stops`` and remember its end."""
     ranges = tuple(
         OffsetRange(partition, reached[partition], stop)
         for partition, stop in sorted(stops.items())

@@ -32,8 +32,8 @@ from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import row_expression, selecting
 from proxy.engine.engine import Engine
 from proxy.engine.relations import AccessFilter, Relation
-from proxy.flightsql.backend import Session
-from proxy.query.cache import StatementCache
+from proxy.engine.statement_cache import StatementCache
+from proxy.session import Session
 
 _log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from zoneinfo import available_timezones
 
 import pyarrow as pa
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.statement.references import ResolvedTable, quoted
 from proxy.access.policy import AccessPolicy
 from proxy.catalog.client_schema import client_schema
-from proxy.flightsql.backend import Session, Table
-from proxy.query.cut import Pins
+from proxy.session import Session, Table
 
 #: Lists of tables, of users who see different ones, whose names are held.
 _MAX_LISTS = 16
@@ -30,7 +30,9 @@ class Browser:
     server's default catalog and schema are known to all.
     """
 
-    def __init__(self, pins: Pins, grants: AccessPolicy, default_path: tuple[str, str]) -> None:
+    def __init__(
+        self, pins: PinCache, grants: AccessPolicy, default_path: tuple[str, str]
+    ) -> None:
         self._pins = pins
         self._grants = grants
         self._default_path = default_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from planner.schema import TableSchema
-from proxy.flightsql.backend import COMMENT, TYPE_NAME
+from proxy.session import COMMENT, TYPE_NAME
 
 
 def client_schema(schema: TableSchema) -> pa.Schema:

@@ -12,8 +12,9 @@ import pyarrow as pa
 from planner.errors import Inconsistent, RequestError
 from planner.statement.references import TableReference
 from planner.statement.scope import fold
-from proxy.flightsql.backend import COMMENT, TYPE_NAME, Browsing, Session, Table
-from proxy.flightsql.metadata.sqltypes import SqlType, sql_type
+from proxy.catalog.browser import Browser
+from proxy.catalog.sqltypes import SqlType, sql_type
+from proxy.session import COMMENT, TYPE_NAME, Session, Table
 
 NAME = "information_schema"
 
@@ -114,7 +115,7 @@ def named(reference: TableReference) -> str | None:
     return name if name in SCHEMAS else None
 
 
-def rows(name: str, listing: Browsing, session: Session) -> pa.Table:
+def rows(name: str, listing: Browser, session: Session) -> pa.Table:
     """All rows of one of the tables, under its schema."""
     schema = SCHEMAS[name]
     columns: dict[str, list[object]] = {}
@@ -149,7 +150,7 @@ def rows(name: str, listing: Browsing, session: Session) -> pa.Table:
     )
 
 
-def _sorted(listing: Browsing, session: Session) -> list[Table]:
+def _sorted(listing: Browser, session: Session) -> list[Table]:
     return sorted(
         listing.tables(session), key=lambda table: (table.catalog, table.schema, table.name)
     )
@@ -167,7 +168,7 @@ def _tables(tables: list[Table]) -> dict[str, list[object]]:
     }
 
 
-def _columns(listing: Browsing, session: Session) -> dict[str, list[object]]:
+def _columns(listing: Browser, session: Session) -> dict[str, list[object]]:
     columns: dict[str, list[object]] = {
         "table_catalog": [],
         "table_schema": [],

@@ -1,7 +1,7 @@
 """Appends Arrow batches to one native table by a statement that is prepared once.
 
-Parsing, binding and planning an insert take three times as long as inserting a hundred rows. So the statement
-is kept, and reads a stream whose place in memory stays while what streams there is put in anew each time.
+Parsing, binding and planning an insert take three times as long as inserting a hundred rows. So the statement is
+prepared once. It reads a stream at a fixed place in memory, where each append puts a new one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from proxy.engine.relations import identifier, sql_type
 
-#: Tables whose inserts are kept: each is a connection of its own, of some 100 kB.
+#: Most prepared inserts: each is a connection of its own, of some 100 kB.
 _MAX_APPENDERS = 64
 _STREAM = b"arrow_array_stream"
 _address_of = ctypes.pythonapi.PyCapsule_GetPointer
@@ -26,7 +26,7 @@ _address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.py_object, 
 class Appender:
     """One table's prepared insert, on a cursor of its own. Not thread-safe.
 
-    Whatever fails, the caller closes it: it may be in any state.
+    After any failure the caller closes it: it may be in any state.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class Appender:
         columns = ", ".join(
             f"CAST({identifier(field.name)} AS {sql_type(field.type)})" for field in schema
         )
-        # RETURNING, though nobody reads what it returns: without it DuckDB collects rows in tables of their own to
-        # keep the order of parallel tasks, of which there is one here: up to half of an insert's time (DuckDB 1.5.5).
+        # RETURNING, though nobody reads the result: without it DuckDB collects rows in extra tables to keep the order
+        # of parallel tasks, although there is one task: up to half of an insert's time (DuckDB 1.5.5).
         self._insert = (
             f"PREPARE append AS INSERT INTO {name} SELECT {columns} FROM arriving "  # noqa: S608 - our names
             "RETURNING NULL::BOOLEAN"
@@ -76,7 +76,7 @@ class Appender:
         self._cursor.execute("COMMIT")
 
     def close(self) -> None:
-        """Roll back what was not committed, and let go of the table."""
+        """Roll back the open transaction, and release the table."""
         self._cursor.close()
 
     def _execute(self, sql: str, rows: pa.Table) -> None:
@@ -85,7 +85,7 @@ class Appender:
 
 
 class Appenders:
-    """Keeps the appenders of the tables that were appended to last. Thread-safe."""
+    """Keeps the most recently used appenders. Thread-safe."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -112,7 +112,7 @@ class Appenders:
             self.drop(oldest)
 
     def drop(self, name: str) -> None:
-        """Let go of a table."""
+        """Release a table."""
         with self._lock:
             appender = self._appenders.pop(name, None)
         if appender is not None:

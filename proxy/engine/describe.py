@@ -1,7 +1,7 @@
-"""What a statement returns and takes, without running it.
+"""Describes the columns and parameters of a statement without running it.
 
 DuckDB knows no types of unbound parameters, so each is replaced by a marker, a text literal, which DuckDB
-casts to what the place needs; the casts are read from the bound plan (``json_serialize_plan``, 1 ms). A
+casts to the type that the place needs; the casts are read from the bound plan (``json_serialize_plan``, 1 ms). A
 marker as an operand of arithmetic is ambiguous to the binder: those are numbers, DOUBLE, or INTEGER next to a date.
 LIMIT and OFFSET take BIGINT.
 
@@ -44,7 +44,7 @@ _BIGINT: Node = {"id": "BIGINT"}
 _INTEGER: Node = {"id": "INTEGER"}
 _DOUBLE: Node = {"id": "DOUBLE"}
 _VARCHAR: Node = {"id": "VARCHAR"}
-#: Stand in for a value: folding NULL into an expression may lose its type, an empty text may not fit.
+#: Placeholders of a value: folding NULL into an expression may lose its type, an empty text may not fit.
 _NULL = constant(None, "NULL")
 _EMPTY = constant("", "VARCHAR")
 _MARK = "thermocline parameter "
@@ -110,7 +110,7 @@ def _columns(cursor: Cursor, before: str, sql: str, values: Any) -> pa.Schema:
 
 
 def _kinds(cursor: Cursor, before: str, unparse: Unparse, document: Node) -> dict[str, Node]:
-    """Return the engine type of every parameter, VARCHAR where nothing tells."""
+    """Return the engine type of every parameter, VARCHAR if unknown."""
     names = parameters(document)
     numbers = dict.fromkeys(operands(document), _DOUBLE)
     limits = dict.fromkeys(counts(document) | whole_numbers(document), _BIGINT)

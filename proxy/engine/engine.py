@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -28,15 +28,17 @@ from planner.errors import (
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
 from planner.statement.printable import same
+from proxy.deadline import Deadline
 from proxy.engine import macros
 from proxy.engine.describe import describe, describe_bound
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import Parameter, execute
-from proxy.engine.planning import Planning
 from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
-from proxy.engine.running import EngineCall, EngineCancellation, Watch
+from proxy.engine.running import EngineCall, Expecting, Watch
 from proxy.engine.segments import Segments
+
+T = TypeVar("T")
 
 #: Directories that hold more than tables: as a storage root they would open the machine to SQL.
 _SYSTEM_ROOTS = frozenset(
@@ -85,7 +87,6 @@ class Engine:
             self._connection.close()
             raise
         self._watch = Watch()
-        self.planning = Planning(self._watch)
         self._printed: dict[str, str] = {}
 
     def _prepare(self, roots: list[str], spill_dir: Path, max_spill_bytes: int | None) -> None:
@@ -105,7 +106,7 @@ class Engine:
         connection.execute("SET GLOBAL enable_external_access = false")
         connection.execute("SET GLOBAL allowed_configs = ['timezone']")
         connection.execute("SET GLOBAL lock_configuration = true")
-        # CVE-2026-47735: what was set is read back, a typing error must not leave the door open.
+        # CVE-2026-47735: settings are read back, a typing error must not leave the door open.
         for name, expected in (("enable_external_access", False), ("lock_configuration", True)):
             # All of the result: one that is not read to its end keeps its transaction open, and as long as the
             # oldest transaction is, no dropped table's memory is freed (DuckDB 1.5.5).
@@ -119,16 +120,20 @@ class Engine:
         self.segments.close()
         self._connection.close()
 
+    def watch_with(self, expecting: Expecting) -> None:
+        """Have a watchdog expect the calls that have a deadline."""
+        self._watch.expecting = expecting
+
     def relieve(self) -> bool:
-        """Stop the latest statement of whoever runs most, to free its memory; False: none runs."""
+        """Stop the latest statement of the user who runs most, to free its memory; False: none runs."""
         return self._watch.relieve()
 
     def relieve_owner(self) -> bool:
-        """Stop all statements of whoever runs most; False: none runs."""
+        """Stop all statements of the user who runs most; False: none runs."""
         return self._watch.relieve_owner()
 
     def long(self) -> dict[str | None, float]:
-        """Whose statements have run for long, and how many seconds in all."""
+        """Users whose statements have run for long, and their seconds in all."""
         return self._watch.long()
 
     @property
@@ -144,7 +149,7 @@ class Engine:
         """
         try:
             return self._ask("SELECT ?", "yes") == ("yes",)
-        except LimitExceeded:  # its memory is full: it works, and what fills it ends
+        except LimitExceeded:  # its memory is full: it works, and statements end
             return True
         except FederationError:
             return False
@@ -198,8 +203,7 @@ class Engine:
         *,
         statement_time: datetime,
         time_zone: str = "UTC",
-        timeout_s: float | None = None,
-        cancellation: EngineCancellation | None = None,
+        deadline: Deadline | None = None,
         cut: str = "",
         owner: str | None = None,
     ) -> Result:
@@ -207,8 +211,7 @@ class Engine:
 
         ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut``
         what ``thermocline_cut()`` says.
-        ``timeout_s`` counts the time spent here, not that of a slow reader; ``owner`` is who shares the engine with
-        others. ``parameters`` are in the order of
+        ``owner`` is who shares the engine with others. ``parameters`` are in the order of
         ``planner.statement.ast.parameters``.
 
         Raises:
@@ -216,8 +219,7 @@ class Engine:
             DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
         """
         sql = self.unparse(document)
-        running = EngineCall(self._connection.cursor(), self._watch, timeout_s, cancellation)
-        running.owner = owner
+        running = EngineCall(self._connection.cursor(), self._watch, deadline, owner)
         try:
             reader = running.call(
                 lambda cursor: _started(
@@ -253,8 +255,7 @@ class Engine:
             # Room for one row. Room for a million, which is what it reserves unasked, takes 1 ms (DuckDB 1.5.5).
             return cursor.execute(sql, dict(values)).to_arrow_table(1)
 
-        with self._connection.cursor() as cursor:
-            return self.planning.call(cursor, evaluated)
+        return self._planned(evaluated)
 
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
@@ -274,8 +275,7 @@ class Engine:
             schema, types = describe(connection, self.unparse, document, relations)
             return plain_names(schema, relations), types
 
-        with self._connection.cursor() as cursor:
-            return self.planning.call(cursor, described)
+        return self._planned(described)
 
     def describe_bound(
         self,
@@ -296,14 +296,18 @@ class Engine:
             schema = describe_bound(connection, self.unparse, document, relations, parameters)
             return plain_names(schema, relations)
 
+        return self._planned(described)
+
+    def _planned(self, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """Return what ``function`` does with a cursor, by the deadline of whom this thread works for."""
         with self._connection.cursor() as cursor:
-            return self.planning.call(cursor, described)
+            return EngineCall(cursor, self._watch).call(function)
 
     def _ask(self, sql: str, argument: str) -> tuple[str, ...]:
         """Return the one row of texts that a query of our own has."""
         try:
             # It is over in milliseconds or heeds no interrupt: the watch is not woken for it.
-            with self.planning.watched(), self._connection.cursor() as cursor:
+            with self._watch.expected(), self._connection.cursor() as cursor:
                 row: tuple[str, ...] | None = cursor.execute(sql, [argument]).fetchone()
         except duckdb.Error as error:
             raise translate(error) from error

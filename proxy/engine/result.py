@@ -1,62 +1,57 @@
-"""The rows of a running statement, in batches a client can take."""
+"""The rows of a running statement, as the engine makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 
 from proxy.engine.running import EngineCall
 
-#: Target size of one batch: throughput over Flight peaks here, and stock Go and Rust clients refuse
-#: messages above 4 MiB (docs/internals/protocol.md).
-MAX_BATCH_BYTES = 2 << 20
+#: Target size of one batch of numbers: throughput over Flight peaks here (docs/internals/protocol.md).
+_TARGET_BYTES = 2 << 20
 
 
 class Result:
-    """A stream of record batches; iterate once, then close. Not thread-safe, but for ``cancel``."""
+    """An iterator of record batches; close it in the end. Not thread-safe."""
 
     def __init__(
-        self, reader: pa.RecordBatchReader, running: EngineCall, schema: pa.Schema | None = None
+        self, reader: pa.RecordBatchReader, call: EngineCall, schema: pa.Schema | None = None
     ) -> None:
         """``schema`` is the reader's, maybe with other names."""
         self._reader = reader
-        self._running = running
+        self._call = call
         self.schema: pa.Schema = reader.schema if schema is None else schema
         self._is_renamed = self.schema.names != reader.schema.names
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most ``MAX_BATCH_BYTES``, larger only where one row is. Closes at the end.
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        """Return the next batch, of any size. Closes at the end.
 
         Raises:
             BadStatement, Cancelled, DeadlineExceeded, LimitExceeded, SnapshotExpired, ColdStoreUnavailable:
-                the statement failed on the way; what was yielded is not the whole answer.
+                the statement failed on the way; what came before is not the whole answer.
         """
         try:
-            while (batch := self._running.call(lambda _: self._next())) is not None:
-                yield from sliced(batch, MAX_BATCH_BYTES)
-        finally:
+            batch = self._call.call(lambda _: next(self._reader, None))
+        except BaseException:
             self.close()
-
-    def _next(self) -> pa.RecordBatch | None:
-        try:
-            batch = self._reader.read_next_batch()
-            return self._named(batch) if self._is_renamed else batch
-        except StopIteration:
-            return None
-
-    def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
-
-    def cancel(self) -> None:
-        """Stop the statement. Thread-safe; the reading thread gets ``Cancelled``."""
-        self._running.cancellation.cancel()
+            raise
+        if batch is None:
+            self.close()
+            raise StopIteration
+        if self._is_renamed:
+            return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+        return batch
 
     def close(self) -> None:
         """Free the cursor and what it holds. May be called twice."""
         self._reader.close()
-        self._running.close()
+        self._call.close()
 
     def __enter__(self) -> Result:
         return self
@@ -70,22 +65,10 @@ class Result:
         self.close()
 
 
-def sliced(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield ``batch`` in parts of at most ``max_bytes``, or of one row. Nothing is copied."""
-    pending = [batch]
-    while pending:
-        part = pending.pop()
-        if part.nbytes <= max_bytes or part.num_rows <= 1:
-            yield part
-        else:
-            half = part.num_rows // 2
-            pending += [part.slice(half), part.slice(0, half)]
-
-
 def rows_per_batch(types: Sequence[str]) -> int:
     """Return how many rows to ask the engine for, from the names of the column types."""
     width = sum(_WIDTHS.get(name, _UNKNOWN) for name in types)
-    return _WIDE_ROWS if width >= _UNKNOWN else min(MAX_ROWS, MAX_BATCH_BYTES // max(width, 1))
+    return _WIDE_ROWS if width >= _UNKNOWN else min(MAX_ROWS, _TARGET_BYTES // max(width, 1))
 
 
 #: Texts and lists may be of any size, so few rows are gathered before their size can be seen.

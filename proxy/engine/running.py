@@ -12,18 +12,19 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import TypeVar
 
 import duckdb
 
 from planner.errors import (
     Cancelled,
-    DeadlineExceeded,
     FederationError,
     LimitExceeded,
     Overloaded,
 )
+from proxy.deadline import Deadline
 from proxy.engine.errors import translate
 
 T = TypeVar("T")
@@ -37,18 +38,23 @@ _MOST = 4
 _TICK_S = 0.01
 
 
-class EngineCancellation:
-    """A client's wish to stop, shared between the statement and whoever may cancel it. Thread-safe."""
+#: Expects a block, done for a user, to be over within so many seconds (``proxy.process.watchdog``).
+Expecting = Callable[[float, str | None], contextlib.AbstractContextManager[None]]
+#: Whose work this thread does. It belongs to the thread: what asks the engine is several layers above, and asks
+#: several times.
+_caller: ContextVar[tuple[Deadline, str | None] | tuple[None, None]] = ContextVar(
+    "caller", default=(None, None)
+)
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
 
-    def cancel(self) -> None:
-        self._event.set()
-
-    @property
-    def cancelled(self) -> bool:
-        return self._event.is_set()
+@contextlib.contextmanager
+def working_for(deadline: Deadline, user: str | None) -> Iterator[None]:
+    """Have what this thread asks of the engine in this block end by ``deadline``, and blame ``user`` for it."""
+    before = _caller.set((deadline, user))
+    try:
+        yield
+    finally:
+        _caller.reset(before)
 
 
 class Watch:
@@ -57,12 +63,23 @@ class Watch:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._calls: set[EngineCall] = set()
+        #: Nobody expects anything until the server has a watchdog.
+        self.expecting: Expecting = lambda _left_s, _user: contextlib.nullcontext()
         self._closed = False
         #: It waits for a call, however long. Else it looks again soon by itself, and waking it is for nothing.
         self._asleep = False
         self._left_at = -math.inf
         self._thread = threading.Thread(target=self._loop, name="engine-watch", daemon=True)
         self._thread.start()
+
+    def expected(
+        self, caller: tuple[Deadline | None, str | None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Expect what is done in this block to be over by the deadline of ``caller``, by default of this thread's."""
+        deadline, user = caller or _caller.get()
+        if deadline is None:
+            return contextlib.nullcontext()
+        return self.expecting(deadline.left_s, user)
 
     def enter(self, running: EngineCall) -> None:
         with self._changed:
@@ -155,23 +172,21 @@ class Watch:
 
 
 class EngineCall:
-    """A cursor and the limits on the time spent in it. One call at a time."""
+    """A cursor and who uses it, until when. One call at a time."""
 
     def __init__(
         self,
         cursor: duckdb.DuckDBPyConnection,
         watch: Watch,
-        timeout_s: float | None,
-        cancellation: EngineCancellation | None,
+        deadline: Deadline | None = None,
+        owner: str | None = None,
     ) -> None:
+        """``owner`` is the user it runs for. Without a deadline both are those of this thread."""
         self._cursor = cursor
         self._watch = watch
-        self._timeout_s = timeout_s
-        self._left_s = timeout_s
-        self._deadline: float | None = None
-        self.cancellation = cancellation or EngineCancellation()
-        #: The user it runs for.
-        self.owner: str | None = None
+        self._deadline: Deadline | None
+        self.owner: str | None
+        self._deadline, self.owner = _caller.get() if deadline is None else (deadline, owner)
         self.began_s = self.entered_s = time.monotonic()
         self._thread = 0
         self._gives_way = False
@@ -184,24 +199,20 @@ class EngineCall:
         Raises:
             Cancelled, DeadlineExceeded: stopped by the client or by the clock, before or meanwhile.
         """
-        started = self.entered_s = time.monotonic()
+        self.entered_s = time.monotonic()
         self._thread, self._gives_way = threading.get_native_id(), False
-        if self._left_s is not None:
-            self._deadline = started + self._left_s
         stopped = self.stopped()
         if stopped is not None:
             raise stopped
-        self._watch.enter(self)
-        try:
-            return function(self._cursor)
-        except (duckdb.Error, OSError, ValueError, RuntimeError) as error:
-            # Arrow raises the errors of a stream as OSError, ValueError (ArrowInvalid) or RuntimeError.
-            raise self.stopped() or self._for_want_of_memory(translate(error)) from error
-        finally:
-            self._watch.leave(self)
-            if self._left_s is not None:
-                self._left_s -= time.monotonic() - started
-                self._deadline = None
+        with self._watch.expected((self._deadline, self.owner)):
+            self._watch.enter(self)
+            try:
+                return function(self._cursor)
+            except (duckdb.Error, OSError, ValueError, RuntimeError) as error:
+                # Arrow raises the errors of a stream as OSError, ValueError (ArrowInvalid) or RuntimeError.
+                raise self.stopped() or self._for_want_of_memory(translate(error)) from error
+            finally:
+                self._watch.leave(self)
 
     def _for_want_of_memory(self, error: FederationError) -> FederationError:
         """Blame others where they hold the memory that a statement did not get, and stop one of theirs."""
@@ -221,19 +232,15 @@ class EngineCall:
 
     def stopped(self) -> FederationError | None:
         """Return why this statement must not go on, if so."""
-        if self.cancellation.cancelled:
-            return Cancelled("the statement was cancelled.")
+        deadline = self._deadline
+        if deadline is not None and deadline.cancellation.reason is not None:
+            return deadline.cancellation.reason
         if self.is_too_large:
             return LimitExceeded(
                 "the server ran short of memory, and of the statements of who runs most this one began last; try again, "
                 "or narrow it."
             )
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            return DeadlineExceeded(
-                f"the statement ran longer than {self._timeout_s:g} s; narrow it, or raise its limit.",
-                timeout_s=self._timeout_s,
-            )
-        return None
+        return deadline.exceeded() if deadline is not None and deadline.is_over else None
 
     def interrupt(self) -> None:
         """Ask the call under way to stop."""

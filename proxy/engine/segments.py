@@ -4,8 +4,8 @@ Native, because Arrow tables cannot be scanned faithfully (``proxy.engine.relati
 into every statement costs more than the statement: 300 ms for 100,000 rows of 15 columns.
 
 A segment lives in a schema that no statement can name: the gate lets through tables of the catalogs only.
-Those moved to disk live in a database file of their own, which DuckDB reads block by block as statements ask; those
-packed in a database in memory each, which goes with the segment: no two of them ever wait for one another.
+Spilled segments live in a database file of their own, which DuckDB reads block by block on demand. Each packed segment
+lives in a database in memory of its own, dropped with it: no two of them ever wait for one another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCHEMA = "tail_segments"
 _DISK = "tail_disk"
 _DISK_FILE = "tails.duckdb"
 _PACKED = "tail_packed_"
-#: More than a tail can take. Left alone, DuckDB checkpoints after every 16 MB committed, in the midst of a commit, and all
+#: More than a tail can take. By default DuckDB checkpoints after every 16 MB committed, within a commit, and all
 #: writers wait: up to 5 s on a busy machine, and twice the CPU per row (DuckDB 1.5.5).
 _NO_CHECKPOINT = "1TB"
 
@@ -42,7 +42,7 @@ class Segments:
         self._connection = connection
         self._numbers = itertools.count(1)
         self._appenders = Appenders(connection)
-        #: Counts what was created or dropped.
+        #: Counts tables created and dropped.
         self._layout = 0
         self._file = None if scratch is None else scratch / _DISK_FILE
         connection.execute(f"SET GLOBAL checkpoint_threshold = '{_NO_CHECKPOINT}'")
@@ -52,7 +52,7 @@ class Segments:
             connection.execute(f"ATTACH '{path}' AS {_DISK}")
 
     def close(self) -> None:
-        """Let go of the engine; nothing more can be appended."""
+        """Release the engine; nothing more can be appended."""
         self._appenders.close()
 
     @property
@@ -60,12 +60,12 @@ class Segments:
         return self._file is not None
 
     def memory_bytes(self) -> int:
-        """What all segments in memory take, as the engine counts its blocks."""
+        """Bytes of all segments in memory, as the engine counts its blocks."""
         query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
         return self._number(query)
 
     def disk_bytes(self) -> int:
-        """What the scratch database takes on disk. Space of dropped segments is used again, not given back."""
+        """Bytes of the scratch database on disk. Space of dropped segments is reused, not given back."""
         if self._file is None:
             return 0
         files = (self._file, self._file.with_name(f"{self._file.name}.wal"))
@@ -97,8 +97,8 @@ class Segments:
     def pack(self, names: Sequence[str]) -> str:
         """Copy the rows of segments, in this order, to one that takes a fifth of the memory; return its name.
 
-        Nobody waits for it: neither who reads or drops the segments meanwhile, nor who writes others. Until it is done
-        it takes as much as they do.
+        Readers and droppers of the segments do not wait for it, nor do writers of others. Until it is done it takes as
+        much memory as they do.
 
         Raises:
             FederationError: memory is out, or a segment is dropped already. Nothing is left behind.
@@ -120,7 +120,7 @@ class Segments:
     def appending(
         self, name: str, schema: pa.Schema
     ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """Give a function that appends batches of ``schema``; all become visible at the end, or none.
+        """Yield a function that appends batches of ``schema``; all become visible at the end, or none.
 
         Raises:
             FederationError: the engine could not hold the rows (``LimitExceeded`` when memory is out).
@@ -134,7 +134,7 @@ class Segments:
             raise translate(error) from error
 
     def delete(self, name: str, where: str) -> int:
-        """Delete the rows that match a condition and return how many they were."""
+        """Delete the rows that match a condition and return their number."""
         cursor = self._connection.cursor()
         try:
             row = cursor.execute(f"DELETE FROM {name} WHERE {where}").fetchone()  # noqa: S608 - ours
@@ -156,8 +156,8 @@ class Segments:
             self._checkpoint_disk()
 
     def _checkpoint_disk(self) -> None:
-        """Write to the file what its log holds, and in memory; make blocks of dropped segments free."""
-        # One that cannot run now is made up by the next.
+        """Checkpoint the file and the memory; free the blocks of dropped segments."""
+        # If one cannot run now, the next does its work.
         with contextlib.suppress(FederationError):
             self._execute(f"CHECKPOINT {_DISK}")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from planner.errors import RequestError, UnsupportedStatement
 from proxy.flightsql import messages
-from proxy.flightsql.backend import OptionValue
-from proxy.flightsql.faults import Malformed, UnknownCommand, UnknownHandle
+from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.options import SETTINGS, settings_of, with_settings
-from proxy.flightsql.result_types import shaped_schema
+from proxy.flightsql.outgoing import shaped_schema
 from proxy.flightsql.service import Request, Service
-from proxy.flightsql.state.client_session import Fate
+from proxy.flightsql.state.client_session import Fate, UnknownHandle
+from proxy.session import OptionValue
 
 # Flight.proto: CancelStatus, SetSessionOptionsResult.ErrorValue, CloseSessionResult.Status.
 _CANCELLED = 1

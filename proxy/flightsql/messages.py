@@ -13,13 +13,21 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from proxy.flightsql.faults import Malformed, UnknownCommand
+from planner.errors import RequestError
 
 _SQL = "arrow.flight.protocol.sql."
 _FLIGHT = "arrow.flight.protocol."
 _URL = "type.googleapis.com/"
 #: The largest that means something is a ticket, of 8 MiB; CancelFlightInfo and FlightInfo hold one, and a schema.
 MAX_BYTES = 16 << 20
+
+
+class Malformed(RequestError):
+    """Bytes that are not the message they should be, or a message in the wrong place."""
+
+
+class UnknownCommand(RequestError):
+    """A command or action this server does not implement."""
 
 
 def _load() -> descriptor_pool.DescriptorPool:

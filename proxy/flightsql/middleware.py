@@ -9,19 +9,26 @@ from typing import Any
 
 from pyarrow import flight
 
-from proxy.flightsql import status
-from proxy.flightsql.faults import Unauthenticated, UnknownCommand
+from proxy.access.authentication.callers import (
+    Bearer,
+    ByCertificate,
+    Caller,
+    Unauthenticated,
+    claimed,
+    identify,
+)
+from proxy.deadline import Deadline
+from proxy.flightsql.errors import Boundary
+from proxy.flightsql.messages import UnknownCommand
 from proxy.flightsql.options import ALIASES, OF_ONE_CALL, SETTINGS
 from proxy.flightsql.service import Request
-from proxy.flightsql.state.auth import Bearer, ByCertificate, Caller, claimed, identify
-from proxy.flightsql.state.call_record import CallRecord
 from proxy.flightsql.state.calls import Calls
 from proxy.flightsql.state.client_session import ClientSession
-from proxy.flightsql.state.policy import ServerPolicy
-from proxy.flightsql.state.quotas import Rate
+from proxy.flightsql.state.quotas import Rate, ServerPolicy
 from proxy.flightsql.state.sessions import Opening, Sessions
 from proxy.flightsql.state.shares import Shares
 from proxy.flightsql.state.tokens import is_session_token
+from proxy.ops.call_record import CallRecord
 
 #: What the caller has seen before: with it a statement is followed (``planner.incremental``).
 AFTER = "thermocline-after"
@@ -81,7 +88,8 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         if limits.answer_timeout_s is not None:
             self.call.expire(limits.answer_timeout_s)
         self.call.watch(context.is_cancelled)
-        return Request(client, self.call, limits)
+        deadline = Deadline(limits.timeout_s, self.call.cancellation)
+        return Request(client, self.call, limits, deadline)
 
     def sending_headers(self) -> dict[str, str]:
         return self._answer
@@ -107,10 +115,10 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> Any:
         record = CallRecord(info.method.name)
         try:
-            with status.Boundary(record):
+            with Boundary(record):
                 return self._started(info.method, headers, record)
         except Exception:
-            self.calls.journal(record)
+            self.calls.write_down(record)
             raise
 
     def _started(

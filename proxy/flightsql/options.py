@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from planner.errors import BadParameter
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.time_travel import parse_cut
-from proxy.flightsql.backend import OptionValue, Session
-from proxy.flightsql.batching import MAX_MESSAGE_BYTES
-from proxy.flightsql.result_types import HUGEINTS, PROFILES, UNITS
+from proxy.flightsql.outgoing import HUGEINTS, MAX_MESSAGE_BYTES, PROFILES, UNITS
+from proxy.session import OptionValue, Session
 
 _LARGEST_MESSAGE_BYTES = 2**31 - 1
 

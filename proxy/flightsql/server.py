@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +15,19 @@ import pyarrow as pa
 from pyarrow import flight
 
 from planner.errors import BadConfig, Cancelled, Unavailable
-from proxy.flightsql import actions, messages, status, uploads
+from proxy.access.authentication.callers import Access
+from proxy.flightsql import actions, messages, uploads
 from proxy.flightsql.backend import Backend
-from proxy.flightsql.faults import Malformed, UnknownCommand
+from proxy.flightsql.errors import Boundary, schema_boundary
+from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.middleware import CallGate, Handshake
 from proxy.flightsql.service import FlightAnswer, Info, Request, Service
-from proxy.flightsql.state.auth import Access
-from proxy.flightsql.state.call_record import Journal
 from proxy.flightsql.state.calls import Call, Calls
-from proxy.flightsql.state.policy import ServerPolicy
-from proxy.flightsql.state.quotas import LimitsOf, Rate, Slots, UserLimits
+from proxy.flightsql.state.quotas import LimitsOf, Rate, ServerPolicy, Slots, UserLimits
 from proxy.flightsql.state.sessions import IDLE_TIMEOUT_S, MAX_SESSIONS, Sessions
 from proxy.flightsql.state.tokens import SessionTokens
+from proxy.ops.call_record import Journal
 from proxy.process.suspects import Suspects
 
 _MIDDLEWARE = "call"
@@ -71,6 +71,11 @@ class FlightSqlServer:
         self._changing = threading.Lock()
         self._flight = listen(port, tls)
         self.port: int = self._flight.port
+
+    @property
+    def streaming(self) -> int:
+        """How many statements are being executed or streamed."""
+        return self._parts.calls.streaming
 
     def let_in(self, access: Access) -> None:
         """Have callers prove their identity in other ways; sessions that could not be opened so now end."""
@@ -154,20 +159,20 @@ def start(
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     limits_of: LimitsOf = lambda _user, _groups: UserLimits(),
     session_secret: bytes | None = None,
-    journal: Journal = lambda _record: None,
+    journals: Sequence[Journal] = (),
     suspects: Suspects | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> FlightSqlServer:
     """Listen on ``host:port`` (0: any free port) and serve ``backend``; the caller stops the server.
 
     At most ``max_streams`` statements stream at once; ``max_queued`` further ones wait ``stream_wait_s`` for a place.
-    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journal`` gets the
+    Servers with one ``session_secret`` and the same users take each other's session tokens. ``journals`` get the
     record of every call that is over. ``suspects`` says whose statements are not wanted now.
 
     Raises:
         BadConfig: the address cannot be listened on, or the certificate is not usable.
     """
-    calls = Calls(journal=journal)
+    calls = Calls(journals=journals)
     policy = ServerPolicy(access, limits_of)
     sessions = Sessions(
         backend.browsing,
@@ -239,7 +244,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             info = self._service.info(_enter(context), _command(descriptor))
             # One endpoint and no location: "fetch it here" is what every client understands.
             return flight.FlightInfo(
@@ -255,7 +260,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.SchemaResult:
         call = _call(context)
-        with status.schema_boundary(call.record), call.blaming():
+        with schema_boundary(call.record), call.blaming():
             return flight.SchemaResult(
                 self._service.schema(_enter(context), _command(descriptor))
             )
@@ -264,7 +269,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.GeneratorStream:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             request = _enter(context)
             answer = self._service.fetch(request, ticket.ticket)
             idle_s = request.limits.reader_idle_s
@@ -280,7 +285,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         writer: flight.FlightMetadataWriter,
     ) -> None:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             request = _enter(context)
             result = self._service.put(
                 request,
@@ -296,7 +301,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         self, context: flight.ServerCallContext, action: flight.Action
     ) -> Iterator[flight.Result]:
         call = _call(context)
-        with status.Boundary(call.record), call.blaming():
+        with Boundary(call.record), call.blaming():
             request = _enter(context)
             bodies = actions.run(self._service, request, action.type, action.body.to_pybytes())
             return _results(bodies, request)
@@ -316,7 +321,7 @@ class _FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow h
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
-        with status.Boundary(_call(context).record):
+        with Boundary(_call(context).record):
             raise UnknownCommand("This server does not have DoExchange.")
 
 
@@ -347,7 +352,7 @@ def _command(descriptor: flight.FlightDescriptor) -> bytes:
 def _outgoing(
     answer: FlightAnswer, call: Call, idle_s: float | None
 ) -> Iterator[pa.RecordBatch]:
-    with status.Boundary(call.record), call.blaming():
+    with Boundary(call.record), call.blaming():
         for batch in answer.batches:
             call.await_reader(idle_s)
             yield batch

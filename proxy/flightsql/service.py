@@ -8,35 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
+from proxy.deadline import Deadline
 from proxy.flightsql import messages
-from proxy.flightsql.backend import Backend, Planned, Prepared, Session
-from proxy.flightsql.batching import sendable
-from proxy.flightsql.faults import Malformed, UnknownCommand
+from proxy.flightsql.backend import Backend
+from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata import commands as metadata
 from proxy.flightsql.metadata.commands import MetadataRequest, SchemaCache
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.options import max_message_bytes, with_settings
-from proxy.flightsql.result_types import shaped_schema, shaping
+from proxy.flightsql.outgoing import sendable, shaped_schema, shaping
 from proxy.flightsql.session_sql import as_query, change_of
 from proxy.flightsql.state.calls import Call
 from proxy.flightsql.state.client_session import ClientSession, Statement
 from proxy.flightsql.state.quotas import Slots, UserLimits, check_size
 from proxy.flightsql.state.sessions import Sessions
 from proxy.process.suspects import Suspects
+from proxy.session import Planned, Prepared, Session
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One client call: who asks, the call it asks in, and what it may take."""
+    """One client call: who asks, the call it asks in, what it may take, and until when it is answered."""
 
     client: ClientSession
     call: Call
     limits: UserLimits
+    deadline: Deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,8 @@ class Service:
                 self._product,
                 self._schema_cache,
             )
-            return FlightAnswer(
-                answered.schema(message), sendable(answered.answer(metadata_request))
-            )
+            batches = map(sendable, answered.answer(metadata_request))
+            return FlightAnswer(answered.schema(message), chain.from_iterable(batches))
         if name == "TicketStatementQuery":
             if message == _NO_ROWS:
                 return FlightAnswer(_NOTHING, iter(()))
@@ -203,7 +205,8 @@ class Service:
         if change_of(sql) is not None:
             return Prepared(_NOTHING, _NOTHING)
         session = _asking(request)
-        return self._backend.prepare(session, as_query(sql, session), request.call.cancellation)
+        with request.call.record.step("prepare"):
+            return self._backend.prepare(session, as_query(sql, session), request.deadline)
 
     def _changed(self, request: Request, message: Any) -> bool:
         """Carry out a statement that changes the session; False: it is another one.
@@ -236,7 +239,8 @@ class Service:
         else:
             sql = request.client.statement(message.prepared_statement_handle).sql
         self._begin(request, sql)
-        count = self._backend.update(_asking(request), sql, rows, request.call.cancellation)
+        with request.call.record.step("plan"):
+            count = self._backend.update(_asking(request), sql, rows, request.deadline)
         _drained(rows)
         request.call.record.ended()
         return bytes(messages.DoPutUpdateResult(record_count=count).SerializeToString())
@@ -279,9 +283,10 @@ class Service:
         session, after = _asking(request), request.call.after
         if after is not None:
             session = replace(session, after=after)
-        return self._backend.plan(
-            session, as_query(sql, session), parameters, request.call.cancellation
-        )
+        with request.call.record.step("plan"):
+            return self._backend.plan(
+                session, as_query(sql, session), parameters, request.deadline
+            )
 
     def _open(self, request: Request, planned: bytes, ticket: bytes) -> FlightAnswer:
         call, record = request.call, request.call.record
@@ -290,26 +295,27 @@ class Service:
         limits = request.limits
         self._suspects.check(opened_in.user)
         most = self._suspects.most(opened_in.user, limits.max_streams)
-        self._slots.take(call, opened_in.user, most)
+        with request.deadline.paused():
+            self._slots.take(call, opened_in.user, most)
         # In this order: a cancel marks the ticket first and looks for calls second.
         call.ticket = ticket
         request.client.fetched(ticket)
-        if limits.timeout_s != opened_in.timeout_s:
-            opened_in = replace(opened_in, timeout_s=limits.timeout_s)
-        stream = self._backend.open(opened_in, planned, call.cancellation)
+        with record.step("first"):
+            stream = self._backend.open(opened_in, planned, request.deadline)
         call.resources.callback(stream.close)
         record.streams()
         session = request.client.session
-        schema, shaped = shaping(session, stream.schema)
+        schema, shape = shaping(session, stream.schema)
         limit = max_message_bytes(session)
 
         def batches() -> Iterator[pa.RecordBatch]:
             try:
-                for batch in sendable(shaped(iter(stream)), limit):
-                    call.cancellation.check()
-                    record.sent(batch)
-                    check_size(record, limits)
-                    yield batch
+                for batch in stream:
+                    for message in sendable(shape(batch), limit):
+                        call.cancellation.check()
+                        record.sent(message)
+                        check_size(record, limits)
+                        yield message
                 call.cancellation.check()
                 record.ended()
             finally:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from planner.errors import BadParameter
-from proxy.flightsql.backend import OptionValue, Session
 from proxy.flightsql.options import ALIASES, SETTINGS, settings_of
+from proxy.session import OptionValue, Session
 
 #: Longer ones are no statements of this kind. The text of a cut has a dozen characters a partition.
 _MAX_CHARS = 64_000

@@ -21,7 +21,7 @@ from zoneinfo import available_timezones
 import pyarrow as pa
 
 from planner.errors import BadParameter, FederationError
-from proxy.flightsql.faults import Malformed
+from proxy.flightsql.messages import Malformed
 
 #: One row of parameters: more than a statement ever needs, less than would hurt.
 MAX_PARAMETER_BYTES = 16 << 20

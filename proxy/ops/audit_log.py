@@ -14,8 +14,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from planner.errors import FederationError
-from proxy.flightsql.backend import TicketSummary
-from proxy.flightsql.state.call_record import CallRecord
+from proxy.ops.call_record import CallRecord
+from proxy.session import TicketSummary
 
 #: Where the lines go; who starts the server gives it a handler.
 LOGGER = "thermocline.audit"

@@ -1,6 +1,6 @@
 """What operators watch, in Prometheus' terms: statements by outcome.
 
-Counters move as statements run; what is a state is read when somebody asks (``proxy.ops.states``). Names follow Prometheus' conventions: base units, ``_total``
+Counters move when calls end; what is a state is read when somebody asks (``proxy.ops.states``). Names follow Prometheus' conventions: base units, ``_total``
 for counters. No label holds a statement, a user or an address: their number has no bound.
 """
 
@@ -14,6 +14,8 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+
+from proxy.ops.call_record import CallRecord
 
 #: Seconds: from a point statement in memory to a scan that takes minutes.
 _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -36,7 +38,7 @@ class ServerMetrics:
             ["outcome"],
             registry=self.registry,
         )
-        self._running = Gauge(
+        self.running = Gauge(
             "thermocline_statements_running",
             "Statements being executed or streamed.",
             registry=self.registry,
@@ -55,25 +57,21 @@ class ServerMetrics:
             "thermocline_bytes_sent", "Arrow bytes sent to clients.", registry=self.registry
         )
 
-    def step(self, name: str, seconds: float) -> None:
-        """Note how long a step of a statement took."""
-        histogram = self._steps.get(name)
-        if histogram is None:
-            histogram = self._steps[name] = self._seconds.labels(name)
-        histogram.observe(seconds)
-
-    def ended(self, outcome: str) -> None:
-        """Count a statement that ended."""
-        counter = self._outcomes.get(outcome)
-        if counter is None:
-            counter = self._outcomes[outcome] = self._statements.labels(outcome)
-        counter.inc()
-
-    def sent(self, rows: int, size_bytes: int) -> None:
-        """Count what went out in one batch."""
-        self._rows.inc(rows)
-        self._bytes.inc(size_bytes)
-
-    def running(self, change: int) -> None:
-        """Count a statement in (1) or out (-1)."""
-        self._running.inc(change)
+    def read(self, record: CallRecord) -> None:
+        """Count what a call that is over did; a ``Journal``. A statement counts once, where it fails or where it ends."""
+        if not record.is_executed:
+            return
+        for name, seconds in record.steps.items():
+            histogram = self._steps.get(name)
+            if histogram is None:
+                histogram = self._steps[name] = self._seconds.labels(name)
+            histogram.observe(seconds)
+        self._rows.inc(record.rows)
+        self._bytes.inc(record.bytes)
+        if record.outcome is not None:
+            counter = self._outcomes.get(record.outcome)
+            if counter is None:
+                counter = self._outcomes[record.outcome] = self._statements.labels(
+                    record.outcome
+                )
+            counter.inc()

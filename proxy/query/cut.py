@@ -1,69 +1,214 @@
-"""One cut for all tables of a statement: pin each, measure every log in one round, decide (docs/internals/seam.md)."""
+"""One cut for every table of a statement, under the freshness its session asks for (docs/internals/seam.md).
+
+Pin each table, measure all logs in one round, decide. Tables of the past are cut one by one (``time_travel``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.cut import LogBounds, Pin, TableCut, cold_cut, plan_cut
 from planner.errors import (
+    BadParameter,
     FederationError,
     Inconsistent,
+    NotYetCommitted,
     SnapshotExpired,
     StalePlan,
     UnknownTopic,
 )
-from planner.freshness import caught_up
+from planner.freshness import (
+    LIVE,
+    Freshness,
+    Uncovered,
+    caught_up,
+    parse_freshness,
+    parse_wait_for,
+    uncovered,
+)
 from planner.names import TableName
-from planner.seam import PinFacts
-from planner.snapshots import Retained
+from planner.offsets import OffsetVector
+from planner.ports import ColdStore
 from planner.statement.references import CutKey
 from planner.ticket import TicketTable
+from planner.time_travel import AtCut, parse_cut
 from planner.watermark import Watermark
-from proxy.query.bounds_cache import BoundsCache
+from proxy.deadline import Deadline
+from proxy.engine.engine import Engine
+from proxy.query.parsing import ParsedStatement
+from proxy.query.time_travel import TimeTravel, When
+from proxy.session import Session
+from proxy.tail.tails import Tails
+
+#: Between two looks at a log whose record is waited for: from this, doubled, up to that.
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.25
 
 
-class PinView(Protocol):
-    """A table in use, with its pin if one could be had."""
+@dataclass(frozen=True, slots=True)
+class FreshnessContract:
+    """What a session asks of its statements, read from its settings.
 
-    @property
-    def table(self) -> TableName: ...
+    ``past``: of the cut every table is read at that has no AT of its own.
+    """
 
-    @property
-    def pin(self) -> Pin | None: ...
+    freshness: Freshness = LIVE
+    wait_for: Mapping[str, OffsetVector] | None = None
+    past: AtCut | None = None
 
-    @property
-    def age_s(self) -> float: ...
+    def __str__(self) -> str:
+        return str(self.freshness) if self.past is None else "cut"
+
+    @classmethod
+    def of(cls, session: Session) -> FreshnessContract:
+        """Read the settings.
+
+        Raises:
+            BadParameter: one is malformed, or two contradict each other.
+        """
+        if session.cut is not None and session.wait_for is not None:
+            raise BadParameter(
+                "cut and wait_for contradict each other: a cut that was taken does not wait."
+            )
+        if session.cut is not None and session.after is not None:
+            raise BadParameter("a statement that is followed cannot be read at a cut.")
+        freshness = LIVE if session.freshness is None else parse_freshness(session.freshness)
+        if session.after is not None and freshness.side is None:
+            # An older round may end before what its caller has seen.
+            freshness = LIVE
+        return cls(
+            freshness,
+            None if session.wait_for is None else parse_wait_for(session.wait_for),
+            None if session.cut is None else parse_cut(session.cut),
+        )
 
 
-class Pins(Protocol):
-    """Where pins come from: a board that keeps them fresh in the background."""
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """The cuts of one statement. ``log_age_s``: since the logs of tables as they are were measured, if they were."""
 
-    def get(self, table: TableName) -> Pin: ...
+    by_key: Mapping[CutKey, TableCut]
+    log_age_s: float | None = None
 
-    def refresh(self, table: TableName) -> Pin: ...
 
-    def pin_at(
+class SnapshotCutter:
+    """Thread-safe."""
+
+    def __init__(
         self,
-        table: TableName,
         *,
-        table_uuid: str,
-        metadata_file: str,
-        snapshot_id: int | None,
-        schema_id: int,
-    ) -> Pin: ...
+        pins: PinCache,
+        bounds: BoundsCache,
+        tails: Tails,
+        store: ColdStore,
+        engine: Engine,
+    ) -> None:
+        self._pins = pins
+        self._bounds = bounds
+        self._time_travel = TimeTravel(
+            pins=pins,
+            measure=bounds.measure,
+            cut_now=lambda table: cut_tables(pins, bounds, [table])[table],
+            tails=tails,
+            store=store,
+            engine=engine,
+        )
 
-    def pin_version(self, table: TableName, snapshot_id: int) -> Pin: ...
+    def pins(
+        self, parsed: ParsedStatement, contract: FreshnessContract, when: When
+    ) -> dict[CutKey, Pin]:
+        """Return what each table's columns are at its moment. No log is asked."""
+        pins: dict[CutKey, Pin] = {}
+        for table, at in parsed.keys:
+            moment = contract.past if at is None else self._time_travel.moment(at, when)
+            pins[table, at] = (
+                self._pins.get(table)
+                if moment is None
+                else self._time_travel.pin(table, moment)
+            )
+        return pins
 
-    def retained(self, table: TableName) -> Retained: ...
+    def cut(
+        self,
+        parsed: ParsedStatement,
+        contract: FreshnessContract,
+        when: When,
+        deadline: Deadline,
+    ) -> Cuts:
+        """Cut every table: those as they are in one round, those of the past each by itself.
 
-    def tables(self) -> Collection[TableName]: ...
+        Raises:
+            NotYetCommitted: a record that was to be waited for did not come in time.
+            FederationError: of the pins, the logs or the decisions.
+        """
+        by_key: dict[CutKey, TableCut] = {}
+        as_is = [table for table, at in parsed.keys if at is None]
+        age_s = None
+        if contract.past is not None:
+            for table in as_is:
+                by_key[table, None] = self._time_travel.cut(table, contract.past, deadline)
+        elif as_is:
+            cuts, age_s = self._current(as_is, parsed.cold_only, contract, deadline)
+            by_key |= {(table, None): cut for table, cut in cuts.items()}
+        for table, at in parsed.keys:
+            if at is not None:
+                moment = self._time_travel.moment(at, when)
+                by_key[table, at] = self._time_travel.cut(table, moment, deadline)
+        return Cuts(by_key, age_s)
 
-    def relist(self) -> Collection[TableName]: ...
+    def _current(
+        self,
+        tables: Sequence[TableName],
+        cold_only: Collection[TableName],
+        contract: FreshnessContract,
+        deadline: Deadline,
+    ) -> tuple[Mapping[TableName, TableCut], float | None]:
+        wait_for = contract.wait_for or {}
+        if contract.freshness.max_staleness_s is not None:
+            remembered = cut_remembered(
+                self._pins,
+                self._bounds,
+                tables,
+                cold_only=cold_only,
+                max_age_s=contract.freshness.max_staleness_s,
+            )
+            if remembered is not None and _missing(wait_for, remembered[0]) is None:
+                return remembered
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            cuts = cut_tables(self._pins, self._bounds, tables, cold_only=cold_only)
+            missing = _missing(wait_for, cuts)
+            if missing is None:
+                measured = any(
+                    cut.hot is not None for name, cut in cuts.items() if name not in cold_only
+                )
+                return cuts, 0.0 if measured else None
+            deadline.cancellation.check()
+            if deadline.is_over:
+                raise NotYetCommitted(
+                    f"{missing.topic}/{missing.partition}: the record at offset {missing.offset} was waited for "
+                    f"{deadline.limit_s:g} s, and committed records end at {missing.end}; if it was sent in a "
+                    f"transaction, commit that first, then try again.",
+                    topic=missing.topic,
+                    partition=missing.partition,
+                    offset=missing.offset,
+                    log_end=missing.end,
+                )
+            time.sleep(min(pause_s, deadline.left_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def facts(self, table: TableName) -> PinFacts | None: ...
 
-    def status(self) -> Sequence[PinView]: ...
+def _missing(
+    wait_for: Mapping[str, OffsetVector], cuts: Mapping[TableName, TableCut]
+) -> Uncovered | None:
+    uncovered_ends = (uncovered(wait_for, cut) for cut in cuts.values())
+    return next((missing for missing in uncovered_ends if missing is not None), None)
 
 
 class Measures(Protocol):
@@ -73,7 +218,7 @@ class Measures(Protocol):
 
 
 def cut_tables(
-    pins: Pins,
+    pins: PinCache,
     log: Measures,
     tables: Sequence[TableName],
     *,
@@ -96,8 +241,8 @@ def cut_tables(
 
 
 def cut_remembered(
-    pins: Pins,
-    rounds: BoundsCache,
+    pins: PinCache,
+    bounds_cache: BoundsCache,
     tables: Sequence[TableName],
     *,
     cold_only: Collection[TableName] = (),
@@ -114,7 +259,7 @@ def cut_remembered(
     marks = _marks(pinned, cold_only)
     if not marks:
         return {table: cold_cut(pin) for table, pin in pinned.items()}, None
-    measured = rounds.remembered([mark.topic for mark in marks.values()], max_age_s)
+    measured = bounds_cache.remembered([mark.topic for mark in marks.values()], max_age_s)
     if measured is None:
         return None
     try:
@@ -126,7 +271,7 @@ def cut_remembered(
         }
     except Inconsistent:
         return None
-    return cuts, rounds.age_s(measured)
+    return cuts, bounds_cache.age_s(measured)
 
 
 def _marks(
@@ -168,7 +313,7 @@ def _measure(log: Measures, marks: Mapping[TableName, Watermark]) -> Mapping[str
         ) from error
 
 
-def redeem_tables(pins: Pins, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
+def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
     """Build the cuts a ticket names again, on whatever replica this is. The log is not measured.
 
     Raises:
@@ -178,7 +323,7 @@ def redeem_tables(pins: Pins, tables: Sequence[TicketTable]) -> dict[CutKey, Tab
     return {table.key: _redeem(pins, table) for table in tables}
 
 
-def _redeem(pins: Pins, table: TicketTable) -> TableCut:
+def _redeem(pins: PinCache, table: TicketTable) -> TableCut:
     pin = pins.pin_at(
         table.table,
         table_uuid=table.table_uuid,
@@ -198,3 +343,54 @@ def _changed(table: TicketTable) -> FederationError:
         table=str(table.table),
         snapshot_id=table.snapshot_id,
     )
+
+
+#: Sets of topics whose last round is kept.
+MAX_ROUNDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBounds:
+    """One round of measuring. Every record committed before ``requested_at`` (monotonic) is within its bounds."""
+
+    bounds: Mapping[str, LogBounds]
+    requested_at: float
+
+
+class BoundsCache:
+    """Measures logs and remembers the rounds, for statements that accept an older answer. Thread-safe."""
+
+    def __init__(self, log: Measures, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rounds: OrderedDict[frozenset[str], MeasuredBounds] = OrderedDict()
+
+    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
+        """Measure topics, and remember the round (``planner.ports.Log.measure``)."""
+        # Read the clock before sending: the answer is no older than this.
+        requested_at = self._clock()
+        bounds = self._log.measure(topics)
+        key = frozenset(topics)
+        with self._lock:
+            self._rounds[key] = MeasuredBounds(bounds, requested_at)
+            self._rounds.move_to_end(key)
+            while len(self._rounds) > MAX_ROUNDS:
+                self._rounds.popitem(last=False)
+        return bounds
+
+    def remembered(self, topics: Sequence[str], max_age_s: float) -> MeasuredBounds | None:
+        """Return the newest round that measured all of these topics together, if it is young enough."""
+        needed, oldest = set(topics), self._clock() - max_age_s
+        with self._lock:
+            candidates = [measured for key, measured in self._rounds.items() if needed <= key]
+        newest = max(candidates, key=lambda measured: measured.requested_at, default=None)
+        return newest if newest is not None and newest.requested_at >= oldest else None
+
+    def age_s(self, measured: MeasuredBounds) -> float:
+        return self._clock() - measured.requested_at
+
+    def forget(self) -> None:
+        """Drop all measurements: some of what they name turned out to be gone."""
+        with self._lock:
+            self._rounds.clear()

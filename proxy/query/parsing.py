@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
 from planner.statement.ast import Node
@@ -21,12 +22,12 @@ from planner.statement.references import (
     resolve,
 )
 from planner.statement.rewrite import rewrite
+from planner.time_travel import names_cut
 from proxy.access.policy import AccessPolicy
 from proxy.catalog import information_schema
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Session
-from proxy.query.cache import StatementCache
-from proxy.query.cut import Pins
+from proxy.engine.statement_cache import StatementCache
+from proxy.session import Session
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +81,7 @@ class ParsedStatement:
 class StatementParser:
     """Reads statements, each text once. Thread-safe."""
 
-    def __init__(self, engine: Engine, pins: Pins, grants: AccessPolicy) -> None:
+    def __init__(self, engine: Engine, pins: PinCache, grants: AccessPolicy) -> None:
         self._engine = engine
         self._pins = pins
         self._grants = grants
@@ -167,6 +168,22 @@ class StatementParser:
             )
 
         return self._once.get(("read", sql, path, tables, side), resolved, chars=len(sql))
+
+
+def counting(session: Session, sql: str, parsed: ParsedStatement) -> Iterator[str]:
+    """Name what a statement uses that tells how many records its tables have, or would find out."""
+    for what, is_set in (
+        ("following", session.after),
+        ("the setting cut", session.cut),
+        ("the setting wait_for", session.wait_for),
+    ):
+        if is_set is not None:
+            yield what
+    if "thermocline_cut" in sql.lower():
+        yield "thermocline_cut()"
+    for _, at in parsed.keys:
+        if at is not None and names_cut(at):
+            yield "AT with a cut"
 
 
 def relation_name(table: ResolvedTable) -> str:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from planner.cut import Pin, TableCut
+from connectors.iceberg.pin_cache import PinCache
+from planner.cut import Increment, Pin, TableCut
 from planner.errors import UnknownTable
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP
+from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
 from planner.schema import TableSchema
@@ -16,15 +23,17 @@ from planner.seam import SEAM_SCHEMA, seam_rows
 from planner.statement.references import CutKey, ResolvedTable, Virtual, quoted
 from proxy.access.policy import AccessPolicy, VisibleTable
 from proxy.catalog import information_schema
+from proxy.catalog.browser import Browser
+from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.flightsql.backend import Browsing, Session
-from proxy.query.cache import StatementCache
-from proxy.query.cut import Pins
+from proxy.engine.statement_cache import StatementCache
 from proxy.query.file_pruning import StatementContext, scan_filter
-from proxy.query.offset_filter import narrowed
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
+from proxy.session import Session
 from proxy.tail.tails import Tails
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Sources:
@@ -33,11 +42,11 @@ class Sources:
     def __init__(
         self,
         *,
-        pins: Pins,
+        pins: PinCache,
         store: ColdStore,
         tails: Tails,
         engine: Engine,
-        browsing: Browsing,
+        browsing: Browser,
         grants: AccessPolicy,
     ) -> None:
         self._pins = pins
@@ -51,7 +60,7 @@ class Sources:
     def empty(
         self,
         session: Session,
-        read: ParsedStatement,
+        parsed: ParsedStatement,
         pin_or_cut: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
     ) -> list[Relation]:
         """Relations without rows, of the types a statement over ``cached`` reads.
@@ -61,27 +70,28 @@ class Sources:
         """
         return [
             Relation(relation_name(table), self._empty(session, table, pin_or_cut[table.key]))
-            for table in read.tables
+            for table in parsed.tables
         ] + [
             Relation(listing_name(name), information_schema.SCHEMAS[name])
-            for name in read.browsed
+            for name in parsed.browsed
         ]
 
     def relations(
         self,
         session: Session,
-        read: ParsedStatement,
+        parsed: ParsedStatement,
         cuts: Mapping[CutKey, TableCut],
-        asking: StatementContext,
-        check: Callable[[], None],
+        context: StatementContext,
+        deadline: Deadline,
         stack: contextlib.ExitStack,
     ) -> list[Relation]:
         """Name the rows of every side the statement reads; ``stack`` gives the tails back.
 
-        Waits for the tails. ``check`` is called meanwhile: it raises when the statement is no longer wanted.
+        Waits for the tails, no longer than until the deadline.
         """
         tails: dict[CutKey, tuple[SqlRelation, ...]] = {}
-        for table in read.tables:
+        check = partial(deadline.check, WAITED_FOR_TAIL)
+        for table in parsed.tables:
             cut = cuts[table.key]
             if (
                 table.virtual in (None, "tail")
@@ -96,11 +106,11 @@ class Sources:
                 table,
                 cuts[table.key],
                 tails.get(table.key, ()),
-                self.scan_filter(session, table, cuts[table.key], read, asking),
+                self.scan_filter(session, table, cuts[table.key], parsed, context),
                 self.visible_table(session, table, cuts[table.key]),
             )
-            for table in read.tables
-        ] + [self._listing(name, session) for name in read.browsed]
+            for table in parsed.tables
+        ] + [self._listing(name, session) for name in parsed.browsed]
 
     def visible_table(
         self, session: Session, table: ResolvedTable, pin_or_cut: Pin | TableCut
@@ -117,8 +127,8 @@ class Sources:
         session: Session,
         table: ResolvedTable,
         cut: TableCut,
-        read: ParsedStatement,
-        asking: StatementContext,
+        parsed: ParsedStatement,
+        context: StatementContext,
     ) -> ScanFilter:
         """Return which cold rows can matter; of a side without files, nothing is worked out.
 
@@ -126,16 +136,16 @@ class Sources:
         """
         if table.virtual in ("tail", "seam") or cut.cold.snapshot_id is None:
             return EVERYTHING
-        places, schema = read.places_of[table], self.visible_table(session, table, cut).plain
+        places, schema = parsed.places_of[table], self.visible_table(session, table, cut).plain
         if not all(conjunct.is_fixed for place in places for conjunct in place):
-            return scan_filter(self._engine, asking, places, schema)
+            return scan_filter(self._engine, context, places, schema)
         return self._once.get(
             (
                 *("wanted", places, cut.table_uuid, schema.schema_id, schema.names),
-                asking.time_zone,
+                context.time_zone,
             ),
-            lambda: scan_filter(self._engine, asking, places, schema),
-            chars=read.chars,
+            lambda: scan_filter(self._engine, context, places, schema),
+            chars=parsed.chars,
         )
 
     def _relation(
@@ -204,3 +214,56 @@ def _schema(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> TableSchema | p
 
 def _columns(pin_or_cut: Pin | TableCut) -> TableSchema:
     return pin_or_cut.schema if isinstance(pin_or_cut, Pin) else pin_or_cut.cold.schema
+
+
+def narrowed(
+    part: SqlRelation | ArrowRelation,
+    ranges: Sequence[OffsetRange],
+    increment: Increment | None,
+) -> SqlRelation | ArrowRelation:
+    """Return the rows of ``part`` that lie in ``ranges`` (one a partition, at least one) and are young enough."""
+    since_us = None if increment is None else increment.since_us
+    if isinstance(part, ArrowRelation):
+        return ArrowRelation(part.table.filter(_mask(part.table, since_us, ranges)))
+    return replace(part, sql=_narrowed_sql(part.sql, since_us, ranges))
+
+
+def _narrowed_sql(sql: str, since_us: int | None, ranges: Sequence[OffsetRange]) -> str:
+    spans = ", ".join(
+        f"({span.partition}::INTEGER, {span.start}::BIGINT, {span.stop}::BIGINT)"
+        for span in ranges
+    )
+    # The outermost bounds once more, as constants: statistics of files are compared with those.
+    conditions = [
+        f"rows.{KAFKA_OFFSET} >= {min(span.start for span in ranges)}",
+        f"rows.{KAFKA_OFFSET} < {max(span.stop for span in ranges)}",
+    ]
+    if since_us is not None:
+        since = _EPOCH + dt.timedelta(microseconds=since_us)
+        conditions.append(f"rows.{KAFKA_TIMESTAMP} >= TIMESTAMPTZ '{since.isoformat()}'")
+    return (
+        f"SELECT rows.* FROM (\n{sql}\n) AS rows "  # noqa: S608 - our SQL and numbers
+        f"JOIN (VALUES {spans}) AS span(part, start, stop) ON rows.{KAFKA_PARTITION} = span.part "
+        f"AND rows.{KAFKA_OFFSET} >= span.start AND rows.{KAFKA_OFFSET} < span.stop "
+        f"WHERE {' AND '.join(conditions)}"
+    )
+
+
+def _mask(
+    table: pa.Table, since_us: int | None, ranges: Sequence[OffsetRange]
+) -> pa.ChunkedArray:
+    partitions, offsets = table[KAFKA_PARTITION], table[KAFKA_OFFSET]
+    mask = pa.chunked_array([pa.repeat(False, table.num_rows)])
+    for span in ranges:
+        inside = pc.and_(
+            pc.equal(partitions, span.partition),
+            pc.and_(
+                pc.greater_equal(offsets, span.start),
+                pc.less(offsets, span.stop),
+            ),
+        )
+        mask = pc.or_(mask, inside)
+    if since_us is not None:
+        since = pa.scalar(since_us, pa.timestamp("us", tz="UTC"))
+        mask = pc.and_(mask, pc.greater_equal(table[KAFKA_TIMESTAMP], since))
+    return mask

@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Sequence
 
-from planner.ticket import Ticket, redeemable, seal, unseal
-from proxy.query.cache import StatementCache
-from proxy.query.ticket_cipher import TicketCipher
+import pyarrow as pa
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-#: What is remembered: so many tickets of at most this size.
-_MAX_CACHED, MAX_CACHED_BYTES = 256, 8 * 1024
+from planner.errors import BadTicket
+from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, seal, unseal
+from proxy.engine.statement_cache import StatementCache
+from proxy.session import TicketSummary
+
+#: Remember so many tickets of at most this size.
+_MAX_CACHED, _MAX_CACHED_BYTES = 256, 8 * 1024
+_PREFIX = b"tv1"
+_USE = b"thermocline: veiled tickets"
+#: AES-SIV puts a tag of 16 bytes before the text.
+_MAX_BYTES = MAX_TICKET_BYTES + len(_PREFIX) + 16
+#: Partitions in a summary one by one; a topic of thousands must not make a line of kilobytes.
+_MAX_PARTITIONS = 16
 
 
 class Tickets:
     """Thread-safe. The first of ``secrets`` signs, any is taken.
 
-    A ticket is redeemed, told of, renewed: its bytes are read once, whose it is and until when is looked at each time.
+    A ticket's bytes are read once; whose it is and until when is checked each time.
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
         self._secrets = tuple(secrets)
-        self._veil = TicketCipher(self._secrets)
+        self._cipher = TicketCipher(self._secrets)
         self._cache = StatementCache(_MAX_CACHED)
 
-    def sealed(self, ticket: Ticket, *, is_veiled: bool) -> bytes:
-        """Return what the client gets; veiled, it cannot be read."""
+    def sealed(self, ticket: Ticket, *, is_encrypted: bool) -> bytes:
+        """Return what the client gets; encrypted, it cannot be read."""
         sealed = seal(ticket, self._secrets[0])
-        token = self._veil.over(sealed) if is_veiled else sealed
+        token = self._cipher.encrypt(sealed) if is_encrypted else sealed
         self._keep(token, ticket)
         return token
 
     def resealed(self, ticket: Ticket, before: bytes) -> bytes:
-        """Return what takes the place of ``before``, veiled as that was."""
-        return self.sealed(ticket, is_veiled=self._veil.covers(before))
+        """Return what takes the place of ``before``, encrypted as that was."""
+        return self.sealed(ticket, is_encrypted=self._cipher.is_encrypted(before))
 
     def opened(self, token: bytes, *, user: str, now_us: int) -> Ticket:
         """Return the ticket a client sent.
@@ -43,10 +56,96 @@ class Tickets:
         cached = self._cache.cached(token, Ticket)
         if cached is not None:
             return redeemable(cached, user=user, now_us=now_us)
-        ticket = unseal(self._veil.off(token), self._secrets, user=user, now_us=now_us)
+        ticket = unseal(self._cipher.decrypt(token), self._secrets, user=user, now_us=now_us)
         self._keep(token, ticket)
         return ticket
 
     def _keep(self, token: bytes, ticket: Ticket) -> None:
-        if len(token) <= MAX_CACHED_BYTES:
+        if len(token) <= _MAX_CACHED_BYTES:
             self._cache.keep(token, ticket)
+
+
+class TicketCipher:
+    """Encrypts tickets with a key made of the server's secrets: the first encrypts, any decrypts. Thread-safe.
+
+    A ticket is its client's to keep, and names the offsets a statement reads. To those who may not know how many records
+    there are it goes out so. AES-SIV (RFC 5297) needs no nonce, so replicas with one secret need no state.
+    """
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        self._keys = [AESSIV(hmac.digest(secret, _USE, "sha512")) for secret in secrets]
+
+    @staticmethod
+    def is_encrypted(ticket: bytes) -> bool:
+        return ticket.startswith(_PREFIX)
+
+    def encrypt(self, ticket: bytes) -> bytes:
+        return _PREFIX + self._keys[0].encrypt(ticket, None)
+
+    def decrypt(self, ticket: bytes) -> bytes:
+        """Return what was encrypted; anything else as it is.
+
+        Raises:
+            BadTicket: it was not encrypted with one of these keys, or was altered.
+        """
+        if not self.is_encrypted(ticket):
+            return ticket
+        # More is none of ours, and the cipher takes no more than 2 GiB.
+        for key in self._keys if len(ticket) <= _MAX_BYTES else ():
+            try:
+                return key.decrypt(ticket[len(_PREFIX) :], None)
+            except (InvalidTag, ValueError):
+                continue
+        raise BadTicket("the ticket was not issued by this server; get one from GetFlightInfo.")
+
+
+def summary(ticket: Ticket) -> TicketSummary:
+    """Say what a ticket stands for, in the words of the audit log."""
+    return TicketSummary(
+        ticket.sql, {_table_name(table): _cut_text(table) for table in ticket.tables}
+    )
+
+
+def _table_name(table: TicketTable) -> str:
+    """The table; of the past, with what the statement says of it."""
+    if table.at is None:
+        return str(table.table)
+    digest = hashlib.sha256(table.at.expression.encode()).hexdigest()[:8]
+    return f"{table.table} {table.at} {digest}"
+
+
+def _cut_text(table: TicketTable) -> str:
+    """``snapshot 7, flows 0:10-20 1:5-9``: offsets of the tail, half-open."""
+    snapshot = "empty" if table.snapshot_id is None else f"snapshot {table.snapshot_id}"
+    if table.topic is None:
+        return snapshot
+    ranges = [f"{part.partition}:{part.start}-{part.stop}" for part in table.ranges]
+    more = len(ranges) - _MAX_PARTITIONS
+    shortened = ranges[:_MAX_PARTITIONS] + ([f"and {more} more"] if more > 0 else [])
+    shortened += [] if table.until is None else ["of a cut that ends earlier"]
+    return f"{snapshot}, {' '.join([table.topic, *shortened])}"
+
+
+def to_ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def parameter_values(data: bytes | None) -> list[pa.Scalar]:
+    """Return the row of parameters in a ticket.
+
+    Raises:
+        BadTicket: it is not valid.
+    """
+    if data is None:
+        return []
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            row = reader.read_next_batch()
+        # A ticket may be of a replica that took uploads as they came; its tag says only that one made it.
+        row.validate(full=True)
+    except pa.ArrowException as error:
+        raise BadTicket("the ticket's parameters are not valid; bind them again.") from error
+    return [column[0] for column in row.columns]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from planner.cut import Pin, TableCut, cold_cut
+from connectors.iceberg.pin_cache import PinCache
+from planner.cut import LogBounds, Pin, TableCut, cold_cut
 from planner.errors import (
     BadParameter,
     CutExpired,
@@ -36,13 +38,10 @@ from planner.time_travel import (
     parse_version,
     same_snapshot,
 )
-from proxy.engine import running as engine_running
+from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from proxy.query.bounds_cache import BoundsCache
-from proxy.query.cut import Pins, cut_tables
 from proxy.query.file_pruning import row_of
-from proxy.query.patience import StatementDeadline
 from proxy.tail.tails import Tails
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -61,10 +60,19 @@ class TimeTravel:
     """Thread-safe."""
 
     def __init__(
-        self, *, pins: Pins, rounds: BoundsCache, tails: Tails, store: ColdStore, engine: Engine
+        self,
+        *,
+        pins: PinCache,
+        measure: Callable[[Sequence[str]], Mapping[str, LogBounds]],
+        cut_now: Callable[[TableName], TableCut],
+        tails: Tails,
+        store: ColdStore,
+        engine: Engine,
     ) -> None:
+        """``cut_now`` cuts a table as it is."""
         self._pins = pins
-        self._rounds = rounds
+        self._measure = measure
+        self._cut_now = cut_now
         self._tails = tails
         self._store = store
         self._engine = engine
@@ -101,7 +109,7 @@ class TimeTravel:
             return pin if pin.binding is not None else self._then(pin, moment)
         return self._exact(moment.of(table), pin) or pin
 
-    def cut(self, table: TableName, moment: Moment, patience: StatementDeadline) -> TableCut:
+    def cut(self, table: TableName, moment: Moment, deadline: Deadline) -> TableCut:
         """Cut a table as it was.
 
         Raises:
@@ -115,8 +123,8 @@ class TimeTravel:
         pin = self._pins.get(table)
         if pin.binding is None:
             return cold_cut(self._then(pin, moment))
-        cut = cut_tables(self._pins, self._rounds, [table])[table]
-        return ended(cut, self._first(cut, moment.time_us, patience))
+        cut = self._cut_now(table)
+        return ended(cut, self._first(cut, moment.time_us, deadline))
 
     def _then(self, pin: Pin, moment: AtTime) -> Pin:
         """A table without a topic says by its snapshots what it was."""
@@ -173,7 +181,7 @@ class TimeTravel:
     def _until(self, pin: Pin, end: OffsetVector) -> TableCut:
         bounds = None
         if pin.watermark is not None and needs_log(pin, end):
-            bounds = self._rounds.measure([pin.watermark.topic])[pin.watermark.topic]
+            bounds = self._measure([pin.watermark.topic])[pin.watermark.topic]
         return cut_until(pin, end, bounds)
 
     def _exact(self, entry: CutEntry, current: Pin) -> Pin | None:
@@ -204,7 +212,7 @@ class TimeTravel:
 
     # --- a time ---
 
-    def _first(self, cut: TableCut, time_us: int, patience: StatementDeadline) -> OffsetVector:
+    def _first(self, cut: TableCut, time_us: int, deadline: Deadline) -> OffsetVector:
         """Return the first offset of a row of that time or later, per partition that has one.
 
         Not what Kafka answers for a time: where retention has removed the record, that would be the log's start;
@@ -213,26 +221,22 @@ class TimeTravel:
         since = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
         since_filter = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
         parts: list[SqlRelation | ArrowRelation] = []
+        check = partial(deadline.check, WAITED_FOR_TAIL)
         with ExitStack() as stack:
             if cut.cold.snapshot_id is not None:
                 parts.append(self._store.scan(cut.cold, since_filter))
             if cut.new_hot:
-                parts += stack.enter_context(self._tails.read(cut, patience.check)).relations
+                parts += stack.enter_context(self._tails.read(cut, check)).relations
             document = self._engine.parse(
                 f"SELECT {KAFKA_PARTITION} AS part, min({KAFKA_OFFSET}) AS first FROM {_ROWS} "  # noqa: S608
                 f"WHERE {KAFKA_TIMESTAMP} >= make_timestamptz({time_us}) GROUP BY ALL"
             )
-            stop = engine_running.EngineCancellation()
-            with patience.cancellation.interrupting(stop.cancel):
-                result = self._engine.run(
-                    document,
-                    [Relation(_ROWS, cut.cold.schema, tuple(parts))],
-                    statement_time=_EPOCH,
-                    timeout_s=patience.left_s,
-                    cancellation=stop,
-                )
-                try:
-                    rows = [row for batch in result for row in batch.to_pylist()]
-                finally:
-                    result.close()
+            result = self._engine.run(
+                document,
+                [Relation(_ROWS, cut.cold.schema, tuple(parts))],
+                statement_time=_EPOCH,
+                deadline=deadline,
+            )
+            stack.callback(result.close)
+            rows = [row for batch in result for row in batch.to_pylist()]
         return OffsetVector.of((row["part"], row["first"]) for row in rows)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from planner.errors import DeadlineExceeded
+from proxy.deadline import Deadline
 
 #: Characters of a statement from which on it waits for its turn.
 LONG_CHARS = 4_096
 _LOOK_S = 0.1
+_NO_TURN = "the statement waited {:g} s for other long ones of yours, which are planned one after the other; send fewer at once."
 
 
 class _Turn:
@@ -33,30 +33,21 @@ class Turns:
         self._turns: dict[str | None, _Turn] = {}
 
     @contextlib.contextmanager
-    def one(
-        self, user: str | None, sql: str, check: Callable[[], None], limit_s: float
-    ) -> Iterator[None]:
-        """Do the block when no other long statement of ``user`` is in one; ``check`` raises where nobody waits any more.
+    def one(self, user: str | None, sql: str, deadline: Deadline) -> Iterator[None]:
+        """Do the block when no other long statement of ``user`` is in one.
 
         Raises:
-            DeadlineExceeded: it was not its turn within ``limit_s``.
+            FederationError: the call was given up, or its time was over before its turn.
         """
         if len(sql) < LONG_CHARS:
             yield
             return
-        until = time.monotonic() + limit_s
         with self._lock:
             turn = self._turns.setdefault(user, _Turn())
             turn.users += 1
         try:
             while not turn.lock.acquire(timeout=_LOOK_S):
-                check()
-                if time.monotonic() >= until:
-                    raise DeadlineExceeded(
-                        f"the statement waited {limit_s:g} s for other long ones of yours, which are planned one after "
-                        f"the other; send fewer at once.",
-                        timeout_s=limit_s,
-                    )
+                deadline.check(_NO_TURN)
             try:
                 yield
             finally:

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from proxy.deadline import Deadline
+from proxy.engine import statement_cache as once
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Cancellation
-from proxy.query import cache as once
 from proxy.query.parsing import ParsedStatement
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
@@ -35,10 +35,10 @@ def test_what_was_prepared_is_not_bound_again(
     monkeypatch.setattr(Engine, "describe", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
     try:
-        session, cancellation = statements.browsing.configure(SESSION), Cancellation()
-        prepared = statements.prepare(session, sql, cancellation)
+        session, deadline = statements.browsing.configure(SESSION), Deadline(60)
+        prepared = statements.prepare(session, sql, deadline)
         for _ in range(2):
-            planned = statements.plan(session, sql, None, cancellation)
+            planned = statements.plan(session, sql, None, deadline)
             assert planned.schema == prepared.dataset_schema
     finally:
         forget(board, tails)
@@ -63,12 +63,10 @@ def test_parameters_are_bound_once_more_where_columns_depend_on_them(
     monkeypatch.setattr(Engine, "describe_bound", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
     try:
-        session, cancellation = statements.browsing.configure(SESSION), Cancellation()
-        statements.prepare(session, sql, cancellation)
+        session, deadline = statements.browsing.configure(SESSION), Deadline(60)
+        statements.prepare(session, sql, deadline)
         parameters = pa.record_batch({"1": [2]})
-        is_known = statements.plan_at_once(session, sql, parameters, cancellation) is not None
-        assert is_known == (times == 0)
-        statements.plan(session, sql, parameters, cancellation)
+        statements.plan(session, sql, parameters, deadline)
     finally:
         forget(board, tails)
     assert bound == times
@@ -97,11 +95,11 @@ def test_literals_are_selected_once(
     monkeypatch.setattr(Engine, "run", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
     try:
-        session, cancellation = statements.browsing.configure(SESSION), Cancellation()
+        session, deadline = statements.browsing.configure(SESSION), Deadline(60)
         answers = []
         for _ in range(2):
-            planned = statements.plan(session, sql, None, cancellation)
-            with closing(statements.open(session, planned.ticket, cancellation)) as stream:
+            planned = statements.plan(session, sql, None, deadline)
+            with closing(statements.open(session, planned.ticket, deadline)) as stream:
                 assert stream.schema == planned.schema
                 answers += pa.Table.from_batches(stream, stream.schema).to_pylist()
     finally:
@@ -119,7 +117,7 @@ def test_of_long_statements_few_are_remembered(
         session = statements.browsing.configure(SESSION)
         for number in range(10):
             sql = f"SELECT {number} AS n, '{'x' * 1_500}' AS text"
-            statements.prepare(session, sql, Cancellation())
+            statements.prepare(session, sql, Deadline(60))
         gc.collect()
         kept = [
             held

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from planner.errors import FederationError
 from planner.statement.allowed import FUNCTIONS
 from planner.statement.parameters import INTEGER_ARGUMENTS
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Cancellation, Session
 from proxy.query.executor import Statements
+from proxy.session import Session
 from tests.contract.engine import table
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
@@ -87,8 +88,8 @@ def is_the_same(statements: Statements, session: Session, sql: str, value: pa.Sc
     """Whether the plan tells what comes; what cannot be planned or run tells nothing wrong."""
     parameters = pa.record_batch({"1": pa.array([value.as_py()], value.type)})
     try:
-        planned = statements.plan(session, sql, parameters, Cancellation())
-        stream = statements.open(session, planned.ticket, Cancellation())
+        planned = statements.plan(session, sql, parameters, Deadline(60))
+        stream = statements.open(session, planned.ticket, Deadline(60))
     except FederationError:
         return False
     with closing(stream):

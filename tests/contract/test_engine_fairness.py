@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import FederationError, LimitExceeded, Overloaded
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
-from proxy.engine.running import EngineCancellation
 from tests.contract.engine import LONG, table
 
 SOON_S = 60.0
@@ -28,15 +28,15 @@ class Crowd:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.ended: list[tuple[str, FederationError]] = []
-        self.stops: list[EngineCancellation] = []
+        self.stops: list[Deadline] = []
         self.threads: list[threading.Thread] = []
 
     def run(self, owner: str, name: str, sql: str = LONG) -> None:
-        stop = EngineCancellation()
+        stop = Deadline(60)
 
         def ask() -> None:
             try:
-                table(self._engine, sql, cancellation=stop, owner=owner)
+                table(self._engine, sql, deadline=stop, owner=owner)
             except FederationError as error:
                 self.ended.append((name, error))
 
@@ -59,7 +59,7 @@ def crowd(engine: Engine) -> Iterator[Crowd]:
         yield held
     finally:
         for stop in held.stops:
-            stop.cancel()
+            stop.cancellation.request()
         for thread in held.threads:
             thread.join(SOON_S)
 

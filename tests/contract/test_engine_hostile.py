@@ -19,6 +19,7 @@ from planner.ports import ArrowRelation
 from planner.statement.gate import check
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from tests.harness.hostile_statements import LARGE
@@ -72,7 +73,7 @@ def answer(engine: Engine, sql: str) -> pa.Table:
 
 
 def _run(engine: Engine, document: dict[str, object]) -> pa.Table:
-    with engine.run(document, [RELATION], statement_time=NOW, timeout_s=5) as result:
+    with engine.run(document, [RELATION], statement_time=NOW, deadline=Deadline(5)) as result:
         return pa.Table.from_batches(list(result), result.schema)
 
 

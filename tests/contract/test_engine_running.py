@@ -15,9 +15,8 @@ from planner.errors import (
     FederationError,
     LimitExceeded,
 )
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
-from proxy.engine.result import MAX_BATCH_BYTES
-from proxy.engine.running import EngineCancellation
 from tests.contract.engine import LONG, NOW, prepared, table, value
 
 SOON_S = 60.0
@@ -27,12 +26,12 @@ SOON_S = 60.0
 
 def test_an_engine_is_idle_unless_a_statement_is_at_work_in_it(engine: Engine) -> None:
     assert engine.idle_s > 0
-    stop = EngineCancellation()
+    deadline = Deadline(SOON_S)
     done = threading.Event()
 
     def run() -> None:
         with pytest.raises(Cancelled):
-            table(engine, LONG, cancellation=stop)
+            table(engine, LONG, deadline=deadline)
         done.set()
 
     running = threading.Thread(target=run)
@@ -42,7 +41,7 @@ def test_an_engine_is_idle_unless_a_statement_is_at_work_in_it(engine: Engine) -
             running.join(0.01)
         assert engine.idle_s == 0
     finally:
-        stop.cancel()
+        deadline.cancellation.request()
         running.join(SOON_S)
     assert done.is_set()
     assert 0 < engine.idle_s < math.inf
@@ -60,7 +59,7 @@ def test_results_stream_and_can_be_left_early(engine: Engine) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_order_survives_and_batches_are_bounded(engine: Engine) -> None:
+def test_order_survives(engine: Engine) -> None:
     sql = (
         "SELECT i, CASE WHEN i % 1000 = 0 THEN t ELSE 'x' END AS t "
         "FROM range(20000) r(i), (SELECT string_agg('0123456789', '') AS t FROM range(30000)) "
@@ -68,17 +67,8 @@ def test_order_survives_and_batches_are_bounded(engine: Engine) -> None:
     )
     with engine.run(prepared(engine, sql), (), statement_time=NOW) as result:
         batches = list(result)
-    assert all(batch.nbytes <= MAX_BATCH_BYTES for batch in batches)
     numbers = [number for batch in batches for number in batch.column("i").to_pylist()]
     assert numbers == list(range(19_999, -1, -1))
-
-
-def test_a_row_larger_than_a_batch_comes_alone(engine: Engine) -> None:
-    sql = "SELECT string_agg('0123456789', '') AS t FROM range(1000000) UNION ALL SELECT 'x'"
-    with engine.run(prepared(engine, sql), (), statement_time=NOW) as result:
-        sizes = [(batch.num_rows, batch.nbytes > MAX_BATCH_BYTES) for batch in result]
-    assert (1, True) in sizes
-    assert all(not large or count == 1 for count, large in sizes)
 
 
 def test_an_error_on_the_way_is_an_error_not_an_end(engine: Engine) -> None:
@@ -99,51 +89,52 @@ def test_two_results_are_open_at_once(engine: Engine) -> None:
 
 
 def test_a_statement_is_cancelled_while_it_runs(engine: Engine) -> None:
-    cancellation = EngineCancellation()
-    threading.Timer(0.3, cancellation.cancel).start()
+    deadline = Deadline(SOON_S)
+    threading.Timer(0.3, deadline.cancellation.request).start()
     started = time.monotonic()
     with pytest.raises(Cancelled) as stopped:
-        table(engine, LONG, cancellation=cancellation)
-    assert str(stopped.value) == "the statement was cancelled."
+        table(engine, LONG, deadline=deadline)
+    assert str(stopped.value) == "The statement was cancelled."
     assert 0.2 < time.monotonic() - started < 3
     assert value(engine, "SELECT 1") == 1
 
 
 def test_a_statement_cancelled_before_it_starts_does_not_run(engine: Engine) -> None:
-    cancellation = EngineCancellation()
-    cancellation.cancel()
+    deadline = Deadline(SOON_S)
+    deadline.cancellation.request()
     started = time.monotonic()
     with pytest.raises(Cancelled):
-        table(engine, LONG, cancellation=cancellation)
+        table(engine, LONG, deadline=deadline)
     assert time.monotonic() - started < 1
 
 
 def test_a_stream_is_cancelled_between_batches(engine: Engine) -> None:
     document = prepared(engine, "SELECT * FROM range(1000000000000)")
-    with engine.run(document, (), statement_time=NOW) as result:
+    deadline = Deadline(SOON_S)
+    with engine.run(document, (), statement_time=NOW, deadline=deadline) as result:
         batches = iter(result)
         next(batches)
-        result.cancel()
+        deadline.cancellation.request()
         with pytest.raises(Cancelled):
             list(batches)
 
 
 def test_many_statements_can_be_cancelled_at_once(engine: Engine) -> None:
-    cancellations = [EngineCancellation() for _ in range(6)]
+    deadlines = [Deadline(SOON_S) for _ in range(6)]
     outcomes: list[BaseException | None] = []
 
-    def attempt(cancellation: EngineCancellation) -> None:
+    def attempt(deadline: Deadline) -> None:
         try:
-            table(engine, LONG, cancellation=cancellation)
+            table(engine, LONG, deadline=deadline)
         except FederationError as error:
             outcomes.append(error)
 
-    threads = [threading.Thread(target=attempt, args=(item,)) for item in cancellations]
+    threads = [threading.Thread(target=attempt, args=(item,)) for item in deadlines]
     for thread in threads:
         thread.start()
     time.sleep(0.3)
-    for item in cancellations:
-        item.cancel()
+    for item in deadlines:
+        item.cancellation.request()
     for thread in threads:
         thread.join(10)
     assert [type(outcome) for outcome in outcomes] == [Cancelled] * 6
@@ -153,22 +144,11 @@ def test_many_statements_can_be_cancelled_at_once(engine: Engine) -> None:
 def test_a_statement_that_runs_too_long_is_stopped(engine: Engine) -> None:
     started = time.monotonic()
     with pytest.raises(DeadlineExceeded) as stopped:
-        table(engine, LONG, timeout_s=0.3)
+        table(engine, LONG, deadline=Deadline(0.3))
     assert time.monotonic() - started < 3
     assert str(stopped.value) == (
         "the statement ran longer than 0.3 s; narrow it, or raise its limit."
     )
-
-
-def test_a_slow_reader_is_not_charged_for_its_own_time(engine: Engine) -> None:
-    document = prepared(engine, "SELECT * FROM range(3000000)")
-    with engine.run(document, (), statement_time=NOW, timeout_s=2) as result:
-        count = 0
-        for number, batch in enumerate(result):
-            count += batch.num_rows
-            if number < 4:
-                time.sleep(0.7)
-    assert count == 3_000_000
 
 
 def test_closing_the_engine_stops_what_runs(tmp_path: Any) -> None:

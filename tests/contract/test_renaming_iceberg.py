@@ -17,7 +17,7 @@ from planner.errors import CutExpired, SnapshotExpired
 from planner.offsets import OffsetVector
 from planner.schema import Column
 from planner.watermark import Watermark
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
@@ -49,8 +49,8 @@ class Table:
     def ask(self, sql: str, cut: str | None = None) -> Texts:
         self.board.refresh(FLOWS)
         session = SESSION if cut is None else replace(SESSION, cut=cut)
-        ticket = self.statements.plan(session, sql, None, Cancellation()).ticket
-        stream = self.statements.open(session, ticket, Cancellation())
+        ticket = self.statements.plan(session, sql, None, Deadline(60)).ticket
+        stream = self.statements.open(session, ticket, Deadline(60))
         try:
             return pa.Table.from_batches(list(stream), stream.schema).column(0).to_pylist()
         finally:

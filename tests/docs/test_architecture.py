@@ -62,6 +62,17 @@ def test_the_page_has_the_path_of_a_statement_and_of_a_publish_on_a_screen_each(
     assert max(map(len, PATHS)) <= 40
 
 
+def test_few_files_of_the_proxy_come_before_engine_and_tail() -> None:
+    statement, _ = PATHS
+    files = {
+        step.file
+        for step in statement
+        if step.file.startswith("proxy/")
+        and not step.file.startswith(("proxy/engine/", "proxy/tail/"))
+    }
+    assert len(files) <= 18
+
+
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.file)
 def test_a_step_imports_the_line_it_joins_or_is_imported_by_it(step: Step) -> None:
     assert (ROOT / step.file).is_file()

@@ -18,11 +18,14 @@ import duckdb
 import pyarrow as pa
 
 from planner import errors
-from proxy.flightsql.backend import (
+from proxy.access.authentication.callers import Access
+from proxy.deadline import Deadline
+from proxy.flightsql.backend import Browsing
+from proxy.flightsql.metadata.sqlinfo import Product
+from proxy.flightsql.server import FlightSqlServer, start
+from proxy.session import (
     COMMENT,
     TYPE_NAME,
-    Browsing,
-    Cancellation,
     Planned,
     Prepared,
     Renewed,
@@ -30,9 +33,6 @@ from proxy.flightsql.backend import (
     Table,
     TicketSummary,
 )
-from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.server import FlightSqlServer, start
-from proxy.flightsql.state.auth import Access
 
 #: A text that must never reach a client.
 SECRET = "/srv/secret/path.py"
@@ -100,11 +100,11 @@ class CannedBackend:
             session, catalog=session.catalog or "lake", schema=session.schema or "main"
         )
 
-    def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
+    def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         self.calls["prepare"] += 1
         if (trick := _trick(sql)) is not None:
             if trick == "stuck_prepare":
-                self._wait(cancellation)
+                self._wait(deadline)
             if trick == "fail_prepare":
                 raise _error_named(sql)
             return Prepared(pa.schema([("n", pa.int64())]), pa.schema([]))
@@ -116,13 +116,13 @@ class CannedBackend:
         session: Session,
         sql: str,
         parameters: pa.RecordBatch | None,
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> Planned:
         self.calls["plan"] += 1
         self.planned_in = session
         trick = _trick(sql)
         if trick == "stuck_plan":
-            self._wait(cancellation)
+            self._wait(deadline)
         if trick == "deaf":
             self.running.set()
             self.release.wait(20)
@@ -149,7 +149,7 @@ class CannedBackend:
         session: Session,
         sql: str,
         rows: Iterable[pa.RecordBatch],
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> int:
         self.calls["update"] += 1
         raise errors.UnsupportedStatement(
@@ -168,7 +168,7 @@ class CannedBackend:
             raise errors.BadTicket("The ticket was not issued by this server.")
         return TicketSummary(self._planned[ticket][0], {"lake.main.flows": "snapshot 7"})
 
-    def open(self, session: Session, ticket: bytes, cancellation: Cancellation) -> CannedStream:
+    def open(self, session: Session, ticket: bytes, deadline: Deadline) -> CannedStream:
         self.calls["open"] += 1
         if ticket not in self._planned:
             raise errors.BadTicket("The ticket was not issued by this server.")
@@ -176,8 +176,8 @@ class CannedBackend:
         if user != session.user:
             raise errors.BadTicket("The ticket was issued to another user.")
         if _trick(sql) == "stuck_open":
-            self._wait(cancellation)
-        return CannedStream(self, sql, values, cancellation, session)
+            self._wait(deadline)
+        return CannedStream(self, sql, values, deadline, session)
 
     def catalogs(self, session: Session) -> Sequence[str]:
         return ["second", "lake"]
@@ -207,12 +207,12 @@ class CannedBackend:
         except duckdb.Error as error:
             raise errors.BadStatement(str(error)) from error
 
-    def _wait(self, cancellation: Cancellation) -> None:
+    def _wait(self, deadline: Deadline) -> None:
         """Work that ends only by being interrupted (or by the test, after 20 s)."""
-        with cancellation.interrupting(self._interrupt):
+        with deadline.cancellation.interrupting(self._interrupt):
             self.running.set()
             self.release.wait(20)
-        cancellation.check()
+        deadline.cancellation.check()
 
     def _interrupt(self) -> None:
         self.interrupted.set()
@@ -225,7 +225,7 @@ class CannedStream:
         backend: CannedBackend,
         sql: str,
         values: list[object],
-        cancellation: Cancellation,
+        deadline: Deadline,
         session: Session,
     ) -> None:
         self._backend = backend
@@ -233,7 +233,7 @@ class CannedStream:
         with backend.lock:
             backend.open_streams += 1
         self._sql = sql
-        self._cancellation = cancellation
+        self._deadline = deadline
         self._cursor = backend.cursor(session)
         self._trick = _trick(sql)
         if self._trick is None:
@@ -248,15 +248,15 @@ class CannedStream:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         one = pa.record_batch({"n": pa.array([1], pa.int64())})
         if self._trick is None:
-            with self._cancellation.interrupting(self._cursor.interrupt):
+            with self._deadline.cancellation.interrupting(self._cursor.interrupt):
                 yield from self._reader
         elif self._trick == "slow":
             while True:
                 yield one
-                self._backend._wait(self._cancellation)
+                self._backend._wait(self._deadline)
         elif self._trick == "vague":
             yield one
-            with self._cancellation.interrupting(self._backend._interrupt):
+            with self._deadline.cancellation.interrupting(self._backend._interrupt):
                 self._backend.running.set()
                 self._backend.release.wait(20)
             raise errors.LogUnavailable("Interrupted system call.")

@@ -15,7 +15,8 @@ from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Deadline
+from proxy.session import Session
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from thermocline.commands.create import first_watermark
@@ -53,8 +54,8 @@ def bind(
 
 def ask(parts: Parts, sql: str) -> pa.Table:
     session = Session("test")
-    planned = parts.statements.plan(session, sql, None, Cancellation())
-    stream = parts.statements.open(session, planned.ticket, Cancellation())
+    planned = parts.statements.plan(session, sql, None, Deadline(60))
+    stream = parts.statements.open(session, planned.ticket, Deadline(60))
     try:
         return pa.Table.from_batches(list(stream), stream.schema)
     finally:

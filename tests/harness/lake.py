@@ -32,7 +32,8 @@ from planner.schema import Column
 from planner.ticket import Ticket, TicketTable, unseal
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import SUMMARY_KEY, Watermark
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Deadline
+from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryTransaction
 from tests.doubles.tiering import MemoryTieringTarget
@@ -112,11 +113,11 @@ class Lake:
         bound = None
         if parameter is not None:
             bound = pa.RecordBatch.from_arrays([pa.array([parameter], pa.int64())], ["1"])
-        planned = self.statements.plan(session, sql, bound, Cancellation())
+        planned = self.statements.plan(session, sql, bound, Deadline(60))
         return planned.ticket, unseal(planned.ticket, [SECRET], user="", now_us=NOW_US)
 
     def open(self, ticket: bytes) -> pa.Table:
-        stream = self.statements.open(SESSION, ticket, Cancellation())
+        stream = self.statements.open(SESSION, ticket, Deadline(60))
         try:
             return pa.Table.from_batches(list(stream), stream.schema)
         finally:

@@ -10,9 +10,8 @@ from connectors.iceberg.pin_cache import PinCache
 from connectors.json import decoder_for
 from planner.ports import ColdStore, Log
 from proxy.engine.engine import Engine
-from proxy.flightsql.backend import Session
-from proxy.process.watchdog import Watchdog
-from proxy.query.executor import StatementLimits, Statements
+from proxy.query.executor import Statements
+from proxy.session import Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_intakes
@@ -61,8 +60,7 @@ def serve(
         log=log,
         tails=tails,
         engine=runs_in,
-        limits=StatementLimits(timeout_s=60, ticket_ttl_s=3600),
-        watchdog=Watchdog(grace_s=60, max_process_bytes=None),
+        ticket_ttl_s=3600,
         secrets=[SECRET],
         now_us=lambda: NOW_US,
         default_path=("lake", "net"),

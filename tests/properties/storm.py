@@ -29,7 +29,7 @@ from planner.schema import Column
 from planner.ticket import unseal
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Deadline
 from proxy.query.cut import redeem_tables
 from proxy.query.executor import Statements
 from proxy.tail.budget import TailLimits
@@ -140,7 +140,7 @@ class Storm:
         (end,) = (held.log_end for held in self.log.measure([TOPIC])[TOPIC].partitions[:1])
         self.log.append(TOPIC, 0, _record(0, end))
         board.refresh(TABLE)
-        _answer(statements, statements.plan(SESSION, SQL, None, Cancellation()).ticket)
+        _answer(statements, statements.plan(SESSION, SQL, None, Deadline(60)).ticket)
         (newest,) = [state for state in tails.states() if state.schema_id == self.schemas]
         assert newest.is_followed
         assert newest.error is None
@@ -210,7 +210,7 @@ class Storm:
         tickets: list[bytes] = []
         answered = 0
         while answered < self.count:
-            planned = statements.plan(SESSION, SQL, None, Cancellation()).ticket
+            planned = statements.plan(SESSION, SQL, None, Deadline(60)).ticket
             ends = _ends(board, planned)
             assert all(end >= before for end, before in zip(ends, seen, strict=True)), "T28"
             seen = ends
@@ -250,7 +250,7 @@ def _ends(board: PinCache, ticket: bytes) -> list[int]:
 
 
 def _answer(statements: Statements, ticket: bytes) -> Answer:
-    stream = statements.open(SESSION, ticket, Cancellation())
+    stream = statements.open(SESSION, ticket, Deadline(60))
     try:
         table = pa.Table.from_batches(list(stream), stream.schema)
     finally:

@@ -18,8 +18,9 @@ from planner.errors import BadStatement, FederationError
 from planner.names import TableName
 from planner.permissions import ANY, Grant, GrantList, TablePattern
 from planner.sqltext import identifier, sql_type
-from proxy.flightsql.backend import Cancellation, Session
+from proxy.deadline import Deadline
 from proxy.query.executor import Statements
+from proxy.session import Session
 from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place
 from tests.harness.asking import bag
@@ -62,8 +63,8 @@ class World:
     types: dict[str, str]
 
     def ask(self, session: Session, sql: str) -> pa.Table:
-        planned = self.statements.plan(session, sql, None, Cancellation())
-        stream = self.statements.open(session, planned.ticket, Cancellation())
+        planned = self.statements.plan(session, sql, None, Deadline(60))
+        stream = self.statements.open(session, planned.ticket, Deadline(60))
         try:
             return pa.Table.from_batches(list(stream), stream.schema.remove_metadata())
         finally:

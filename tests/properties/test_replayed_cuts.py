@@ -26,7 +26,7 @@ from planner.ports import Staged
 from planner.schema import Column
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
@@ -77,8 +77,8 @@ class World:
     def ask(self, server: int, sql: str, cut: str | None = None) -> Rows:
         _, _, statements = self.servers[server]
         session = SESSION if cut is None else replace(SESSION, cut=cut)
-        planned = statements.plan(session, sql, None, Cancellation())
-        stream = statements.open(session, planned.ticket, Cancellation())
+        planned = statements.plan(session, sql, None, Deadline(60))
+        stream = statements.open(session, planned.ticket, Deadline(60))
         try:
             return pa.Table.from_batches(list(stream), stream.schema).to_pylist()
         finally:

@@ -25,6 +25,7 @@ from planner.statement.allowed import FUNCTIONS, TABLE_FUNCTIONS, WINDOWS
 from planner.statement.gate import check, check_text
 from planner.statement.references import references, resolve
 from planner.statement.rewrite import LINEAR, rewrite
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from tests.harness.sql import TABLES, VARIED
@@ -138,7 +139,7 @@ class Tried:
         used = [held for held in self.relations if held.name in names.values()]
         rewritten = rewrite(document, names)
         engine.describe(rewritten, used)
-        with engine.run(rewritten, used, statement_time=NOW, timeout_s=1) as result:
+        with engine.run(rewritten, used, statement_time=NOW, deadline=Deadline(1)) as result:
             told = pa.Table.from_batches(list(result), result.schema)
         assert MARK not in told.slice(0, 1000).to_string(preview_cols=1000)
         return document, told.num_rows

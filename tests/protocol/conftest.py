@@ -13,7 +13,7 @@ import pytest
 from pyarrow import flight
 
 from planner.names import TableName
-from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.access.authentication.callers import Access, FixedUsers
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 

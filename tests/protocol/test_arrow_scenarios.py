@@ -38,9 +38,10 @@ import pytest
 from pyarrow import flight
 
 from planner import errors
+from proxy.access.authentication.callers import Access, FixedUsers
+from proxy.deadline import Deadline
 from proxy.flightsql import messages
-from proxy.flightsql.backend import Cancellation, Planned, Prepared, Session
-from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.session import Planned, Prepared, Session
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, command, packed, prepare, select
 
@@ -83,7 +84,7 @@ class ScenarioBackend(CannedBackend):
         self.asked: list[str] = []
         self.bound: list[dict[str, Any]] = []
 
-    def prepare(self, session: Session, sql: str, cancellation: Cancellation) -> Prepared:
+    def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         self.asked.append(f"prepare {sql}")
         if sql in UPDATES:
             return Prepared(pa.schema([]), pa.schema([]))
@@ -95,7 +96,7 @@ class ScenarioBackend(CannedBackend):
         session: Session,
         sql: str,
         parameters: pa.RecordBatch | None,
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> Planned:
         self.asked.append(f"plan {sql}")
         self._known(sql)
@@ -104,7 +105,7 @@ class ScenarioBackend(CannedBackend):
         return Planned(sql.encode(), QUERY_SCHEMA)
 
     def open(  # type: ignore[override]  # another stream than the canned one
-        self, session: Session, ticket: bytes, cancellation: Cancellation
+        self, session: Session, ticket: bytes, deadline: Deadline
     ) -> NoRows:
         self.asked.append(f"open {ticket.decode()}")
         self._known(ticket.decode())
@@ -115,7 +116,7 @@ class ScenarioBackend(CannedBackend):
         session: Session,
         sql: str,
         rows: Iterable[pa.RecordBatch],
-        cancellation: Cancellation,
+        deadline: Deadline,
     ) -> int:
         self.asked.append(f"update {sql}")
         if sql not in UPDATES:

@@ -19,9 +19,9 @@ import pytest
 from pyarrow import flight
 
 from planner.names import TableName
-from proxy.flightsql.state.auth import Access, FixedUsers
-from proxy.flightsql.state.call_record import CallRecord, Journal
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.ops.audit_log import AuditLog
+from proxy.ops.call_record import CallRecord, Journal
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, fetched, login, packed, prepare, select, ticket
@@ -62,7 +62,7 @@ def journal(lines: Lines, *, with_text: bool = False) -> Journal:
 
 @pytest.fixture
 def audited(backend: CannedBackend, lines: Lines) -> Iterator[CannedServer]:
-    server = serve(backend, Access(FixedUsers(USERS).verify), journal=journal(lines))
+    server = serve(backend, Access(FixedUsers(USERS).verify), journals=[journal(lines)])
     yield CannedServer(server, backend)
     assert server.stop(10)
 
@@ -209,7 +209,9 @@ def test_the_text_is_written_only_where_that_is_wanted(
     sql = "SELECT 'a secret\nhabit' AS \U0001f600"
     for with_text in (False, True):
         server = serve(
-            backend, Access(allow_anonymous=True), journal=journal(lines, with_text=with_text)
+            backend,
+            Access(allow_anonymous=True),
+            journals=[journal(lines, with_text=with_text)],
         )
         with closing(flight.connect(f"grpc://127.0.0.1:{server.port}")) as client:
             fetched(client, sql)
@@ -232,7 +234,7 @@ def test_a_journal_that_fails_costs_the_client_nothing(
         failed.set()
         raise OSError("disk full")
 
-    server = serve(backend, Access(allow_anonymous=True), journal=fails)
+    server = serve(backend, Access(allow_anonymous=True), journals=[fails])
     with closing(flight.connect(f"grpc://127.0.0.1:{server.port}")) as client:
         assert fetched(client, "SELECT 1 AS a") == [{"a": 1}]
     assert failed.wait(SOON_S)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access
 from proxy.flightsql import messages
-from proxy.flightsql.state.auth import Access
 from tests.harness.canned import CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, fetched, packed, prepare, select, ticket
 

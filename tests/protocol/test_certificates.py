@@ -10,9 +10,9 @@ import pytest
 from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from proxy.access.authentication.credentials import make_token
 from proxy.flightsql.server import Tls
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers
 from tests.fixtures.certificates import Authority, Pem
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bearer, fetched, get_options, select, set_options

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql import messages
-from proxy.flightsql.backend import COMMENT, Session, Table
 from proxy.flightsql.metadata import schemas
+from proxy.session import COMMENT, Session, Table
 from tests.fixtures.server import SqlServer
 from tests.harness.canned import COLUMNS, TABLES, CannedBackend, CannedServer
 from tests.harness.wire import (

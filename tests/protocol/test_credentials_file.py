@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from pyarrow import flight
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import Access
 from proxy.access.authentication.credentials import Credentials, entry, make_token
 from proxy.access.authentication.hashes import Passwords, make_hash
-from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.harness.canned import CannedBackend, CannedServer, serve
 from tests.harness.wire import NoHandshake, bearer, bodies, fetched, prepare

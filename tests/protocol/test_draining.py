@@ -13,10 +13,9 @@ from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql.server import FlightSqlServer, Tls
-from proxy.flightsql.state.auth import Access, FixedUsers
-from proxy.flightsql.state.policy import unlimited
-from proxy.flightsql.state.quotas import UserLimits
+from proxy.flightsql.state.quotas import UserLimits, unlimited
 from tests.fixtures.certificates import Authority
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import SOON_S, fetched, get_options, login, prepare, refused, select

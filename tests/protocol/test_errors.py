@@ -17,11 +17,13 @@ import pytest
 from pyarrow import flight
 
 from planner import errors
+from proxy.access.authentication.callers import Unauthenticated
 from proxy.flightsql import messages
 from proxy.flightsql.actions import ACTIONS
-from proxy.flightsql.faults import Unauthenticated, UnknownCommand, UnknownHandle
-from proxy.flightsql.state.call_record import CallRecord
-from proxy.flightsql.status import MAX_MESSAGE_CHARS, TABLE, to_wire
+from proxy.flightsql.errors import MAX_MESSAGE_CHARS, TABLE, to_wire
+from proxy.flightsql.messages import UnknownCommand
+from proxy.flightsql.state.client_session import UnknownHandle
+from proxy.ops.call_record import CallRecord
 from tests.harness.canned import SECRET, CannedServer
 from tests.harness.error_statuses import LEAKS, ROWS
 from tests.harness.wire import bodies, command, fetched, packed, select, ticket

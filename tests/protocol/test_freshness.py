@@ -10,9 +10,9 @@ from typing import Any
 import adbc_driver_flightsql.dbapi as adbc
 import pytest
 
+from proxy.access.authentication.callers import Access
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
-from proxy.flightsql.state.auth import Access
 from tests.harness.flows import tier, write
 from tests.harness.lake import Lake
 from thermocline.cli import main

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql.state.calls import MAX_CALLS
 from proxy.flightsql.state.quotas import UserLimits
 from tests.harness.canned import CannedBackend, CannedServer, serve

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.state.auth import Access, FixedUsers
+from proxy.access.authentication.callers import Access, FixedUsers
 from tests.fixtures.jdbc import Jdbc, again, connection, metadata, prepared, query, values
 from tests.harness.canned import COLUMNS, TABLES, USERS, CannedBackend, CannedServer, serve
 

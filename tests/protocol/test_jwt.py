@@ -15,10 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from pyarrow import flight
 
 from planner.errors import BadConfig, Unavailable
+from proxy.access.authentication.callers import Access, Unauthenticated
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
-from proxy.flightsql.faults import Unauthenticated
-from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.oidc import AUDIENCE, Provider
 from tests.harness.canned import CannedBackend, CannedServer, serve

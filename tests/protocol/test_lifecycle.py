@@ -18,8 +18,8 @@ from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import Access
 from proxy.flightsql.server import Tls, start
-from proxy.flightsql.state.auth import Access
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.harness.canned import PRODUCT, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched, select, ticket

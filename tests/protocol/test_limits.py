@@ -13,10 +13,10 @@ import pytest
 from pyarrow import flight
 
 from planner.errors import Cancelled, Overloaded
-from proxy.flightsql.state.auth import Access, FixedUsers
-from proxy.flightsql.state.call_record import CallRecord
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.quotas import Rate, Slots, UserLimits
+from proxy.ops.call_record import CallRecord
 from proxy.process.suspects import Suspects
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched, get_options, login, select

@@ -10,7 +10,7 @@ import adbc_driver_flightsql.dbapi as adbc
 import pytest
 from pyarrow import flight
 
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers
+from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bearer, fetched, get_options, set_options
 

@@ -17,10 +17,9 @@ from connectors.iceberg.pin_cache import PinStatus
 from planner.errors import BadConfig, CatalogUnavailable, FederationError, LogUnavailable
 from planner.names import TableName
 from planner.watermark import Outcomes
-from proxy.flightsql.state.auth import Access
+from proxy.access.authentication.callers import Access
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.observed import Observed
 from proxy.ops.states import States, degraded
 from proxy.tail.states import TailState
 from tests.harness.canned import CannedBackend, serve
@@ -71,7 +70,8 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         healthy=lambda: fit[0],
         state=lambda: {"degraded": degraded(lambda: pins, lambda: tails)},
     )
-    server = serve(Observed(backend, metrics), Access(allow_anonymous=True))  # type: ignore[arg-type]
+    server = serve(backend, Access(allow_anonymous=True), journals=[metrics.read])
+    metrics.running.set_function(lambda: server.streaming)
     try:
         yield Watched(ops.port, server.port, ops, fit)
     finally:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from proxy.flightsql.server import FlightSqlServer
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers
 from proxy.flightsql.state.tokens import LIFETIME_S, SessionTokens
 from tests.harness.canned import USERS, CannedBackend, serve
 from tests.harness.wire import bodies, fetched

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access
 from proxy.flightsql import server as server_module
-from proxy.flightsql.state.auth import Access
 from tests.harness.canned import SECRET, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, command, fetched, packed, prepare, select, ticket
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql import messages
-from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import (
     NoHandshake,

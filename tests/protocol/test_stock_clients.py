@@ -17,8 +17,8 @@ import pytest
 from adbc_driver_flightsql import DatabaseOptions
 from pyarrow import flight
 
+from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql.server import Tls
-from proxy.flightsql.state.auth import Access, FixedUsers
 from tests.fixtures.certificates import Authority
 from tests.fixtures.jdbc import Jdbc, metadata, prepared, query, values
 from tests.fixtures.toolchains import Program

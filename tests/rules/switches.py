@@ -558,17 +558,17 @@ SWITCHES = (
     Switch(
         "T21",
         "count the age of a measurement from its answer",
-        "proxy/query/bounds_cache.py",
+        "proxy/query/cut.py",
         "        requested_at = self._clock()\n        bounds = self._log.measure(topics)",
         "        bounds = self._log.measure(topics)\n        requested_at = self._clock()",
-        ("tests/unit/test_rounds.py::test_the_age_counts_from_before_the_question",),
+        ("tests/unit/test_bounds_cache.py::test_the_age_counts_from_before_the_question",),
     ),
     Switch(
         "T22",
         "make the cut when the ticket is opened",
         "proxy/query/executor.py",
         "cuts = redeem_tables(self._pins, planned.tables)",
-        "cuts = self._cutter.cut(\n            read, FreshnessContract.of(session), _when(self._now_us(), None), patience\n        ).by_key",
+        "cuts = self._cutter.cut(\n            parsed, FreshnessContract.of(session), _when(self._now_us(), session.zone), deadline\n        ).by_key",
         (f"{STATEMENTS}::test_rows_written_after_the_plan_are_not_in_its_answer",),
     ),
     Switch(

@@ -20,8 +20,7 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.schema import Column
-from proxy.flightsql.backend import Cancellation
-from proxy.query.executor import StatementLimits
+from proxy.deadline import Deadline
 from tests.harness.asking import bag
 from tests.harness.flows import PLACES, places, tier, write, written
 from tests.harness.lake import FLOWS, Lake
@@ -53,7 +52,7 @@ def below(*ends: int) -> Counter[Place]:
 
 
 def cut_of(lake: Lake, sql: str = PLACES, **asked: Any) -> str:
-    planned = lake.statements.plan(replace(SESSION, **asked), sql, None, Cancellation())
+    planned = lake.statements.plan(replace(SESSION, **asked), sql, None, Deadline(60))
     return planned.app_metadata.decode()
 
 
@@ -166,9 +165,9 @@ def test_an_old_round_is_not_enough_for_a_record_that_is_waited_for(lake: Lake) 
 
 
 def test_a_record_that_does_not_come_is_named(lake: Lake) -> None:
-    lake.statements.limits = StatementLimits(timeout_s=0.2, ticket_ttl_s=3600)
+    session = replace(SESSION, wait_for="flows/0:4 flows/1:1")
     with pytest.raises(NotYetCommitted) as refused:
-        lake.plan(PLACES, session=replace(SESSION, wait_for="flows/0:4 flows/1:1"))
+        lake.statements.plan(session, PLACES, None, Deadline(0.2))
     assert refused.value.message == (
         "flows/1: the record at offset 1 was waited for 0.2 s, and committed records end at 1; if it was sent in "
         "a transaction, commit that first, then try again."
@@ -248,7 +247,7 @@ def test_a_version_has_the_columns_it_was_written_with(lake: Lake) -> None:
     lake.board.refresh(FLOWS)
     assert lake.ask(f"{WHOLE} AT (VERSION => {version})").schema == before
     prepared = lake.statements.prepare(
-        SESSION, f"{WHOLE} AT (VERSION => {version})", Cancellation()
+        SESSION, f"{WHOLE} AT (VERSION => {version})", Deadline(60)
     )
     assert prepared.dataset_schema == before
     assert "added" in lake.ask(WHOLE).column_names
@@ -476,7 +475,7 @@ def test_a_follower_is_never_answered_as_of_before(lake: Lake) -> None:
         replace(SESSION, after="beginning", freshness="max_staleness 1h"),
         PLACES,
         None,
-        Cancellation(),
+        Deadline(60),
     )
     write(lake, 0, 1)
     found = lake.ask(PLACES, after=first.app_metadata.decode(), freshness="max_staleness 1h")

@@ -13,7 +13,7 @@ from planner.errors import LogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.watermark import Watermark
-from proxy.flightsql.backend import Cancellation
+from proxy.deadline import Deadline
 from proxy.tail.budget import TailLimits
 from tests.doubles.cold import MemoryColdStore
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
@@ -73,8 +73,8 @@ def test_a_partition_that_ends_short_fails_the_statement(log: KafkaLog, script: 
     store.create(FLOWS, FLOWS_COLUMNS, binding, first)
     board, tails, statements = serve(store, log, TailLimits(100, 1 << 20, fetch_timeout_s=1))
     try:
-        planned = statements.plan(SESSION, "SELECT n FROM flows", None, Cancellation())
+        planned = statements.plan(SESSION, "SELECT n FROM flows", None, Deadline(60))
         with pytest.raises(LogUnavailable, match="records up to offset 6 must be read"):
-            list(statements.open(SESSION, planned.ticket, Cancellation()))
+            list(statements.open(SESSION, planned.ticket, Deadline(60)))
     finally:
         forget(board, tails)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ticket import Ticket, TicketTable
-from proxy.query.ticket_summary import about
+from proxy.query.tickets import summary
 
 PLAIN = TicketTable(TableName("lake", ("net",), "plain"), "uuid", "v1.metadata.json", 7, 0)
 BOUND = replace(
@@ -21,7 +21,7 @@ BOUND = replace(
 
 def told(*tables: TicketTable) -> dict[str, str]:
     ticket = Ticket("SELECT 1", tables, "ada", "UTC", (None, None), 0, 0)
-    found = about(ticket)
+    found = summary(ticket)
     assert found.sql == "SELECT 1"
     return dict(found.cuts)
 

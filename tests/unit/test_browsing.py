@@ -11,7 +11,7 @@ import pytest
 from planner.errors import CatalogUnavailable, UnknownTable
 from planner.names import TableName
 from proxy.catalog.browser import Browser
-from proxy.flightsql.backend import Session
+from proxy.session import Session
 
 FLOWS = TableName("lake", ("net",), "flows")
 DEEP = TableName("lake", ("net", "eu"), "flows")

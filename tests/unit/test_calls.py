@@ -7,8 +7,8 @@ from collections import Counter
 from functools import partial
 
 from planner.errors import Cancelled
-from proxy.flightsql.state.call_record import CallRecord
 from proxy.flightsql.state.calls import Calls
+from proxy.ops.call_record import CallRecord
 
 
 def test_one_that_leaves_is_noticed_among_many_and_all_are_asked_alike() -> None:

@@ -16,7 +16,7 @@ from proxy.engine.engine import _root
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import arrow_type, bound
 from proxy.engine.relations import AccessFilter, _restricted, identifier, sql_type
-from proxy.engine.result import MAX_BATCH_BYTES, rows_per_batch, sliced
+from proxy.engine.result import rows_per_batch
 from tests.harness.sql import parse
 
 # --- errors ---
@@ -80,23 +80,8 @@ def test_messages_are_one_line_without_paths(text: str, expected: str) -> None:
 # --- batches ---
 
 
-def test_batches_are_cut_by_bytes_not_rows() -> None:
-    texts = ["x" * 10] * 1000 + ["y" * 300_000] * 20 + ["z" * 5_000_000] + ["w"] * 100
-    batch = pa.record_batch({"t": texts, "n": list(range(len(texts)))})
-    parts = list(sliced(batch, MAX_BATCH_BYTES))
-    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([batch]))
-    assert all(part.num_rows == 1 for part in parts if part.nbytes > MAX_BATCH_BYTES)
-    assert sum(part.nbytes > MAX_BATCH_BYTES for part in parts) == 1
-    assert len(parts) < 40
-
-
-def test_an_empty_batch_stays_one() -> None:
-    batch = pa.record_batch({"n": pa.array([], pa.int64())})
-    assert [part.num_rows for part in sliced(batch, 1)] == [0]
-
-
 def test_few_rows_are_asked_for_where_their_size_is_unknown() -> None:
-    assert rows_per_batch(["bigint"] * 8) == MAX_BATCH_BYTES // 64
+    assert rows_per_batch(["bigint"] * 8) == (2 << 20) // 64
     assert rows_per_batch(["boolean"]) == 65_536
     assert rows_per_batch(["bigint", "varchar"]) == 4_096
     assert rows_per_batch(["struct"]) == 4_096

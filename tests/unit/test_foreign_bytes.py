@@ -18,16 +18,14 @@ from planner.freshness import parse_freshness, parse_wait_for
 from planner.incremental import parse_after
 from planner.ticket import MAX_TICKET_BYTES, Ticket
 from planner.time_travel import parse_cut
+from proxy.access.authentication.callers import Access, Caller, FixedUsers, identify
 from proxy.flightsql import actions, messages
 from proxy.flightsql import middleware as entry
-from proxy.flightsql.backend import Session
-from proxy.flightsql.faults import Malformed
+from proxy.flightsql.messages import Malformed
 from proxy.flightsql.options import SETTINGS, with_settings
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers, identify
 from proxy.flightsql.state.tokens import SessionTokens
-from proxy.query.executor import _values
-from proxy.query.ticket_cipher import TicketCipher
-from proxy.query.tickets import Tickets
+from proxy.query.tickets import TicketCipher, Tickets, parameter_values
+from proxy.session import Session
 from tests.harness.lying import LIES, Lie, lying_stream
 
 SECRET = b"s" * 32
@@ -81,11 +79,11 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "session options": (_options, _some_options()),
     "statement ticket": (
         lambda given: TICKETS.opened(given, user="ada", now_us=0),
-        TICKETS.sealed(TICKET, is_veiled=False),
+        TICKETS.sealed(TICKET, is_encrypted=False),
     ),
     "veiled ticket": (
         lambda given: TICKETS.opened(given, user="ada", now_us=0),
-        TICKETS.sealed(TICKET, is_veiled=True),
+        TICKETS.sealed(TICKET, is_encrypted=True),
     ),
     "authorization": (
         _text(lambda header: identify(header, ACCESS)),
@@ -144,12 +142,12 @@ def test_what_is_larger_than_anything_of_its_kind_is_not_read() -> None:
     with pytest.raises(Malformed, match="is the limit"):
         messages.unpack(bytes(messages.MAX_BYTES + 1))
     # By its size alone: of a ticket that is sealed as it should be.
-    veiled = TicketCipher([SECRET]).over(bytes(MAX_TICKET_BYTES + 1))
+    veiled = TicketCipher([SECRET]).encrypt(bytes(MAX_TICKET_BYTES + 1))
     with pytest.raises(BadTicket):
-        TicketCipher([SECRET]).off(veiled)
+        TicketCipher([SECRET]).decrypt(veiled)
 
 
 @pytest.mark.parametrize("lie", [LIES[4], LIES[-1]], ids=str)
 def test_parameters_that_lie_in_a_ticket_of_another_replica_are_refused(lie: Lie) -> None:
     with pytest.raises(BadTicket, match="not valid"):
-        _values(lying_stream(lie))
+        parameter_values(lying_stream(lie))

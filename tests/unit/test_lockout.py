@@ -8,9 +8,8 @@ import pytest
 
 from planner.errors import Overloaded
 from proxy.access.authentication import lockout
+from proxy.access.authentication.callers import Caller, Unauthenticated
 from proxy.access.authentication.lockout import FREE_TRIES, MAX_PAUSE_S, Lockout
-from proxy.flightsql.faults import Unauthenticated
-from proxy.flightsql.state.auth import Caller
 
 
 class Clock:

@@ -18,7 +18,7 @@ BANNED = frozenset(
 
 
 #: pyarrow sends a wire error's class name to clients, and this one tells them that the statement is not wrong.
-ON_THE_WIRE = {"LimitExceeded": ["planner/errors.py", "proxy/flightsql/status.py"]}
+ON_THE_WIRE = {"LimitExceeded": ["planner/errors.py", "proxy/flightsql/errors.py"]}
 
 
 def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:

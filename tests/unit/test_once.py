@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.query import cache as once
-from proxy.query.cache import StatementCache
+from proxy.engine import statement_cache as once
+from proxy.engine.statement_cache import StatementCache
 
 
 def is_kept(held: StatementCache, key: str) -> bool:

@@ -34,9 +34,9 @@ import proxy.flightsql.uploads
 from planner.errors import FederationError
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.statement.gate import check_text
-from proxy.flightsql.backend import Session
 from proxy.flightsql.metadata.like import Like
 from proxy.flightsql.session_sql import as_query, change_of
+from proxy.session import Session
 
 # A generator of what a pattern matches reads it as Python's compiler does.
 PARSER: Any = re._parser  # type: ignore[attr-defined]

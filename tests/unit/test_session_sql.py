@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from planner.errors import BadParameter
-from proxy.flightsql.backend import Session
 from proxy.flightsql.session_sql import as_query, change_of
+from proxy.session import Session
 
 HERE = Session("s", catalog="lake", schema="o'net", time_zone="UTC", options={"profile": "bi"})
 

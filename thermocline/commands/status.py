@@ -130,12 +130,6 @@ def _standings(
     )
 
 
-def _document(table: TableStatus) -> dict[str, object]:
-    document = asdict(table)
-    document["is_kept_by_size"] = document.pop("is_bounded_by_size")
-    return document
-
-
 def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
     from thermocline.output.colours import coloured
     from thermocline.output.table import grid

@@ -8,12 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import (
+    Access,
+    Caller,
+    FixedUsers,
+    Recall,
+    TokenCheck,
+    Verify,
+)
 from proxy.access.authentication.credentials import Credentials
 from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
 from proxy.access.authentication.lockout import Lockout
 from proxy.flightsql.server import Tls
-from proxy.flightsql.state.auth import Access, Caller, FixedUsers, Recall, TokenCheck, Verify
 from proxy.flightsql.state.quotas import LimitsOf, UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Settings
 
@@ -90,6 +97,7 @@ def limits_of(settings: Settings) -> LimitsOf:
         max_sessions=access_settings.max_sessions_per_user,
         max_streams=access_settings.max_streams_per_user,
         max_calls_per_s=access_settings.max_calls_per_s_per_user,
+        timeout_s=server.statement_timeout_s,
         answer_timeout_s=server.answer_timeout_s,
         max_rows=server.max_result_rows,
         max_bytes=server.max_result_bytes,
@@ -115,7 +123,9 @@ def _replaced(default: UserLimits, rule: Limits) -> UserLimits:
         "max_sessions": rule.max_sessions,
         "max_streams": rule.max_streams,
         "max_calls_per_s": rule.max_calls_per_s,
-        "timeout_s": rule.statement_timeout_s,
+        "timeout_s": None
+        if rule.statement_timeout_s is None
+        else min(rule.statement_timeout_s, default.timeout_s),
         "answer_timeout_s": rule.answer_timeout_s,
         "max_rows": rule.max_result_rows,
         "max_bytes": rule.max_result_bytes,

@@ -22,13 +22,11 @@ from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.observed import Observed
 from proxy.ops.states import States, degraded
 from proxy.process.landlock import FileSystemLock
 from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
-from proxy.query.executor import StatementLimits, Statements
-from proxy.query.punctual import Punctual
+from proxy.query.executor import Statements
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
@@ -169,6 +167,7 @@ def running_parts(
             long=engine.long,
             suspects=suspects,
         )
+        engine.watch_with(watchdog.expecting)
         watchdog.start()
         stack.callback(watchdog.stop)
         tails = stack.enter_context(running_tails(settings, log, pins, engine, ingestion))
@@ -183,12 +182,12 @@ def running_parts(
             log=log,
             tails=tails,
             engine=engine,
-            limits=StatementLimits(server.statement_timeout_s, server.ticket_ttl_s),
-            watchdog=watchdog,
+            ticket_ttl_s=server.ticket_ttl_s,
             secrets=[secret],
             now_us=lambda: time.time_ns() // 1000,
             default_path=default_path(settings),
         )
+        stack.callback(statements.close)
         statements.grants.policy = policy(settings, statements.grants.expression)
         yield Parts(statements, pins, tails, watchdog)
 
@@ -241,13 +240,9 @@ def running_server(
                 },
             )
             stack.callback(ops.stop)
-        journal = stack.enter_context(open_journal(settings))
-        punctual = Punctual(
-            parts.statements, lambda session: parts.statements.limits.of(session)
-        )
-        stack.callback(punctual.close)
+        audit = stack.enter_context(open_journal(settings))
         flight = start(
-            Observed(punctual, metrics),
+            parts.statements,
             host=server.host,
             port=server.port,
             access=access(settings),
@@ -258,7 +253,7 @@ def running_server(
             stream_wait_s=server.queue_wait_s,
             idle_timeout_s=settings.access.session_idle_s,
             limits_of=limits_of(settings),
-            journal=journal,
+            journals=(metrics.read, audit),
             suspects=suspects,
             session_secret=(
                 None
@@ -267,6 +262,7 @@ def running_server(
             ),
         )
         watchdog.farewell = flight.give_up
+        metrics.running.set_function(lambda: flight.streaming)
         stuck = threading.Event()
 
         def stop() -> None:

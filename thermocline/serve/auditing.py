@@ -12,8 +12,8 @@ from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 
 from planner.errors import BadConfig
-from proxy.flightsql.state.call_record import Journal
 from proxy.ops.audit_log import LOGGER, AuditLog
+from proxy.ops.call_record import Journal
 from thermocline.config.settings import Settings
 
 

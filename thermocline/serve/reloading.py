@@ -16,7 +16,7 @@ from pathlib import Path
 
 from planner.errors import BadConfig, Unavailable
 from proxy.flightsql.server import FlightSqlServer
-from proxy.query.executor import StatementLimits, Statements
+from proxy.query.executor import Statements
 from thermocline.config.settings import AccessSettings, Settings, own_sections
 from thermocline.serve.access import access, limits_of, tls
 from thermocline.serve.permissions import policy
@@ -114,9 +114,7 @@ class Reloader:
             max_queued=server.max_queued,
             stream_wait_s=server.queue_wait_s,
         )
-        self._statements.limits = StatementLimits(
-            server.statement_timeout_s, server.ticket_ttl_s
-        )
+        self._statements.ticket_ttl_s = server.ticket_ttl_s
 
     def _watch(self) -> None:
         while not self._stop.wait(WATCH_S):

@@ -27,8 +27,8 @@ from pathlib import Path
 import msgspec
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import Caller
 from proxy.access.authentication.hashes import Passwords, is_hash
-from proxy.flightsql.state.auth import Caller
 
 _log = logging.getLogger(__name__)
 

@@ -9,9 +9,8 @@ from typing import Any
 import jwt
 
 from planner.errors import BadConfig
+from proxy.access.authentication.callers import Caller, Unauthenticated
 from proxy.access.authentication.jwks import Jwks
-from proxy.flightsql.faults import Unauthenticated
-from proxy.flightsql.state.auth import Caller
 
 #: Signatures only: with a shared secret (HS256) whoever can check a token can make one.
 ALGORITHMS = frozenset(

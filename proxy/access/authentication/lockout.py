@@ -17,8 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from proxy.flightsql.faults import Unauthenticated
-from proxy.flightsql.state.auth import Caller, Verify
+from proxy.access.authentication.callers import Caller, Unauthenticated, Verify
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from planner.errors import Inconsistent, RequestError, UnknownTable
-from proxy.flightsql.backend import Browsing, Session, Table
+from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata import schemas
 from proxy.flightsql.metadata.like import Like
 from proxy.flightsql.metadata.sqlinfo import Product, sql_info
-from proxy.flightsql.metadata.sqltypes import described, xdbc_type_info
-from proxy.flightsql.result_types import Shape, shape_of
+from proxy.flightsql.metadata.types import described, xdbc_type_info
+from proxy.flightsql.outgoing import Shape, shape_of
+from proxy.session import Session, Table
 
 _log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from types import TracebackType
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
-from proxy.flightsql.backend import Cancellation
-from proxy.flightsql.state.call_record import CallRecord, Journal
+from proxy.deadline import Cancellation
 from proxy.flightsql.state.connections import hang_up
 from proxy.flightsql.state.shares import Shares
+from proxy.ops.call_record import CallRecord, Journal
 
 _log = logging.getLogger(__name__)
 
@@ -169,18 +169,18 @@ class Calls:
     def __init__(
         self,
         *,
-        journal: Journal = lambda _record: None,
+        journals: Sequence[Journal] = (),
         max_calls: int = MAX_CALLS,
         poll_s: float = POLL_S,
         hang_up: Callable[[AbstractSet[str]], object] = hang_up,
     ) -> None:
-        """``journal`` gets the record of every call when it is over, on the call's own thread.
+        """``journals`` get the record of every call when it is over, on the call's own thread.
 
         ``hang_up`` ends the connections of some peers.
         """
         self._hang_up = hang_up
         self._shares = Shares(max_calls, "calls")
-        self.journal = journal
+        self._journals = journals
         self._poll_s = poll_s
         self._changed = threading.Condition()
         self._live: set[Call] = set()
@@ -223,16 +223,28 @@ class Calls:
     def end(self, call: Call) -> None:
         """Release what the call holds. Idempotent."""
         call.end()
+        call.record.over()
         with self._changed:
             if call not in self._live:
                 return
             self._live.remove(call)
             self._shares.leave(call.owner)
             self._changed.notify_all()
-        try:
-            self.journal(call.record)
-        except Exception:  # noqa: BLE001  the client has its answer; only the line is lost
-            _log.exception("call %s was not written down", call.record.id)
+        self.write_down(call.record)
+
+    def write_down(self, record: CallRecord) -> None:
+        """Hand the record of a call that is over to all who read it."""
+        for journal in self._journals:
+            try:
+                journal(record)
+            except Exception:  # noqa: BLE001  the client has its answer; only the line is lost
+                _log.exception("call %s was not written down", record.id)
+
+    @property
+    def streaming(self) -> int:
+        """How many statements are being executed or streamed."""
+        with self._changed:
+            return sum(call.record.is_streaming for call in self._live)
 
     def check_open(self) -> None:
         """Refuse what begins something new once the server is about to stop.

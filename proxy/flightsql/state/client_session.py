@@ -14,11 +14,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from planner.errors import Cancelled, LimitExceeded
-from proxy.flightsql.backend import Prepared, Session
-from proxy.flightsql.faults import UnknownHandle
-from proxy.flightsql.state.auth import Caller
+from planner.errors import Cancelled, LimitExceeded, RequestError
+from proxy.access.authentication.callers import Caller
 from proxy.flightsql.state.calls import Call
+from proxy.session import Prepared, Session
 
 # A tool that never closes its statements is stopped here, not by the server's memory.
 MAX_STATEMENTS = 1_000
@@ -35,6 +34,10 @@ Key: TypeAlias = tuple[Hashable, ...]
 def of_token(token: str) -> Key:
     """The key of the session that a bearer token of this server opens."""
     return ("token", token)
+
+
+class UnknownHandle(RequestError):
+    """A prepared statement or running query this session does not have."""
 
 
 class Fate(Enum):

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.errors import LimitExceeded, Overloaded
-from proxy.flightsql.state.call_record import CallRecord
+from proxy.access.authentication.callers import Access
 from proxy.flightsql.state.calls import Call
 from proxy.flightsql.state.shares import has_share
+from proxy.ops.call_record import CallRecord
 
 #: Longest pause that is recommended, and the weight of the latest in how long places are held.
 _MAX_RETRY_S = 60
@@ -46,7 +47,7 @@ class UserLimits:
     max_sessions: int | None = None
     max_streams: int | None = None
     max_calls_per_s: float | None = None
-    timeout_s: float | None = None
+    timeout_s: float = 300.0
     answer_timeout_s: float | None = None
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -56,6 +57,19 @@ class UserLimits:
 
 #: (user, groups) -> what that user may take. Fast, and the same as long as the settings are.
 LimitsOf = Callable[[str | None, frozenset[str]], UserLimits]
+
+
+def unlimited(user: str | None, groups: frozenset[str]) -> UserLimits:
+    """A ``LimitsOf``: only the server's own."""
+    return UserLimits()
+
+
+@dataclass(slots=True)
+class ServerPolicy:
+    """What may change while a server runs. Read anew by every call; its fields are replaced, never changed."""
+
+    access: Access
+    limits_of: LimitsOf = unlimited
 
 
 def check_size(record: CallRecord, limits: UserLimits) -> None:

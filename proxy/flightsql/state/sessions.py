@@ -13,14 +13,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from planner.errors import Cancelled, Overloaded
-from proxy.flightsql.backend import Browsing, Session
-from proxy.flightsql.faults import Unauthenticated
+from proxy.access.authentication.callers import Caller, Unauthenticated
+from proxy.flightsql.backend import Browsing
 from proxy.flightsql.options import with_settings
-from proxy.flightsql.state.auth import Caller
 from proxy.flightsql.state.calls import Call
 from proxy.flightsql.state.client_session import ClientSession, Key, of_token
-from proxy.flightsql.state.policy import ServerPolicy
+from proxy.flightsql.state.quotas import ServerPolicy
 from proxy.flightsql.state.tokens import SessionTokens, local_token
+from proxy.session import Session
 
 MAX_SESSIONS = 10_000
 IDLE_TIMEOUT_S = 1_800.0

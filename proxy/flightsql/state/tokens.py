@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from proxy.flightsql.state.auth import Caller
+from proxy.access.authentication.callers import Caller
 
 _VERSION = "tc1"
 #: Of tokens that only the server knows that gave them out.

@@ -11,7 +11,11 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from proxy.flightsql.faults import Unauthenticated
+from planner.errors import FederationError
+
+
+class Unauthenticated(FederationError):
+    """No, wrong or outdated credentials."""
 
 
 def _always() -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.cut import LogBounds
-from proxy.query import bounds_cache as rounds
-from proxy.query.bounds_cache import BoundsCache
+from proxy.query import cut
+from proxy.query.cut import BoundsCache
 
 
 class Clock:
@@ -70,7 +70,7 @@ def test_what_turned_out_to_be_gone_is_forgotten() -> None:
 
 def test_old_rounds_make_room() -> None:
     held, _ = made()
-    for number in range(rounds.MAX_ROUNDS + 1):
+    for number in range(cut.MAX_ROUNDS + 1):
         held.measure([f"t{number}"])
     assert held.remembered(["t0"], 1e9) is None
     assert held.remembered(["t1"], 1e9) is not None

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from planner.errors import FederationError
-from proxy.flightsql.backend import Session, TicketSummary
+from proxy.session import Session, TicketSummary
 
 OK = "ok"
 #: The client left, or took only a part of the answer.
@@ -44,7 +45,12 @@ class CallRecord:
         self.rows = 0
         self.bytes = 0
         self.outcome: str | None = None
+        #: Seconds of what was done for a statement, by name: prepare, plan, first (until rows can be read), stream.
+        self.steps: dict[str, float] = {}
+        #: Whether a statement was executed or described, whatever came of it.
+        self.is_executed = False
         self._began_s = time.monotonic()
+        self._streaming_since_s: float | None = None
         self._sql: str | None = None
         self._about: Callable[[], TicketSummary] | None = None
 
@@ -80,6 +86,25 @@ class CallRecord:
     def streams(self) -> None:
         """Note that rows can be read: from here on a client may leave them."""
         self.outcome = ABANDONED
+        self._streaming_since_s = time.monotonic()
+
+    @property
+    def is_streaming(self) -> bool:
+        return self._streaming_since_s is not None
+
+    def over(self) -> None:
+        """Note that the call is over: nothing streams any more."""
+        if self._streaming_since_s is not None:
+            self.steps["stream"] = time.monotonic() - self._streaming_since_s
+            self._streaming_since_s = None
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time a step that succeeds."""
+        self.is_executed = True
+        began_s = time.monotonic()
+        yield
+        self.steps[name] = time.monotonic() - began_s
 
     def sent(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows

@@ -1,4 +1,4 @@
-"""The types an answer arrives in: as the engine has them, or as a session's tools can read them.
+"""An answer as it goes out: in types that a session's tools can read, in messages that its client takes.
 
 BI tools disagree with Arrow and with each other: Power BI and Excel know no 38-digit integers, Grafana reads
 every timestamp as nanoseconds, JDBC 18.3.0 throws where a tool asks for a timestamp with a zone as an object. So a
@@ -10,15 +10,22 @@ Go driver does not read the stream at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from planner.errors import UnsupportedType
-from proxy.flightsql.backend import Session
+from planner.errors import LimitExceeded, UnsupportedType
+from proxy.session import Session
+
+#: Go and Rust clients refuse messages above 4,194,304 bytes, ADBC above 16 MiB (docs/internals/protocol.md).
+MAX_MESSAGE_BYTES = 4 << 20
+#: Throughput over Flight peaks here.
+MAX_BATCH_BYTES = 2 << 20
+#: Of a message, for its header and the padding of its buffers.
+_HEADER_BYTES = MAX_MESSAGE_BYTES - 3_500_000
 
 #: ``bi``: views and large texts as plain ones, hugeint = double, and times with a zone without it, as UTC tells them.
 PROFILES = ("arrow", "bi")
@@ -49,20 +56,16 @@ class Shape:
             [field.with_type(self._type(field.type)) for field in schema], schema.metadata
         )
 
-    def batches(
-        self, batches: Iterator[pa.RecordBatch], target: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
-        """The same rows under the schema ``wanted``.
+    def batch(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+        """The same rows under the schema ``target``.
 
         Raises:
             UnsupportedType: a time lies outside what its new unit can tell.
         """
-        for batch in batches:
-            columns = [
-                _cast(column, field)
-                for column, field in zip(batch.columns, target, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=target)
+        columns = [
+            _cast(column, field) for column, field in zip(batch.columns, target, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=target)
 
     def _type(self, kind: pa.DataType) -> pa.DataType:
         if self.plain and kind in _PLAIN:
@@ -109,13 +112,40 @@ def shaped_schema(session: Session, schema: pa.Schema) -> pa.Schema:
 
 def shaping(
     session: Session, schema: pa.Schema
-) -> tuple[pa.Schema, Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]]:
-    """The schema an answer goes out with, and what brings its batches there."""
+) -> tuple[pa.Schema, Callable[[pa.RecordBatch], pa.RecordBatch]]:
+    """The schema an answer goes out with, and what brings a batch there."""
     shape = _shape_for(session, schema)
     if shape is None:
-        return schema, lambda batches: batches
+        return schema, lambda batch: batch
     target = shape.schema(schema)
-    return target, lambda batches: shape.batches(batches, target)
+    return target, lambda batch: shape.batch(batch, target)
+
+
+def sendable(
+    batch: pa.RecordBatch, max_message_bytes: int = MAX_MESSAGE_BYTES
+) -> list[pa.RecordBatch]:
+    """Return the same rows in batches of at most ``MAX_BATCH_BYTES``, a single larger row by itself. Nothing is copied.
+
+    Raises:
+        LimitExceeded: one row fills more than ``max_message_bytes``: most clients would drop the connection
+            without saying why.
+    """
+    if batch.nbytes <= MAX_BATCH_BYTES:
+        return [batch]
+    if batch.num_rows > 1:
+        half = batch.num_rows // 2
+        return [
+            *sendable(batch.slice(0, half), max_message_bytes),
+            *sendable(batch.slice(half), max_message_bytes),
+        ]
+    if batch.nbytes > max_message_bytes - _HEADER_BYTES:
+        raise LimitExceeded(
+            f"One row of the answer has {batch.nbytes:,} bytes, and a message may have {max_message_bytes:,}. "
+            f"Select fewer or shorter columns; or set the session option max_message_bytes, if this client "
+            f"takes larger messages.",
+            row_bytes=batch.nbytes,
+        )
+    return [batch]
 
 
 #: What an answer has in a session that has chosen nothing, where it cannot go out as it is.

@@ -16,8 +16,10 @@ from typing import NoReturn
 from pyarrow import flight
 
 from planner import errors
-from proxy.flightsql import faults
-from proxy.flightsql.state.call_record import CallRecord
+from proxy.access.authentication.callers import Unauthenticated
+from proxy.flightsql.messages import UnknownCommand
+from proxy.flightsql.state.client_session import UnknownHandle
+from proxy.ops.call_record import CallRecord
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +63,9 @@ Wire = type[Exception]
 
 #: First match wins, so a class stands above its ancestors.
 TABLE: tuple[tuple[type[Exception], Wire], ...] = (
-    (faults.Unauthenticated, flight.FlightUnauthenticatedError),
-    (faults.UnknownCommand, Unimplemented),
-    (faults.UnknownHandle, NotFound),
+    (Unauthenticated, flight.FlightUnauthenticatedError),
+    (UnknownCommand, Unimplemented),
+    (UnknownHandle, NotFound),
     (errors.UnknownTable, NotFound),
     (errors.UnknownTopic, NotFound),
     (errors.NotAllowed, flight.FlightUnauthorizedError),

@@ -1,0 +1,108 @@
+"""What a statement returns and takes: its columns, and the types of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from planner.cut import Pin, TableCut
+from planner.errors import BadParameter
+from planner.statement.ast import parameters as parameters_of
+from planner.statement.breadth import Breadth, check_breadth
+from planner.statement.parameters import may_type_columns
+from planner.statement.references import CutKey
+from proxy.engine.engine import Engine
+from proxy.engine.statement_cache import StatementCache
+from proxy.query.parsing import ParsedStatement
+from proxy.query.relations import Sources
+from proxy.session import Prepared, Session
+
+
+class Signatures:
+    """Binds statements over empty relations of the types they read; nothing is executed. Thread-safe.
+
+    Binding depends on nothing else, and takes 5 ms: what was prepared is not bound again to be planned.
+    """
+
+    def __init__(self, engine: Engine, sources: Sources) -> None:
+        self._engine = engine
+        self._sources = sources
+        self._cache = StatementCache()
+
+    def has(
+        self, session: Session, parsed: ParsedStatement, parameters: pa.RecordBatch | None
+    ) -> bool:
+        """Whether ``columns`` of a statement without tables asks nobody: it was bound before."""
+        return self._cache.cached((parsed, (), session.zone), Prepared) is not None and (
+            parameters is None or not self._may_type_columns(parsed)
+        )
+
+    def prepared(
+        self,
+        session: Session,
+        parsed: ParsedStatement,
+        pins_or_cuts: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
+    ) -> Prepared:
+        """Describe a statement whose parameters are not bound: their types, and those of the columns, are a guess.
+
+        Raises:
+            RequestError: it does not bind.
+        """
+        empty = tuple(self._sources.empty(session, parsed, pins_or_cuts))
+
+        def described() -> Prepared:
+            breadths = {relation.name: Breadth.of(relation.arrow) for relation in empty}
+            check_breadth(parsed.document, breadths)
+            result, types = self._engine.describe(
+                parsed.document, empty, time_zone=session.zone
+            )
+            names = parameters_of(parsed.document)
+            fields = [pa.field(*parameter) for parameter in zip(names, types, strict=True)]
+            return Prepared(result, pa.schema(fields))
+
+        return self._cache.get((parsed, empty, session.zone), described, chars=parsed.chars)
+
+    def columns(
+        self,
+        session: Session,
+        parsed: ParsedStatement,
+        cuts: Mapping[CutKey, TableCut],
+        parameters: pa.RecordBatch | None,
+        *,
+        is_bound: bool,
+    ) -> pa.Schema:
+        """Return the columns that a statement answers with these parameters: clients hold the stream against them.
+
+        Raises:
+            BadParameter: ``is_bound``, and they are too many or too few.
+            RequestError: it does not bind.
+        """
+        prepared = self.prepared(session, parsed, cuts)
+        if is_bound:
+            _check_count(parameters, prepared.parameter_schema)
+        if not is_bound or parameters is None or not self._may_type_columns(parsed):
+            return prepared.dataset_schema
+        return self._engine.describe_bound(
+            parsed.document,
+            self._sources.empty(session, parsed, cuts),
+            [column[0] for column in parameters.columns],
+            time_zone=session.zone,
+        )
+
+    def _may_type_columns(self, parsed: ParsedStatement) -> bool:
+        return self._cache.get(
+            ("may type columns", parsed),
+            lambda: may_type_columns(parsed.document),
+            chars=parsed.chars,
+        )
+
+
+def _check_count(parameters: pa.RecordBatch | None, expected: pa.Schema) -> None:
+    count = 0 if parameters is None else parameters.num_columns
+    if count != len(expected):
+        raise BadParameter(
+            f"the statement has {len(expected)} parameters and {count} are bound.",
+            expected=len(expected),
+            given=count,
+        )

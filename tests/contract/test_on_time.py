@@ -1,0 +1,289 @@
+"""Calls are answered by their deadline: on threads of their own, or where nobody has to be asked, at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from planner.errors import (
+    BadParameter,
+    BadTicket,
+    Cancelled,
+    DeadlineExceeded,
+    FederationError,
+    GrantsChanged,
+    Overloaded,
+    TicketExpired,
+)
+from planner.permissions import GrantList
+from proxy.deadline import Deadline
+from proxy.engine.engine import Engine
+from proxy.engine.result import Result
+from proxy.engine.thread_pool import ThreadPool
+from proxy.query.executor import Statements
+from proxy.query.turns import LONG_CHARS
+from proxy.session import Session
+from tests.doubles.cold import MemoryColdStore
+from tests.doubles.log import MemoryLog
+from tests.harness.serving import SESSION, forget, serve
+
+ONE = "SELECT 1 AS one"
+
+
+@pytest.fixture
+def statements(engine: Engine) -> Iterator[Statements]:
+    board, tails, found = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
+    yield found
+    forget(board, tails)
+
+
+@pytest.fixture
+def session(statements: Statements) -> Session:
+    return statements.browsing.configure(SESSION)
+
+
+def asked(statements: Statements, session: Session, sql: str) -> tuple[bytes, list[Any]]:
+    """Ask as somebody does who is the first; return the ticket and the rows."""
+    planned = statements.plan(session, sql, None, Deadline(60))
+    with closing(statements.open(session, planned.ticket, Deadline(60))) as stream:
+        return planned.ticket, pa.Table.from_batches(stream, stream.schema).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_planned", "is_opened"),
+    [
+        (ONE, True, True),
+        ("SELECT 1 + 1 AS two", True, False),
+        ("SELECT now() IS NULL AS never", True, False),
+        ("SELECT * FROM information_schema.tables", False, False),
+        (f"EXPLAIN {ONE}", False, False),
+    ],
+)
+def test_only_what_was_asked_before_and_depends_on_nothing_stays_on_the_callers_thread(
+    sql: str,
+    is_planned: bool,
+    is_opened: bool,
+    statements: Statements,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticket, rows = asked(statements, session, sql)
+    deadline = Deadline(60)
+
+    def refused(*_: object, **__: object) -> Any:
+        raise ElsewhereError
+
+    monkeypatch.setattr(ThreadPool, "run", refused)
+    if not is_planned:
+        with pytest.raises(ElsewhereError):
+            statements.plan(session, sql, None, deadline)
+    else:
+        for name in ("parse", "unparse", "describe", "run"):
+            monkeypatch.setattr(Engine, name, refused)
+        planned = statements.plan(session, sql, None, deadline)
+        if is_opened:
+            for given in (ticket, planned.ticket):
+                stream = statements.open(session, given, deadline)
+                assert pa.Table.from_batches(stream, stream.schema).to_pylist() == rows
+        else:
+            with pytest.raises(ElsewhereError):
+                statements.open(session, planned.ticket, deadline)
+
+
+class ElsewhereError(Exception):
+    """Another thread was asked for."""
+
+
+@pytest.fixture
+def blocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], threading.Event]]:
+    """Make a method of the engine wait, whatever its deadline; returns what lets it go on."""
+    gates = []
+
+    def block(name: str) -> threading.Event:
+        gate, method = threading.Event(), getattr(Engine, name)
+
+        def waiting(*arguments: Any, **options: Any) -> Any:
+            result = method(*arguments, **options)
+            gate.wait(60)
+            return result
+
+        monkeypatch.setattr(Engine, name, waiting)
+        gates.append(gate)
+        return gate
+
+    yield block
+    for gate in gates:
+        gate.set()
+
+
+def test_calls_are_answered_by_their_deadline_whatever_the_engine_does(
+    statements: Statements, session: Session, blocked: Callable[[str], threading.Event]
+) -> None:
+    blocked("parse")
+    for ask in (
+        lambda: statements.prepare(session, ONE, Deadline(0.01)),
+        lambda: statements.plan(session, ONE, None, Deadline(0.01)),
+    ):
+        with pytest.raises(DeadlineExceeded, match=r"longer than 0\.01 s, in a part that"):
+            ask()
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a result was closed."""
+    event, close = threading.Event(), Result.close
+
+    def closing_result(result: Result) -> None:
+        close(result)
+        event.set()
+
+    monkeypatch.setattr(Result, "close", closing_result)
+    return event
+
+
+def test_a_stream_that_opens_too_late_is_closed(
+    statements: Statements,
+    session: Session,
+    blocked: Callable[[str], threading.Event],
+    closed: threading.Event,
+) -> None:
+    ticket = statements.plan(session, "SELECT 1 + 1", None, Deadline(60)).ticket
+    gate = blocked("run")
+    with pytest.raises(DeadlineExceeded, match="in a part that cannot be interrupted"):
+        statements.open(session, ticket, Deadline(0.5))
+    assert not closed.is_set()
+    gate.set()
+    assert closed.wait(60)
+
+
+def test_a_first_batch_that_cannot_be_made_closes_what_was_opened(
+    statements: Statements,
+    session: Session,
+    closed: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(_: Result) -> Any:
+        raise Overloaded("no")
+
+    monkeypatch.setattr(Result, "__next__", failing)
+    ticket = statements.plan(session, "SELECT 1 + 1", None, Deadline(60)).ticket
+    with pytest.raises(Overloaded):
+        statements.open(session, ticket, Deadline(60))
+    assert closed.is_set()
+
+
+def test_a_call_that_was_given_up_gets_no_answer(
+    statements: Statements, session: Session
+) -> None:
+    ticket, _ = asked(statements, session, ONE)
+    given_up = Deadline(60)
+    given_up.cancellation.request()
+    for ask in (
+        lambda: statements.prepare(session, ONE, given_up),
+        lambda: statements.plan(session, ONE, None, given_up),
+        lambda: statements.open(session, ticket, given_up),
+    ):
+        with pytest.raises(Cancelled):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("sql", "most", "wait_s"), [(ONE, 2, 60), (f"{ONE} -- {'x' * LONG_CHARS}", 1, 0.02)]
+)
+@pytest.mark.parametrize("how", ["plan", "prepare"])
+def test_long_statements_of_one_user_are_planned_and_prepared_in_turns(
+    sql: str,
+    most: int,
+    wait_s: float,
+    how: str,
+    statements: Statements,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock, together, parse = threading.Lock(), threading.Semaphore(0), Engine.parse
+    at_work = [0]
+    counts = []
+
+    def counted(engine: Engine, text: str) -> Any:
+        with lock:
+            at_work[0] += 1
+            counts.append(at_work[0])
+            if at_work[0] > 1:
+                together.release(2)
+        together.acquire(timeout=wait_s)
+        with lock:
+            at_work[0] -= 1
+        return parse(engine, text)
+
+    monkeypatch.setattr(Engine, "parse", counted)
+
+    def ask(number: int) -> None:
+        text = sql.replace("one", f"one{number}")
+        if how == "plan":
+            statements.plan(session, text, None, Deadline(60))
+        else:
+            statements.prepare(session, text, Deadline(60))
+
+    callers = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert max(counts) == most
+
+
+def expires(statements: Statements) -> None:
+    statements.ticket_ttl_s = 0
+
+
+def is_closed(statements: Statements) -> None:
+    statements.grants.policy = GrantList(())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "user", "error"),
+    [
+        (expires, None, None, TicketExpired),
+        (None, is_closed, None, GrantsChanged),
+        (None, None, "eve", BadTicket),
+    ],
+)
+def test_a_ticket_that_was_opened_before_is_checked_again(
+    before: Callable[[Statements], None] | None,
+    after: Callable[[Statements], None] | None,
+    user: str | None,
+    error: type[FederationError],
+    statements: Statements,
+    session: Session,
+) -> None:
+    asked(statements, session, ONE)
+    if before is not None:
+        before(statements)
+    ticket = statements.plan(session, ONE, None, Deadline(60)).ticket
+    if after is not None:
+        after(statements)
+    other = replace(session, user=user)
+    with pytest.raises(error):
+        statements.open(other, ticket, Deadline(60))
+
+
+def test_a_ticket_that_differs_in_one_byte_is_none(
+    statements: Statements, session: Session
+) -> None:
+    ticket, _ = asked(statements, session, ONE)
+    for at in (3, len(ticket) // 2, len(ticket) - 1):
+        altered = bytes((*ticket[:at], ticket[at] ^ 1, *ticket[at + 1 :]))
+        with pytest.raises(BadTicket):
+            statements.open(session, altered, Deadline(60))
+
+
+def test_parameters_are_counted_at_once_too(statements: Statements, session: Session) -> None:
+    asked(statements, session, ONE)
+    with pytest.raises(BadParameter, match="0 parameters and 1 are bound"):
+        statements.plan(session, ONE, pa.record_batch({"p": [1]}), Deadline(60))
