@@ -29,7 +29,7 @@ from planner.errors import RequestError
 from proxy.engine.parameters import _plain
 from proxy.flightsql import uploads
 from proxy.flightsql.service import _one_row
-from proxy.query.executor import _to_ipc, _values
+from proxy.query.tickets import parameter_values, to_ipc
 from tests.harness.lying import LIES, ROWS, lying_stream, row, stream
 
 #: Text, so that checks of UTF-8 do not stop it.
@@ -204,9 +204,11 @@ def answered(memory: pa.Buffer, intake: Any, engine: duckdb.DuckDBPyConnection) 
     own = [_plain(str(at), column[0]) for at, column in enumerate(batch.columns)]
     if SIGHTED in repr(own).encode("utf-8", "replace"):
         return SIGHTED
-    ticket = _to_ipc(batch)
+    ticket = to_ipc(batch)
     # A ticket comes back, and lies between other things then, too.
-    values = [_plain(str(at), value) for at, value in enumerate(_values(among(ticket)))]
+    values = [
+        _plain(str(at), value) for at, value in enumerate(parameter_values(among(ticket)))
+    ]
     seen = [ticket, repr(values).encode("utf-8", "replace")]
     for value in values:
         with contextlib.suppress(duckdb.Error):

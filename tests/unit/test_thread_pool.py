@@ -33,7 +33,7 @@ def run(
 def test_what_work_returns_or_raises_is_passed_on(workers: ThreadPool) -> None:
     assert run(workers, lambda: 7) == 7
     with pytest.raises(KeyError, match="nosuch"):
-        run(workers, lambda: {}["nosuch"])
+        run(workers, lambda: dict[str, int]()["nosuch"])
 
 
 def test_one_thread_does_one_callers_work_and_ends_with_the_workers(
