@@ -15,20 +15,17 @@ import psutil
 
 from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
-from connectors.tiering.round import RoundResult
+from connectors.tiering import events
 from connectors.tiering.service import ServiceLimits, TieringService
 from planner.binding import Binding
 from planner.cut import LogBounds, PartitionBounds, Pin
-from planner.errors import FederationError, StalePlan
 from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
 from planner.ports import Decoder
 from planner.publish import advance, check_publish
-from planner.schedule import Backfill
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.snapshots import History, Snapshot
 from planner.tiering import TieringBudget, plan_tiering
-from planner.triggers import Lag, Trigger
 from planner.watermark import (
     SUMMARY_KEY,
     Outcomes,
@@ -72,23 +69,14 @@ class _Counting:
 
     looked = 0
 
-    def measured(self, table: TableName, lag: Lag, binding: Binding) -> None:
-        self.looked += 1
-
-    def published(
-        self, table: TableName, done: RoundResult, trigger: Trigger, backfill: Backfill | None
-    ) -> None:
-        raise AssertionError
-
-    def refused(self, table: TableName, error: StalePlan) -> None:
-        raise AssertionError
-
-    def failed(self, table: TableName | None, error: FederationError, retry_s: float) -> None:
-        raise error
-
-    def recovered(self, table: TableName) -> None: ...
-
-    def removed(self, table: TableName) -> None: ...
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.TableMeasured():
+                self.looked += 1
+            case events.TableFailed(error=error):
+                raise error
+            case events.RoundPublished() | events.RoundRefused():
+                raise AssertionError
 
 
 def _watermark(topic: str, partitions: int) -> Watermark:
@@ -138,7 +126,7 @@ def _many_tables(report: Report, tables: int, partitions: int) -> None:
         log,
         discover=store.tables,
         open_target=lambda name: MemoryTieringTarget(store, name, log, _no_decoder),
-        events=counting,
+        listeners=[counting],
         limits=ServiceLimits(refresh_s=1e9),
         random_share=lambda: 0.0,
     )

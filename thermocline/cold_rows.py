@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.iceberg.audit import TableAudit
+from connectors.iceberg.audit import Auditor, TableAudit
+from connectors.iceberg.store import IcebergStore
 from connectors.verification.cold import ColdCount
 from planner.covering import PartitionRows
 from planner.cut import ColdSlice
@@ -18,10 +22,30 @@ from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.schema import TableSchema
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, identifier
+from thermocline.config.settings import Settings
 
 _NAME = "cold"
 #: ``now()`` is in no statement of ours.
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+@contextlib.contextmanager
+def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Engine]]:
+    """Open the catalogs, what audits their tables, and an engine over them for this process alone."""
+    with (
+        contextlib.closing(IcebergStore(settings.catalogs)) as store,
+        contextlib.closing(Auditor(settings.catalogs)) as auditor,
+        tempfile.TemporaryDirectory(prefix="thermocline-cold-") as spill,
+        contextlib.closing(
+            Engine(
+                storage_roots=settings.storage_roots,
+                memory_limit_bytes=settings.server.memory_limit_bytes,
+                threads=settings.server.threads,
+                spill_dir=Path(spill),
+            )
+        ) as engine,
+    ):
+        yield store, auditor, engine
 
 
 class EngineColdRows:

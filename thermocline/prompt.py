@@ -1,75 +1,30 @@
-"""The prompt of ``thermocline sql``: line editing, history and completion by readline."""
+"""The prompt of ``thermocline sql``; prompt_toolkit edits lines, remembers and completes them."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import readline
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.shortcuts import CompleteStyle
 
 from planner.errors import FederationError
 from thermocline.client import Client
 from thermocline.output.answers import deliver
-from thermocline.output.formats import WRITERS
-from thermocline.output.table import grid
+from thermocline.output.table import Grid
+from thermocline.sql_info import COMMON_WORDS, KEYWORDS
 from thermocline.statements import is_complete, split
 
-_HISTORY_LINES = 5_000
-_KEYWORDS = [
-    "AND",
-    "AS",
-    "ASC",
-    "BETWEEN",
-    "BY",
-    "CASE",
-    "COUNT",
-    "CROSS",
-    "DESC",
-    "DESCRIBE",
-    "DISTINCT",
-    "ELSE",
-    "END",
-    "EXCEPT",
-    "EXPLAIN",
-    "FROM",
-    "FULL",
-    "GROUP",
-    "HAVING",
-    "IN",
-    "INNER",
-    "INTERSECT",
-    "IS",
-    "JOIN",
-    "LEFT",
-    "LIKE",
-    "LIMIT",
-    "NOT",
-    "NULL",
-    "OFFSET",
-    "ON",
-    "OR",
-    "ORDER",
-    "OUTER",
-    "OVER",
-    "PARTITION",
-    "QUALIFY",
-    "RIGHT",
-    "SELECT",
-    "THEN",
-    "UNION",
-    "USING",
-    "VALUES",
-    "WHEN",
-    "WHERE",
-    "WINDOW",
-    "WITH",
-]
+#: What is completed, read backwards from the cursor.
+_TYPED = re.compile(r"^[^\s,()=<>+\-*/;]+")
 _HELP = """\
   SELECT ...;      run a statement; it may span lines and ends with ;
   \\d               list tables
@@ -132,14 +87,8 @@ class _Prompt:
             self.run(f"SELECT column_name, column_type FROM (DESCRIBE {table});")  # noqa: S608 - the user's own
             return
         tables = self.client.tables()
-        lines = grid(
-            ["catalog", "schema", "table"],
-            tables,
-            [False] * 3,
-            width=None,
-            colour=False,
-        )
-        click.echo("\n".join([*(lines or ()), f"({len(tables)} tables)"]))
+        lines = Grid(["catalog", "schema", "table"], [False] * 3).lines(tables)
+        click.echo("\n".join([*lines, f"({len(tables)} tables)"]))
 
     def _expand(self, _: str) -> None:
         self.records = not self.records
@@ -167,38 +116,37 @@ def run(client: Client, *, form: str, max_rows: int) -> None:
     Raises:
         FederationError: the server cannot list its tables, so it cannot answer either.
     """
-    words = _words(client)
-    click.echo(f"{len(client.tables())} tables; \\d lists them, \\? helps, \\q leaves.")
-    prompt = _Prompt(client, form if form in WRITERS and form in _TEXTS else "table", max_rows)
-    with _editing(words):
-        while not prompt.left:
-            try:
-                text = _typed()
-            except EOFError:
-                click.echo()
-                return
-            except KeyboardInterrupt:
-                click.echo()
-                continue
-            if text.strip():
-                prompt.run(text.strip())
-
-
-def _typed() -> str:
-    """Read lines until a statement ends, or a command of the prompt."""
-    text = input("thermocline> ")
-    if text.strip().startswith("\\"):
-        return text
-    while text.strip() and not is_complete(text):
-        text += "\n" + input("        ...> ")
-    return text
-
-
-def _words(client: Client) -> list[str]:
     tables = client.tables()
+    click.echo(f"{len(tables)} tables; \\d lists them, \\? helps, \\q leaves.")
+    prompt = _Prompt(client, form if form in _TEXTS else "table", max_rows)
+    session: PromptSession[str] = PromptSession(
+        "thermocline> ",
+        prompt_continuation="        ...> ",
+        multiline=Condition(lambda: _goes_on(session.default_buffer.text.strip())),
+        history=_history(),
+        completer=WordCompleter(_names(tables), ignore_case=True, pattern=_TYPED),
+        complete_style=CompleteStyle.READLINE_LIKE,
+    )
+    while not prompt.left:
+        try:
+            text = session.prompt().strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            continue
+        if text:
+            prompt.run(text)
+
+
+def _goes_on(text: str) -> bool:
+    """Whether a statement does not end yet, nor is it a command of the prompt."""
+    return not text.startswith("\\") and not is_complete(text)
+
+
+def _names(tables: Sequence[Sequence[str]]) -> list[str]:
     names = {".".join(map(_quoted, table)) for table in tables}
     names |= {_quoted(table[-1]) for table in tables}
-    return sorted(names) + _KEYWORDS
+    return sorted(names) + sorted({*KEYWORDS, *COMMON_WORDS})
 
 
 def _quoted(name: str) -> str:
@@ -208,35 +156,17 @@ def _quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-@contextlib.contextmanager
-def _editing(words: list[str]) -> Iterator[None]:
-    """Have history and completion inside the block; the history is kept for the next time."""
-    history = history_file()
-    with contextlib.suppress(OSError):
-        readline.read_history_file(history)
-    readline.set_history_length(_HISTORY_LINES)
-    readline.set_completer_delims(" \t\n,()=<>+-*/;")
-    readline.set_completer(lambda text, state: _completion(words, text, state))
-    readline.parse_and_bind("tab: complete")
+def _history() -> History:
+    """Return what was typed before: it may hold data, so only its user may read it.
+
+    A home that cannot be written to costs the history, nothing else.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    file = Path(state) / "thermocline" / "history"
     try:
-        yield
-    finally:
-        readline.set_completer(None)
-        # A home that cannot be written to costs the history, nothing else.
-        with contextlib.suppress(OSError):
-            history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            readline.write_history_file(history)
-            history.chmod(0o600)
-
-
-def _completion(words: list[str], text: str, state: int) -> str | None:
-    if not text:
-        return None
-    matches = [word for word in words if word.lower().startswith(text.lower())]
-    return matches[state] if state < len(matches) else None
-
-
-def history_file() -> Path:
-    """Return where statements are remembered: they may hold data, so only their user may read it."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "thermocline" / "history"
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.touch(mode=0o600)
+        file.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(file))

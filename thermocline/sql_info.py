@@ -20,6 +20,10 @@ KEYWORDS = _names("""
     RETURNING SELECT SHOW SOME SUMMARIZE SYMMETRIC TABLE THEN TO TRAILING TRUE UNION UNIQUE
     UNPIVOT USING VARIADIC WHEN WHERE WINDOW WITH
     """)
+#: More words of statements, not reserved: a prompt completes both.
+COMMON_WORDS = _names("""
+    BETWEEN BY COUNT CROSS EXPLAIN FULL INNER IS JOIN LEFT LIKE OUTER OVER PARTITION RIGHT VALUES
+    """)
 
 #: Of the statement gate's functions those that tools generate; nested and JSON functions have no list in SqlInfo.
 NUMERIC = _names("""

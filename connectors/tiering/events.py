@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from connectors.tiering.round import RoundResult
 from planner.binding import Binding
@@ -12,23 +13,54 @@ from planner.schedule import Backfill
 from planner.triggers import Lag, Trigger
 
 
-class Events(Protocol):
-    """What the service tells. Called from several threads; must not raise."""
+@dataclass(frozen=True, slots=True)
+class TableMeasured:
+    table: TableName
+    lag: Lag
+    binding: Binding
 
-    def measured(self, table: TableName, lag: Lag, binding: Binding) -> None: ...
 
-    def published(
-        self, table: TableName, done: RoundResult, trigger: Trigger, backfill: Backfill | None
-    ) -> None:
-        """``backfill`` is None unless the table was more than one publish behind."""
+@dataclass(frozen=True, slots=True)
+class RoundPublished:
+    """``backfill`` is None unless the table was more than one publish behind."""
 
-    def refused(self, table: TableName, error: StalePlan) -> None:
-        """Nothing was published: another tierer was first, or the plan's facts were gone. Tried again at once."""
+    table: TableName
+    done: RoundResult
+    trigger: Trigger
+    backfill: Backfill | None
 
-    def failed(self, table: TableName | None, error: FederationError, retry_s: float) -> None:
-        """The table waits; no table: the catalogs could not be listed. Told once while the error stays the same."""
 
-    def recovered(self, table: TableName) -> None: ...
+@dataclass(frozen=True, slots=True)
+class RoundRefused:
+    """Nothing was published: another tierer was first, or the plan's facts were gone. Tried again at once."""
 
-    def removed(self, table: TableName) -> None:
-        """The table is not there any more, or not bound."""
+    table: TableName
+    error: StalePlan
+
+
+@dataclass(frozen=True, slots=True)
+class TableFailed:
+    """The table waits; no table: the catalogs could not be listed. Told once while the error stays the same."""
+
+    table: TableName | None
+    error: FederationError
+    retry_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecovered:
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TableRemoved:
+    """The table is not there any more, or not bound."""
+
+    table: TableName
+
+
+Event = (
+    TableMeasured | RoundPublished | RoundRefused | TableFailed | TableRecovered | TableRemoved
+)
+#: Called from several threads; must not raise.
+Listener = Callable[[Event], None]

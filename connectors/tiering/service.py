@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from connectors.tiering.events import Events
+from connectors.tiering import events
 from connectors.tiering.round import RoundResult, always, not_bound, tier_once
 from connectors.tiering.table_state import TieringState
 from planner.cut import LogBounds, Pin, check_topic
@@ -77,7 +77,7 @@ class TieringService:
         *,
         discover: Callable[[], Iterable[TableName]],
         open_target: Callable[[TableName], TieringTarget],
-        events: Events,
+        listeners: Sequence[events.Listener],
         limits: ServiceLimits,
         retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = unknown_retentions,
         adjust: Callable[[ColdSurvey], ColdSurvey] = adjust_nothing,
@@ -95,7 +95,7 @@ class TieringService:
         self._log = log
         self._discover = discover
         self._open_target = open_target
-        self._events = events
+        self._listeners = listeners
         self._limits = limits
         self._retentions = retentions
         self._adjust = adjust
@@ -108,6 +108,10 @@ class TieringService:
         self._list_error = ""
         self._running: dict[TableName, tuple[Future[RoundResult], Trigger]] = {}
         self._stopping = False
+
+    def _tell(self, event: events.Event) -> None:
+        for listener in self._listeners:
+            listener(event)
 
     def stop(self) -> None:
         """Make ``run`` or ``drain`` end soon. Safe in any thread and in a signal handler: it takes no lock."""
@@ -198,13 +202,13 @@ class TieringService:
             # The present tables go on: the list is needed only for new ones.
             if error.message != self._list_error:
                 self._list_error = error.message
-                self._events.failed(None, error, rest_s)
+                self._tell(events.TableFailed(None, error, rest_s))
             return
         self._list_error = ""
         self._add(names)
         for name in set(self._tables) - set(names) - set(self._running):
             del self._tables[name]
-            self._events.removed(name)
+            self._tell(events.TableRemoved(name))
 
     def _add(self, names: Iterable[TableName]) -> None:
         for name in names:
@@ -222,7 +226,7 @@ class TieringService:
                 lag = table.lag(
                     self._log, table.pinned, bounds, clock_s=clock_s, now_s=self._now_s()
                 )
-                self._events.measured(name, lag, table.binding)
+                self._tell(events.TableMeasured(name, lag, table.binding))
                 trigger = table.due(lag, table.binding)
                 if trigger is not None:
                     due[name] = trigger
@@ -307,7 +311,7 @@ class TieringService:
             done = self._attempt(table, always)
             if done.published:
                 backfill = table.published(done, self._clock())
-                self._events.published(table.name, done, _DRAIN, backfill)
+                self._tell(events.RoundPublished(table.name, done, _DRAIN, backfill))
             if self._stopping or done.lag == 0 or not done.published:
                 return done
 
@@ -327,7 +331,7 @@ class TieringService:
                     is_due=is_due,
                 )
             except StalePlan as error:
-                self._events.refused(table.name, error)
+                self._tell(events.RoundRefused(table.name, error))
                 if attempt >= CONFLICT_ATTEMPTS or self._stopping:
                     raise
         raise AssertionError
@@ -349,13 +353,13 @@ class TieringService:
                 self._recovered(table)
                 if done.published:
                     backfill = table.published(done, self._clock())
-                    self._events.published(name, done, trigger, backfill)
+                    self._tell(events.RoundPublished(name, done, trigger, backfill))
         return bool(ended)
 
     def _recovered(self, table: TieringState) -> None:
         if table.failures:
             table.failures, table.round_failed, table.reported = 0, False, None
-            self._events.recovered(table.name)
+            self._tell(events.TableRecovered(table.name))
 
     @contextlib.contextmanager
     def _guarded(self, table: TieringState, *, in_round: bool = False) -> Iterator[None]:
@@ -375,7 +379,7 @@ class TieringService:
             reported = (type(error).__name__, error.message)
             if reported != table.reported:
                 table.reported = reported
-                self._events.failed(table.name, error, retry_s)
+                self._tell(events.TableFailed(table.name, error, retry_s))
 
 
 def _ours(table: TableName, error: Exception) -> FederationError:

@@ -91,7 +91,7 @@ def _create(lake: SparkLake, kafka: Kafka, feed: DemoFeed) -> BoundTable:
 
 @contextlib.contextmanager
 def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[None]:
-    with KafkaLog(kafka.settings) as log, Lines(bars=False) as lines:
+    with KafkaLog(kafka.settings) as log:
         service = TieringService(
             log,
             discover=lambda: names,
@@ -102,7 +102,7 @@ def _tiering(lake: SparkLake, kafka: Kafka, names: list[TableName]) -> Iterator[
                 open_log=functools.partial(KafkaLog, kafka.settings),
                 open_decoder=functools.partial(decoder_for, str(name)),
             ),
-            events=lines,
+            listeners=[Lines(bars=False)],
             limits=ServiceLimits(poll_s=0.1),
         )
         thread = threading.Thread(target=service.run)

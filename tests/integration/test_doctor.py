@@ -213,7 +213,7 @@ def test_settings_that_do_not_load_are_the_only_finding(site: DoctorSite) -> Non
     assert site.findings(failed=True) == {
         "settings": (
             "fail",
-            f"{site.config}:2: server.prot: unknown key",
+            f"{site.config}: server.prot: unknown key",
             "did you mean port?",
         )
     }

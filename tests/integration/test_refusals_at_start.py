@@ -41,7 +41,7 @@ def test_serve_refuses_an_impossible_catalog_and_is_not_started_again(tmp_path: 
     code, err, _ = run("--config", config(tmp_path, "sqll"), "serve", "--port", "0")
     assert code == 78
     assert err == (
-        f"thermocline: {tmp_path}/thermocline.toml:2: catalogs.lake.type: there is no catalog type "
+        f"thermocline: {tmp_path}/thermocline.toml: catalogs.lake.type: there is no catalog type "
         f"'sqll'; types are rest, sql, hive, glue, dynamodb, bigquery.\n"
     )
 

@@ -217,6 +217,8 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         environment = {**os.environ, "HOME": str(home), "TERM": "xterm", "COLUMNS": "100"}
         environment.pop("XDG_STATE_HOME", None)
+        # Nobody here answers where the cursor is.
+        environment["PROMPT_TOOLKIT_NO_CPR"] = "1"
         self.process = started(
             canned_server,
             *arguments,
@@ -247,22 +249,39 @@ class Terminal:
         os.close(self._ours)
 
 
+#: Sent to the terminal when a prompt begins to read: what is pasted shall be marked as such.
+PROMPT = "\x1b[?2004h"
+
+
 def test_the_prompt_runs_lists_completes_and_remembers(
     canned_server: CannedServer, tmp_path: Path
 ) -> None:
     terminal = Terminal(canned_server, tmp_path)
     try:
-        terminal.until("thermocline> ")
+        terminal.until(PROMPT)
         terminal.type("select 40 + 2\n")
-        terminal.until("...> ")
+        terminal.until("...>")
         terminal.type("as answer;\n")
         assert "42" in terminal.until("(1 row")
+        terminal.until(PROMPT)
         terminal.type("\\d\n")
         assert "v_flows" in terminal.until("(7 tables)")
+        terminal.until(PROMPT)
         terminal.type("selec 1;\n")
         terminal.until("syntax error")
-        terminal.type("select 1 as one from lake.oth\t limit 0;\n")
+        terminal.until(PROMPT)
+        terminal.type("select 1 as one from lake.oth\t lim\t0;\n")
         terminal.until("lake.other.flows")
+        terminal.until("LIMIT")
+        terminal.until('Catalog "lake" does not exist')
+        terminal.until(PROMPT)
+        terminal.type("select 'half\n")
+        terminal.until("...>")
+        terminal.type("of it\x03")
+        terminal.until(PROMPT)
+        terminal.type("\x1b[A\n")
+        terminal.until('Catalog "lake" does not exist')
+        terminal.until(PROMPT)
         terminal.type("\\q\n")
         assert terminal.process.wait(10) == 0
     finally:
@@ -270,6 +289,25 @@ def test_the_prompt_runs_lists_completes_and_remembers(
     history = tmp_path / ".local" / "state" / "thermocline" / "history"
     assert "as answer;" in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
+
+
+def test_ctrl_c_at_the_prompt_ends_the_statement_and_ctrl_d_the_prompt(
+    canned_server: CannedServer, tmp_path: Path
+) -> None:
+    (tmp_path / ".local").touch()  # no folder for a history can be made
+    terminal = Terminal(canned_server, tmp_path)
+    try:
+        terminal.until(PROMPT)
+        terminal.type("trick slow;\n")
+        terminal.until(" rows  1 s")
+        # What a terminal that a shell gave to the command makes of Ctrl-C.
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.until("cancelled")
+        terminal.until(PROMPT)
+        terminal.type("\x04")
+        assert terminal.process.wait(10) == 0
+    finally:
+        terminal.close()
 
 
 def test_a_long_statement_shows_rows_and_seconds_and_wipes_them(

@@ -26,6 +26,7 @@ HEAVY = (
     "pyspark",
     "rich",
     "pydantic",
+    "prompt_toolkit",
     "msgspec",
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-import tomllib
+import re
 import traceback
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from planner.errors import BadConfig
 from thermocline.commands.config import command
 from thermocline.config.masking import MASK, Options, is_secret, masked
 from thermocline.config.settings import Server, Settings, load, own_sections
-from thermocline.config.sources import SECTIONS, key_lines, read
+from thermocline.config.sources import SECTIONS, read
 
 EXAMPLE = Path(__file__).parents[2] / "thermocline.example.toml"
 WELL = """
@@ -121,12 +121,12 @@ def test_a_variable_wins_over_the_file_and_the_file_over_the_default(
     assert (server.port, server.max_streams, server.max_tail_rows) == (6, 7, 5_000_000)
     document = json.loads(run("show", "--json", config=config).stdout)
     assert document["server.port"] == {"value": 6, "from": "$THERMOCLINE_SERVER__PORT"}
-    assert document["server.max_streams"] == {"value": 7, "from": f"{config}:10"}
+    assert document["server.max_streams"] == {"value": 7, "from": config}
     assert document["server.host"] == {"value": "127.0.0.1", "from": "default"}
-    assert document["catalogs.lake.uri"]["from"] == f"{config}:4"
+    assert document["catalogs.lake.uri"]["from"] == config
     plain = run("show", config=config).stdout
     assert "$THERMOCLINE_SERVER__PORT" in plain
-    assert "line 10" in plain
+    assert re.search(r"max_streams +7 +file\b", plain)
 
 
 def test_variables_alone_make_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,81 +160,62 @@ def test_vendor_names_may_be_written_without_quotes(tmp_path: Path) -> None:
     assert load(config).kafka == {"bootstrap.servers": "a:1,b:2", "ssl.x": "true"}
 
 
-def test_lines_are_counted_through_strings_arrays_and_comments() -> None:
-    text = (
-        'a = 1  # [x]\n\n[s]\n# b = 0\nb = """\n[no]\nc = 3\n"""\n'
-        'd = [\n  "]",\n  [1],\n]\n[s."t.u"]\ne.f = { g = 1 }\n'
-    )
-    assert key_lines(text) == {
-        "a": 1,
-        "s": 3,
-        "s.b": 5,
-        "s.d": 9,
-        "s.t.u": 13,
-        "s.t.u.e.f.g": 14,
-    }
-    assert tomllib.loads(text)["s"]["d"] == ["]", [1]]
-
-
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("[server]\nprot = 1", "{}:9: server.prot: unknown key; did you mean port?"),
-        ("[servr]\nport = 1", "{}:9: servr: unknown key; did you mean server?"),
+        ("[server]\nprot = 1", "{}: server.prot: unknown key; did you mean port?"),
+        ("[servr]\nport = 1", "{}: servr: unknown key; did you mean server?"),
         (
             "[tier]\nstorage_roots = 1",
-            "{}:9: tier.storage_roots: unknown key; did you mean server.storage_roots?",
+            "{}: tier.storage_roots: unknown key; did you mean server.storage_roots?",
         ),
-        ("[tier]\nport = 1", "{}:9: tier.port: unknown key; did you mean http_port?"),
+        ("[tier]\nport = 1", "{}: tier.port: unknown key; did you mean http_port?"),
         (
             "[server]\nzzz = 1",
-            f"{{}}:9: server.zzz: unknown key; known keys are {', '.join(Server.model_fields)}.",
+            f"{{}}: server.zzz: unknown key; known keys are {', '.join(Server.model_fields)}.",
         ),
         (
             "[server]\nport = 70000",
-            "{}:9: server.port: input should be less than or equal to 65535; correct the value, "
+            "{}: server.port: input should be less than or equal to 65535; correct the value, "
             "or leave the key out.",
         ),
         (
             "[catalogs.other]\ntype = 'sqll'",
-            "{}:9: catalogs.other.type: there is no catalog type 'sqll'; types are rest, sql, hive, "
+            "{}: catalogs.other.type: there is no catalog type 'sqll'; types are rest, sql, hive, "
             "glue, dynamodb, bigquery.",
         ),
         (
             "[catalogs.other]\nwarehouse = 's3://x'",
-            "{}:9: catalogs.other: it names no type of catalog; set type to one of rest, sql, hive, "
+            "{}: catalogs.other: it names no type of catalog; set type to one of rest, sql, hive, "
             "glue, dynamodb, bigquery.",
         ),
         (
             "[catalogs.other]\ntype = 'hive'",
-            "{}:9: catalogs.other.uri: a hive catalog needs an address; set uri.",
+            "{}: catalogs.other.uri: a hive catalog needs an address; set uri.",
         ),
         (
             "[catalogs.other]\ntype = 'sql'\nuri = 'sqlite://'",
-            "{}:10: catalogs.other.uri: a catalog in memory is another one in every process; use "
+            "{}: catalogs.other.uri: a catalog in memory is another one in every process; use "
             'type = "sql" with a file, as in uri = "sqlite:////var/lib/thermocline/catalog.db".',
         ),
         (
             "[catalogs.other]\ntype = 'glue'",
-            "{}:9: catalogs.other.type: the client for glue catalogs is not installed; pip install "
+            "{}: catalogs.other.type: the client for glue catalogs is not installed; pip install "
             "'pyiceberg[glue]'.",
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_its_remedy(
+def test_a_mistake_is_told_with_its_file_and_its_remedy(
     line: str, sentence: str, tmp_path: Path
 ) -> None:
     config = written(tmp_path, f"{WELL}{line}\n")
     wanted = sentence.format(config)
     with pytest.raises(BadConfig) as caught:
         load(config)
-    got = caught.value.message
-    # The line of a missing key is that of its section or of the first key in it.
-    assert got.split(": ", 1)[1] == wanted.split(": ", 1)[1]
-    assert abs(int(got.split(":")[1]) - int(wanted.split(":")[1])) <= 1
+    assert caught.value.message == wanted
     checked = run("check", config=config)
     assert checked.exit_code == 2
-    assert got in checked.stdout
+    assert wanted in checked.stdout
 
 
 def test_a_variable_that_names_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +263,7 @@ def test_what_only_a_command_would_find_is_checked_too(tmp_path: Path) -> None:
         ("error", "kafka.isolation.level"),
         ("error", "access"),
     }
-    assert found["error", "kafka.isolation.level"]["from"] == f"{config}:6"
+    assert found["error", "kafka.isolation.level"]["from"] == config
     assert found["error", "kafka.isolation.level"]["fix"] == "remove it"
 
 
@@ -396,10 +377,14 @@ def test_whatever_is_nested_is_refused_by_a_sentence(tmp_path: Path, text: str) 
     assert "nested more than 32 levels deep" in checked.output
 
 
-def test_whatever_a_variable_nests_is_refused_by_a_sentence() -> None:
+def test_whatever_a_variable_nests_is_refused_by_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in (("SERVER__PORT", "[" * 5_000), ("__".join(["A"] * 5_000), "1")):
-        with pytest.raises(BadConfig, match="nested more than 32 levels deep"):
-            read(None, {f"THERMOCLINE_{name}": value})
+        with monkeypatch.context() as one:
+            one.setenv(f"THERMOCLINE_{name}", value)
+            with pytest.raises(BadConfig, match="nested more than 32 levels deep"):
+                load()
 
 
 def test_brackets_within_a_text_are_no_nesting(tmp_path: Path) -> None:

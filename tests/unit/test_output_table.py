@@ -6,8 +6,10 @@ import datetime as dt
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
+from rich.cells import cell_len
 
-from thermocline.output.table import cell_width, show
+from thermocline.output.table import Grid, show
 
 
 def access_filter(
@@ -35,7 +37,7 @@ def test_numbers_stand_right_and_texts_left() -> None:
 
 def test_wide_columns_are_cut_until_the_terminal_holds_them() -> None:
     text = access_filter({"a": ["x" * 50], "b": ["y" * 20]}, width=40)
-    assert max(map(cell_width, text.splitlines())) == 40
+    assert max(map(cell_len, text.splitlines())) == 40
     assert "…" in text
 
 
@@ -64,9 +66,14 @@ def test_a_limit_that_is_met_exactly_says_nothing_of_more() -> None:
     assert (found.rows, found.has_more) == (3, False)
 
 
-def test_a_value_cannot_move_the_cursor() -> None:
-    text = access_filter({"a": ["\033[2Jgone\n\u202e", "x"]})
-    assert "\\u001b[2Jgone\\n\\u202e" in text
+@pytest.mark.parametrize("records", [False, True])
+def test_neither_a_value_nor_a_name_can_move_the_cursor(records: bool) -> None:
+    batch = pa.record_batch({"a\033[1m": ["\033[2Jgone\n\u202e", "x"]})
+    text = show(
+        batch.schema, [batch], max_rows=0, width=None, colour=False, records=records
+    ).text
+    assert "a\\x1b[1m" in text
+    assert "\\x1b[2Jgone\\n\\u202e" in text
     assert "\033" not in text
 
 
@@ -93,3 +100,13 @@ def test_numbers_and_times_are_never_cut_and_names_first() -> None:
         "   12345  2026-01-02 03:04:05Z  nnnnnnnnnnnnnnnnn…",
     ]
     assert access_filter({"n": [10**18]}, width=10).startswith("─ row 1")
+
+
+def test_a_table_that_goes_on_repeats_its_headings_when_a_column_grows() -> None:
+    grid = Grid.of(
+        pa.schema([("n", pa.int64()), ("name", pa.string())]), width=80, colour=False
+    )
+    assert grid.lines([(1, "ab"), (2, None)]) == ["n  name", "─  ────", "1  ab", "2  NULL"]
+    assert grid.lines([(3, "c")]) == ["3  c"]
+    assert grid.lines([(10, "d")]) == [" n  name", "──  ────", "10  d"]
+    assert grid.lines([(4, "e")]) == [" 4  e"]

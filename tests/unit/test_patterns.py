@@ -122,7 +122,8 @@ OF_OTHERS = {
     "thermocline/config/masking.py _USER_INFO": "the operator's settings",
     "thermocline/config/masking.py _QUERY": "the operator's settings",
     "thermocline/prompt.py _PLAIN": "the user's own process",
-    "thermocline/statements.py _HIDING": "the user's own process",
+    "thermocline/prompt.py _TYPED": "the user's own process",
+    "thermocline/statements.py _pieces": "the user's own process",
 }
 
 #: What reads callers' text besides, with what it looks for.

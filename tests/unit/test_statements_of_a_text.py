@@ -19,6 +19,13 @@ from thermocline.statements import is_complete, split
         ("select $$a;b$$; select $x$ ; $$ ; $x$", ["select $$a;b$$", "select $x$ ; $$ ; $x$"]),
         ("select $1; select 2", ["select $1", "select 2"]),
         ("select 'open; never closed", ["select 'open; never closed"]),
+        ("select E'a\\';b'; select 2", ["select E'a\\';b'", "select 2"]),
+        (
+            "/* a; /* b; */ ; */ select 'é'; select 2",
+            ["/* a; /* b; */ ; */ select 'é'", "select 2"],
+        ),
+        ("select 1; 'not closed;", ["select 1", "'not closed;"]),
+        ("select 1; /* not closed;", ["select 1", "/* not closed;"]),
         ("; ;\n;", []),
         ("-- nothing", []),
     ],
@@ -37,6 +44,9 @@ def test_semicolons_end_statements_outside_quotes_and_comments(
         ("select 1; -- done", True),
         ("select ';", False),
         ("select 1; select", False),
+        ("select 1; /*", False),
+        ("select $$a;", False),
+        ("-- nothing", True),
         ("", True),
     ],
 )

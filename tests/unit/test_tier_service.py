@@ -12,17 +12,18 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pytest
 
-from connectors.tiering.round import RoundResult, tier_once
+from connectors.tiering import events
+from connectors.tiering.round import tier_once
 from connectors.tiering.service import ServiceLimits, TieringService
 from planner.binding import Binding
 from planner.cut import ColdSlice, Pin
-from planner.errors import CatalogUnavailable, FederationError, StalePlan
+from planner.errors import CatalogUnavailable, FederationError
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import Staged
 from planner.schedule import Backfill
 from planner.tiering import TieringBudget, TieringPlan
-from planner.triggers import ColdSurvey, Lag, LogRetention, Trigger
+from planner.triggers import ColdSurvey, Lag, LogRetention
 from planner.watermark import Watermark
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
@@ -42,27 +43,23 @@ class RecordedEvents:
     backfills: list[Backfill | None] = field(default_factory=list)
     triggers: list[str] = field(default_factory=list)
 
-    def measured(self, table: TableName, lag: Lag, binding: Binding) -> None:
-        self.lags[table.name] = lag
-
-    def published(
-        self, table: TableName, done: RoundResult, trigger: Trigger, backfill: Backfill | None
-    ) -> None:
-        self.triggers.append(trigger.kind)
-        self.backfills.append(backfill)
-        self.lines.append((table.name, "published"))
-
-    def refused(self, table: TableName, error: StalePlan) -> None:
-        self.lines.append((table.name, "refused"))
-
-    def failed(self, table: TableName | None, error: FederationError, retry_s: float) -> None:
-        self.lines.append((table.name if table else "list", type(error).__name__))
-
-    def recovered(self, table: TableName) -> None:
-        self.lines.append((table.name, "recovered"))
-
-    def removed(self, table: TableName) -> None:
-        self.lines.append((table.name, "removed"))
+    def __call__(self, event: events.Event) -> None:
+        name = event.table.name if event.table else "list"
+        match event:
+            case events.TableMeasured(lag=lag):
+                self.lags[name] = lag
+            case events.RoundPublished(trigger=trigger, backfill=backfill):
+                self.triggers.append(trigger.kind)
+                self.backfills.append(backfill)
+                self.lines.append((name, "published"))
+            case events.RoundRefused():
+                self.lines.append((name, "refused"))
+            case events.TableFailed(error=error):
+                self.lines.append((name, type(error).__name__))
+            case events.TableRecovered():
+                self.lines.append((name, "recovered"))
+            case events.TableRemoved():
+                self.lines.append((name, "removed"))
 
     def of(self, name: str) -> list[str]:
         return [what for table, what in list(self.lines) if table == name]
@@ -123,7 +120,7 @@ class Lake:
                     "log": self.log,
                     "discover": self.store.tables,
                     "open_target": self.open,
-                    "events": self.heard,
+                    "listeners": [self.heard],
                     "limits": ServiceLimits(**limits),  # type: ignore[arg-type]
                     "adjust": hasty,
                     "random_share": lambda: 0.0,

@@ -1,10 +1,11 @@
-"""What a tierer tells: its lines, its metrics, and both at once."""
+"""What a tierer tells: its lines and its metrics."""
 
 from __future__ import annotations
 
 import pytest
 from prometheus_client import generate_latest
 
+from connectors.tiering import events
 from connectors.tiering.round import RoundResult
 from planner.binding import Binding
 from planner.errors import CatalogUnavailable, TailGap, TieringConflict
@@ -14,7 +15,6 @@ from planner.triggers import Lag, Trigger
 from planner.watermark import Outcomes
 from tests.harness.builders import FLOWS, bounds, pin, watermark
 from thermocline.tiering.console import Lines, progress
-from thermocline.tiering.event_fanout import EventFanOut
 from thermocline.tiering.metrics import TieringMetrics
 
 DONE = RoundResult(
@@ -30,9 +30,9 @@ BUDGET = Binding("flows", max_tail_rows=100)
 
 
 def test_a_publish_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with Lines(bars=False) as lines:
-        lines.published(FLOWS, DONE, Trigger("bytes", 1.0), None)
-        lines.published(FLOWS, DONE, Trigger("pressure", 2.0), Backfill(2000, 5, 1.0))
+    lines = Lines(bars=False)
+    lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), None))
+    lines(events.RoundPublished(FLOWS, DONE, Trigger("pressure", 2.0), Backfill(2000, 5, 1.0)))
     told = capsys.readouterr()
     first, second = (line.partition(" ")[2] for line in told.out.splitlines())
     assert first == (
@@ -60,22 +60,22 @@ def test_a_backfill_says_how_far_it_is(backfill: Backfill, text: str) -> None:
 def test_a_tail_above_its_budget_is_told_when_it_begins_and_when_it_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Lines(bars=False) as lines:
-        for rows in (99, 101, 102, 100, 50):
-            lines.measured(FLOWS, Lag(rows=rows), BUDGET)
+    lines = Lines(bars=False)
+    for rows in (99, 101, 102, 100, 50):
+        lines(events.TableMeasured(FLOWS, Lag(rows=rows), BUDGET))
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("lake.net.flows: 101 rows wait, more than the table's tail budget")
     assert second == "lake.net.flows: its tail is within the budget again"
 
 
 def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixture[str]) -> None:
-    with Lines(bars=False) as lines:
-        lines.failed(FLOWS, TailGap("lake.net.flows: a gap."), 4.0)
-        lines.failed(FLOWS, CatalogUnavailable("no answer."), 8.0)
-        lines.failed(None, CatalogUnavailable("lake: no answer."), 8.0)
-        lines.refused(FLOWS, TieringConflict("lake.net.flows: plan again."))
-        lines.recovered(FLOWS)
-        lines.removed(FLOWS)
+    lines = Lines(bars=False)
+    lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 4.0))
+    lines(events.TableFailed(FLOWS, CatalogUnavailable("no answer."), 8.0))
+    lines(events.TableFailed(None, CatalogUnavailable("lake: no answer."), 8.0))
+    lines(events.RoundRefused(FLOWS, TieringConflict("lake.net.flows: plan again.")))
+    lines(events.TableRecovered(FLOWS))
+    lines(events.TableRemoved(FLOWS))
     assert capsys.readouterr().err.splitlines() == [
         "TailGap: lake.net.flows: a gap. (next try in 4 s)",
         "CatalogUnavailable: lake.net.flows: no answer. (next try in 8 s)",
@@ -87,22 +87,26 @@ def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixtur
 
 
 def test_a_terminal_gets_a_bar_until_the_table_is_level() -> None:
-    with Lines(bars=True) as lines:
-        lines.published(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(25, 75, 1.0))
-        [bar] = lines._progress.tasks
+    lines = Lines(bars=True)
+    with lines.progress:
+        lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(25, 75, 1.0)))
+        [bar] = lines.progress.tasks
         assert (bar.completed, bar.total, bar.fields["left"]) == (25, 100, "3 s left")
-        lines.published(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(100, 0, 1.0))
-        assert lines._progress.tasks == []
+        lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), Backfill(100, 0, 1.0)))
+        assert lines.progress.tasks == []
 
 
 def test_metrics_hold_all_that_was_told() -> None:
     metrics = TieringMetrics()
-    told = EventFanOut(metrics)
-    told.measured(FLOWS, Lag(rows=9, log_bytes=900.0, age_s=3.0, headroom_rows=4), BUDGET)
-    told.published(FLOWS, DONE, Trigger("age", 1.0), None)
-    told.refused(FLOWS, TieringConflict("x"))
-    told.failed(FLOWS, TailGap("x"), 1.0)
-    told.failed(None, CatalogUnavailable("x"), 1.0)
+    metrics(
+        events.TableMeasured(
+            FLOWS, Lag(rows=9, log_bytes=900.0, age_s=3.0, headroom_rows=4), BUDGET
+        )
+    )
+    metrics(events.RoundPublished(FLOWS, DONE, Trigger("age", 1.0), None))
+    metrics(events.RoundRefused(FLOWS, TieringConflict("x")))
+    metrics(events.TableFailed(FLOWS, TailGap("x"), 1.0))
+    metrics(events.TableFailed(None, CatalogUnavailable("x"), 1.0))
     held = generate_latest(metrics.registry).decode()
     for line in (
         'thermocline_tier_lag_rows{table="lake.net.flows"} 5.0',
@@ -120,10 +124,10 @@ def test_metrics_hold_all_that_was_told() -> None:
         'thermocline_tier_failing{table="lake.net.flows"} 1.0',
     ):
         assert line in held.splitlines()
-    told.recovered(FLOWS)
+    metrics(events.TableRecovered(FLOWS))
     assert (
         'thermocline_tier_failing{table="lake.net.flows"} 0.0'
         in generate_latest(metrics.registry).decode()
     )
-    told.removed(FLOWS)
+    metrics(events.TableRemoved(FLOWS))
     assert "thermocline_tier_lag_rows{" not in generate_latest(metrics.registry).decode()

@@ -16,9 +16,7 @@ from connectors.spark.catalogs import catalog_conf
 from planner.errors import BadConfig, RequestError
 from thermocline.config.masking import MASK, masked
 from thermocline.config.settings import Problem, Settings, load, own_sections, validate
-from thermocline.config.sources import Origin, Written, read
-
-_DEFAULT = Origin("default")
+from thermocline.config.sources import Written, read
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,14 +28,14 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_obj
 def show(config: str | None, as_json: bool) -> None:
-    """Show every setting in force, and where it came from: default, file and line, or variable.
+    """Show every setting in force, and where it came from: default, file, or variable.
 
     Secrets are masked.
     """
     settings, written = load(config), read(config)
     rows = list(effective(settings, written))
     if as_json:
-        document = {key: {"value": value, "from": str(origin)} for key, value, origin in rows}
+        document = {key: {"value": value, "from": origin} for key, value, origin in rows}
         click.echo(json.dumps(document, indent=2))
         return
     console = Console(highlight=False)
@@ -48,9 +46,9 @@ def show(config: str | None, as_json: bool) -> None:
     for title in ("setting", "value", "from"):
         table.add_column(title, overflow="fold")
     for key, value, origin in rows:
-        dim = "dim" if origin.kind == "default" else ""
+        dim = "dim" if origin == "default" else ""
         text = "(none)" if value in (None, []) else _text(value)
-        where = f"line {origin.line}" if origin.line else str(origin)
+        where = "file" if origin == written.file else origin
         table.add_row(Text(key, dim), Text(text, dim), Text(where, dim))
     console.print(table)
 
@@ -84,7 +82,7 @@ def check(config: str | None, as_json: bool) -> None:
         raise SystemExit(2)
 
 
-def effective(settings: Settings, written: Written) -> Iterator[tuple[str, object, Origin]]:
+def effective(settings: Settings, written: Written) -> Iterator[tuple[str, object, str]]:
     """Every setting as (dotted key, value fit to print, origin): sections in the file's order."""
     for name, options in settings.catalogs.items():
         for key in options:
@@ -99,21 +97,25 @@ def effective(settings: Settings, written: Written) -> Iterator[tuple[str, objec
             if isinstance(value, dict) and value:
                 for name, item in value.items():
                     text = MASK if key == "users" else masked(name, str(item))
-                    yield f"{full}.{name}", text, _origin(written, f"{full}.{name}")
+                    yield (
+                        f"{full}.{name}",
+                        text,
+                        written.origins.get(f"{full}.{name}", "default"),
+                    )
                 continue
-            yield full, _plain(value), _origin(written, full)
+            yield full, _plain(value), written.origins.get(full, "default")
     for name, limits in settings.limits.items():
         for key in type(limits).model_fields:
             full = f"limits.{name}.{key}"
-            yield full, _plain(getattr(limits, key)), _origin(written, full)
+            yield full, _plain(getattr(limits, key)), written.origins.get(full, "default")
     for name, granted in (settings.permissions or {}).items():
         for key in type(granted).model_fields:
             full = f"permissions.{name}.{key}"
             if key != "masks":
-                yield full, _plain(getattr(granted, key)), _origin(written, full)
+                yield full, _plain(getattr(granted, key)), written.origins.get(full, "default")
         for column, mask in granted.masks.items():
             full = f"permissions.{name}.masks.{column}"
-            yield full, mask, _origin(written, full)
+            yield full, mask, written.origins.get(full, "default")
 
 
 def all_problems(config: str | None) -> tuple[Problem, ...]:
@@ -181,14 +183,9 @@ def _problem(key: str, written: Written, error: RequestError) -> Problem:
     return Problem("error", full, what.removeprefix(f"{full}: "), fix, written.origin(full))
 
 
-def _vendor(section: str, key: str, value: str, written: Written) -> tuple[str, object, Origin]:
+def _vendor(section: str, key: str, value: str, written: Written) -> tuple[str, object, str]:
     full = f"{section}.{key}"
-    return full, masked(key, value), _origin(written, full)
-
-
-def _origin(written: Written, key: str) -> Origin:
-    """Where exactly this key was given; a section's line alone gives no value."""
-    return written.origins.get(key, _DEFAULT)
+    return full, masked(key, value), written.origins.get(full, "default")
 
 
 def _plain(value: object) -> object:
@@ -209,5 +206,5 @@ def _facts(problem: Problem) -> dict[str, object]:
         "key": problem.key,
         "what": problem.what,
         "fix": problem.fix,
-        "from": None if problem.origin is None else str(problem.origin),
+        "from": problem.origin,
     }

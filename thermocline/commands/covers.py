@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import tempfile
-from pathlib import Path
 
 import click
 
-from connectors.iceberg.audit import Auditor
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
-from connectors.iceberg.store import IcebergStore
 from connectors.repairs import RowsOfHead, cover_table, covering
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.watermark import Watermark
-from proxy.engine.engine import Engine
-from thermocline.cold_rows import EngineColdRows
+from thermocline.cold_rows import EngineColdRows, cold_engine
 from thermocline.config.settings import Settings, load
 
 EXAMPLES = """\b
@@ -95,19 +89,7 @@ def _named(text: str) -> tuple[int, int]:
 
 def _rows(settings: Settings, name: TableName) -> RowsOfHead:
     """Read partition and offset of all rows, with the engine that serves them."""
-    with contextlib.ExitStack() as stack:
-        store = IcebergStore(settings.catalogs)
-        stack.callback(store.close)
-        auditor = Auditor(settings.catalogs)
-        stack.callback(auditor.close)
-        spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="thermocline-covers-"))
-        engine = Engine(
-            storage_roots=settings.storage_roots,
-            memory_limit_bytes=settings.server.memory_limit_bytes,
-            threads=settings.server.threads,
-            spill_dir=Path(spill),
-        )
-        stack.callback(engine.close)
+    with cold_engine(settings) as (store, auditor, engine):
         audit = auditor.audit(name)
         partitions, without = EngineColdRows(engine, store, audit).partitions()
         return RowsOfHead(audit.facts.head, partitions, without)

@@ -125,7 +125,7 @@ def _facts(side: dict[str, Any]) -> str:
 
 
 def _range_lines(side: dict[str, Any]) -> list[str]:
-    from thermocline.output.table import grid
+    from thermocline.output.table import Grid
 
     if not side["ranges"]:
         return []
@@ -136,9 +136,9 @@ def _range_lines(side: dict[str, Any]) -> list[str]:
             ["partition", "log start", *names[1:]],
             ["partition", "log_start", *keys[1:]],
         )
-    cells = [
+    rows = [
         ["?" if span[key] is None else f"{span[key]:,}" for key in keys]
         for span in side["ranges"]
     ]
-    lines = grid(names, cells, [True] * len(names), width=None, colour=False) or []
+    lines = Grid(names, [True] * len(names)).lines(rows)
     return [f"        {line}" for line in lines]

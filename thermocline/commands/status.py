@@ -132,7 +132,7 @@ def _standings(
 
 def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
     from thermocline.output.colours import coloured
-    from thermocline.output.table import grid
+    from thermocline.output.table import Grid
     from thermocline.output.units import size_text, span_text
 
     if not tables:
@@ -157,9 +157,8 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
         for table in answering
     ]
     if answering:
-        lines = grid(titles, cells, right, width=width, colour=coloured())
-        lines = lines or grid(titles, cells, right, width=None, colour=coloured()) or []
-        click.echo("\n".join(lines))
+        grid = Grid(titles, right, width=width, colour=coloured())
+        click.echo("\n".join(grid.lines(cells)))
     if partitions:
         for table in answering:
             click.echo(f"\n{table.table}  snapshot {table.snapshot_id}")
@@ -195,7 +194,7 @@ def _notes(table: TableStatus) -> str:
 
 
 def _partition_lines(table: TableStatus, width: int | None) -> list[str]:
-    from thermocline.output.table import grid
+    from thermocline.output.table import Grid
 
     titles = ["partition", "log start", "watermark", "log end", "lag", "to spare"]
     rows = [
@@ -209,5 +208,4 @@ def _partition_lines(table: TableStatus, width: int | None) -> list[str]:
         ]
         for part in table.partitions
     ]
-    lines = grid(titles, rows, [True] * 6, width=width, colour=False)
-    return lines or grid(titles, rows, [True] * 6, width=None, colour=False) or []
+    return Grid(titles, [True] * 6, width=width).lines(rows)

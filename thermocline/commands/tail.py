@@ -148,7 +148,7 @@ def _after(start: str | None, since: str | None, file: Path | None) -> str:
 def _writer(sink: BinaryIO, form: str) -> Callable[[pa.Schema, Iterable[pa.RecordBatch]], None]:
     from thermocline.output.colours import coloured
     from thermocline.output.formats import csv_rows, write_jsonl
-    from thermocline.output.rolling import RollingTable
+    from thermocline.output.table import Grid, rows_of
 
     if form == "jsonl":
         return lambda schema, batches: write_jsonl(sink, schema, batches)
@@ -156,7 +156,17 @@ def _writer(sink: BinaryIO, form: str) -> Callable[[pa.Schema, Iterable[pa.Recor
         return csv_rows(sink)
     on_terminal = sink.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else None
-    return RollingTable(sink, width=width, colour=on_terminal and coloured()).write
+    grid: Grid | None = None
+
+    def write_lines(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        nonlocal grid
+        grid = grid or Grid.of(schema, width=width, colour=on_terminal and coloured())
+        for batch in batches:
+            if batch.num_rows:
+                lines = grid.lines(list(rows_of(batch)))
+                sink.write("".join(f"{line}\n" for line in lines).encode())
+
+    return write_lines
 
 
 def _keep(file: Path, position: str) -> None:

@@ -28,7 +28,6 @@ from planner.triggers import ColdSurvey
 from proxy.ops.http import OpsServer
 from thermocline.config.settings import Settings, Tier, load
 from thermocline.tiering.console import Lines
-from thermocline.tiering.event_fanout import EventFanOut
 from thermocline.tiering.metrics import TieringMetrics
 
 #: No round lasts a day: an older stage branch belongs to a tierer that died.
@@ -117,7 +116,8 @@ def running_service(
         stack.callback(stop_session, spark)
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
         metrics = TieringMetrics()
-        lines = stack.enter_context(Lines(bars=sys.stderr.isatty()))
+        lines = Lines(bars=sys.stderr.isatty())
+        stack.enter_context(lines.progress)
         port = tier.http_port if metrics_port is None else metrics_port
         if port is not None:
             ops = OpsServer(
@@ -135,7 +135,7 @@ def running_service(
             log,
             discover=(lambda: names) if names else bound,
             open_target=functools.partial(_target, spark, store, settings),
-            events=EventFanOut(metrics, lines),
+            listeners=(metrics, lines),
             limits=_limits(tier, interval_s, spark.sparkContext.defaultParallelism),
             retentions=RetentionReader(settings.kafka),
             adjust=_adjustment(interval_s or tier.max_age_s),

@@ -7,10 +7,8 @@ import datetime as dt
 import json
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -22,8 +20,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from connectors.iceberg.audit import Auditor
-from connectors.iceberg.store import IcebergStore
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.topics import is_compacted
@@ -33,8 +29,7 @@ from planner.cut import Pin
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.verification.findings import Report
-from proxy.engine.engine import Engine
-from thermocline.cold_rows import EngineColdRows
+from thermocline.cold_rows import EngineColdRows, cold_engine
 from thermocline.config.settings import Settings, load
 from thermocline.verify_report import document, say
 
@@ -131,20 +126,10 @@ def verify_tables(
     settings: Settings, names: list[TableName], *, with_values: bool, since_ms: int | None
 ) -> Iterator[Report]:
     """Verify the named tables, or all bound ones."""
-    with contextlib.ExitStack() as stack:
-        store = IcebergStore(settings.catalogs)
-        stack.callback(store.close)
-        auditor = Auditor(settings.catalogs)
-        stack.callback(auditor.close)
-        log = stack.enter_context(KafkaLog(settings.kafka))
-        spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="thermocline-verify-"))
-        engine = Engine(
-            storage_roots=settings.storage_roots,
-            memory_limit_bytes=settings.server.memory_limit_bytes,
-            threads=settings.server.threads,
-            spill_dir=Path(spill),
-        )
-        stack.callback(engine.close)
+    with (
+        cold_engine(settings) as (store, auditor, engine),
+        KafkaLog(settings.kafka) as log,
+    ):
         for name in names or store.tables():
             audit = auditor.audit(name)
             pin = audit.pin

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 MASK = "********"
 
@@ -55,11 +54,3 @@ class Options(dict[str, str]):
     def __reduce__(self) -> tuple[type[dict[str, str]], tuple[dict[str, str]]]:
         """Pickled as the dict it is: Spark's executors have no ``thermocline``."""
         return dict, (dict(self),)
-
-
-def scrubbed(text: str, secrets: Mapping[str, str]) -> str:
-    """Remove the values of secret options from somebody else's message."""
-    for key, value in secrets.items():
-        if value and is_secret(key):
-            text = text.replace(value, MASK)
-    return text

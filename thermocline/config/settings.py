@@ -26,7 +26,7 @@ from pydantic import (
 from planner.errors import BadConfig
 from thermocline.config.catalog_types import catalog_mistake
 from thermocline.config.masking import Options
-from thermocline.config.sources import Origin, Written, read
+from thermocline.config.sources import Written, read
 
 
 def _texts(value: object) -> object:
@@ -257,7 +257,7 @@ class Problem:
     key: str
     what: str
     fix: str
-    origin: Origin | None = None
+    origin: str | None = None
 
     @property
     def sentence(self) -> str:

@@ -6,30 +6,28 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
-from typing import Self
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from connectors.tiering.round import RoundResult
+from connectors.tiering import events
 from planner.binding import Binding
-from planner.errors import FederationError, StalePlan
+from planner.errors import FederationError
 from planner.names import TableName
 from planner.schedule import Backfill
-from planner.triggers import Lag, Trigger, exceeds_tail_budget
+from planner.triggers import Lag, exceeds_tail_budget
 
 
 class Lines:
-    """``connectors.tiering.events.Events`` as text. Thread-safe."""
+    """A tierer's events as text. Thread-safe."""
 
     def __init__(self, *, bars: bool) -> None:
-        """``bars``: standard error is a terminal."""
+        """``bars``: standard error is a terminal; they are drawn while ``progress`` is entered."""
         self._lock = threading.Lock()
         self._over_budget: set[TableName] = set()
         self._bars: dict[TableName, TaskID] = {}
-        self._progress = Progress(
+        self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %  {task.fields[left]}"),
@@ -38,19 +36,24 @@ class Lines:
             disable=not bars,
         )
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.TableMeasured(table, lag, binding):
+                self._compare_budget(table, lag, binding)
+            case events.RoundPublished():
+                self._publish(event)
+            case events.RoundRefused(table, error):
+                self._tell(_about(table, error))
+            case events.TableFailed(about, failure, retry_s):
+                self._tell(
+                    f"{type(failure).__name__}: {_about(about, failure)} (next try in {retry_s:.0f} s)"
+                )
+            case events.TableRecovered(table):
+                self._tell(f"{table}: works again")
+            case events.TableRemoved(table):
+                self._tell(f"{table}: is not there any more")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-    def measured(self, table: TableName, lag: Lag, binding: Binding) -> None:
+    def _compare_budget(self, table: TableName, lag: Lag, binding: Binding) -> None:
         over = exceeds_tail_budget(lag, binding)
         with self._lock:
             if over == (table in self._over_budget):
@@ -65,44 +68,29 @@ class Lines:
                 self._over_budget.discard(table)
                 self._tell(f"{table}: its tail is within the budget again")
 
-    def published(
-        self, table: TableName, done: RoundResult, trigger: Trigger, backfill: Backfill | None
-    ) -> None:
+    def _publish(self, event: events.RoundPublished) -> None:
+        table, done, backfill = event.table, event.done, event.backfill
         counts = done.outcomes
         rate = counts.records / done.stage_s if done.stage_s else 0.0
         behind = "" if backfill is None else f"; backfill {progress(backfill)}"
         line = (
             f"{time.strftime('%H:%M:%S')} {table}: published {counts.rows:,} rows, {counts.skipped:,} skipped, "
             f"{counts.tombstones:,} tombstones; {rate:,.0f} records/s, publish {done.publish_s * 1000:.0f} ms, "
-            f"lag {done.lag:,}; by {trigger.kind}{behind}"
+            f"lag {done.lag:,}; by {event.trigger.kind}{behind}"
         )
         with self._lock:
             click.echo(line)
             self._draw(table, backfill)
 
-    def refused(self, table: TableName, error: StalePlan) -> None:
-        self._tell(_about(table, error))
-
-    def failed(self, table: TableName | None, error: FederationError, retry_s: float) -> None:
-        self._tell(
-            f"{type(error).__name__}: {_about(table, error)} (next try in {retry_s:.0f} s)"
-        )
-
-    def recovered(self, table: TableName) -> None:
-        self._tell(f"{table}: works again")
-
-    def removed(self, table: TableName) -> None:
-        self._tell(f"{table}: is not there any more")
-
     def _draw(self, table: TableName, backfill: Backfill | None) -> None:
         if backfill is None or not backfill.left:
             bar = self._bars.pop(table, None)
             if bar is not None:
-                self._progress.remove_task(bar)
+                self.progress.remove_task(bar)
             return
         if table not in self._bars:
-            self._bars[table] = self._progress.add_task(str(table), left="")
-        self._progress.update(
+            self._bars[table] = self.progress.add_task(str(table), left="")
+        self.progress.update(
             self._bars[table],
             completed=backfill.done,
             total=backfill.done + backfill.left,

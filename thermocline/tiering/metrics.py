@@ -7,19 +7,14 @@ from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.tiering.round import RoundResult
-from planner.binding import Binding
-from planner.errors import FederationError, StalePlan
-from planner.names import TableName
-from planner.schedule import Backfill
-from planner.triggers import Lag, Trigger
+from connectors.tiering import events
 
 _SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _PREFIX = "thermocline_tier_"
 
 
 class TieringMetrics:
-    """``connectors.tiering.events.Events`` as counters and gauges. Thread-safe."""
+    """A tierer's events as counters and gauges. Thread-safe."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -56,48 +51,39 @@ class TieringMetrics:
         )
         self._failures = self._counter("failures", "Failures, by error.", "error")
 
-    def measured(self, table: TableName, lag: Lag, binding: Binding) -> None:
-        del binding
-        name = str(table)
-        self._lag_rows.labels(name).set(lag.rows)
-        self._lag_bytes.labels(name).set(lag.log_bytes)
-        self._lag_s.labels(name).set(lag.age_s)
-        for gauge, value in (
-            (self._headroom_s, lag.headroom_s),
-            (self._headroom_rows, lag.headroom_rows),
-        ):
-            gauge.labels(name).set(math.inf if value is None else value)
-
-    def published(
-        self, table: TableName, done: RoundResult, trigger: Trigger, backfill: Backfill | None
-    ) -> None:
-        del backfill
-        name = str(table)
-        self._publish_s.labels(name).observe(done.publish_s)
-        self._stage_s.labels(name).inc(done.stage_s)
-        self._publishes.labels(name, trigger.kind).inc()
-        self._lag_rows.labels(name).set(done.lag)
-        for outcome, count in asdict(done.outcomes).items():
-            self._records.labels(name, outcome).inc(count)
-
-    def refused(self, table: TableName, error: StalePlan) -> None:
-        self._refused.labels(str(table), type(error).__name__).inc()
-
-    def failed(self, table: TableName | None, error: FederationError, retry_s: float) -> None:
-        del retry_s
-        self._failures.labels("" if table is None else str(table), type(error).__name__).inc()
-        if table is not None:
-            self._failing.labels(str(table)).set(1)
-
-    def recovered(self, table: TableName) -> None:
-        self._failing.labels(str(table)).set(0)
-
-    def removed(self, table: TableName) -> None:
-        for gauge in (
-            *(self._lag_rows, self._lag_bytes, self._lag_s),
-            *(self._headroom_s, self._headroom_rows, self._failing),
-        ):
-            gauge.remove_by_labels({"table": str(table)})
+    def __call__(self, event: events.Event) -> None:
+        name = "" if event.table is None else str(event.table)
+        match event:
+            case events.TableMeasured(lag=lag):
+                self._lag_rows.labels(name).set(lag.rows)
+                self._lag_bytes.labels(name).set(lag.log_bytes)
+                self._lag_s.labels(name).set(lag.age_s)
+                for gauge, value in (
+                    (self._headroom_s, lag.headroom_s),
+                    (self._headroom_rows, lag.headroom_rows),
+                ):
+                    gauge.labels(name).set(math.inf if value is None else value)
+            case events.RoundPublished(done=done, trigger=trigger):
+                self._publish_s.labels(name).observe(done.publish_s)
+                self._stage_s.labels(name).inc(done.stage_s)
+                self._publishes.labels(name, trigger.kind).inc()
+                self._lag_rows.labels(name).set(done.lag)
+                for outcome, count in asdict(done.outcomes).items():
+                    self._records.labels(name, outcome).inc(count)
+            case events.RoundRefused(error=error):
+                self._refused.labels(name, type(error).__name__).inc()
+            case events.TableFailed(table=table, error=failure):
+                self._failures.labels(name, type(failure).__name__).inc()
+                if table is not None:
+                    self._failing.labels(name).set(1)
+            case events.TableRecovered():
+                self._failing.labels(name).set(0)
+            case events.TableRemoved():
+                for gauge in (
+                    *(self._lag_rows, self._lag_bytes, self._lag_s),
+                    *(self._headroom_s, self._headroom_rows, self._failing),
+                ):
+                    gauge.remove_by_labels({"table": name})
 
     def _gauge(self, name: str, what: str) -> Gauge:
         return Gauge(_PREFIX + name, what, ["table"], registry=self.registry)
