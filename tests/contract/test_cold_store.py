@@ -509,10 +509,10 @@ def test_what_was_current_when_is_told(cold: ColdHarness) -> None:
     cold.create()
     first = cold.tier(BASE, 3, 0)
     second = cold.tier([(0, 3, "d", 4)], 4, 0)
-    found = cold.store.retained(cold.store.pin(FLOWS))
-    assert [snapshot for _, snapshot in found.log][-2:] == [first, second]
-    assert found.current_at(found.log[0][0] - 1) is None
-    assert found.current_at(2**62) == second
+    result = cold.store.retained(cold.store.pin(FLOWS))
+    assert [snapshot for _, snapshot in result.log][-2:] == [first, second]
+    assert result.current_at(result.log[0][0] - 1) is None
+    assert result.current_at(2**62) == second
 
 
 def pin_again(cold: ColdHarness, pin: Pin) -> Pin:

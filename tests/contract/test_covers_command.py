@@ -41,8 +41,8 @@ def run(iceberg: IcebergCold, tmp_path: Path) -> Run:
     config.write_text(f"[catalogs.lake]\n{catalog}\n")
 
     def command(*arguments: str, answer: str | None = None) -> Result:
-        given = ["--config", str(config), "covers", str(FLOWS), *arguments]
-        return CliRunner().invoke(app, given, input=answer)
+        inputs = ["--config", str(config), "covers", str(FLOWS), *arguments]
+        return CliRunner().invoke(app, inputs, input=answer)
 
     return command
 

@@ -43,11 +43,11 @@ OWN_FILES = {"tails.duckdb", "tails.duckdb.wal"}
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("hostile")
-    found = {"root": base / "root", "spill": base / "spill", "outside": base / "outside.csv"}
-    found["root"].mkdir()
-    found["spill"].mkdir()
-    found["outside"].write_text(f"a\n{SECRET}\n")
-    return found
+    fields = {"root": base / "root", "spill": base / "spill", "outside": base / "outside.csv"}
+    fields["root"].mkdir()
+    fields["spill"].mkdir()
+    fields["outside"].write_text(f"a\n{SECRET}\n")
+    return fields
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +133,12 @@ def test_the_lock_alone_refuses_what_the_gate_would(
     engine: Engine, places: dict[str, Path], hostile: str
 ) -> None:
     sql = re.sub(r"\{(\w+)\}", lambda name: str(places[name[1]]), hostile)
-    told = ""
+    reply = ""
     try:
-        found = _run(engine, engine.parse(sql))
+        table = _run(engine, engine.parse(sql))
     except FederationError as refused:
-        told = str(refused)
+        reply = str(refused)
     else:
-        assert not found.num_rows, found  # glob answers nothing instead of failing
-    assert SECRET not in told
-    assert str(places["root"].parent) not in told
+        assert not table.num_rows, table  # glob answers nothing instead of failing
+    assert SECRET not in reply
+    assert str(places["root"].parent) not in reply

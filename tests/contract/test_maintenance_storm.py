@@ -36,9 +36,9 @@ def storm(cold: IcebergCold, seed: int, steps: int) -> None:
                 }
                 cold.expire(
                     *(
-                        held.snapshot_id
-                        for held in metadata.snapshots
-                        if held.snapshot_id not in retained
+                        snapshot.snapshot_id
+                        for snapshot in metadata.snapshots
+                        if snapshot.snapshot_id not in retained
                     )
                 )
         assert watermark_of(cold) == {0: following, 1: 0}, (seed, step)

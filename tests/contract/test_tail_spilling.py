@@ -89,18 +89,18 @@ def test_a_segment_that_takes_rows_just_now_stays_where_it_is(tmp_path: Path) ->
     with benched(tmp_path, space=None) as harness:
         fill(harness, 10)
         (entry,) = harness.tails._entries.values()
-        held, moved = entry.generation, []
+        table, moved = entry.generation, []
 
         def batches() -> Iterator[pa.RecordBatch]:
             for offset in (10, 11):
                 place = {"kafka_partition": 0, "kafka_offset": offset, "n": offset}
-                yield pa.RecordBatch.from_pylist([place], held.schema)
-                moved.append(held.spill())
+                yield pa.RecordBatch.from_pylist([place], table.schema)
+                moved.append(table.spill())
 
-        with held.writing:
-            held.add([OffsetRange(0, 10, 12)], batches())
+        with table.writing:
+            table.add([OffsetRange(0, 10, 12)], batches())
             assert moved == [False, False]
-            assert held.spill()
+            assert table.spill()
         harness.write(0, 10, 11)
         assert harness.read(harness.cut(0, 0)) == [(0, at, at) for at in range(12)]
         assert harness.decoded == 10
@@ -122,13 +122,13 @@ def test_each_segment_of_a_large_fetch_knows_its_own_offsets(tmp_path: Path) -> 
         harness.write(0, *range(8_000))
         harness.write(1, *range(5_000))
         harness.read(harness.cut(0, 0))
-        held = harness.segments()
+        value = harness.segments()
         for mark in range(0, 8_000, 1_000):
             rows = harness.read(harness.cut(mark, 4_500))
             assert rows == [(0, at, at) for at in range(mark, 8_000)] + [
                 (1, at, at) for at in range(4_500, 5_000)
             ]
-        assert harness.segments() < held
+        assert harness.segments() < value
         assert harness.fetched == 1
 
 
@@ -184,11 +184,11 @@ def test_beyond_the_disk_a_tail_is_refused_by_name_and_what_is_held_still_answer
     space = TailSpace(max_memory_bytes=1 << 20, max_disk_bytes=1 << 19)
     with benched(tmp_path, space=space) as harness:
         fill(harness, 2_000)
-        held = harness.cut(0, 0)
+        value = harness.cut(0, 0)
         with pytest.raises(TailTooLarge, match="tier the tables") as caught:
             fill(harness, 200_000)
         assert caught.value.facts["limit"] == "max_disk_bytes"
-        assert len(harness.read(held)) == 2_000
+        assert len(harness.read(value)) == 2_000
         end = end_of(harness)
         assert harness.read(harness.cut(end, 0)) == []
         fill(harness, 1_000, end)

@@ -282,8 +282,8 @@ class CannedStream:
 
 
 def _trick(sql: str) -> str | None:
-    found = re.match(r"trick (\w+)", sql)
-    return found[1] if found else None
+    items = re.match(r"trick (\w+)", sql)
+    return items[1] if items else None
 
 
 def _error_named(sql: str) -> errors.FederationError:

@@ -46,8 +46,8 @@ class Idler:
             self.client, "SELECT ?::BIGINT", self.options
         ).prepared_statement_handle
 
-    def keep(self, held: Any) -> None:
-        self._stack.callback(held.close if isinstance(held, RawConnection) else lambda: held)
+    def keep(self, value: Any) -> None:
+        self._stack.callback(value.close if isinstance(value, RawConnection) else lambda: value)
 
     def close(self) -> None:
         self._stack.close()

@@ -121,8 +121,8 @@ class TailHarness:
         return Pin(table, "uuid", "m", 1, columns, self.binding, mark)
 
     def state(self, table: TableName = FLOWS) -> TailState:
-        (found,) = [state for state in self.tails.states() if state.table == table]
-        return found
+        (result,) = [state for state in self.tails.states() if state.table == table]
+        return result
 
     def rows(
         self, tail: LeasedTail, columns: str = "kafka_partition, kafka_offset, n"
@@ -150,9 +150,9 @@ class _Counted:
     def __init__(self, harness: TailHarness) -> None:
         self._bench = harness
 
-    def fetch(self, *given: Any, **named: Any) -> Any:
+    def fetch(self, *inputs: Any, **named: Any) -> Any:
         self._bench.fetched += 1
-        return self._bench.log.fetch(*given, **named)
+        return self._bench.log.fetch(*inputs, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bench.log, name)

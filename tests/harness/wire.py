@@ -66,21 +66,21 @@ def bearer(token: str) -> flight.FlightCallOptions:
 
 def set_options(client: flight.FlightClient, options: Any = None, **settings: Any) -> Any:
     """Set session options; the result message. None erases."""
-    asked = messages.SetSessionOptionsRequest()
+    request = messages.SetSessionOptionsRequest()
     for name, value in settings.items():
-        held = asked.session_options[name]
+        entry = request.session_options[name]
         if isinstance(value, str):
-            held.string_value = value
+            entry.string_value = value
         elif value is not None:
-            held.int64_value = value
-    [body] = bodies(client, "SetSessionOptions", asked.SerializeToString(), options)
+            entry.int64_value = value
+    [body] = bodies(client, "SetSessionOptions", request.SerializeToString(), options)
     return messages.parse(messages.SetSessionOptionsResult, body)
 
 
 def get_options(client: flight.FlightClient, options: Any = None) -> dict[str, str]:
     [body] = bodies(client, "GetSessionOptions", b"", options)
-    found = messages.parse(messages.GetSessionOptionsResult, body).session_options
-    return {name: value.string_value for name, value in found.items()}
+    result = messages.parse(messages.GetSessionOptionsResult, body).session_options
+    return {name: value.string_value for name, value in result.items()}
 
 
 class NoHandshake(flight.ClientAuthHandler):

@@ -56,7 +56,7 @@ def events(start: int, stop: int) -> list[bytes]:
 _ID = re.compile(r" \((?:statement|request) [0-9a-f]{16}\)\. Detail: .*", re.DOTALL)
 
 
-def told(server: SqlServer, sql: str, status: str) -> str:
+def error_of(server: SqlServer, sql: str, status: str) -> str:
     """Run a statement that must fail both ways; the sentence, which is the same both ways but for the id."""
     raised, name = RAISED[status]
     with closing(flight.connect(server.uri)) as client, pytest.raises(raised) as raw:
@@ -64,7 +64,7 @@ def told(server: SqlServer, sql: str, status: str) -> str:
     with pytest.raises(adbc.Error) as driver:
         server.ask(sql)
     # Each library adds its own words behind the sentence and the id.
-    by_flight, by_adbc = (_ID.sub(".", str(found.value), 1) for found in (raw, driver))
+    by_flight, by_adbc = (_ID.sub(".", str(result.value), 1) for result in (raw, driver))
     assert by_adbc == f"{name}: [FlightSQL] {by_flight}"
     for text in (str(raw.value), str(driver.value), str(driver.value.details)):
         assert not LEAKS.search(text), text
@@ -149,13 +149,13 @@ def test_a_statement_that_is_refused_is_told_why(
     def filled(text: str) -> str:
         return text.replace("{t}", str(table)).replace("{n}", table.name)
 
-    assert told(server, filled(sql), status) == filled(message)
+    assert error_of(server, filled(sql), status) == filled(message)
 
 
 def test_an_unbound_table_has_no_tail(server: SqlServer) -> None:
     plain = server.create_plain(pa.table({"a": [1]}))
     sql = f'SELECT * FROM {plain.catalog}.{plain.schema}."{plain.name}$tail"'
-    assert told(server, sql, MISSING) == (
+    assert error_of(server, sql, MISSING) == (
         f'{plain} is not bound to a topic, so there is no "{plain.name}$tail".'
     )
 
@@ -170,9 +170,9 @@ def test_an_unbound_table_has_no_tail(server: SqlServer) -> None:
 def test_parameters_that_do_not_fit_are_named(
     parameters: Sequence[Any], message: str, server: SqlServer, table: TableName
 ) -> None:
-    with pytest.raises(adbc.Error) as found:
+    with pytest.raises(adbc.Error) as result:
         server.ask(f"SELECT * FROM {table} WHERE id = ?", parameters)
-    assert _ID.sub(".", str(found.value), 1) == f"INVALID_ARGUMENT: [FlightSQL] {message}"
+    assert _ID.sub(".", str(result.value), 1) == f"INVALID_ARGUMENT: [FlightSQL] {message}"
 
 
 # --- what the log has become ---
@@ -184,13 +184,13 @@ def test_a_topic_that_is_gone_or_replaced_is_named(kafka: Kafka, server: SqlServ
     kafka.produce(topic, events(0, 3))
     assert server.ask(f"SELECT * FROM {table}").num_rows == 3
     kafka.delete_topic(topic)
-    assert told(server, f"SELECT * FROM {table}", MISSING) == (
+    assert error_of(server, f"SELECT * FROM {table}", MISSING) == (
         f"{table}: it is bound to topic {topic}, which the Kafka cluster does not have; point the server at the "
         f"right brokers, or bind a new table."
     )
     kafka.topic(name=topic)
     kafka.produce(topic, events(0, 5))
-    said = told(server, f"SELECT * FROM {table}", INTERNAL)
+    said = error_of(server, f"SELECT * FROM {table}", INTERNAL)
     assert re.sub(r"id [\w/+-]+", "id …", said) == (
         f"{table}: its watermark names topic {topic} with id …, the log has {topic} with id …: the topic was "
         f"deleted and created again, so its offsets start over. Bind a new table to the new topic."
@@ -204,7 +204,7 @@ def test_records_lost_before_they_were_tiered_are_counted(
     table = server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 9))
     kafka.delete_records(topic, 0, 4)
-    assert told(server, f"SELECT count(*) FROM {table}", INTERNAL) == (
+    assert error_of(server, f"SELECT count(*) FROM {table}", INTERNAL) == (
         f"{table}: {topic}/0: cold data ends at offset 0 but the log starts at 4; 4 offsets were removed before "
         f"they were tiered. Raise the topic's retention.ms or tier more often, then run `thermocline gap accept "
         f"{table}`: it gives the lost range up."
@@ -216,7 +216,7 @@ def test_a_log_that_ends_below_the_watermark_is_named(kafka: Kafka, server: SqlS
     kafka.produce(topic, events(0, 3))
     table = server.bind(topic, EVENT)
     _set_watermark(server, table, next=[7])
-    assert told(server, f"SELECT count(*) FROM {table}", INTERNAL) == (
+    assert error_of(server, f"SELECT count(*) FROM {table}", INTERNAL) == (
         f"{table}: {topic}/0: cold data ends at offset 7 but the log ends at 3; the log lost records that cold "
         f"holds (an unclean leader election or a restored broker)."
     )
@@ -229,7 +229,7 @@ def test_a_record_that_does_not_decode_is_named_under_policy_fail(
     table = server.bind(topic, EVENT)
     kafka.produce(topic, [*events(0, 3), b'{"id": "seven", "secret": "hunter2"}'], partition=1)
     for sql in (f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}"):
-        said = told(server, sql, INTERNAL)
+        said = error_of(server, sql, INTERNAL)
         assert "hunter2" not in said
         assert "seven" not in said
         assert said == (
@@ -243,7 +243,7 @@ def test_a_tail_beyond_its_limit_is_named(kafka: Kafka, server: SqlServer) -> No
     topic = kafka.topic()
     table = server.bind(topic, EVENT, max_tail_rows=5)
     kafka.produce(topic, events(0, 6))
-    assert told(server, f"SELECT count(*) FROM {table}", INVALID) == (
+    assert error_of(server, f"SELECT count(*) FROM {table}", INVALID) == (
         f"{table}: the untiered tail holds more than 5 (max_tail_rows); tier the table, or raise the limit."
     )
 
@@ -276,7 +276,7 @@ def _set_watermark(server: SqlServer, table: TableName, **changes: Any) -> None:
 def test_a_watermark_of_a_newer_version_is_not_guessed(kafka: Kafka, server: SqlServer) -> None:
     table = server.bind(kafka.topic(), EVENT)
     _set_watermark(server, table, v=3)
-    assert told(server, f"SELECT * FROM {table}", INTERNAL) == (
+    assert error_of(server, f"SELECT * FROM {table}", INTERNAL) == (
         f"{table}: the watermark text has version 3 and this program reads versions 1 and 2; run a newer Thermocline."
     )
 
@@ -290,7 +290,7 @@ def test_rows_of_another_writer_are_named(kafka: Kafka, server: SqlServer) -> No
         head = loaded.current_snapshot()
         assert head is not None
         snapshot = head.snapshot_id
-    assert told(server, f"SELECT * FROM {table}", INTERNAL) == (
+    assert error_of(server, f"SELECT * FROM {table}", INTERNAL) == (
         f"{table}: snapshot {snapshot} was committed by another writer above the watermark and it appended "
         f"rows; roll the table back to the snapshot before it, or, if its rows belong to the table, run "
         f"`thermocline accept {table} --snapshot {snapshot}`."
@@ -324,13 +324,13 @@ def test_a_bound_table_with_a_type_one_side_cannot_hold_is_named(
     # Nothing here writes format version 3, where the last two are at home: the file is edited.
     file = Path(location.removeprefix("file://"))
     file.write_text(file.read_text().replace('"type":"string"', f'"type":"{kind}"'))
-    assert told(server, f"SELECT id FROM {table}", INVALID) == f"{table}: {why}"
+    assert error_of(server, f"SELECT id FROM {table}", INVALID) == f"{table}: {why}"
 
 
 def test_a_property_with_a_typing_error_is_named(kafka: Kafka, server: SqlServer) -> None:
     table = server.bind(kafka.topic(), EVENT)
     _set_property(server, table, "thermocline.on_eror", "skip")
-    said = told(server, f"SELECT * FROM {table}", INVALID)
+    said = error_of(server, f"SELECT * FROM {table}", INVALID)
     assert said.startswith(f"{table}: unknown property thermocline.on_eror; known are thermo")
 
 
@@ -342,8 +342,8 @@ def test_a_changed_shape_stops_the_tierer_but_no_reader(
     table = tiered_server.bind(topic, EVENT)
     kafka.produce(topic, [*events(0, 2), b"bad"])
     _set_property(tiered_server, table, "thermocline.on_error", "skip")
-    found = tiered_server.ask(f"SELECT id FROM {table} ORDER BY id")
-    assert found.to_pylist() == [{"id": 0}, {"id": 1}]
+    answer = tiered_server.ask(f"SELECT id FROM {table} ORDER BY id")
+    assert answer.to_pylist() == [{"id": 0}, {"id": 1}]
     seam = f'{table.catalog}.{table.schema}."{table.name}$seam"'
     [shapes] = tiered_server.ask(f"SELECT tiered_shape, binding_shape FROM {seam}").to_pylist()
     with pytest.raises(ShapeMismatch) as refused:
@@ -369,10 +369,10 @@ class Fragile:
     @contextlib.contextmanager
     def without_catalog(self) -> Iterator[None]:
         """Overwritten, not moved: a moved SQLite file goes on answering through connections already open."""
-        held = self.catalog_file.read_bytes()
-        self.catalog_file.write_bytes(b"\xff" * len(held))
+        items = self.catalog_file.read_bytes()
+        self.catalog_file.write_bytes(b"\xff" * len(items))
         yield
-        self.catalog_file.write_bytes(held)
+        self.catalog_file.write_bytes(items)
 
 
 @pytest.fixture(scope="module")
@@ -397,7 +397,7 @@ def test_a_broker_that_is_down_is_named_in_time_and_plain_tables_answer(
     kafka.broker.kill()
     try:
         began = time.monotonic()
-        said = told(server, f"SELECT * FROM {table}", UNAVAILABLE)
+        said = error_of(server, f"SELECT * FROM {table}", UNAVAILABLE)
         assert time.monotonic() - began < 15, "two statements, 5 s each"
         assert re.sub(r"\(_\w+\)", "(…)", said) == (
             f"{topic}: the Kafka brokers do not answer (…); retry when they do."
@@ -421,7 +421,7 @@ def test_a_catalog_that_is_down_stops_no_table_in_use(fragile: Fragile) -> None:
         server.refresh(table)  # what the background does: it fails, and the pin stays
         fragile.kafka.produce(topic, events(3, 5))
         assert server.ask(f"SELECT * FROM {table}").num_rows == 5
-        assert told(server, f"SELECT * FROM {unread}", UNAVAILABLE) == (
+        assert error_of(server, f"SELECT * FROM {unread}", UNAVAILABLE) == (
             f"{unread}: catalog lake does not answer; try again."
         )
     assert server.ask(f"SELECT * FROM {unread}").num_rows == 5

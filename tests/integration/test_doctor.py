@@ -56,8 +56,8 @@ class DoctorSite:
         self.config.write_text(
             "".join(
                 f"[{name}]\n"
-                + "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in held.items())
-                for name, held in sections.items()
+                + "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in value.items())
+                for name, value in sections.items()
             )
             + more
         )
@@ -79,9 +79,9 @@ def catalog(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def site(tmp_path: Path, catalog: dict[str, str], kafka: Kafka) -> DoctorSite:
-    held = DoctorSite(tmp_path / "thermocline.toml")
-    held.write(catalog, kafka.settings)
-    return held
+    value = DoctorSite(tmp_path / "thermocline.toml")
+    value.write(catalog, kafka.settings)
+    return value
 
 
 def bind(
@@ -101,14 +101,17 @@ def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
     topic = kafka.topic(2)
     bind(site, topic)
     kafka.produce(topic, [b'{"id": 1}'] * 3)
-    found = site.findings(failed=False)
-    assert found["Java"][0] == found["packages"][0] == found["settings"][0] == "ok"
-    assert found[f"broker {kafka.bootstrap}"][0] == "ok"
-    assert found["catalog lake"][:2] == ("ok", "answers, 1 tables")
-    assert found["store of lake"][0] == "ok"
-    assert found["clock of the store of lake"][0] == "ok"
-    assert found[f"topic {topic}"][:2] == ("ok", "exists, may be described and read, has an id")
-    assert found["table lake.net.flows"][:2] == (
+    fields = site.findings(failed=False)
+    assert fields["Java"][0] == fields["packages"][0] == fields["settings"][0] == "ok"
+    assert fields[f"broker {kafka.bootstrap}"][0] == "ok"
+    assert fields["catalog lake"][:2] == ("ok", "answers, 1 tables")
+    assert fields["store of lake"][0] == "ok"
+    assert fields["clock of the store of lake"][0] == "ok"
+    assert fields[f"topic {topic}"][:2] == (
+        "ok",
+        "exists, may be described and read, has an id",
+    )
+    assert fields["table lake.net.flows"][:2] == (
         "ok",
         "3 offsets behind; the oldest untiered record has 100% of its retention left",
     )
@@ -223,9 +226,9 @@ def test_one_server_of_several_that_is_wrong_is_a_warning(
     site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
     site.write(catalog, {"bootstrap.servers": f"{kafka.bootstrap},127.0.0.1:1"})
-    found = site.findings(failed=False)
-    assert found[f"broker {kafka.bootstrap}"][0] == "ok"
-    assert found["broker 127.0.0.1:1"] == (
+    fields = site.findings(failed=False)
+    assert fields[f"broker {kafka.bootstrap}"][0] == "ok"
+    assert fields["broker 127.0.0.1:1"] == (
         "warn",
         "nothing listens there",
         "start the broker, or correct the port in bootstrap.servers",
@@ -234,14 +237,14 @@ def test_one_server_of_several_that_is_wrong_is_a_warning(
 
 def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: DoctorSite) -> None:
     settings = load(str(site.config))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = settings.server.model_copy(update={"port": taken.getsockname()[1]})
-        held = settings.model_copy(update={"server": server})
-        found = {f.check: f for f in machine(held, memory_bytes=2**60, disk_bytes=2**60)}
+    with socket.create_server(("127.0.0.1", 0)) as batch:
+        server = settings.server.model_copy(update={"port": batch.getsockname()[1]})
+        value = settings.model_copy(update={"server": server})
+        fields = {f.check: f for f in machine(value, memory_bytes=2**60, disk_bytes=2**60)}
     for check in ("server port", "memory", "disk for spilling"):
-        assert found[check].state == "warn", found[check]
-        assert found[check].fix
-    assert "address already in use" in found["server port"].what
+        assert fields[check].state == "warn", fields[check]
+        assert fields[check].fix
+    assert "address already in use" in fields["server port"].what
 
 
 def test_java_that_is_missing_is_a_failure(
@@ -252,10 +255,10 @@ def test_java_that_is_missing_is_a_failure(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     jars.java.cache_clear()
     try:
-        found = site.findings(failed=True)["Java"]
+        result = site.findings(failed=True)["Java"]
     finally:
         jars.java.cache_clear()
-    assert found[:2] == ("fail", "the Java of JAVA_HOME does not run; it must be Java 17")
+    assert result[:2] == ("fail", "the Java of JAVA_HOME does not run; it must be Java 17")
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -384,10 +387,10 @@ def test_each_way_not_to_reach_a_broker_is_told_apart(
         "tls": guarded.tls,
         "sasl": guarded.sasl,
     }[listener]
-    held = {key: value.format(ca=guarded.certificate) for key, value in properties.items()}
-    found = reach({"bootstrap.servers": server, **held}, server)
-    assert (found.why, found.fix) == (why, fix)
-    assert (found.cluster_id is None) == (why is not None)
+    entry = {key: value.format(ca=guarded.certificate) for key, value in properties.items()}
+    result = reach({"bootstrap.servers": server, **entry}, server)
+    assert (result.why, result.fix) == (why, fix)
+    assert (result.cluster_id is None) == (why is not None)
 
 
 @pytest.mark.parametrize(
@@ -415,12 +418,12 @@ def test_missing_rights_are_told_apart(guarded: Guarded) -> None:
         **ALICE,
     }
 
-    def told() -> list[tuple[bool, bool | None]]:
-        found = topic_facts(settings, topics)
-        return [(found[t].may_describe, found[t].may_read) for t in topics if t in found]
+    def reply() -> list[tuple[bool, bool | None]]:
+        result = topic_facts(settings, topics)
+        return [(result[t].may_describe, result[t].may_read) for t in topics if t in result]
 
-    wanted = [(False, None), (True, False), (True, True)]
+    expected = [(False, None), (True, False), (True, True)]
     deadline = time.monotonic() + 15
-    while told() != wanted:
-        assert time.monotonic() < deadline, told()
+    while reply() != expected:
+        assert time.monotonic() < deadline, reply()
         time.sleep(0.1)

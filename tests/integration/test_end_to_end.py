@@ -43,7 +43,7 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
     columns = [Column(0, name, kind) for name, (kind, _, _) in TYPES.items()]
     table = tiered_server.bind(topic, columns)
     records = [{}, dict.fromkeys(TYPES)]
-    records += [{name: value} for name, (_, _, held) in TYPES.items() for value in held]
+    records += [{name: value} for name, (_, _, items) in TYPES.items() for value in items]
     sent = [json.dumps(record).encode() for record in records]
     kafka.produce(topic, sent, timestamp_ms=NOW_MS)
     at = dt.datetime.fromtimestamp(NOW_MS / 1000, dt.UTC)
@@ -51,16 +51,16 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
         {"kafka_partition": 0, "kafka_offset": n, "kafka_timestamp": at, "kafka_value": value}
         for n, value in enumerate(sent)
     ]
-    wanted = oracle_rows(TableSchema(0, (*LEADING, *columns)), Binding(topic), raw)
+    expected = oracle_rows(TableSchema(0, (*LEADING, *columns)), Binding(topic), raw)
     arrives = pa.schema(
         [(column.name, column.type) for column in LEADING]
-        + [(name, shown) for name, (_, shown, _) in TYPES.items()]
+        + [(name, output) for name, (_, output, _) in TYPES.items()]
     )
 
     def check(source: str) -> None:
-        found = tiered_server.ask(f"SELECT * FROM {source} ORDER BY kafka_offset")
-        assert found.schema.equals(arrives), (found.schema, arrives)
-        for want, got in zip(wanted, found.to_pylist(), strict=True):
+        answer = tiered_server.ask(f"SELECT * FROM {source} ORDER BY kafka_offset")
+        assert answer.schema.equals(arrives), (answer.schema, arrives)
+        for want, got in zip(expected, answer.to_pylist(), strict=True):
             want = {**want, "id": want["id"] and str(want["id"])}
             different = {
                 name: (want[name], got[name])
@@ -79,7 +79,7 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
     assert tiered_server.ask(f"SELECT * FROM {side(table, 'tail')}").num_rows == 0
     # Half and half, in one column.
     kafka.produce(topic, sent, timestamp_ms=NOW_MS)
-    wanted += [{**row, "kafka_offset": row["kafka_offset"] + len(sent)} for row in wanted]
+    expected += [{**row, "kafka_offset": row["kafka_offset"] + len(sent)} for row in expected]
     check(str(table))
 
 
@@ -94,10 +94,10 @@ def test_bound_and_unbound_tables_join(kafka: Kafka, tiered_server: TieredServer
     tiered_server.tier(flows)
     tiered_server.refresh(flows)
     kafka.produce(topic, events(4, 6), partition=1)
-    found = tiered_server.ask(
+    answer = tiered_server.ask(
         f"SELECT f.id, n.weight FROM {flows} f LEFT JOIN {names} n USING (name) ORDER BY f.id"
     )
-    assert found.to_pylist() == [
+    assert answer.to_pylist() == [
         {"id": n, "weight": {1: Decimal("1.5"), 5: Decimal(2)}.get(n)} for n in range(6)
     ]
 
@@ -112,12 +112,12 @@ def test_tables_of_several_topics_answer_in_one_statement(
         for partition in range(number + 1):
             kafka.produce(topic, events(number, 10), partition=partition)
     first, second, third = tables
-    found = server.ask(
+    answer = server.ask(
         f"SELECT count(*) AS held, count(DISTINCT a.id) AS ids, (SELECT count(*) FROM {second}) AS b, "
         f"(SELECT count(*) FROM {side(third, 'seam')}) AS partitions "
         f"FROM {first} a JOIN {second} b USING (id) JOIN {third} c USING (id)"
     )
-    assert found.to_pylist() == [{"held": 8 * 2 * 3, "ids": 8, "b": 18, "partitions": 3}]
+    assert answer.to_pylist() == [{"held": 8 * 2 * 3, "ids": 8, "b": 18, "partitions": 3}]
 
 
 @pytest.fixture
@@ -152,15 +152,15 @@ def test_one_statement_sees_one_moment_of_a_growing_log(
         f"USING (kafka_partition, kafka_offset)) AS pairs, "
         f"(SELECT sum(tail_offsets)::BIGINT FROM {side(one, 'seam')}) AS seam"
     )
-    seen = []
+    items = []
     with server.cursor() as cursor:
         for _ in range(25):
             cursor.execute(sql)
             [answer] = cursor.fetchall()
             assert len(set(answer)) == 1, answer
-            seen.append(answer[0])
-    assert seen == sorted(seen)
-    assert seen[0] < seen[-1], "nobody wrote"
+            items.append(answer[0])
+    assert items == sorted(items)
+    assert items[0] < items[-1], "nobody wrote"
 
 
 def test_a_statement_holds_every_record_acknowledged_before_it(

@@ -66,8 +66,8 @@ def events(start: int, stop: int) -> list[bytes]:
 def statuses(cli_site: CliSite) -> list[dict[str, Any]]:
     code, out, err = cli_site.run("status", "--json")
     assert (code, err) == (0, "")
-    found: list[dict[str, Any]] = json.loads(out)
-    return found
+    rows: list[dict[str, Any]] = json.loads(out)
+    return rows
 
 
 @pytest.mark.spark
@@ -94,7 +94,7 @@ def test_a_topic_becomes_a_table_that_is_served_and_tiered(
     assert (before["table"], before["topic"], before["lag"]) == ("lake.net.flows", topic, 5)
     assert before["error"] is None
     offsets = ("partition", "log_start", "watermark", "log_end", "lag", "headroom")
-    assert [tuple(held[name] for name in offsets) for held in before["partitions"]] == [
+    assert [tuple(fields[name] for name in offsets) for fields in before["partitions"]] == [
         (0, 0, 0, 5, 5, 0),
         (1, 0, 0, 0, 0, 0),
     ]
@@ -112,7 +112,7 @@ def test_a_topic_becomes_a_table_that_is_served_and_tiered(
     assert line.endswith(", lag 0; by age")
     assert cli_site.ask(counted) == answer
     [after] = statuses(cli_site)
-    assert [held["watermark"] for held in after["partitions"]] == [5, 0]
+    assert [fields["watermark"] for fields in after["partitions"]] == [5, 0]
     assert after["lag"] == 0
     kafka.produce(topic, events(5, 7), partition=1)
     assert cli_site.ask(counted) == [(7, 21, "2026-01-02 03:04:05+00")]

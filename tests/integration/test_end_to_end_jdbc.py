@@ -111,8 +111,8 @@ def test_a_prepared_parameter_of_each_kind_finds_its_row(
         for name, (_, _, parameter) in COLUMNS.items()
     ]
     _, *outcomes, _ = jdbc.run(steps, port=server.port)
-    found = {name: values(outcome) for name, outcome in zip(COLUMNS, outcomes, strict=True)}
-    assert found == {name: [["1"]] for name in COLUMNS}
+    result = {name: values(outcome) for name, outcome in zip(COLUMNS, outcomes, strict=True)}
+    assert result == {name: [["1"]] for name in COLUMNS}
 
 
 def test_a_prepared_statement_runs_again_and_sees_new_rows(

@@ -29,9 +29,9 @@ def test_the_tail_and_a_plain_table_are_told(kafka: Kafka, server: SqlServer) ->
     table = server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 7), partition=1)
     plain = server.create_plain(pa.table({"id": [1, 2, 3]}))
-    told = server.ask(f"EXPLAIN SELECT * FROM {table} JOIN {plain} USING (id)")
-    assert told.schema == EXPLAIN_SCHEMA
-    cold, tail, other = told.to_pylist()
+    answer = server.ask(f"EXPLAIN SELECT * FROM {table} JOIN {plain} USING (id)")
+    assert answer.schema == EXPLAIN_SCHEMA
+    cold, tail, other = answer.to_pylist()
     assert (cold["side"], cold["records"], cold["files"]) == ("cold", 0, 0)
     assert cold["why"] == "nothing is tiered yet: no offset is below the watermark"
     assert (tail["side"], tail["topic"], tail["offsets"]) == ("tail", topic, 7)
@@ -71,16 +71,16 @@ def test_both_sides_are_told_and_pruned_files_are_counted(
     kafka.produce(topic, events(200, 250))
     tiered_server.refresh(table)
 
-    def told(sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = tiered_server.ask(f"EXPLAIN {sql}").to_pylist()
-        return found
+    def reply(sql: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = tiered_server.ask(f"EXPLAIN {sql}").to_pylist()
+        return rows
 
-    cold, tail = told(f"SELECT * FROM {table}")
+    cold, tail = reply(f"SELECT * FROM {table}")
     assert (cold["records"], cold["files"], cold["files_to_read"]) == (200, 2, 2)
     assert cold["bytes"] > 0
     assert (tail["offsets"], tail["ranges"][0]["start"]) == (50, 200)
-    assert told(f"SELECT * FROM {table} WHERE id = 7")[0]["files_to_read"] == 1
-    assert told(f"SELECT * FROM {table} WHERE id > 1000")[0]["why"] == (
+    assert reply(f"SELECT * FROM {table} WHERE id = 7")[0]["files_to_read"] == 1
+    assert reply(f"SELECT * FROM {table} WHERE id > 1000")[0]["why"] == (
         "skipped: no file can hold a row the statement asks for"
     )
     main(["explain", f"SELECT * FROM {table} WHERE id = 7;", "--server", tiered_server.uri])

@@ -60,12 +60,12 @@ def test_whatever_the_network_does_no_answer_is_short_and_none_is_late(
                 while not over.is_set():
                     least, began = writer.acknowledged, time.monotonic()
                     try:
-                        found = count(parts, table)
+                        result = count(parts, table)
                     except (LogUnavailable, DeadlineExceeded) as error:
                         failed.append(error)
                     else:
-                        answered.append(found)
-                        assert least <= found <= writer.sent
+                        answered.append(result)
+                        assert least <= result <= writer.sent
                     assert time.monotonic() - began < DEADLINE_S
 
             problems: list[BaseException] = []

@@ -57,9 +57,9 @@ def test_a_table_is_read_as_it_was(kafka: Kafka, tiered_server: TieredServer) ->
     seam = tiered_server.ask(f'SELECT snapshot_id FROM {table.catalog}.net."{table.name}$seam"')
     version = seam["snapshot_id"][0].as_py()
     kafka.produce(topic, events(4, 6), timestamp_ms=NOON_MS)
-    found = tiered_server.ask(f"SELECT id, thermocline_cut() AS cut FROM {table}")
-    cut = found["cut"][0].as_py()
-    assert found.schema.metadata[b"thermocline.cut"].decode() == cut
+    answer = tiered_server.ask(f"SELECT id, thermocline_cut() AS cut FROM {table}")
+    cut = answer["cut"][0].as_py()
+    assert answer.schema.metadata[b"thermocline.cut"].decode() == cut
     kafka.produce(topic, events(6, 9), timestamp_ms=NOON_MS + 60_000)
 
     def check() -> None:

@@ -55,24 +55,24 @@ def worker_of(ingestion: Ingestion) -> psutil.Process:
     (first,) = (
         child for child in psutil.Process().children() if child.pid == ingestion._process.pid
     )
-    found: list[psutil.Process] = []
+    processes: list[psutil.Process] = []
 
     def is_there() -> bool:
-        found[:] = alive(first)
-        return len(found) == 1
+        processes[:] = alive(first)
+        return len(processes) == 1
 
     wait_for(is_there)
-    return found[0]
+    return processes[0]
 
 
 def alive(first: psutil.Process) -> list[psutil.Process]:
     """Its workers; one that died is waited for when the next one is started."""
-    found = []
-    for held in first.children():
+    items = []
+    for value in first.children():
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
-            if held.status() != psutil.STATUS_ZOMBIE:
-                found.append(held)
-    return found
+            if value.status() != psutil.STATUS_ZOMBIE:
+                items.append(value)
+    return items
 
 
 def write(kafka: Kafka, topic: str, *numbers: int, partition: int = 0) -> None:
@@ -89,15 +89,15 @@ def test_a_worker_that_is_killed_is_followed_by_another_and_no_answer_is_short(
         write(kafka, topic, 0)
         assert count(parts, table) == 1
         killed = set()
-        for held in range(1, 60, 3):
-            write(kafka, topic, held, held + 1)
-            write(kafka, topic, held + 2, partition=1)
-            if held % 15 == 1:
+        for value in range(1, 60, 3):
+            write(kafka, topic, value, value + 1)
+            write(kafka, topic, value + 2, partition=1)
+            if value % 15 == 1:
                 worker = worker_of(ingestion)
                 assert worker.pid not in killed
                 killed.add(worker.pid)
                 worker.kill()
-            assert count(parts, table) == held + 3
+            assert count(parts, table) == value + 3
             wait_for(lambda: worker_of(ingestion).pid not in killed)
         assert len(killed) == 4
         assert ingestion.lost == 4
@@ -193,9 +193,9 @@ def test_every_type_comes_across_as_it_was_decoded(kafka: Kafka, tmp_path: Path)
         "raw": "ff00",
     }
     with reading(tmp_path, kafka) as (parts, _):
-        for held in range(3):
+        for entry in range(3):
             kafka.produce(topic, [json.dumps(value).encode()], partition=0)
-            assert count(parts, table) == held + 1
+            assert count(parts, table) == entry + 1
         rows = ask(
             parts, f'SELECT n, price, "at", names, place, tags, raw FROM {table}'
         ).to_pylist()
@@ -224,11 +224,11 @@ def test_nothing_stays_when_the_server_is_killed(kafka: Kafka, tmp_path: Path) -
         first = psutil.Process(int(server_output.readline()))
         wait_for(first.children)
         both = [first, *first.children()]
-        for held in both:  # as a terminal or a service manager would
-            held.send_signal(signal.SIGINT)
-            held.send_signal(signal.SIGTERM)
+        for value in both:  # as a terminal or a service manager would
+            value.send_signal(signal.SIGINT)
+            value.send_signal(signal.SIGTERM)
         time.sleep(0.2)
-        assert all(held.status() != psutil.STATUS_ZOMBIE for held in both)
+        assert all(value.status() != psutil.STATUS_ZOMBIE for value in both)
     finally:
         server.kill()
         server.wait()
@@ -242,10 +242,10 @@ def test_it_holds_no_files_of_the_server(kafka: Kafka, tmp_path: Path) -> None:
     """The catalog, its warehouse, sockets of clients: what it has not, it cannot lose."""
     secret = tmp_path / "secret"
     secret.write_text("")
-    with secret.open() as held:
-        os.set_inheritable(held.fileno(), True)
+    with secret.open() as stream:
+        os.set_inheritable(stream.fileno(), True)
         with reading(tmp_path, kafka) as (_, ingestion):
             worker = worker_of(ingestion)
             for number in (ingestion._process.pid, worker.pid):
-                found = [str(path.readlink()) for path in Path(f"/proc/{number}/fd").iterdir()]
-                assert not [name for name in found if str(tmp_path) in name]
+                items = [str(path.readlink()) for path in Path(f"/proc/{number}/fd").iterdir()]
+                assert not [name for name in items if str(tmp_path) in name]

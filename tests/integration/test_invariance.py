@@ -263,9 +263,9 @@ class Story:
             self.ledger.add_column(name, kind)
 
     def drop_column(self) -> None:
-        held = [column.name for column in self.ledger.schema.columns if column.name in LATER]
-        if held:
-            name = self.rng.choice(held)
+        value = [column.name for column in self.ledger.schema.columns if column.name in LATER]
+        if value:
+            name = self.rng.choice(value)
             self.spark.sql(f"ALTER TABLE {{t}} DROP COLUMN {name}")
             self.ledger.drop_column(name)
 
@@ -395,16 +395,16 @@ class Story:
         """Offsets of one partition from ``start`` that a bare consumer gets."""
         _, end = self.broker.get_watermark_offsets(TopicPartition(self.topic, partition), 15)
         self.broker.assign([TopicPartition(self.topic, partition, start)])
-        found: set[int] = set()
-        while end - 1 not in found:  # the last one was written plainly, by us
+        counts: set[int] = set()
+        while end - 1 not in counts:  # the last one was written plainly, by us
             message = self.broker.poll(10)
             assert message is not None
             assert message.error() is None, message.error()
             offset = message.offset()
             assert offset is not None
-            found.add(offset)
+            counts.add(offset)
         self.broker.unassign()
-        return found
+        return counts
 
     # --- the promise ---
 
@@ -419,13 +419,13 @@ class Story:
             plain.execute("CREATE TABLE expected AS FROM ledger")
             assert whole.schema.equals(plain.table("expected").to_arrow_table().schema)
             for sql in QUERIES:
-                wanted = plain.sql(sql.format(t="expected")).to_arrow_table()
+                expected = plain.sql(sql.format(t="expected")).to_arrow_table()
                 if self.kind.on_error == "null" and "* EXCLUDE" in sql:
                     sql = sql.replace("(kafka_timestamp)", "(kafka_timestamp, kafka_error)")
-                    wanted = plain.sql(sql.format(t="expected")).to_arrow_table()
-                found = self._ask(sql)
-                assert found.schema.equals(wanted.schema), (found.schema, wanted.schema)
-                assert same(wanted.to_pylist(), found.to_pylist()), sql
+                    expected = plain.sql(sql.format(t="expected")).to_arrow_table()
+                table = self._ask(sql)
+                assert table.schema.equals(expected.schema), (table.schema, expected.schema)
+                assert same(expected.to_pylist(), table.to_pylist()), sql
         self._same_rows(self.ledger.cold_rows(), self._ask("SELECT * FROM {cold}"))
         self._same_rows(self.ledger.tail_rows(), self._ask("SELECT * FROM {tail}"))
         assert self._ask(HALVES).to_pylist() == [
@@ -451,13 +451,13 @@ class Story:
         self.cursor.execute(sql.format(t=self.name, **names))
         return self.cursor.fetch_arrow_table()
 
-    def _same_rows(self, wanted: list[dict[str, Any]], found: pa.Table) -> None:
-        held = sorted(
-            found.to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
+    def _same_rows(self, expected: list[dict[str, Any]], table: pa.Table) -> None:
+        value = sorted(
+            table.to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
         )
-        for want, got in zip(wanted, held, strict=False):
+        for want, got in zip(expected, value, strict=False):
             assert same(want, got), f"expected {want}\nfound    {got}"
-        assert len(wanted) == len(held)
+        assert len(expected) == len(value)
 
     def _refused(self, message: str) -> None:
         with pytest.raises(adbc.Error, match=re.escape(message)):
@@ -487,13 +487,13 @@ def tell(
     rng = random.Random(seed)
     with closing(Story(kafka, tiered_server, rng, KINDS[seed % len(KINDS)], cursor)) as story:
         story.check()
-        told = []
+        items = []
         plan = [step for _ in range(-(-steps // len(STEPS))) for step in shuffled(rng)]
         for step in plan[:steps]:
             for action in ("produce", step):
-                told.append(action)
+                items.append(action)
                 try:
-                    if action in ("rename_column", "widen_column") and told.count(action) > 1:
+                    if action in ("rename_column", "widen_column") and items.count(action) > 1:
                         continue
                     getattr(story, action)()
                     if action == "tier":
@@ -502,14 +502,14 @@ def tell(
                     if action == step:
                         story.check()
                 except BaseException as error:
-                    error.add_note(f"seed {seed}, {story.kind}: {' '.join(told)}")
+                    error.add_note(f"seed {seed}, {story.kind}: {' '.join(items)}")
                     raise
 
 
 def _check_behind(story: Story) -> None:
     """Ask before the server has seen the newest commit."""
-    found = story._ask("SELECT * FROM {t}")
-    assert found.num_rows == len(story.ledger.rows())
+    table = story._ask("SELECT * FROM {t}")
+    assert table.num_rows == len(story.ledger.rows())
 
 
 def shuffled(rng: random.Random) -> list[str]:

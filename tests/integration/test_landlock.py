@@ -132,15 +132,18 @@ def test_nothing_in_the_process_reaches_files_it_does_not_need(tmp_path: Path) -
         TMPDIR=str(tmp_path / "tmp"),
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    came = found["came"]
-    assert found["says"] == f"file system locked: Landlock ABI {ABI}"
+    fields: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    came = fields["came"]
+    assert fields["says"] == f"file system locked: Landlock ABI {ABI}"
     assert came.pop(f"scan {data}") == "[(3,)]"
     assert came.pop("scratch") == "1"
     assert came.pop("spill") == "[(3000000,)]"
     assert len(came) == 2 * 4 + 3 * 6 + 3 + 2
-    for what, told in came.items():
-        assert re.match(r"PermissionError|IOException: .*Permission denied", told), (what, told)
+    for what, reply in came.items():
+        assert re.match(r"PermissionError|IOException: .*Permission denied", reply), (
+            what,
+            reply,
+        )
     assert (outside.read_text(), data.read_bytes()) == (MARK, before)
     assert not list((tmp_path / "tmp").iterdir())
 

@@ -27,9 +27,9 @@ def test_a_follower_gets_the_rows_he_may_see(permissions_server: PermissionsServ
             if user == "both":
                 continue  # may not follow: offsets are closed to him
             options = calling(permissions_server, user, after="beginning")
-            found = fetched(client, f"SELECT * FROM {permissions_server.bound}", options)
-            assert len(found) == rows
-            assert not any(pattern.search(str(found)) for pattern in forbidden)
+            items = fetched(client, f"SELECT * FROM {permissions_server.bound}", options)
+            assert len(items) == rows
+            assert not any(pattern.search(str(items)) for pattern in forbidden)
 
 
 def test_nothing_counts_records_to_one_whose_rows_are_filtered_and_offsets_closed(
@@ -44,27 +44,27 @@ def test_nothing_counts_records_to_one_whose_rows_are_filtered_and_offsets_close
         def planned(user: str) -> flight.FlightInfo:
             return client.get_flight_info(select(sql), permissions_server.options(user))
 
-        told = planned("filtered")
-        assert told.app_metadata.startswith(b"c:")
-        assert b"thermocline.cut" in told.schema.metadata
-        assert b'"ranges"' in told.endpoints[0].ticket.ticket
-        told = planned("both")
-        assert told.app_metadata == b""
-        assert not told.schema.metadata
-        ticket = told.endpoints[0].ticket
+        table = planned("filtered")
+        assert table.app_metadata.startswith(b"c:")
+        assert b"thermocline.cut" in table.schema.metadata
+        assert b'"ranges"' in table.endpoints[0].ticket.ticket
+        table = planned("both")
+        assert table.app_metadata == b""
+        assert not table.schema.metadata
+        ticket = table.endpoints[0].ticket
         for word in (b"ranges", permissions_server.bound.name.encode(), b"snapshot"):
             assert word not in ticket.ticket
         options = permissions_server.options("both")
-        found = client.do_get(ticket, options).read_all()
-        assert found.num_rows == 20
-        assert not found.schema.metadata
-        asked = messages.RenewFlightEndpointRequest()
-        asked.endpoint.ParseFromString(told.endpoints[0].serialize())
-        action = flight.Action("RenewFlightEndpoint", asked.SerializeToString())
+        answer = client.do_get(ticket, options).read_all()
+        assert answer.num_rows == 20
+        assert not answer.schema.metadata
+        request = messages.RenewFlightEndpointRequest()
+        request.endpoint.ParseFromString(table.endpoints[0].serialize())
+        action = flight.Action("RenewFlightEndpoint", request.SerializeToString())
         (result,) = client.do_action(action, options)
         again = flight.FlightEndpoint.deserialize(result.body.to_pybytes()).ticket
         assert b"ranges" not in again.ticket
-        assert client.do_get(again, options).read_all().equals(found)
+        assert client.do_get(again, options).read_all().equals(answer)
         data = ticket.ticket
         altered = flight.Ticket(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
         with pytest.raises(pa.ArrowInvalid, match="not issued by this server"):
@@ -161,13 +161,13 @@ def test_a_cut_of_another_user_opens_no_rows(permissions_server: PermissionsServ
     for user, (forbidden, rows) in USERS.items():
         if user == "both":
             continue  # offsets are closed to him, so cuts are
-        told = outcome(
+        reply = outcome(
             permissions_server,
             user,
             f"SELECT * FROM {permissions_server.bound} AT (VERSION => '{cut[0]['c']}')",
         )
-        assert told.count('"id"') == rows
-        assert not any(pattern.search(told) for pattern in forbidden)
+        assert reply.count('"id"') == rows
+        assert not any(pattern.search(reply) for pattern in forbidden)
 
 
 def test_nobody_without_a_token_gets_anywhere(permissions_server: PermissionsServer) -> None:

@@ -122,23 +122,23 @@ def test_no_statement_shows_what_is_closed(
             sql = statement.replace('"{t}$', f'lake.net."{table.name}$').format(
                 t=table, n=table.name
             )
-            told = outcome(permissions_server, user, sql)
+            reply = outcome(permissions_server, user, sql)
             for pattern in forbidden:
-                asked_for = pattern is CLOSED and pattern.search(sql)
-                assert asked_for or not pattern.search(told), (sql, told)
+                requested = pattern is CLOSED and pattern.search(sql)
+                assert requested or not pattern.search(reply), (sql, reply)
     assert not any(pattern.search(caplog.text) for pattern in forbidden[:-1])
 
 
 def test_the_statements_would_show_it(permissions_server: PermissionsServer) -> None:
     """The matrix looks for something that is there."""
-    told = [
+    items = [
         outcome(permissions_server, "boss", statement.replace('"{t}$', 'lake.net."people$').format(
             t=permissions_server.bound, n="people"))
         for statement in STATEMENTS
     ]  # fmt: skip
     for pattern, times in ((ROW, 25), (COLUMN, 14), (PAY, 8), (CLOSED, 3)):
-        assert sum(pattern.search(text) is not None for text in told) >= times, pattern
-    errors = [text for text in told if re.match(r"\w*Error: ", text)]
+        assert sum(pattern.search(text) is not None for text in items) >= times, pattern
+    errors = [text for text in items if re.match(r"\w*Error: ", text)]
     assert sum(ROW.search(text) is not None for text in errors) >= 5, "errors quote values"
 
 
@@ -152,20 +152,22 @@ def test_what_is_open_is_answered_in_full(
         assert permissions_server.ask(
             user, f"SELECT count(*) AS n FROM {table}"
         ).to_pylist() == [{"n": rows}]
-        found = permissions_server.ask(
+        result = permissions_server.ask(
             user, f"SELECT id, region, name FROM {table} WHERE name IS NOT NULL ORDER BY id"
         ).to_pylist()
-        assert found == [{key: row[key] for key in ("id", "region", "name")} for row in visible]
+        assert result == [
+            {key: row[key] for key in ("id", "region", "name")} for row in visible
+        ]
 
 
 def test_masks_hold_for_everything_that_is_asked_of_the_column(
     permissions_server: PermissionsServer,
 ) -> None:
     for table in (permissions_server.bound, permissions_server.plain):
-        found = permissions_server.ask(
+        rows = permissions_server.ask(
             "masked", f"SELECT ssn, pay FROM {table} WHERE id = 105"
         ).to_pylist()
-        assert found == [{"ssn": "COLMARK-x ROWMARK-x", "pay": 0}]
+        assert rows == [{"ssn": "COLMARK-x ROWMARK-x", "pay": 0}]
         sql = f"FROM {table} WHERE pay > 0 OR ssn = ?"
         assert permissions_server.ask("masked", sql, ["COLMARK-5"]).num_rows == 0
         n = permissions_server.ask(
@@ -189,12 +191,12 @@ def test_prepared_statements_and_their_parameters(
             (f"SELECT * FROM {table} WHERE ssn > ?", "A"),
             (f"SELECT id FROM {table} WHERE CAST(name AS INTEGER) = ?", 1),
         ):
-            told = outcome(permissions_server, user, sql, [value])
-            assert not any(pattern.search(told) for pattern in forbidden), told
+            reply = outcome(permissions_server, user, sql, [value])
+            assert not any(pattern.search(reply) for pattern in forbidden), reply
             if user == "nobody":
-                assert f"there is no table {table}" in told
+                assert f"there is no table {table}" in reply
     with flight.connect(permissions_server.server.uri) as client:
-        told = _said(
+        reply = _said(
             lambda: str(
                 prepare(
                     client,
@@ -205,7 +207,7 @@ def test_prepared_statements_and_their_parameters(
         )
         schema = _said(lambda: client.get_schema(
             select(f"SELECT * FROM {permissions_server.bound}"), permissions_server.options(user)).schema.to_string())  # fmt: skip
-    for text in (told, schema):
+    for text in (reply, schema):
         assert ("kafka_value" in text) is (user == "boss")
         assert ("pay" in text) is (user in ("boss", "masked", "filtered"))
 
@@ -234,7 +236,7 @@ def test_metadata_tells_of_what_is_open(
 ) -> None:
     connection = permissions_server.cursor(user).connection
     objects = connection.adbc_get_objects(depth="all").read_all().to_pylist()
-    found = {
+    items = {
         (catalog["catalog_name"], schema["db_schema_name"], table["table_name"]): {
             column["column_name"] for column in table["table_columns"] or ()
         }
@@ -243,13 +245,13 @@ def test_metadata_tells_of_what_is_open(
         for table in schema["db_schema_tables"]
     }
     if user == "boss":
-        assert len(found) == 5
+        assert len(items) == 5
     else:
-        assert set(found) == {
+        assert set(items) == {
             ("lake", "net", name) for name in ("people", "archive", "failing")
         }
         assert {catalog["catalog_name"] for catalog in objects} == {"lake"}
-    assert found["lake", "net", "people"] == COLUMNS[user]
+    assert items["lake", "net", "people"] == COLUMNS[user]
     listed = permissions_server.ask(
         user,
         "SELECT column_name FROM information_schema.columns WHERE table_name = 'people' AND table_schema = 'net'",
@@ -260,7 +262,7 @@ def test_metadata_tells_of_what_is_open(
 def test_who_may_nothing_sees_nothing(permissions_server: PermissionsServer) -> None:
     connection = permissions_server.cursor("nobody").connection
     objects = connection.adbc_get_objects(depth="tables").read_all().to_pylist()
-    assert [(held["catalog_name"], held["catalog_db_schemas"]) for held in objects] == [
+    assert [(value["catalog_name"], value["catalog_db_schemas"]) for value in objects] == [
         ("lake", [])
     ]
     assert permissions_server.ask("nobody", "SELECT 1 AS a").to_pylist() == [{"a": 1}]
@@ -286,9 +288,9 @@ def test_a_closed_table_is_a_table_that_does_not_exist(
         )  # fmt: skip
         assert "there is no table" in closed
         assert closed.replace("hidden_table", "nothing_here") == unknown
-    told = outcome(permissions_server, user, "USE vault").replace("vault", "other")
+    reply = outcome(permissions_server, user, "USE vault").replace("vault", "other")
     unknown = outcome(permissions_server, user, "USE nowhere").replace("nowhere", "other")
-    assert re.sub(r"\(\w+ \w{16}\)", "", told) == re.sub(r"\(\w+ \w{16}\)", "", unknown)
+    assert re.sub(r"\(\w+ \w{16}\)", "", reply) == re.sub(r"\(\w+ \w{16}\)", "", unknown)
 
 
 @pytest.mark.parametrize(
@@ -310,13 +312,13 @@ def test_a_grant_that_does_not_fit_closes_the_table_and_the_log_says_why(
         named = sql.replace(
             '"{}$tail"', f'lake.net."{permissions_server.bound.name}$tail"'
         ).format(permissions_server.bound)
-        told = outcome(permissions_server, user, named)
+        reply = outcome(permissions_server, user, named)
         assert (
             f"{permissions_server.bound}: the permissions that hold for you do not fit the table"
-            in told
+            in reply
         )
-        assert "snn" not in told
-        assert "ssn" not in told
+        assert "snn" not in reply
+        assert "ssn" not in reply
     assert re.search(
         rf"permissions\.{user} on {permissions_server.bound}: .*({why})", caplog.text
     )
@@ -329,12 +331,14 @@ def test_where_a_record_does_not_decode_is_told_to_those_who_see_all(
         permissions_server, "boss", f"SELECT id FROM {permissions_server.failing}"
     )
     for user in USERS:
-        told = outcome(permissions_server, user, f"SELECT id FROM {permissions_server.failing}")
+        reply = outcome(
+            permissions_server, user, f"SELECT id FROM {permissions_server.failing}"
+        )
         assert (
             f"{permissions_server.failing}: a record that is not tiered yet does not decode; the server's"
-            in told
+            in reply
         )
-        assert "ssn" not in told
+        assert "ssn" not in reply
     assert "ssn" in caplog.text
 
 
@@ -346,8 +350,8 @@ def test_the_seam_is_for_those_who_see_every_row(permissions_server: Permissions
         == 2
     )
     for user in ("filtered", "both"):
-        told = outcome(permissions_server, user, seam)
-        assert "counts rows that you may not see" in told
+        reply = outcome(permissions_server, user, seam)
+        assert "counts rows that you may not see" in reply
 
 
 def test_explain_counts_nothing_under_a_filter(permissions_server: PermissionsServer) -> None:
@@ -370,8 +374,8 @@ def test_explain_counts_nothing_under_a_filter(permissions_server: PermissionsSe
                     "ranges",
                 )
                 assert {row[name] for name in counted} == {None}
-        told = permissions_server.ask("masked", f"EXPLAIN FROM {table}").to_pylist()
-        assert sum(row["offsets"] or row["records"] or 0 for row in told) == 31
+        items = permissions_server.ask("masked", f"EXPLAIN FROM {table}").to_pylist()
+        assert sum(row["offsets"] or row["records"] or 0 for row in items) == 31
     # What is asked of a masked column is not held against the files' own values.
     far = f"EXPLAIN FROM {permissions_server.plain} WHERE pay < 5 AND ssn = 'of both'"
     assert [

@@ -52,11 +52,11 @@ class Replica:
                 stderr=output,
             )
         deadline = time.monotonic() + _START_S
-        while not (found := re.search(r"grpc://\S+:(\d+)", self.log.read_text())):
+        while not (items := re.search(r"grpc://\S+:(\d+)", self.log.read_text())):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        self.port = int(found[1])
+        self.port = int(items[1])
 
     def kill(self) -> None:
         if self.process is not None:
@@ -159,13 +159,13 @@ def test_clients_behind_a_balancer_survive_the_death_of_a_replica_and_are_right(
         _until(lambda: len(answers) >= 10, pair)
         balancer.target = pair.second.address
         pair.first.kill()
-        seen = len(answers)
-        _until(lambda: len(answers) >= seen + 30, pair)
+        observed = len(answers)
+        _until(lambda: len(answers) >= observed + 30, pair)
         pair.first.start()
         balancer.target = pair.first.address
         pair.second.kill()
-        seen = len(answers)
-        _until(lambda: len(answers) >= seen + 30, pair)
+        observed = len(answers)
+        _until(lambda: len(answers) >= observed + 30, pair)
         over.set()
         for client in clients:
             client.join(30)

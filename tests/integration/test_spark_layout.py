@@ -32,8 +32,8 @@ class CountedLog(GeneratedLog):
     def fetch(
         self, topic: str, ranges: Sequence[OffsetRange], **options: Any
     ) -> Generator[pa.RecordBatch, None, None]:
-        for held in ranges:
-            name = f"{held.partition}-{held.start}-{held.stop}-{uuid.uuid4()}"
+        for span in ranges:
+            name = f"{span.partition}-{span.start}-{span.stop}-{uuid.uuid4()}"
             (self.folder / name).touch()
         yield from super().fetch(topic, ranges, **options)
 
@@ -72,7 +72,7 @@ def test_the_log_is_read_once(
     assert flows.rows() == expected_rows(9_000, 4_000)
     fetched = log.fetched()
     for partition, end in enumerate((9_000, 4_000)):
-        ranges = [held[1:] for held in fetched if held[0] == partition]
+        ranges = [items[1:] for items in fetched if items[0] == partition]
         assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
         assert ranges[-1][1] == end
 
@@ -96,8 +96,8 @@ def test_every_transform_in_both_versions(
     flows.tier(3_000, 1_000)
     flows.tier(4_500, 4_000)
     assert flows.rows() == expected_rows(4_500, 4_000)
-    held = flows.sql("SELECT count(DISTINCT partition) AS n FROM {t}.files")[0]["n"]
-    assert held > 1 or terms[0].startswith("month")
+    value = flows.sql("SELECT count(DISTINCT partition) AS n FROM {t}.files")[0]["n"]
+    assert value > 1 or terms[0].startswith("month")
     for file in files(flows):
         hosts = pq.read_table(file, columns=["host"])["host"].to_pylist()
         assert hosts == sorted(hosts)

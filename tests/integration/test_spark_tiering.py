@@ -131,8 +131,8 @@ def test_nothing_of_a_publish_stays_in_the_driver(flows: BoundTable) -> None:
     assert gateway is not None
 
     def checks() -> list[object]:
-        held = list(gateway.gateway_property.pool.dict.values())
-        return [found for found in held if isinstance(found, _AncestryCheck)]
+        items = list(gateway.gateway_property.pool.dict.values())
+        return [result for result in items if isinstance(result, _AncestryCheck)]
 
     flows.tier(100, 100)
     target, late = flows.stage(GeneratedLog((200, 200)))

@@ -58,8 +58,8 @@ class Tierer:
     def metrics(self) -> str:
         port = re.search(r"metrics on port (\d+)", self.said)
         assert port is not None, self.said
-        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=5) as held:
-            text: str = held.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=5) as value:
+            text: str = value.read().decode()
             return text
 
     def stop(self) -> float:
@@ -170,9 +170,9 @@ def test_many_tables_in_one_application(site: TierSite, kafka: Kafka) -> None:
     # A publish is counted a moment after it is visible.
     counted = f'thermocline_tier_records_total{{outcome="rows",table="{first}"}} 350.0'
     tierer.wait_for(lambda: counted in tierer.metrics())
-    held = tierer.metrics()
-    assert f'thermocline_tier_failing{{table="{bad}"}} 1.0' in held
-    assert f'thermocline_tier_lag_rows{{table="{bad}"}} 7.0' in held
+    value = tierer.metrics()
+    assert f'thermocline_tier_failing{{table="{bad}"}} 1.0' in value
+    assert f'thermocline_tier_lag_rows{{table="{bad}"}} 7.0' in value
     assert tierer.stop() < 2 * STOP_S
     assert tierer.process.returncode == 0, tierer.said
     assert "Traceback" not in tierer.said
@@ -197,8 +197,8 @@ def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
     assert tierer.process.returncode == 0, tierer.said
     assert site.watermark(name) == 0
     assert "Traceback" not in tierer.said
-    held = load_catalog("lake", **site.catalogs["lake"]).load_table(("net", name.name))
-    assert not [ref for ref in held.metadata.refs if ref.startswith(STAGE_BRANCH_PREFIX)]
+    loaded = load_catalog("lake", **site.catalogs["lake"]).load_table(("net", name.name))
+    assert not [ref for ref in loaded.metadata.refs if ref.startswith(STAGE_BRANCH_PREFIX)]
 
 
 def test_once_names_the_first_failure_and_tiers_the_rest(site: TierSite, kafka: Kafka) -> None:

@@ -57,8 +57,8 @@ def run(tiered_server: TieredServer, tmp_path: Path) -> Run:
     config.write_text("\n".join(lines))
 
     def command(*arguments: object, answer: str | None = None) -> Answer:
-        given = ["--config", str(config), *map(str, arguments)]
-        done = CliRunner().invoke(app, given, input=answer)
+        inputs = ["--config", str(config), *map(str, arguments)]
+        done = CliRunner().invoke(app, inputs, input=answer)
         error = done.exception if isinstance(done.exception, FederationError) else None
         if error is None and done.exception is not None:
             assert isinstance(done.exception, SystemExit), done.exception
@@ -74,7 +74,7 @@ def test_every_type_tiered_by_spark_is_verified_value_by_value(
     columns = [Column(0, name, kind) for name, (kind, _, _) in TYPES.items()]
     table = tiered_server.bind(topic, columns)
     records: list[Any] = [{}, dict.fromkeys(TYPES)]
-    records += [{name: value} for name, (_, _, held) in TYPES.items() for value in held]
+    records += [{name: value} for name, (_, _, items) in TYPES.items() for value in items]
     kafka.produce(topic, [json.dumps(record).encode() for record in records])
     tiered_server.tier(table)
     verified = run("verify", table, "--json")
@@ -116,8 +116,8 @@ def test_what_is_wrong_is_found_and_what_others_changed_is_told_apart(
 
 def rows(tiered_server: TieredServer, table: TableName) -> list[int]:
     tiered_server.refresh(table)
-    found = tiered_server.ask(f"SELECT id FROM {table} ORDER BY kafka_partition, kafka_offset")
-    return [row["id"] for row in found.to_pylist()]
+    answer = tiered_server.ask(f"SELECT id FROM {table} ORDER BY kafka_partition, kafka_offset")
+    return [row["id"] for row in answer.to_pylist()]
 
 
 def test_a_lost_range_is_given_up_and_tiering_goes_on(
@@ -129,9 +129,9 @@ def test_a_lost_range_is_given_up_and_tiering_goes_on(
     kafka.delete_records(topic, 0, 4)
     with pytest.raises(TailGap, match=f"thermocline gap accept {table}`"):
         tiered_server.tier(table)
-    found = run("verify", table)
-    assert found.code == 1
-    assert "offsets 0 to 3 were removed from the log before they were tiered" in found.out
+    output = run("verify", table)
+    assert output.code == 1
+    assert "offsets 0 to 3 were removed from the log before they were tiered" in output.out
     refused = run("gap", "accept", table, answer="n\n")
     assert refused.code == 1
     accepted = run("gap", "accept", table, answer="y\n")

@@ -110,7 +110,7 @@ class Storm:
             refresh_s=0.05,
             pacing=IN_PIECES,
         )
-        pins = lambda: [held.pin for held in board.status() if held.pin is not None]  # noqa: E731
+        pins = lambda: [value.pin for value in board.status() if value.pin is not None]  # noqa: E731
         keeper = Keeper(tails, tables=[], pins=pins, cut=_unused)
         keeper.start()
         try:
@@ -137,7 +137,7 @@ class Storm:
             for done in world:
                 done.result()
         # Nobody may have asked since the schema was last changed, and all may be tiered.
-        (end,) = (held.log_end for held in self.log.measure([TOPIC])[TOPIC].partitions[:1])
+        (end,) = (bounds.log_end for bounds in self.log.measure([TOPIC])[TOPIC].partitions[:1])
         self.log.append(TOPIC, 0, _record(0, end))
         board.refresh(TABLE)
         _answer(statements, statements.plan(SESSION, SQL, None, Deadline(60)).ticket)
@@ -206,14 +206,14 @@ class Storm:
     # --- readers ---
 
     def _read(self, board: PinCache, statements: Statements, seed: float) -> None:
-        rng, seen = random.Random(seed), [0] * PARTITIONS
+        rng, observed = random.Random(seed), [0] * PARTITIONS
         tickets: list[bytes] = []
         answered = 0
         while answered < self.count:
             planned = statements.plan(SESSION, SQL, None, Deadline(60)).ticket
             ends = _ends(board, planned)
-            assert all(end >= before for end, before in zip(ends, seen, strict=True)), "T28"
-            seen = ends
+            assert all(end >= before for end, before in zip(ends, observed, strict=True)), "T28"
+            observed = ends
             tickets.append(planned)
             chosen = tickets[-1] if rng.random() < 0.8 else rng.choice(tickets[-5:])
             expected = [
@@ -222,13 +222,13 @@ class Storm:
                 for row in self.ledgers[partition].below(partition, end)
             ]
             try:
-                found = _answer(statements, chosen)
+                result = _answer(statements, chosen)
             except StalePlan:
                 # Retention went on while this reader did not: on a slow machine. Its client would plan anew.
                 self.stale += 1
                 tickets.clear()
                 continue
-            assert found == expected
+            assert result == expected
             answered += 1
             self.compared += 1
 

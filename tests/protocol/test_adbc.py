@@ -70,8 +70,8 @@ def test_a_parameter_of_each_kind_comes_back_unchanged(
 ) -> None:
     target = "DECIMAL(18,4)" if kind == "DECIMAL" else kind
     cursor.execute(f"SELECT CAST(?::{kind} AS {target}) AS v", [value])
-    [(found,)] = cursor.fetchall()
-    assert found == value
+    [(result,)] = cursor.fetchall()
+    assert result == value
 
 
 def test_a_prepared_statement_takes_new_parameters_each_time(
@@ -139,11 +139,11 @@ class TestBrowsing:
 
     @pytest.mark.parametrize("depth", ["catalogs", "db_schemas", "tables", "columns", "all"])
     def test_objects_at_each_depth(self, connection: adbc.Connection, depth: Any) -> None:
-        found = connection.adbc_get_objects(depth=depth).read_all().to_pylist()
-        assert [row["catalog_name"] for row in found] == ["lake", "second"]
+        items = connection.adbc_get_objects(depth=depth).read_all().to_pylist()
+        assert [row["catalog_name"] for row in items] == ["lake", "second"]
         if depth == "catalogs":
             return
-        lake = {row["db_schema_name"]: row for row in found[0]["catalog_db_schemas"]}
+        lake = {row["db_schema_name"]: row for row in items[0]["catalog_db_schemas"]}
         assert sorted(lake) == ["main", "other"]
         if depth == "db_schemas":
             return
@@ -160,10 +160,10 @@ class TestBrowsing:
         assert columns["tag"]["xdbc_type_name"] == "UUID"
 
     def test_filters_reach_the_server(self, connection: adbc.Connection) -> None:
-        found = connection.adbc_get_objects(
+        table = connection.adbc_get_objects(
             depth="tables", db_schema_filter="oth%", table_name_filter="f_ows"
         ).read_all()
-        [lake] = [row for row in found.to_pylist() if row["catalog_name"] == "lake"]
+        [lake] = [row for row in table.to_pylist() if row["catalog_name"] == "lake"]
         [schema] = [row for row in lake["catalog_db_schemas"] if row["db_schema_tables"]]
         assert schema["db_schema_name"] == "other"
 

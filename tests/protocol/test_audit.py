@@ -79,9 +79,9 @@ def ada(client: flight.FlightClient) -> flight.FlightCallOptions:
 
 
 def id_of(error: BaseException, word: str = "statement") -> str:
-    found = re.search(rf"\({word} ([0-9a-f]{{16}})\)", str(error))
-    assert found, str(error)
-    return found[1]
+    items = re.search(rf"\({word} ([0-9a-f]{{16}})\)", str(error))
+    assert items, str(error)
+    return items[1]
 
 
 def test_a_statement_that_ended_is_one_line(
@@ -129,10 +129,10 @@ def test_the_client_s_error_and_the_line_carry_one_id(
     call: Callable[[flight.FlightClient, Any], Any],
     kind: str,
 ) -> None:
-    with pytest.raises((pa.ArrowException, KeyError)) as found:
+    with pytest.raises((pa.ArrowException, KeyError)) as result:
         call(client, ada)
     line = lines.next()
-    assert line["id"] == id_of(found.value)
+    assert line["id"] == id_of(result.value)
     assert (line["outcome"], line["user"]) == (kind, "ada")
     assert re.fullmatch("[0-9a-f]{64}", line["sha256"])
     assert lines.texts == []
@@ -141,11 +141,11 @@ def test_the_client_s_error_and_the_line_carry_one_id(
 def test_a_fault_of_ours_is_named_no_further(
     client: flight.FlightClient, ada: flight.FlightCallOptions, lines: Lines
 ) -> None:
-    with pytest.raises(flight.FlightInternalError) as found:
+    with pytest.raises(flight.FlightInternalError) as result:
         fetched(client, "trick bug", ada)
     line = lines.next()
     assert line["outcome"] == "Internal"
-    assert line["id"] in str(found.value)
+    assert line["id"] in str(result.value)
 
 
 def test_the_same_ticket_has_the_same_id_wherever_it_is_redeemed(
@@ -187,10 +187,10 @@ def test_what_a_session_sets_is_a_statement_and_browsing_is_none(
 def test_messages_that_are_none_and_logins_that_fail_are_written_too(
     client: flight.FlightClient, ada: flight.FlightCallOptions, lines: Lines
 ) -> None:
-    with pytest.raises(pa.ArrowInvalid) as found:
+    with pytest.raises(pa.ArrowInvalid) as result:
         bodies(client, "CreatePreparedStatement", packed("CommandGetCatalogs"), ada)
     line = lines.next()
-    assert line["id"] == id_of(found.value, "request")
+    assert line["id"] == id_of(result.value, "request")
     assert (line["call"], line["outcome"]) == ("DO_ACTION", "Malformed")
     assert "sha256" not in line
     with pytest.raises(flight.FlightUnauthenticatedError) as refused:

@@ -20,8 +20,8 @@ def cursor(iceberg_server: SqlServer) -> Iterator[adbc.Cursor]:
 
 def rows(cursor: adbc.Cursor, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
     cursor.execute(sql, parameters)
-    found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
+    result: list[tuple[Any, ...]] = cursor.fetchall()
+    return result
 
 
 def test_tables_and_their_comments(cursor: adbc.Cursor) -> None:

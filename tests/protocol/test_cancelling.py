@@ -86,8 +86,8 @@ def _status(client: flight.FlightClient, action: str, info: flight.FlightInfo) -
     """Cancel: the status told."""
     if action == "CancelFlightInfo":
         inner = messages.parse(messages.FlightInfo, info.serialize())
-        asked = messages.CancelFlightInfoRequest(info=inner).SerializeToString()
-        [answer] = bodies(client, action, asked)
+        request = messages.CancelFlightInfoRequest(info=inner).SerializeToString()
+        [answer] = bodies(client, action, request)
         return int(messages.parse(messages.CancelFlightInfoResult, answer).status)
     [answer] = bodies(client, action, packed("ActionCancelQueryRequest", info=info.serialize()))
     return int(messages.unpack(answer).result)
@@ -114,10 +114,10 @@ def test_what_was_read_to_its_end_cannot_be_cancelled(
     assert canned_server.backend.closed.wait(SOON_S)
     # The call ends a moment after its last row.
     deadline = time.monotonic() + SOON_S
-    while (told := _status(client, action, info)) == CANCELLED and time.monotonic() < deadline:
+    while (reply := _status(client, action, info)) == CANCELLED and time.monotonic() < deadline:
         info = client.get_flight_info(select("SELECT 1 AS a"))
         assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 1
-    assert told == NOT_CANCELLABLE
+    assert reply == NOT_CANCELLABLE
 
 
 def test_a_ticket_this_session_was_not_given_is_not_found(client: flight.FlightClient) -> None:

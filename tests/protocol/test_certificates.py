@@ -32,8 +32,8 @@ def serve_certificates(
 def by_certificate(backend: CannedBackend, authority: Authority) -> Iterator[CannedServer]:
     """The certificate's subject is the user; passwords and one token are accepted too."""
 
-    def token(given: str) -> Caller | None:
-        return Caller("bot") if given == TOKEN else None
+    def token(text: str) -> Caller | None:
+        return Caller("bot") if text == TOKEN else None
 
     access = Access(verify=FixedUsers(USERS).verify, tokens=(token,), certificates=True)
     canned_server = serve_certificates(backend, authority, access)
@@ -42,9 +42,11 @@ def by_certificate(backend: CannedBackend, authority: Authority) -> Iterator[Can
 
 
 def connect(
-    canned_server: CannedServer, authority: Authority, shown: Pem | None
+    canned_server: CannedServer, authority: Authority, output: Pem | None
 ) -> flight.FlightClient:
-    own = {} if shown is None else {"cert_chain": shown.certificate, "private_key": shown.key}
+    own = (
+        {} if output is None else {"cert_chain": output.certificate, "private_key": output.key}
+    )
     return flight.FlightClient(
         f"grpc+tls://localhost:{canned_server.port}",
         tls_root_certs=authority.certificate,
@@ -65,11 +67,11 @@ def test_the_subject_is_the_user(
 
 
 def test_adbc_shows_its_certificate(by_certificate: CannedServer, authority: Authority) -> None:
-    shown = authority.client("ada")
+    output = authority.client("ada")
     options = {
         DatabaseOptions.TLS_ROOT_CERTS.value: authority.certificate.decode(),
-        DatabaseOptions.MTLS_CERT_CHAIN.value: shown.certificate.decode(),
-        DatabaseOptions.MTLS_PRIVATE_KEY.value: shown.key.decode(),
+        DatabaseOptions.MTLS_CERT_CHAIN.value: output.certificate.decode(),
+        DatabaseOptions.MTLS_PRIVATE_KEY.value: output.key.decode(),
     }
     with (
         adbc.connect(
@@ -114,10 +116,10 @@ def test_two_subjects_are_two_sessions_and_one_cannot_redeem_the_other_s_ticket(
 def test_nobody_gets_in_without_a_certificate_of_the_right_authority(
     by_certificate: CannedServer, authority: Authority, stranger: bool
 ) -> None:
-    shown = Authority("another").client("ada") if stranger else None
+    output = Authority("another").client("ada") if stranger else None
     options = flight.FlightCallOptions(timeout=5)
     with (
-        closing(connect(by_certificate, authority, shown)) as client,
+        closing(connect(by_certificate, authority, output)) as client,
         pytest.raises((flight.FlightUnavailableError, flight.FlightTimedOutError)),
     ):
         fetched(client, "SELECT 1", options)
@@ -133,7 +135,7 @@ def test_a_certificate_alone_may_be_only_the_way_in(
     with closing(connect(canned_server, authority, authority.client("eve"))) as client:
         with pytest.raises(flight.FlightUnauthenticatedError, match="user name and a password"):
             fetched(client, "SELECT 1")
-        _, given = client.authenticate_basic_token("ada", USERS["ada"])
-        options = bearer(given.decode().removeprefix("Bearer "))
+        _, inputs = client.authenticate_basic_token("ada", USERS["ada"])
+        options = bearer(inputs.decode().removeprefix("Bearer "))
         assert fetched(client, "SELECT 1 AS a", options) == [{"a": 1}]
     assert canned_server.server.stop(10)

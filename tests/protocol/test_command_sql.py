@@ -24,20 +24,20 @@ from tests.harness.canned import CannedServer
 from tests.harness.error_statuses import ROWS
 from thermocline.cli import exit_code, main
 
-Told = tuple[int, bytes, str]
+Output = tuple[int, bytes, str]
 ERROR_ID = re.compile(r"\((statement|request) [0-9a-f]{16}\)")
 
 
 @pytest.fixture
 def run(
     canned_server: CannedServer, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Callable[..., Told]:
+) -> Callable[..., Output]:
     """Run a command in this process: exit code, standard output, standard error.
 
     The id that an error carries, another one each time, is shown as N.
     """
 
-    def told(*arguments: str) -> Told:
+    def reply(*arguments: str) -> Output:
         code = 0
         try:
             main([*arguments, "--server", canned_server.uri])
@@ -46,10 +46,10 @@ def run(
         out, err = capfdbinary.readouterr()
         return code, out, ERROR_ID.sub(r"(\1 N)", err.decode())
 
-    return told
+    return reply
 
 
-def test_a_statement_is_a_table_unless_told_otherwise(run: Callable[..., Told]) -> None:
+def test_a_statement_is_a_table_unless_told_otherwise(run: Callable[..., Output]) -> None:
     assert run("sql", "SELECT 1 AS a, 'x' AS b") == (
         0,
         "a  b\n─  ─\n1  x\n(1 row)\n".encode(),
@@ -57,26 +57,26 @@ def test_a_statement_is_a_table_unless_told_otherwise(run: Callable[..., Told]) 
     )
 
 
-def test_every_format_holds_the_same_rows(run: Callable[..., Told], tmp_path: Path) -> None:
+def test_every_format_holds_the_same_rows(run: Callable[..., Output], tmp_path: Path) -> None:
     sql = "SELECT range AS n, 'row ' || range AS name FROM range(10000)"
-    wanted = [{"n": n, "name": f"row {n}"} for n in range(10_000)]
+    expected = [{"n": n, "name": f"row {n}"} for n in range(10_000)]
     code, out, err = run("sql", sql, "--format", "jsonl")
     assert (code, err) == (0, "")
-    assert [json.loads(line) for line in out.splitlines()] == wanted
-    assert json.loads(run("sql", sql, "--format", "json")[1]) == wanted
+    assert [json.loads(line) for line in out.splitlines()] == expected
+    assert json.loads(run("sql", sql, "--format", "json")[1]) == expected
     assert run("sql", sql, "--format", "csv")[1].count(b"\n") == 10_001
     assert (
         pa.ipc.open_file(run("sql", sql, "--format", "arrow")[1]).read_all().to_pylist()
-        == wanted
+        == expected
     )
-    held = parquet.read_table(io.BytesIO(run("sql", sql, "--format", "parquet")[1]))
-    assert held.to_pylist() == wanted
+    table = parquet.read_table(io.BytesIO(run("sql", sql, "--format", "parquet")[1]))
+    assert table.to_pylist() == expected
     target = tmp_path / "rows.parquet"
     assert run("sql", sql, "-o", str(target)) == (0, b"", "")
-    assert parquet.read_table(target).to_pylist() == wanted
+    assert parquet.read_table(target).to_pylist() == expected
 
 
-def test_a_long_table_says_that_there_is_more(run: Callable[..., Told]) -> None:
+def test_a_long_table_says_that_there_is_more(run: Callable[..., Output]) -> None:
     _, out, _ = run("sql", "FROM range(1000)", "--max-rows", "2")
     assert out.decode().splitlines() == [
         "range",
@@ -88,7 +88,7 @@ def test_a_long_table_says_that_there_is_more(run: Callable[..., Told]) -> None:
 
 
 def test_statements_of_a_file_run_one_after_the_other(
-    run: Callable[..., Told], tmp_path: Path
+    run: Callable[..., Output], tmp_path: Path
 ) -> None:
     file = tmp_path / "two.sql"
     file.write_text("SELECT 1 AS a;\n-- a comment; with a semicolon\nSELECT ';' AS b;\n")
@@ -99,7 +99,7 @@ def test_statements_of_a_file_run_one_after_the_other(
     assert "2 results do not make one parquet file" in err
 
 
-def test_a_failure_leaves_no_file(run: Callable[..., Told], tmp_path: Path) -> None:
+def test_a_failure_leaves_no_file(run: Callable[..., Output], tmp_path: Path) -> None:
     target = tmp_path / "rows.csv"
     code, _, err = run("sql", "trick late_fail TailGap", "-o", str(target))
     assert (code, err) == (
@@ -110,24 +110,24 @@ def test_a_failure_leaves_no_file(run: Callable[..., Told], tmp_path: Path) -> N
 
 
 #: What a status cannot tell apart: a stale plan is retried as an outage is.
-_AS_TOLD = {4: 3}
+_EXIT_CODES = {4: 3}
 
 
 @pytest.mark.parametrize("ours", [ours for ours, _, _ in ROWS])
 @pytest.mark.parametrize("trick", ["fail", "late_fail"])
 def test_each_error_ends_with_the_code_of_its_family(
-    run: Callable[..., Told], ours: type[errors.FederationError], trick: str
+    run: Callable[..., Output], ours: type[errors.FederationError], trick: str
 ) -> None:
     code, _, err = run("sql", f"trick {trick} {ours.__name__}")
-    wanted = exit_code(ours(""))
-    assert code == _AS_TOLD.get(wanted, wanted)
+    expected = exit_code(ours(""))
+    assert code == _EXIT_CODES.get(expected, expected)
     assert (
         err
         == f"thermocline: lake.main.flows: this is what {ours.__name__} says (statement N).\n"
     )
 
 
-def test_a_bug_of_the_server_is_told_as_one(run: Callable[..., Told]) -> None:
+def test_a_bug_of_the_server_is_told_as_one(run: Callable[..., Output]) -> None:
     code, _, err = run("sql", "trick bug")
     assert code == 70
     assert err.startswith("thermocline: Internal error ")
@@ -168,8 +168,8 @@ def test_a_password_is_taken_from_the_environment(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    told = ERROR_ID.sub(r"(\1 N)", capfd.readouterr().err)
-    assert told == "thermocline: Unknown user or wrong password (request N).\n"
+    reply = ERROR_ID.sub(r"(\1 N)", capfd.readouterr().err)
+    assert reply == "thermocline: Unknown user or wrong password (request N).\n"
 
 
 def started(
@@ -228,7 +228,7 @@ class Terminal:
             env=environment,
         )
         os.close(theirs)
-        self.seen = ""
+        self.screen = ""
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -236,12 +236,12 @@ class Terminal:
     def until(self, text: str, timeout_s: float = 30) -> str:
         """Read until ``text`` shows; what was shown up to it since the last time."""
         deadline = time.monotonic() + timeout_s
-        while (end := self.seen.find(text)) < 0:
-            assert time.monotonic() < deadline, self.seen
+        while (end := self.screen.find(text)) < 0:
+            assert time.monotonic() < deadline, self.screen
             if select.select([self._ours], [], [], 0.1)[0]:
-                self.seen += os.read(self._ours, 65_536).decode()
-        shown, self.seen = self.seen[: end + len(text)], self.seen[end + len(text) :]
-        return shown
+                self.screen += os.read(self._ours, 65_536).decode()
+        output, self.screen = self.screen[: end + len(text)], self.screen[end + len(text) :]
+        return output
 
     def close(self) -> None:
         self.process.kill()

@@ -58,13 +58,13 @@ def test_info_schema_and_stream_of_a_metadata_command_agree(
     [endpoint] = info.endpoints
     assert endpoint.locations == []
     assert endpoint.ticket.ticket == descriptor.command
-    for found in (
+    for result in (
         info.schema,
         client.get_schema(descriptor).schema,
         client.do_get(endpoint.ticket).schema,
     ):
         # Nullability is part of a field's equality.
-        assert found.equals(schema, check_metadata=True)
+        assert result.equals(schema, check_metadata=True)
 
 
 def test_no_fixed_schema_lets_a_required_column_be_null() -> None:
@@ -91,14 +91,14 @@ def test_no_fixed_schema_lets_a_required_column_be_null() -> None:
 
 class TestTables:
     def names(self, client: flight.FlightClient, **fields: Any) -> list[tuple[str, ...]]:
-        found = rows(client, "CommandGetTables", **fields)
-        return [(r["catalog_name"], r["db_schema_name"], r["table_name"]) for r in found]
+        items = rows(client, "CommandGetTables", **fields)
+        return [(r["catalog_name"], r["db_schema_name"], r["table_name"]) for r in items]
 
     def test_all_are_listed_sorted(self, client: flight.FlightClient) -> None:
         assert self.names(client) == sorted((t.catalog, t.schema, t.name) for t in TABLES)
 
     @pytest.mark.parametrize(
-        ("pattern", "found"),
+        ("pattern", "names"),
         [
             ("flows", {"flows"}),
             ("%flows", {"flows", "v_flows"}),
@@ -113,10 +113,10 @@ class TestTables:
         ],
     )
     def test_the_name_filter_is_a_like_pattern(
-        self, client: flight.FlightClient, pattern: str, found: set[str]
+        self, client: flight.FlightClient, pattern: str, names: set[str]
     ) -> None:
         listed = self.names(client, catalog="lake", table_name_filter_pattern=pattern)
-        assert {name for _, _, name in listed} == found
+        assert {name for _, _, name in listed} == names
 
     def test_the_catalog_is_exact_and_an_empty_one_means_none(
         self, client: flight.FlightClient
@@ -172,30 +172,30 @@ class TestTables:
     def test_a_table_that_cannot_be_served_is_listed_without_columns(
         self, client: flight.FlightClient
     ) -> None:
-        found = rows(client, "CommandGetTables", include_schema=True)
-        [broken] = [row for row in found if row["table_name"] == "unreadable"]
+        items = rows(client, "CommandGetTables", include_schema=True)
+        [broken] = [row for row in items if row["table_name"] == "unreadable"]
         assert len(pa.ipc.read_schema(pa.py_buffer(broken["table_schema"]))) == 0
-        assert len(found) == len(TABLES)
+        assert len(items) == len(TABLES)
 
 
 def test_schemas_are_filtered_like_tables(client: flight.FlightClient) -> None:
-    found = rows(client, "CommandGetDbSchemas", catalog="lake", db_schema_filter_pattern="m%")
-    assert found == [{"catalog_name": "lake", "db_schema_name": "main"}]
+    result = rows(client, "CommandGetDbSchemas", catalog="lake", db_schema_filter_pattern="m%")
+    assert result == [{"catalog_name": "lake", "db_schema_name": "main"}]
 
 
 def test_sql_info_answers_what_was_asked_in_order_and_leaves_unknown_codes_out(
     client: flight.FlightClient,
 ) -> None:
-    found = rows(client, "CommandGetSqlInfo", info=[8, 99_999, 0])
-    assert found == [
+    result = rows(client, "CommandGetSqlInfo", info=[8, 99_999, 0])
+    assert result == [
         {"info_name": 8, "value": 0},
         {"info_name": 0, "value": "Thermocline"},
     ]
 
 
 def test_type_info_can_be_asked_for_one_type(client: flight.FlightClient) -> None:
-    found = rows(client, "CommandGetXdbcTypeInfo", data_type=93)
-    assert [row["type_name"] for row in found] == ["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]
+    items = rows(client, "CommandGetXdbcTypeInfo", data_type=93)
+    assert [row["type_name"] for row in items] == ["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]
     everything = rows(client, "CommandGetXdbcTypeInfo")
     assert everything == sorted(everything, key=lambda r: (r["data_type"], r["type_name"]))
 
@@ -364,13 +364,13 @@ def test_there_are_no_flights_to_list(client: flight.FlightClient) -> None:
 def test_a_table_told_before_is_told_anew_once_it_changed(
     canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
-    asked = ticket("CommandGetTables", table_name_filter_pattern="plain", include_schema=True)
+    request = ticket("CommandGetTables", table_name_filter_pattern="plain", include_schema=True)
 
     def remarks() -> bytes | None:
-        [row] = client.do_get(asked).read_all().to_pylist()
+        [row] = client.do_get(request).read_all().to_pylist()
         schema = pa.ipc.read_schema(pa.py_buffer(row["table_schema"]))
-        found: bytes | None = schema.field("id").metadata.get(b"ARROW:FLIGHT:SQL:REMARKS")
-        return found
+        data: bytes | None = schema.field("id").metadata.get(b"ARROW:FLIGHT:SQL:REMARKS")
+        return data
 
     assert remarks() == remarks() == b"the key"
     field = canned_server.backend.columns.field("id").with_metadata(
@@ -424,21 +424,21 @@ class TestManyTables:
         assert "secret" not in str(caught.value)
 
     def test_of_none_there_is_the_schema(self, client: flight.FlightClient) -> None:
-        asked = ticket(
+        request = ticket(
             "CommandGetTables", table_name_filter_pattern="nosuch", include_schema=True
         )
-        answer = client.do_get(asked).read_all()
+        answer = client.do_get(request).read_all()
         assert answer.num_rows == 0
         assert answer.schema == schemas.TABLES_WITH_SCHEMA
 
 
 class TestRenewing:
     @staticmethod
-    def renewed(client: flight.FlightClient, held: flight.Ticket) -> Any:
-        asked = messages.RenewFlightEndpointRequest()
-        asked.endpoint.ticket.ticket = held.ticket
-        asked.endpoint.app_metadata = b"kept"
-        [body] = bodies(client, "RenewFlightEndpoint", asked.SerializeToString())
+    def renewed(client: flight.FlightClient, ticket: flight.Ticket) -> Any:
+        request = messages.RenewFlightEndpointRequest()
+        request.endpoint.ticket.ticket = ticket.ticket
+        request.endpoint.app_metadata = b"kept"
+        [body] = bodies(client, "RenewFlightEndpoint", request.SerializeToString())
         return messages.parse(messages.FlightEndpoint, body)
 
     def test_a_renewed_ticket_fetches_the_same_answer(
@@ -448,8 +448,8 @@ class TestRenewing:
         endpoint = self.renewed(client, info.endpoints[0].ticket)
         assert endpoint.app_metadata == b"kept"
         assert endpoint.expiration_time.ToMicroseconds() == 4_000_000_000_000_000
-        found = client.do_get(flight.Ticket(endpoint.ticket.ticket)).read_all()
-        assert found.to_pylist() == [{"a": 7}]
+        table = client.do_get(flight.Ticket(endpoint.ticket.ticket)).read_all()
+        assert table.to_pylist() == [{"a": 7}]
 
     def test_what_does_not_expire_is_not_renewed(self, client: flight.FlightClient) -> None:
         with pytest.raises(pa.ArrowInvalid, match="Only a statement's ticket"):

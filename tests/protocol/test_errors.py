@@ -43,14 +43,14 @@ def test_each_error_has_its_status_and_whole_message(
     raised: type[Exception],
     adbc_status: str,
 ) -> None:
-    with pytest.raises(raised) as found:
+    with pytest.raises(raised) as result:
         client.get_flight_info(select(f"trick fail {ours.__name__}"))
-    assert str(found.value).strip("'").startswith(_said(ours))
-    assert not LEAKS.search(str(found.value))
-    with pytest.raises(adbc.Error) as told:
+    assert str(result.value).strip("'").startswith(_said(ours))
+    assert not LEAKS.search(str(result.value))
+    with pytest.raises(adbc.Error) as reply:
         cursor.execute(f"trick fail {ours.__name__}")
-    assert str(told.value).startswith(f"{adbc_status}: [FlightSQL] {_said(ours)}")
-    assert not LEAKS.search(str(told.value))
+    assert str(reply.value).startswith(f"{adbc_status}: [FlightSQL] {_said(ours)}")
+    assert not LEAKS.search(str(reply.value))
 
 
 @pytest.mark.parametrize(("ours", "raised", "adbc_status"), ROWS)
@@ -63,20 +63,20 @@ def test_an_error_halfway_through_the_rows_has_the_same_status(
     info = client.get_flight_info(select(f"trick late_fail {ours.__name__}"))
     reader = client.do_get(info.endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
-    with pytest.raises(raised) as found:
+    with pytest.raises(raised) as result:
         reader.read_chunk()
-    assert _said(ours) in str(found.value)
-    assert not LEAKS.search(str(found.value))
+    assert _said(ours) in str(result.value)
+    assert not LEAKS.search(str(result.value))
 
 
 def test_get_schema_tells_the_message_without_a_traceback(client: flight.FlightClient) -> None:
     for ours, raised, _ in ROWS:
-        with pytest.raises(pa.ArrowException) as found:
+        with pytest.raises(pa.ArrowException) as result:
             client.get_schema(select(f"trick fail_prepare {ours.__name__}"))
-        assert _said(ours) in str(found.value)
-        assert not LEAKS.search(str(found.value))
+        assert _said(ours) in str(result.value)
+        assert not LEAKS.search(str(result.value))
         if raised in (pa.ArrowInvalid, KeyError):
-            assert isinstance(found.value, raised)
+            assert isinstance(result.value, raised)
 
 
 def test_the_table_covers_every_family_and_each_row_is_reachable() -> None:
@@ -84,10 +84,10 @@ def test_the_table_covers_every_family_and_each_row_is_reachable() -> None:
         errors.InternalError,
         Unauthenticated,
     }
-    held = [kind for kind, _ in TABLE]
-    assert families <= set(held)
-    for position, kind in enumerate(held):
-        assert not any(issubclass(kind, earlier) for earlier in held[:position])
+    value = [kind for kind, _ in TABLE]
+    assert families <= set(value)
+    for position, kind in enumerate(value):
+        assert not any(issubclass(kind, earlier) for earlier in value[:position])
     assert issubclass(type(to_wire(UnknownCommand("x"), RECORD)), NotImplementedError)
     assert issubclass(type(to_wire(UnknownHandle("x"), RECORD)), KeyError)
     assert isinstance(to_wire(Unauthenticated("x"), RECORD), flight.FlightUnauthenticatedError)
@@ -100,13 +100,16 @@ class TestBugs:
     def test_the_client_gets_an_id_and_the_log_the_rest_once(
         self, client: flight.FlightClient, caplog: pytest.LogCaptureFixture, sql: str
     ) -> None:
-        with caplog.at_level(logging.ERROR), pytest.raises(flight.FlightInternalError) as found:
+        with (
+            caplog.at_level(logging.ERROR),
+            pytest.raises(flight.FlightInternalError) as result,
+        ):
             fetched(client, sql)
-        told = str(found.value)
-        assert not LEAKS.search(told)
-        assert SECRET not in told
+        reply = str(result.value)
+        assert not LEAKS.search(reply)
+        assert SECRET not in reply
         error_id = re.search(
-            r"Internal error ([0-9a-f]{16})\. This is a fault of the server", told
+            r"Internal error ([0-9a-f]{16})\. This is a fault of the server", reply
         )
         assert error_id
         [record] = [record for record in caplog.records if error_id[1] in record.getMessage()]
@@ -120,14 +123,14 @@ class TestBugs:
 @pytest.mark.parametrize("character", ["a", "%", "é", "\n", "🧊"])
 @pytest.mark.parametrize("count", [1_800, 100_000])
 def test_a_message_is_cut_before_it_fills_the_trailers(character: str, count: int) -> None:
-    told = str(to_wire(errors.BadStatement(character * count), RECORD))
-    assert len(told) <= MAX_MESSAGE_CHARS
-    assert (len(told) > MAX_MESSAGE_CHARS - 10) == (
+    items = str(to_wire(errors.BadStatement(character * count), RECORD))
+    assert len(items) <= MAX_MESSAGE_CHARS
+    assert (len(items) > MAX_MESSAGE_CHARS - 10) == (
         character == "a" and count > MAX_MESSAGE_CHARS
     )
     # As gRPC sends it, and as Arrow does beside it; others are there, too.
-    assert len(quote(told, safe=" ")) + len(told.encode()) * 4 // 3 < 7_000
-    assert told.endswith(f" {RECORD.id})")
+    assert len(quote(items, safe=" ")) + len(items.encode()) * 4 // 3 < 7_000
+    assert items.endswith(f" {RECORD.id})")
 
 
 def test_unknown_commands_are_unimplemented(client: flight.FlightClient) -> None:
@@ -199,13 +202,13 @@ def _hostile() -> Iterator[bytes]:
 def test_damaged_bytes_never_bring_out_a_traceback(
     canned_server: CannedServer, client: flight.FlightClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = []
+    items = []
 
     def attempt(call: Callable[[], Any]) -> None:
         try:
             call()
         except Exception as error:
-            told.append(str(error))
+            items.append(str(error))
 
     def read(data: bytes) -> None:
         client.do_get(flight.Ticket(data)).read_all()
@@ -229,9 +232,9 @@ def test_damaged_bytes_never_bring_out_a_traceback(
     for data in _hostile():
         for name in names:
             attempt(partial(bodies, client, name, data))
-    assert len(told) > 1_000
-    assert not [text for text in told if LEAKS.search(text)]
-    assert not [text for text in told if "Internal error" in text], caplog.text
+    assert len(items) > 1_000
+    assert not [text for text in items if LEAKS.search(text)]
+    assert not [text for text in items if "Internal error" in text], caplog.text
     # And the server is as well as before.
     assert client.get_flight_info(select("SELECT 1")).schema.names == ["1"]
 
@@ -243,6 +246,6 @@ def _exchanged(client: flight.FlightClient) -> None:
 
 
 def test_do_exchange_is_unimplemented(client: flight.FlightClient) -> None:
-    with pytest.raises(NotImplementedError) as found:
+    with pytest.raises(NotImplementedError) as result:
         _exchanged(client)
-    assert not LEAKS.search(str(found.value))
+    assert not LEAKS.search(str(result.value))

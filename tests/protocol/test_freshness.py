@@ -57,8 +57,8 @@ def cursor(running: LakeServer) -> Iterator[adbc.Cursor]:
 
 def count(cursor: adbc.Cursor, sql: str = COUNT) -> int:
     cursor.execute(sql)
-    found: int = cursor.fetchone()[0]  # type: ignore[index]
-    return found
+    result: int = cursor.fetchone()[0]  # type: ignore[index]
+    return result
 
 
 def total(running: LakeServer) -> int:
@@ -138,22 +138,24 @@ def test_reads_are_repeated_with_the_cut_of_the_first(running: LakeServer, way: 
 
 def test_a_prepared_statement_tells_its_cut_too(cursor: adbc.Cursor) -> None:
     cursor.execute("SELECT kafka_offset FROM flows WHERE kafka_offset < ?", (2,))
-    found = cursor.fetch_arrow_table()
-    assert found.num_rows == 2
-    assert (found.schema.metadata or {})[b"thermocline.cut"].startswith(b"c:")
+    table = cursor.fetch_arrow_table()
+    assert table.num_rows == 2
+    assert (table.schema.metadata or {})[b"thermocline.cut"].startswith(b"c:")
     cursor.execute("SELECT thermocline_cut() IS NULL")
     assert cursor.fetch_arrow_table().schema.metadata is None
 
 
 def test_an_empty_answer_tells_its_cut_too(cursor: adbc.Cursor) -> None:
     cursor.execute("SELECT * FROM flows WHERE n > 1000")
-    found = cursor.fetch_record_batch()
-    assert b"thermocline.cut" in (found.schema.metadata or {})
-    assert found.read_all().num_rows == 0
+    table = cursor.fetch_record_batch()
+    assert b"thermocline.cut" in (table.schema.metadata or {})
+    assert table.read_all().num_rows == 0
 
 
 def test_a_version_is_asked_for_in_sql(running: LakeServer, cursor: adbc.Cursor) -> None:
-    first = min(key for key, held in running.lake.versions.items() if held.covered.get(0) == 3)
+    first = min(
+        key for key, version in running.lake.versions.items() if version.covered.get(0) == 3
+    )
     assert count(cursor, f"{COUNT} AT (VERSION => {first})") == 3
     with pytest.raises(adbc.ProgrammingError, match="snapshot 4711 is not one of the"):
         cursor.execute(f"{COUNT} AT (VERSION => 4711)")
@@ -176,7 +178,7 @@ def test_two_sessions_have_contracts_of_their_own(running: LakeServer) -> None:
             assert count(cursor) == total(running)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     main(arguments)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -186,12 +188,12 @@ def test_the_command_asks_under_a_contract(
 ) -> None:
     ask = ("sql", "--server", running.uri, "--format", "jsonl")
     with_cut = "SELECT thermocline_cut() AS cut, count(*) AS n FROM flows GROUP BY 1"
-    (first,) = told(capsys, *ask, with_cut)
-    assert told(capsys, *ask, COUNT, "--freshness", "cold") == [{"n": 3}]
+    (first,) = rows_of(capsys, *ask, with_cut)
+    assert rows_of(capsys, *ask, COUNT, "--freshness", "cold") == [{"n": 3}]
     write(running.lake, 0, 1)
     last = total(running) - 1
-    assert told(capsys, *ask, COUNT, "--wait-for", f"flows/0:{last}") == [{"n": last + 1}]
-    assert told(capsys, *ask, COUNT, "--cut", first["cut"]) == [{"n": first["n"]}]
+    assert rows_of(capsys, *ask, COUNT, "--wait-for", f"flows/0:{last}") == [{"n": last + 1}]
+    assert rows_of(capsys, *ask, COUNT, "--cut", first["cut"]) == [{"n": first["n"]}]
     main(("explain", "--server", running.uri, COUNT, "--freshness", "max_staleness 1h"))
     assert "max_staleness 3600s, measured" in capsys.readouterr().out
     with pytest.raises(SystemExit) as refused:

@@ -124,16 +124,16 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    found = Besieged(folder, process)
-    reading = threading.Thread(target=found.read, daemon=True)
+    result = Besieged(folder, process)
+    reading = threading.Thread(target=result.read, daemon=True)
     reading.start()
     until = time.monotonic() + PATIENCE_S
-    while not (ports := re.findall(r"127\.0\.0\.1:(\d+)", "".join(found.said))):
-        found.check_alive()
+    while not (ports := re.findall(r"127\.0\.0\.1:(\d+)", "".join(result.said))):
+        result.check_alive()
         assert time.monotonic() < until
         time.sleep(0.05)
-    found.port = int(ports[0])
-    yield found
+    result.port = int(ports[0])
+    yield result
     process.terminate()
     process.wait(PATIENCE_S)
     reading.join(PATIENCE_S)
@@ -192,19 +192,19 @@ class Caller:
         for send in (self.ask, self.prepare):
             try:
                 answer = send(sql)
-                told = str(answer.to_pylist()) if isinstance(answer, pa.Table) else str(answer)
+                text = str(answer.to_pylist()) if isinstance(answer, pa.Table) else str(answer)
             except (pa.ArrowException, KeyError, NotImplementedError) as error:
-                told = str(error)
+                text = str(error)
                 # What the caller wrote may come back to it, nothing else of the machine.
-                assert not LEAKS.search(told.replace(sql, "")), told
-                assert "Internal error" not in told, (written, told)
+                assert not LEAKS.search(text.replace(sql, "")), text
+                assert "Internal error" not in text, (written, text)
                 if written == sql:
-                    assert str(self.besieged.folder) not in told, told
-                    assert not SETTINGS.search(told) or SETTINGS.search(written), told
+                    assert str(self.besieged.folder) not in text, text
+                    assert not SETTINGS.search(text) or SETTINGS.search(written), text
             except UnicodeEncodeError:
-                told = ""  # not a text to this client
-            assert MARK not in told, (written, told)
-            came.append(told)
+                text = ""  # not a text to this client
+            assert MARK not in text, (written, text)
+            came.append(text)
         if written.startswith(("USE", "SET", "RESET")):
             self.options = login(self.client)  # a session may change itself, and nothing else
         return came[0]
@@ -222,9 +222,9 @@ def login(client: flight.FlightClient) -> flight.FlightCallOptions:
 @pytest.fixture(scope="module")
 def caller(besieged: Besieged) -> Iterator[Caller]:
     with closing(flight.connect(f"grpc://127.0.0.1:{besieged.port}")) as client:
-        found = Caller(client, login(client), besieged)
-        found.check_answers()
-        yield found
+        result = Caller(client, login(client), besieged)
+        result.check_answers()
+        yield result
 
 
 #: Tables somebody else may read, by every way to name them.
@@ -316,13 +316,13 @@ def test_hidden_tables_are_as_if_they_were_not(caller: Caller) -> None:
     """Of a table somebody may not read, errors and listings say what they say of one that is not there."""
     for sql in HIDDEN:
         other = sql.replace("hidden", "nosuch").replace("HIDDEN", "NOSUCH")
-        told, expected = caller.attack(sql), caller.attack(other)
+        reply, expected = caller.attack(sql), caller.attack(other)
         expected = expected.replace("nosuch", "hidden").replace("NOSUCH", "HIDDEN")
-        assert _without_ids(told) == _without_ids(expected), sql
+        assert _without_ids(reply) == _without_ids(expected), sql
 
 
-def _without_ids(told: str) -> str:
-    return re.sub(r"\((?:statement|request) [0-9a-f]{16}\)", "", told)
+def _without_ids(message: str) -> str:
+    return re.sub(r"\((?:statement|request) [0-9a-f]{16}\)", "", message)
 
 
 def test_what_only_a_limit_ends_is_ended_and_its_memory_comes_back(caller: Caller) -> None:

@@ -30,7 +30,7 @@ from tests.harness.wire import command, fetched, prepare, select
 MANY = 530
 
 
-KEPT = {
+OPEN_CALLS = {
     "an upload without a message": 500,
     "an upload without a row": 500,
     "an answer that nobody reads": 25,
@@ -69,7 +69,7 @@ def test_calls_that_one_user_leaves_idle_keep_no_other_out(
             assert fetched(client, "SELECT 1 AS a", login(client, user)) == [{"a": 1}]
         # As many as a share of all, or of the places; what has sent no message costs no thread but for uploads.
         until = time.monotonic() + SOON_S
-        while phase in KEPT and _live(canned_server) < KEPT[phase]:
+        while phase in OPEN_CALLS and _live(canned_server) < OPEN_CALLS[phase]:
             assert time.monotonic() < until
             time.sleep(0.05)
         assert _live(canned_server) < MAX_CALLS

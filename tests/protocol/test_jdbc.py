@@ -59,8 +59,8 @@ def test_parameters_of_every_kind_arrive_unchanged(jdbc: Jdbc, shared: CannedSer
     steps = [prepared(sql, parameter) for parameter, sql, _ in PARAMETERS.values()]
     opened, *outcomes, closed = jdbc.run(steps, port=shared.port)
     _ok(opened)
-    found = {name: values(outcome) for name, outcome in zip(PARAMETERS, outcomes, strict=True)}
-    assert found == {name: [[expected]] for name, (_, _, expected) in PARAMETERS.items()}
+    result = {name: values(outcome) for name, outcome in zip(PARAMETERS, outcomes, strict=True)}
+    assert result == {name: [[expected]] for name, (_, _, expected) in PARAMETERS.items()}
     _ok(closed)
 
 
@@ -164,9 +164,9 @@ def test_the_tree_can_be_browsed(jdbc: Jdbc, shared: CannedServer) -> None:
     )
     assert [row["TABLE_NAME"] for row in _ok(views)] == ["v_flows"]
     assert [row["TABLE_NAME"] for row in _ok(one)] == ['Quo"ted.Name é']
-    held = {row["COLUMN_NAME"]: row for row in _ok(columns)}
-    assert list(held) == COLUMNS.names
-    assert {name: row["TYPE_NAME"] for name, row in held.items()} == {
+    fields = {row["COLUMN_NAME"]: row for row in _ok(columns)}
+    assert list(fields) == COLUMNS.names
+    assert {name: row["TYPE_NAME"] for name, row in fields.items()} == {
         "id": "BIGINT",
         "name": "VARCHAR",
         "price": "DECIMAL(18,4)",
@@ -174,9 +174,9 @@ def test_the_tree_can_be_browsed(jdbc: Jdbc, shared: CannedServer) -> None:
         "tag": "UUID",
         "parts": "INTEGER[]",
     }
-    assert (held["id"]["IS_NULLABLE"], held["name"]["IS_NULLABLE"]) == ("NO", "YES")
-    assert held["id"]["REMARKS"] == "the key"
-    assert (held["price"]["COLUMN_SIZE"], held["price"]["DECIMAL_DIGITS"]) == ("18", "4")
+    assert (fields["id"]["IS_NULLABLE"], fields["name"]["IS_NULLABLE"]) == ("NO", "YES")
+    assert fields["id"]["REMARKS"] == "the key"
+    assert (fields["price"]["COLUMN_SIZE"], fields["price"]["DECIMAL_DIGITS"]) == ("18", "4")
     assert [row["TABLE_TYPE"] for row in _ok(kinds)] == ["TABLE", "VIEW"]
     assert _ok(keys) == _ok(imported) == []
 

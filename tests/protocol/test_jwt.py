@@ -61,9 +61,9 @@ def test_adbc_calls_with_a_token_in_the_name_and_groups_it_says(
     served_jwt: CannedServer, provider: Provider
 ) -> None:
     token = provider.token(groups=["analysts", "eu"])
-    held = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
+    value = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
     with (
-        adbc.connect(served_jwt.uri, db_kwargs=held, autocommit=True) as connection,
+        adbc.connect(served_jwt.uri, db_kwargs=value, autocommit=True) as connection,
         connection.cursor() as cur,
     ):
         cur.execute("SELECT 1")
@@ -132,8 +132,8 @@ class Headers(flight.ClientMiddlewareFactory):
         factory = self
 
         class Read(flight.ClientMiddleware):
-            def received_headers(self, found: dict[str, list[str]]) -> None:
-                factory.authorization.extend(found.get("authorization", []))
+            def received_headers(self, names: dict[str, list[str]]) -> None:
+                factory.authorization.extend(names.get("authorization", []))
 
         return Read()
 
@@ -144,12 +144,12 @@ def test_a_session_ends_with_the_token_it_was_opened_with(
     now = Clock()
     now.now_s = time.time()
     server = serve(backend, Access(tokens=(checker(provider, keys, now_s=now),)))
-    seen = Headers()
+    observed = Headers()
     uri = f"grpc://127.0.0.1:{server.port}"
-    with closing(flight.FlightClient(uri, middleware=[seen])) as client:
+    with closing(flight.FlightClient(uri, middleware=[observed])) as client:
         client.authenticate(NoHandshake(), bearer(provider.token(expires_in_s=600)))
     with closing(flight.connect(uri)) as client:
-        session = bearer(seen.authorization[0].removeprefix("Bearer "))
+        session = bearer(observed.authorization[0].removeprefix("Bearer "))
         assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
         now.now_s += 640
         with pytest.raises(flight.FlightUnauthenticatedError, match="not valid any more"):
@@ -158,7 +158,7 @@ def test_a_session_ends_with_the_token_it_was_opened_with(
 
 
 @pytest.mark.parametrize(
-    ("claims", "told"),
+    ("claims", "message"),
     [
         ({"expires_in_s": -60}, "has expired"),
         ({"iss": "https://evil.example"}, "by somebody else"),
@@ -173,9 +173,9 @@ def test_a_session_ends_with_the_token_it_was_opened_with(
     ],
 )
 def test_each_claim_is_checked(
-    check: JwtTokens, provider: Provider, claims: dict[str, Any], told: str
+    check: JwtTokens, provider: Provider, claims: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(Unauthenticated, match=told):
+    with pytest.raises(Unauthenticated, match=message):
         check(provider.token(**claims))
 
 
@@ -325,9 +325,9 @@ class TestKeys:
 
 def test_users_and_groups_may_be_in_other_claims(provider: Provider, keys: Jwks) -> None:
     check = checker(provider, keys, user_claim="email", groups_claim="realm_access.roles")
-    found = check(provider.token(email="a@b", realm_access={"roles": ["x", 3, "y"]}))
-    assert found is not None
-    assert (found.user, found.groups) == ("a@b", frozenset({"x", "y"}))
+    result = check(provider.token(email="a@b", realm_access={"roles": ["x", 3, "y"]}))
+    assert result is not None
+    assert (result.user, result.groups) == ("a@b", frozenset({"x", "y"}))
     spaced = checker(provider, keys, groups_claim="scope")(provider.token(scope="p q"))
     assert spaced is not None
     assert spaced.groups == {"p", "q"}

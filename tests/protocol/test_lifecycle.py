@@ -121,13 +121,13 @@ class TestTls:
         if shutil.which("openssl") is None:
             pytest.skip("needs the openssl command to make a certificate")
         # CA:FALSE, or rustls refuses it.
-        asked = (
+        request = (
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
             "-keyout key.pem -out cert.pem -subj /CN=localhost -addext "
             "subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE"
         )
         subprocess.run(
-            ["openssl", *asked.split()], cwd=tmp_path, check=True, capture_output=True
+            ["openssl", *request.split()], cwd=tmp_path, check=True, capture_output=True
         )
         return Tls((tmp_path / "cert.pem").read_bytes(), (tmp_path / "key.pem").read_bytes())
 

@@ -33,10 +33,10 @@ class Clock:
 
 def limited(backend: CannedBackend, **limits: float) -> CannedServer:
     """Each user has these limits, but for bob."""
-    held = UserLimits(**limits)  # type: ignore[arg-type]
+    value = UserLimits(**limits)  # type: ignore[arg-type]
 
     def limits_of(user: str | None, groups: frozenset[str]) -> UserLimits:
-        return UserLimits() if user == "bob" else held
+        return UserLimits() if user == "bob" else value
 
     access = Access(FixedUsers(USERS).verify)
     return CannedServer(serve(backend, access, limits_of=limits_of, stream_wait_s=0.1), backend)
@@ -138,12 +138,12 @@ def test_users_seen_once_are_forgotten() -> None:
 
 def test_calls_in_all_are_bounded() -> None:
     calls = Calls(max_calls=2)
-    held = [calls.begin(CallRecord("DO_GET")), calls.begin(CallRecord("DO_GET"))]
+    items = [calls.begin(CallRecord("DO_GET")), calls.begin(CallRecord("DO_GET"))]
     with pytest.raises(Overloaded, match="too many calls"):
         calls.begin(CallRecord("DO_GET"))
-    calls.end(held[0])
+    calls.end(items[0])
     calls.end(calls.begin(CallRecord("DO_GET")))
-    calls.end(held[1])
+    calls.end(items[1])
     assert calls.close(1) == 0
 
 
@@ -214,81 +214,81 @@ class Queue:
 
 
 def test_places_go_to_who_has_fewest_and_then_to_who_waits_longest() -> None:
-    asked = Queue(Slots(2, wait_s=SOON_S))
+    request = Queue(Slots(2, wait_s=SOON_S))
     for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
-        asked.ask(name, name[0])
-    assert {asked.next(), asked.next()} == {"a1", "a2"}
+        request.ask(name, name[0])
+    assert {request.next(), request.next()} == {"a1", "a2"}
     order = []
     for leaving in ("a1", "b1", "a2", "c1", "a3"):
-        asked.leave(leaving)
-        order.append(asked.next())
+        request.leave(leaving)
+        order.append(request.next())
     assert order == ["b1", "c1", "a3", "b2", "a4"]
 
 
 def test_a_user_at_his_limit_lets_others_pass() -> None:
-    asked = Queue(Slots(2, wait_s=SOON_S))
+    request = Queue(Slots(2, wait_s=SOON_S))
     for name in ("a1", "a2", "b1"):
-        asked.ask(name, name[0], most=1)
-    assert [asked.next(), asked.next()] == ["a1", "b1"]
-    asked.leave("b1")
-    assert asked.slots.waiting == 1
-    asked.leave("a1")
-    assert asked.next() == "a2"
+        request.ask(name, name[0], most=1)
+    assert [request.next(), request.next()] == ["a1", "b1"]
+    request.leave("b1")
+    assert request.slots.waiting == 1
+    request.leave("a1")
+    assert request.next() == "a2"
 
 
 def test_the_queue_is_bounded_and_who_finds_it_full_is_told_when_to_retry() -> None:
-    asked = Queue(Slots(1, wait_s=SOON_S, max_waiting=2))
+    request = Queue(Slots(1, wait_s=SOON_S, max_waiting=2))
     for name in ("a1", "a2", "b1", "c1"):
-        asked.ask(name, name[0])
-    refused = asked.refused.get(timeout=SOON_S)
+        request.ask(name, name[0])
+    refused = request.refused.get(timeout=SOON_S)
     assert isinstance(refused, Overloaded)
     assert re.search(r"2 statements wait .*max_queued.* Retry in about \d+ s\.", str(refused))
     assert refused.facts["retry_after_s"] == 1
-    assert asked.slots.waiting == 2
+    assert request.slots.waiting == 2
 
 
 def test_who_leaves_the_queue_takes_no_place() -> None:
-    asked = Queue(Slots(1, wait_s=SOON_S))
+    request = Queue(Slots(1, wait_s=SOON_S))
     for name in ("a1", "b1", "c1"):
-        asked.ask(name, name[0])
-    asked.calls["b1"].cancellation.request()
-    assert isinstance(asked.refused.get(timeout=SOON_S), Cancelled)
-    asked.leave("a1")
-    assert {asked.next(), asked.next()} == {"a1", "c1"}
+        request.ask(name, name[0])
+    request.calls["b1"].cancellation.request()
+    assert isinstance(request.refused.get(timeout=SOON_S), Cancelled)
+    request.leave("a1")
+    assert {request.next(), request.next()} == {"a1", "c1"}
     # A call that is given up frees its place before it ends, and once.
-    asked.ask("d1", "d")
-    asked.calls["c1"].cancellation.request()
-    asked.leave("c1")
-    assert asked.next() == "d1"
-    asked.ask("e1", "e")
-    assert asked.slots.waiting == 1
+    request.ask("d1", "d")
+    request.calls["c1"].cancellation.request()
+    request.leave("c1")
+    assert request.next() == "d1"
+    request.ask("e1", "e")
+    assert request.slots.waiting == 1
 
 
 def test_a_wait_ends_with_an_error_that_names_the_limit() -> None:
     slots = Slots(1, wait_s=0.05)
     slots.take(Call(CallRecord("DO_GET")), "ada", 1)
-    for user, told in (("ada", "max_streams_per_user"), ("bob", r"max_streams\)")):
-        with pytest.raises(Overloaded, match=told):
+    for user, reply in (("ada", "max_streams_per_user"), ("bob", r"max_streams\)")):
+        with pytest.raises(Overloaded, match=reply):
             slots.take(Call(CallRecord("DO_GET")), user, 1)
     assert slots.waiting == 0
 
 
 def test_a_user_alone_leaves_a_place_for_who_comes_next() -> None:
-    asked = Queue(Slots(8, wait_s=SOON_S))
+    request = Queue(Slots(8, wait_s=SOON_S))
     for number in range(10):
-        asked.ask(f"a{number}", "a")
-    asked.ask("b", "b")
-    assert sorted(asked.next() for _ in range(8)) == [
+        request.ask(f"a{number}", "a")
+    request.ask("b", "b")
+    assert sorted(request.next() for _ in range(8)) == [
         *(f"a{number}" for number in range(7)),
         "b",
     ]
-    assert asked.slots.waiting == 3
+    assert request.slots.waiting == 3
 
 
 def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
     slots = Slots(1, wait_s=SOON_S, max_waiting=2)
-    held = Call(CallRecord("DO_GET"))
-    slots.take(held, "ada", None)
+    value = Call(CallRecord("DO_GET"))
+    slots.take(value, "ada", None)
     refused: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def wait(user: str, waiting: Call) -> None:
@@ -315,7 +315,7 @@ def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
         call.cancellation.request()
     for thread in threads:
         thread.join(SOON_S)
-    held.end()
+    value.end()
 
 
 def test_whose_statements_ended_the_process_is_refused_by_name_and_others_are_not(
@@ -359,22 +359,22 @@ def test_who_waits_when_the_process_ends_reads_that_it_may_be_tried_again(
 
 
 def test_beside_others_a_user_s_costly_statements_are_at_work_a_few_at_a_time() -> None:
-    asked = Queue(Slots(32, wait_s=SOON_S, first=4))
-    asked.ask("b", "bob")
+    request = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request.ask("b", "bob")
     for number in range(8):
-        asked.ask(f"a{number}", "ada")
-    assert asked.slots.waiting == 4
-    running = {asked.next() for _ in range(5)}
+        request.ask(f"a{number}", "ada")
+    assert request.slots.waiting == 4
+    running = {request.next() for _ in range(5)}
     assert running == {"b", "a0", "a1", "a2", "a3"}
-    asked.calls["a0"].await_reader(SOON_S)  # it does not work, its client reads
-    assert asked.next() == "a4"
+    request.calls["a0"].await_reader(SOON_S)  # it does not work, its client reads
+    assert request.next() == "a4"
     # One that was short lets in one more than it leaves behind.
-    asked.leave("a1")
-    assert {asked.next(), asked.next()} == {"a5", "a6"}
+    request.leave("a1")
+    assert {request.next(), request.next()} == {"a5", "a6"}
 
 
 def test_a_user_alone_has_all_but_what_is_left_for_others_at_work() -> None:
-    asked = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request = Queue(Slots(32, wait_s=SOON_S, first=4))
     for number in range(25):
-        asked.ask(str(number), "ada")
-    assert asked.slots.waiting == 0
+        request.ask(str(number), "ada")
+    assert request.slots.waiting == 0

@@ -40,8 +40,8 @@ def test_every_listed_function_is_known_and_allowed(
         for name in functions:
             # Called with no arguments, most fail; not one may fail for being unknown or refused. Some words of
             # SQL (current_time) are called without parentheses.
-            told = _error(cursor, f"SELECT {name}()")
-            missing = "is not supported" in told or "does not exist" in told
+            reply = _error(cursor, f"SELECT {name}()")
+            missing = "is not supported" in reply or "does not exist" in reply
             if missing and _error(cursor, f"SELECT {name}"):
                 unknown.append(name)
     assert unknown == []

@@ -41,9 +41,9 @@ def start() -> Iterator[Any]:
 
         def run(users: dict[str, str], secret: bytes = SECRET) -> Replicas:
             servers: list[FlightSqlServer] = []
-            for held in (USERS, users):
-                each = SECRET if held is USERS and not servers else secret
-                server = serve(CannedBackend(), access(held), session_secret=each)
+            for value in (USERS, users):
+                each = SECRET if value is USERS and not servers else secret
+                server = serve(CannedBackend(), access(value), session_secret=each)
                 stack.callback(server.stop, 5)
                 servers.append(server)
             first, second = servers

@@ -204,13 +204,13 @@ def test_mutated_messages_bring_out_nothing_of_the_inside(
             try:
                 CALLS[name](client, bytes(data))
             except (pa.ArrowException, KeyError, NotImplementedError) as error:
-                told = str(error)
-                assert "Traceback" not in told
-                assert ".py" not in told
-                assert SECRET not in told
+                text = str(error)
+                assert "Traceback" not in text
+                assert ".py" not in text
+                assert SECRET not in text
                 assert (
-                    "/" not in told.replace("://", "").split("gRPC client")[0]
-                    or "type URL" in told
+                    "/" not in text.replace("://", "").split("gRPC client")[0]
+                    or "type URL" in text
                 )
     base.restored()
 
@@ -261,8 +261,8 @@ def test_a_client_that_left_during_its_upload_is_no_fault_of_the_server(
     monkeypatch.setattr(
         served_type,
         "do_put",
-        lambda server, context, asked, reader, _: do_put(
-            server, context, asked, reader, Gone()
+        lambda server, context, request, reader, _: do_put(
+            server, context, request, reader, Gone()
         ),
     )
     handle = prepare(client, "SELECT ?::BIGINT").prepared_statement_handle

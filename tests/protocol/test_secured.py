@@ -68,8 +68,8 @@ def test_every_stock_client_reads_rows(
         assert pd.read_sql(sql, connection)["id"].tolist() == [1, 2, 3]
         assert pl.read_database(sql, connection)["name"].to_list() == ["a", None, "ü"]
     for token in (TOKEN, provider.token()):
-        held = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
-        with connect(secured, authority, **held) as connection, connection.cursor() as cur:
+        value = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
+        with connect(secured, authority, **value) as connection, connection.cursor() as cur:
             cur.execute(sql)
             assert cur.fetchall() == [(1, "a"), (2, None), (3, "ü")]
     _, outcome, _ = jdbc.run(
@@ -108,8 +108,8 @@ def test_one_user_s_ticket_is_no_use_to_another(
             f"grpc+tls://localhost:{secured.port}", tls_root_certs=authority.certificate
         )
     ) as client:
-        _, given = client.authenticate_basic_token("ada", PASSWORD)
-        ada = bearer(given.decode().removeprefix("Bearer "))
+        _, inputs = client.authenticate_basic_token("ada", PASSWORD)
+        ada = bearer(inputs.decode().removeprefix("Bearer "))
         ticket = (
             client.get_flight_info(select("SELECT id FROM net.flows"), ada).endpoints[0].ticket
         )

@@ -34,8 +34,8 @@ def update(client: flight.FlightClient, name: str, **fields: Any) -> int:
     writer, reader = client.do_put(command(name, **fields), pa.schema([]))
     with writer:
         writer.done_writing()
-        told = messages.parse(messages.DoPutUpdateResult, reader.read().to_pybytes())
-    return int(told.record_count)
+        parsed = messages.parse(messages.DoPutUpdateResult, reader.read().to_pybytes())
+    return int(parsed.record_count)
 
 
 def test_adbc_sets_and_shows(cursor: adbc.Cursor, canned_server: CannedServer) -> None:
@@ -51,13 +51,13 @@ def test_adbc_sets_and_shows(cursor: adbc.Cursor, canned_server: CannedServer) -
 
 
 def test_jdbc_sets_and_shows(canned_server: CannedServer, jdbc: Jdbc) -> None:
-    _, count, told, _ = jdbc.run(
+    _, count, reply, _ = jdbc.run(
         [execute("SET time_zone = 'Europe/Zurich'"), query("SHOW TIME ZONE")],
         port=canned_server.port,
         properties={"user": "a", "password": "b"},
     )
     assert count == {"ok": 0}
-    assert values(told) == [["Europe/Zurich"]]
+    assert values(reply) == [["Europe/Zurich"]]
 
 
 @pytest.mark.parametrize("prepared", [False, True])
@@ -68,10 +68,10 @@ def test_an_update_and_a_query_change_the_session_once_each(
     fields: dict[str, Any] = {"query": sql}
     kind = "Statement"
     if prepared:
-        told = prepare(client, sql)
-        assert told.is_update
-        assert pa.ipc.read_schema(pa.py_buffer(told.dataset_schema)).names == []
-        fields = {"prepared_statement_handle": told.prepared_statement_handle}
+        reply = prepare(client, sql)
+        assert reply.is_update
+        assert pa.ipc.read_schema(pa.py_buffer(reply.dataset_schema)).names == []
+        fields = {"prepared_statement_handle": reply.prepared_statement_handle}
         kind = "PreparedStatement"
         get_options(client)
     configured = canned_server.backend.calls["configure"]
@@ -105,12 +105,12 @@ def test_use_finds_catalogs_before_schemas(
     client: flight.FlightClient, sql: str, place: tuple[str, str]
 ) -> None:
     client.get_flight_info(select(sql))
-    told = get_options(client)
-    assert (told["catalog"], told["schema"]) == place
+    fields = get_options(client)
+    assert (fields["catalog"], fields["schema"]) == place
 
 
 @pytest.mark.parametrize(
-    ("sql", "error", "told"),
+    ("sql", "error", "message"),
     [
         ("USE nowhere", KeyError, "no catalog and no schema 'nowhere'"),
         ("USE nowhere.main", pa.ArrowInvalid, "no catalog nowhere"),
@@ -119,10 +119,10 @@ def test_use_finds_catalogs_before_schemas(
     ],
 )
 def test_what_cannot_be_set_is_an_error_and_changes_nothing(
-    client: flight.FlightClient, sql: str, error: type[Exception], told: str
+    client: flight.FlightClient, sql: str, error: type[Exception], message: str
 ) -> None:
     before = get_options(client)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         client.get_flight_info(select(sql))
     assert get_options(client) == before
 
@@ -166,10 +166,10 @@ class TestProfile:
         self, client: flight.FlightClient
     ) -> None:
         set_options(client, timestamp_unit="ns")
-        asked = ticket(
+        request = ticket(
             "CommandGetTables", table_name_filter_pattern="flows", include_schema=True
         )
-        row = client.do_get(asked).read_all().to_pylist()[0]
+        row = client.do_get(request).read_all().to_pylist()[0]
         schema = pa.ipc.read_schema(pa.py_buffer(row["table_schema"]))
         assert schema.field("at").type == pa.timestamp("ns", "UTC")
         assert schema.field("id").metadata[b"ARROW:FLIGHT:SQL:REMARKS"] == b"the key"
@@ -186,7 +186,7 @@ class TestProfile:
             assert isinstance(cur.fetchall()[0][0], float)
 
     def test_jdbc_chooses_it_in_its_url(self, canned_server: CannedServer, jdbc: Jdbc) -> None:
-        [_, told, _, _] = jdbc.run(
+        [_, reply, _, _] = jdbc.run(
             [
                 query("SELECT 7::HUGEINT AS n, 'a'::ENUM('b', 'a') AS e"),
                 connection("getCatalog"),
@@ -194,4 +194,4 @@ class TestProfile:
             port=canned_server.port,
             properties={"profile": "bi"},
         )
-        assert values(told) == [["7.0", "a"]]
+        assert values(reply) == [["7.0", "a"]]

@@ -80,9 +80,9 @@ class TestCredentials:
         self, caller: flight.FlightClient, header: str
     ) -> None:
         options = flight.FlightCallOptions(headers=[(b"authorization", header.encode())])
-        with pytest.raises(flight.FlightUnauthenticatedError) as found:
+        with pytest.raises(flight.FlightUnauthenticatedError) as result:
             caller.get_flight_info(select("SELECT 1"), options)
-        assert "Traceback" not in str(found.value)
+        assert "Traceback" not in str(result.value)
 
     def test_a_server_without_users_takes_any_credentials_as_anonymous(
         self, canned_server: CannedServer
@@ -201,8 +201,8 @@ class TestAnonymous:
         options = flight.FlightCallOptions(
             headers=[(name.encode(), b"second"), (b"schema", b"other")]
         )
-        found = get_options(client, options)
-        assert (found["catalog"], found["schema"]) == ("second", "other")
+        fields = get_options(client, options)
+        assert (fields["catalog"], fields["schema"]) == ("second", "other")
 
     def test_a_header_that_names_no_catalog_is_an_error(
         self, client: flight.FlightClient
@@ -217,8 +217,8 @@ class TestOptions:
         self, client: flight.FlightClient
     ) -> None:
         result = set_options(client, catalog="nowhere", schema=7, time_zone="UTC", colour="red")
-        told = {name: error.value for name, error in result.errors.items()}
-        assert told == {"catalog": 2, "schema": 2, "colour": 1}
+        reply = {name: error.value for name, error in result.errors.items()}
+        assert reply == {"catalog": 2, "schema": 2, "colour": 1}
         assert get_options(client) == {"catalog": "lake", "schema": "main", "time_zone": "UTC"}
 
     def test_another_catalog_starts_with_its_default_schema(

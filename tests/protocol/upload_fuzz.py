@@ -209,12 +209,12 @@ def answered(memory: pa.Buffer, intake: Any, engine: duckdb.DuckDBPyConnection) 
     values = [
         _plain(str(at), value) for at, value in enumerate(parameter_values(among(ticket)))
     ]
-    seen = [ticket, repr(values).encode("utf-8", "replace")]
+    items = [ticket, repr(values).encode("utf-8", "replace")]
     for value in values:
         with contextlib.suppress(duckdb.Error):
             rows = engine.execute("SELECT $1", [value]).fetchall()
-            seen.append(repr(rows).encode("utf-8", "replace"))
-    return b"".join(seen)
+            items.append(repr(rows).encode("utf-8", "replace"))
+    return b"".join(items)
 
 
 def among(content: bytes) -> Any:
@@ -229,29 +229,29 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("notes", type=Path)
     parser.add_argument("--unchecked", action="store_true")
-    asked = parser.parse_args()
+    request = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_BYTES, MAX_ADDRESS_BYTES))
-    intake = unchecked if asked.unchecked else uploads.checked
+    intake = unchecked if request.unchecked else uploads.checked
     engine = duckdb.connect(":memory:", config={"threads": "1"})
     heap = [bytearray(CANARY * (64 << (at % 10))) for at in range(4_000)]
     whole, outcome = streams(), Outcome()
-    notes = os.open(asked.notes, os.O_WRONLY | os.O_CREAT)
-    for seed in range(asked.first, asked.first + asked.count):
+    notes = os.open(request.notes, os.O_WRONLY | os.O_CREAT)
+    for seed in range(request.first, request.first + request.count):
         os.pwrite(notes, b"%-20d" % seed, 0)
         lies = seed < len(LIES)
         content = lying_stream(LIES[seed]) if lies else broken(random.Random(seed), whole)
         try:
-            seen = answered(among(content), intake, engine)
+            observed = answered(among(content), intake, engine)
         except RequestError:
             outcome.refused += 1
         except Exception as error:
             outcome.faults[seed] = repr(error)[:300]
         else:
             outcome.accepted += 1
-            if SIGHTED in seen:
+            if SIGHTED in observed:
                 outcome.leaks.append(seed)
     del heap
-    asked.notes.write_text(json.dumps(asdict(outcome)))
+    request.notes.write_text(json.dumps(asdict(outcome)))
 
 
 if __name__ == "__main__":

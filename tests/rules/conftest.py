@@ -13,9 +13,9 @@ from tests.harness.lake import Lake
 @pytest.fixture
 def lake() -> Iterator[Lake]:
     """Five records in partition 0 of flows and one in partition 1; three of them are cold."""
-    held = Lake()
-    write(held, 0, 5)
-    write(held, 1, 1)
-    tier(held, 3)
-    yield held
-    held.stop_server()
+    value = Lake()
+    write(value, 0, 5)
+    write(value, 1, 1)
+    tier(value, 3)
+    yield value
+    value.stop_server()

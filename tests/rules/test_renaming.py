@@ -26,8 +26,8 @@ def send(lake: Lake, text: str) -> None:
     lake.log.append("flows", 1, MemoryRecord(text.encode()))
 
 
-def hosts(lake: Lake, **asked: str) -> list[str | None]:
-    return lake.ask(HOSTS, **asked)["host"].to_pylist()
+def hosts(lake: Lake, **sql: str) -> list[str | None]:
+    return lake.ask(HOSTS, **sql)["host"].to_pylist()
 
 
 def tier(lake: Lake) -> None:

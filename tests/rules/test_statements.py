@@ -258,7 +258,7 @@ def test_a_column_added_shows_in_the_tail_and_stays_null_in_what_was_tiered_befo
     lake.ask(PLACES)
     schema = lake.store.facts(FLOWS).schema
     extra = type(schema.columns[0])(len(schema.columns) + 1, "extra", pa.int64())
-    lake.store.set_columns(FLOWS, lambda held: (*held, extra))
+    lake.store.set_columns(FLOWS, lambda value: (*value, extra))
     lake.board.refresh(FLOWS)
     answer = lake.ask("SELECT kafka_partition, kafka_offset, extra FROM flows ORDER BY ALL")
     assert answer["extra"].to_pylist() == [None, None, None, 1, 1, 1]

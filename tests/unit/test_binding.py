@@ -6,7 +6,7 @@ from tests.harness.builders import FLOWS
 
 
 @pytest.mark.parametrize(
-    "held",
+    "binding",
     [
         Binding(topic="flows"),
         Binding(
@@ -19,12 +19,12 @@ from tests.harness.builders import FLOWS
         ),
     ],
 )
-def test_properties_read_back_equal(held: Binding) -> None:
+def test_properties_read_back_equal(binding: Binding) -> None:
     assert (
         parse_binding(
-            FLOWS, held.properties() | {MIRROR: "…", "write.format.default": "parquet"}
+            FLOWS, binding.properties() | {MIRROR: "…", "write.format.default": "parquet"}
         )
-        == held
+        == binding
     )
 
 

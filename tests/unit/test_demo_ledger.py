@@ -13,10 +13,10 @@ from thermocline.demo.observer import SETTLE_S, CountCheck, ObservedAnswer, Part
 
 
 def ledger(*offsets: int) -> Ledger:
-    held = Ledger()
+    value = Ledger()
     for offset in offsets:
-        held.acknowledged(0, offset, "good", offset * 7)
-    return held
+        value.acknowledged(0, offset, "good", offset * 7)
+    return value
 
 
 def answer(rows: int, end: int, at: float = 0.0) -> ObservedAnswer:
@@ -24,19 +24,19 @@ def answer(rows: int, end: int, at: float = 0.0) -> ObservedAnswer:
 
 
 def test_rows_below_an_end_are_counted_whatever_order_they_came_in() -> None:
-    held = ledger(5, 1, 9, 3)
-    held.acknowledged(0, 4, "tombstone", 0)
-    held.acknowledged(1, 0, "bad", 1)
-    assert [held.rows_below({0: end}) for end in (0, 1, 2, 9, 10)] == [0, 0, 1, 3, 4]
-    assert held.rows_below({0: 100, 1: 100, 2: 100}) == held.rows == 5
-    assert (held.tombstones, held.bad) == (1, 1)
+    value = ledger(5, 1, 9, 3)
+    value.acknowledged(0, 4, "tombstone", 0)
+    value.acknowledged(1, 0, "bad", 1)
+    assert [value.rows_below({0: end}) for end in (0, 1, 2, 9, 10)] == [0, 0, 1, 3, 4]
+    assert value.rows_below({0: 100, 1: 100, 2: 100}) == value.rows == 5
+    assert (value.tombstones, value.bad) == (1, 1)
 
 
 def test_each_difference_is_named() -> None:
-    held = ledger(0, 1, 2, 3)
-    assert held.differences((0, n, n * 7) for n in range(4)) == []
-    given = [(0, 0, 0), (0, 1, 8), (0, 3, 21), (0, 3, 21), (0, 9, 1)]
-    assert held.differences(given) == [
+    value = ledger(0, 1, 2, 3)
+    assert value.differences((0, n, n * 7) for n in range(4)) == []
+    inputs = [(0, 0, 0), (0, 1, 8), (0, 3, 21), (0, 3, 21), (0, 9, 1)]
+    assert value.differences(inputs) == [
         Difference("changed", 0, 1),
         Difference("missing", 0, 2),
         Difference("doubled", 0, 3),
@@ -45,13 +45,13 @@ def test_each_difference_is_named() -> None:
 
 
 def test_an_answer_waits_for_acknowledgements_on_their_way() -> None:
-    held = ledger(0, 1)
-    check = CountCheck(held)
+    value = ledger(0, 1)
+    check = CountCheck(value)
     check.add(answer(rows=3, end=3))
     check.settle(now=1.0)
     assert (check.checked, check.off_by) == (0, 0)
-    held.acknowledged(0, 2, "good", 14)
-    held.acknowledged(0, 3, "good", 21)  # above the cut's end
+    value.acknowledged(0, 2, "good", 14)
+    value.acknowledged(0, 3, "good", 21)  # above the cut's end
     check.settle(now=1.1)
     assert (check.checked, check.off_by) == (1, 0)
 

@@ -15,14 +15,14 @@ from thermocline.demo.view import DemoView
 
 
 def answer(partitions: int, scale: int) -> ObservedAnswer:
-    held = tuple(
+    items = tuple(
         PartitionView(p, 30_000 * scale + 977 * p, 34_100 * scale + 977 * p,
                       29_711 * scale + 977 * p, 33_800 * scale + 977 * p)
         for p in range(partitions)
     )  # fmt: skip
     return ObservedAnswer(
-        partitions=held,
-        rows=sum(p.rows for p in held),
+        partitions=items,
+        rows=sum(p.rows for p in items),
         with_later=21_000,
         age_ms=84.0,
         took_ms=46.0,
@@ -49,12 +49,12 @@ def moment(*, off_by: int = 0, scale: int = 1, spark_up: bool = True) -> Moment:
     )  # fmt: skip
 
 
-def drawn(held: Moment | None, width: int, height: int) -> list[str]:
+def drawn(moment: Moment | None, width: int, height: int) -> list[str]:
     console = Console(
         file=io.StringIO(), width=width, height=height, record=True, force_terminal=True
     )
     view = DemoView(31337)
-    view.moment = held
+    view.moment = moment
     console.print(view, end="", height=height)
     return console.export_text(styles=False).split("\n")
 
@@ -67,8 +67,8 @@ SIZES = [(80, 24), (120, 40), (200, 50), (100, 30), (80, 20), (60, 12), (40, 8)]
 def test_every_frame_fills_the_terminal_and_nothing_wraps(
     width: int, height: int, scale: int
 ) -> None:
-    for held in (None, moment(scale=scale), Moment(0.1, 3_000, moment().feeds)):
-        lines = drawn(held, width, height)
+    for value in (None, moment(scale=scale), Moment(0.1, 3_000, moment().feeds)):
+        lines = drawn(value, width, height)
         assert (len(lines), {len(line) for line in lines}) == (height, {width})
 
 
@@ -103,11 +103,11 @@ def test_the_seam_stands_where_the_watermark_is() -> None:
 
 
 def test_a_count_that_is_off_is_told_instead_of_exact() -> None:
-    held = moment(off_by=-7)
-    text = "\n".join(drawn(held, 80, 24))
+    value = moment(off_by=-7)
+    text = "\n".join(drawn(value, 80, 24))
     assert "off by -7 rows" in text
     assert text.count("✔ exact") == 1
-    assert "off by -7" in next(iter(plain_lines(held)))
+    assert "off by -7" in next(iter(plain_lines(value)))
 
 
 def test_without_a_terminal_the_first_answer_is_told_when_it_comes_and_then_every_two_seconds(
@@ -118,13 +118,13 @@ def test_without_a_terminal_the_first_answer_is_told_when_it_comes_and_then_ever
         for elapsed_s, is_answered, lines in (
             (0.5, False, 0), (0.6, True, 2), (1.5, True, 0), (2.7, True, 2),
         ):  # fmt: skip
-            held = moment()
+            value = moment()
             feeds = (
-                held.feeds
+                value.feeds
                 if is_answered
-                else tuple(replace(f, answer=None) for f in held.feeds)
+                else tuple(replace(f, answer=None) for f in value.feeds)
             )
-            view.moment = replace(held, elapsed_s=elapsed_s, feeds=feeds)
+            view.moment = replace(value, elapsed_s=elapsed_s, feeds=feeds)
             assert capsys.readouterr().out.count(" rows = ") == lines
 
 

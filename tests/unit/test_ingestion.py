@@ -45,8 +45,8 @@ def arrived(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> Decod
     return DecodedBatch(Decoded(rows, outcomes, errors), (OffsetRange(partition, start, stop),))
 
 
-def numbers(found: DecodedBatch | None) -> list[int]:
-    return [] if found is None else found.decoded.rows.column("n").to_pylist()
+def numbers(batch: DecodedBatch | None) -> list[int]:
+    return [] if batch is None else batch.decoded.rows.column("n").to_pylist()
 
 
 class Scripted:
@@ -55,7 +55,7 @@ class Scripted:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._steps: list[DecodedBatch | BaseException] = []
-        self.taken = self.asked = self.confirmed = 0
+        self.steps_out = self.confirm_at = self.confirmed = 0
         self.refused: FederationError | None = None
         self.closed = threading.Event()
 
@@ -65,12 +65,12 @@ class Scripted:
             self._changed.notify_all()
 
     def begin_confirm(self) -> Callable[[], None]:
-        self.asked = self.taken
+        self.confirm_at = self.steps_out
 
         def confirm() -> None:
             if self.refused is not None:
                 raise self.refused
-            self.confirmed = self.asked
+            self.confirmed = self.confirm_at
 
         return confirm
 
@@ -79,15 +79,15 @@ class Scripted:
             if not self._changed.wait_for(lambda: self._steps, min(timeout_s, 0.01)):
                 return None
             step = self._steps.pop(0)
-            self.taken += 1
+            self.steps_out += 1
             self._changed.notify_all()
         if isinstance(step, BaseException):
             raise step
         return step
 
-    def wait_taken(self, count: int) -> None:
+    def wait_steps(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.taken >= count, WAIT_S)
+            assert self._changed.wait_for(lambda: self.steps_out >= count, WAIT_S)
 
     def close(self) -> None:
         self.closed.set()
@@ -112,12 +112,12 @@ def test_what_came_meanwhile_is_taken_at_once_in_its_order() -> None:
         inner.put(
             arrived(0, 3), arrived(3, 3), arrived(3, 5, bad=1), arrived(0, 2, partition=1)
         )
-        inner.wait_taken(4)
-        found: list[Any] = []
-        while len(found) < 7:
+        inner.wait_steps(4)
+        items: list[Any] = []
+        while len(items) < 7:
             step = feed.take(WAIT_S)
-            found += numbers(step)
-        assert found == [0, 1, 2, 3, 4, 0, 1]
+            items += numbers(step)
+        assert items == [0, 1, 2, 3, 4, 0, 1]
         assert feed.take(0) is None
 
 
@@ -132,7 +132,7 @@ def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
 def test_an_error_comes_behind_the_rows_before_it_and_again() -> None:
     with fed() as (inner, feed):
         inner.put(arrived(0, 2), LogUnavailable("no answer"))
-        inner.wait_taken(2)
+        inner.wait_steps(2)
         assert inner.closed.wait(WAIT_S)
         assert numbers(feed.take(WAIT_S)) == [0, 1]
         for _ in range(2):
@@ -161,23 +161,23 @@ def test_a_feed_that_cannot_be_opened_says_so_when_it_is_taken_from() -> None:
 def test_it_reads_so_far_ahead_and_no_further() -> None:
     with fed(max_ready_rows=4) as (inner, feed):
         inner.put(*(arrived(at, at + 2) for at in range(0, 20, 2)))
-        inner.wait_taken(2)
-        found: list[int] = []
-        while len(found) < 20:
+        inner.wait_steps(2)
+        items: list[int] = []
+        while len(items) < 20:
             step = numbers(feed.take(WAIT_S))
             # What is ready, and the step that had begun before it was full.
             assert 0 < len(step) <= 6
-            found += step
-        assert found == list(range(20))
+            items += step
+        assert items == list(range(20))
 
 
 def test_what_nobody_takes_gathers_longer_unless_somebody_waits() -> None:
     with fed(idle_share=1e6) as (inner, feed):
         inner.put(arrived(0, 1))
-        inner.wait_taken(1)
+        inner.wait_steps(1)
         inner.put(arrived(1, 2))
         threading.Event().wait(0.1)
-        assert inner.taken == 1
+        assert inner.steps_out == 1
         assert numbers(feed.take(WAIT_S)) == [0]
         assert numbers(feed.take(WAIT_S)) == [1]
 
@@ -188,17 +188,17 @@ def test_records_gather_unless_somebody_waits() -> None:
         for at in range(5):
             inner.put(arrived(at, at + 1))
             assert numbers(feed.take(WAIT_S)) == [at]
-        assert inner.taken == 5
+        assert inner.steps_out == 5
 
 
 def test_what_is_wanted_is_worth_a_moment() -> None:
     with fed(demand_gather_s=WAIT_S) as (inner, feed), ThreadPoolExecutor(1) as pool:
         inner.put(arrived(0, 2))
-        inner.wait_taken(1)
-        wanted = [OffsetRange(0, 0, 3), OffsetRange(1, 0, 1)]
-        taking = pool.submit(feed.take, WAIT_S, wanted)
+        inner.wait_steps(1)
+        expected = [OffsetRange(0, 0, 3), OffsetRange(1, 0, 1)]
+        taking = pool.submit(feed.take, WAIT_S, expected)
         inner.put(arrived(2, 5))
-        inner.wait_taken(2)
+        inner.wait_steps(2)
         assert not taking.done()
         inner.put(arrived(0, 1, partition=1))
         assert numbers(taking.result(WAIT_S)) == [0, 1, 2, 3, 4, 0]
@@ -213,11 +213,11 @@ def test_what_is_wanted_and_does_not_come_is_not_waited_for() -> None:
 def test_all_steps_taken_at_once_are_confirmed_by_one_question() -> None:
     with fed() as (inner, feed):
         inner.put(*(arrived(at, at + 1) for at in range(5)))
-        inner.wait_taken(5)
+        inner.wait_steps(5)
         while inner.confirmed < 5:
             step = feed.take(WAIT_S)
             assert step is not None
-            assert inner.asked > inner.confirmed
+            assert inner.confirm_at > inner.confirmed
             step.confirm()
         inner.refused = LogUnavailable("no answer")
         inner.put(arrived(5, 6))
@@ -279,13 +279,13 @@ def test_a_step_comes_across_whole(sent: DecodedBatch) -> None:
     with channels() as (ours, theirs):
         sender = threading.Thread(target=send_arrived, args=(theirs, sent))
         sender.start()
-        found = receive_arrived(ours, SCHEMA, WAIT_S)
+        result = receive_arrived(ours, SCHEMA, WAIT_S)
         sender.join()
-    assert found is not None
-    assert found.ranges == sent.ranges
-    assert found.decoded.outcomes == sent.decoded.outcomes
-    assert found.decoded.errors == sent.decoded.errors
-    assert found.decoded.rows.equals(sent.decoded.rows)
+    assert result is not None
+    assert result.ranges == sent.ranges
+    assert result.decoded.outcomes == sent.decoded.outcomes
+    assert result.decoded.errors == sent.decoded.errors
+    assert result.decoded.rows.equals(sent.decoded.rows)
 
 
 def test_frames_of_any_size_come_across_one_by_one() -> None:
@@ -303,8 +303,8 @@ def test_frames_of_any_size_come_across_one_by_one() -> None:
         sender = threading.Thread(target=send, args=(theirs,))
         sender.start()
         for header, body in frames:
-            found, held = ours.receive(WAIT_S)
-            assert (found, held.to_pybytes()) == (header, body)
+            result, value = ours.receive(WAIT_S)
+            assert (result, value.to_pybytes()) == (header, body)
         sender.join()
 
 

@@ -59,7 +59,7 @@ class World:
         self.store.commit(
             FLOWS,
             "append",
-            lambda held: (held, held.slice(0, 0)),
+            lambda value: (value, value.slice(0, 0)),
             check=lambda *_: watermark(offset),
         )
 
@@ -303,7 +303,7 @@ def test_threads_refresh_by_themselves_and_end_with_the_board() -> None:
         store.commit(
             FLOWS,
             "append",
-            lambda held: (held, held.slice(0, 0)),
+            lambda value: (value, value.slice(0, 0)),
             check=lambda *_: watermark(7),
         )
         deadline = time.monotonic() + 10

@@ -92,9 +92,9 @@ def test_random_cuts_of_a_growing_log_are_always_exact() -> None:
         if step % 3 == 0:
             marks[partition] += rng.randrange(len(written[partition]) - marks[partition] + 1)
         expected = [
-            (number, offset, held[offset])
-            for number, held in enumerate(written)
-            for offset in range(marks[number], len(held))
+            (number, offset, items[offset])
+            for number, items in enumerate(written)
+            for offset in range(marks[number], len(items))
         ]
         cuts.append((harness.cut(*marks), expected))
         for cut, answer in rng.sample(cuts[-12:], min(3, len(cuts))):

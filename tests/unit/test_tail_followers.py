@@ -74,8 +74,8 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     misses: list[None] = []
     lease = Generation.acquire
 
-    def missed_once(self: Generation, wanted: Mapping[int, OffsetRange]) -> LeasedTail | None:
-        return misses.pop() if misses else lease(self, wanted)
+    def missed_once(self: Generation, expected: Mapping[int, OffsetRange]) -> LeasedTail | None:
+        return misses.pop() if misses else lease(self, expected)
 
     with tail_harness(following=THREADED) as harness:
         harness.write(0, 0, 1, 2)
@@ -205,9 +205,9 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
         harness.read(harness.cut(0, 0))
         follow = harness.log.follow
 
-        def counted(*given: Any, **named: Any) -> object:
+        def counted(*inputs: Any, **named: Any) -> object:
             failures.release()
-            return follow(*given, **named)
+            return follow(*inputs, **named)
 
         monkeypatch.setattr(harness.log, "follow", counted)
         with caplog.at_level(logging.WARNING):
@@ -217,7 +217,10 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
             harness.log.start()
             harness.write(0, 1)
             assert places(harness, harness.cut(0, 0)) == offsets((0, 2))
-        assert len([held for held in caplog.records if "is not followed" in held.message]) == 1
+        assert (
+            len([record for record in caplog.records if "is not followed" in record.message])
+            == 1
+        )
 
 
 def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> None:
@@ -271,11 +274,11 @@ def test_many_readers_over_a_growing_log_are_always_exact(
                 if step % 10 == 0:
                     bounds = harness.log.measure(["flows"])["flows"].partitions
                     with lock:
-                        for at, held in enumerate(bounds):
-                            marks[at] = rng.randint(marks[at], held.log_end)
+                        for at, value in enumerate(bounds):
+                            marks[at] = rng.randint(marks[at], value.log_end)
 
         def read(seed: int) -> None:
-            rng, seen, tickets = random.Random(seed), [0, 0], []
+            rng, observed, tickets = random.Random(seed), [0, 0], []
             ready.wait()
             for _ in range(rounds):
                 with lock:
@@ -292,8 +295,8 @@ def test_many_readers_over_a_growing_log_are_always_exact(
                 assert places(harness, cut) == expected
                 ends = tickets[-1].end
                 now = [ends.get(0) or 0, ends.get(1) or 0]
-                assert all(later >= before for later, before in zip(now, seen, strict=True))
-                seen = now
+                assert all(later >= before for later, before in zip(now, observed, strict=True))
+                observed = now
 
         works: list[Callable[[], None]] = [produce]
         works += [partial(read, seed) for seed in range(4)]
@@ -335,15 +338,15 @@ def test_the_keeper_runs_by_itself_and_stops() -> None:
     before = threading.enumerate()
     with tail_harness(following=replace(THREADED, tables=(FLOWS,))) as harness:
         harness.write(0, 0)
-        asked = threading.Event()
+        request = threading.Event()
 
         def cut(table: TableName) -> TableCut:
-            asked.set()
+            request.set()
             return harness.cut(0, 0, table=table)
 
         keeper = Keeper(harness.tails, tables=[FLOWS], pins=list, cut=cut)
         keeper.start()
-        assert asked.wait(30)
+        assert request.wait(30)
         keeper.stop()
         assert started("tails keep", before) == []
 

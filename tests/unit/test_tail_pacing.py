@@ -38,7 +38,9 @@ class Steps:
         assert starts == {0: self._at}
         return self
 
-    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
+    def take(
+        self, timeout_s: float, expected: Sequence[OffsetRange] = ()
+    ) -> DecodedBatch | None:
         if not self._rows:
             return None
         start, self._at = self._at, self._at + self._rows.pop(0)
@@ -60,9 +62,9 @@ def follower(
 ) -> Iterator[tuple[Follower, Generation, list[int]]]:
     """A follower, what it fills, and the sizes of what is added."""
     with duckdb.connect() as engine:
-        held = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
-        held.add([OffsetRange(0, 0, 0)], [])
-        add = held.add
+        value = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
+        value.add([OffsetRange(0, 0, 0)], [])
+        add = value.add
         sizes: list[int] = []
 
         def noted(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -77,28 +79,28 @@ def follower(
         ) -> None:
             add(ranges, noted(pieces), confirm)
 
-        held.add = adding  # type: ignore[method-assign, assignment]
+        value.add = adding  # type: ignore[method-assign, assignment]
         reader = cast("TopicReader", intake)
         stepped = Follower(
-            reader, held, OutcomeTally(), lambda *_: None, is_serving, pacing=pacing
+            reader, value, OutcomeTally(), lambda *_: None, is_serving, pacing=pacing
         )
-        yield stepped, held, sizes
+        yield stepped, value, sizes
 
 
 def test_a_burst_is_added_at_once_where_nobody_is_served() -> None:
-    with follower(Steps(ROWS), lambda: False) as (stepped, held, sizes):
+    with follower(Steps(ROWS), lambda: False) as (stepped, value, sizes):
         assert stepped.step(0) == ROWS
-        assert (held.rows, sizes) == (ROWS, [ROWS])
+        assert (value.rows, sizes) == (ROWS, [ROWS])
 
 
 def test_a_burst_is_added_in_pieces_with_pauses_while_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pauses: list[float] = []
-    with follower(Steps(ROWS, ROWS), lambda: True) as (stepped, held, sizes):
+    with follower(Steps(ROWS, ROWS), lambda: True) as (stepped, value, sizes):
         monkeypatch.setattr(stepped._wake, "wait", pauses.append)
         assert stepped.step(0) == ROWS
-        assert held.rows == ROWS
+        assert value.rows == ROWS
         assert sizes == [PACING.piece_rows] * 3 + [1]
         assert len(pauses) == 3
         stepped.step(0)
@@ -108,7 +110,7 @@ def test_a_burst_is_added_in_pieces_with_pauses_while_others_are_served(
 
 def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
     pacing = Pacing(pause_ratio=1e9)
-    with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, held, sizes):
+    with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, value, sizes):
         steps = threading.Thread(target=stepped.step, args=(0,))
         steps.start()
         while not sizes:
@@ -118,7 +120,7 @@ def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
         stepped.hurry([OffsetRange(0, 0, ROWS)])
         steps.join(WAIT_S)
         assert not steps.is_alive()
-        assert (held.rows, sizes) == (
+        assert (value.rows, sizes) == (
             ROWS,
             [PACING.piece_rows, ROWS - PACING.piece_rows],
         )
