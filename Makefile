@@ -18,7 +18,7 @@ define asked
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars check format test unit soak demo bench docs wheel lock clean
+.PHONY: help setup jars check lint unit format test soak demo bench docs wheel lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,15 @@ jars: $(STAMP)  ## Kafka, Iceberg and JDBC jars, resolved once into the user's c
 	@$(BIN)/python -m connectors.jars
 
 check: $(STAMP)  ## format, lint, types, imports, unit tests: under a minute
+	@$(MAKE) --no-print-directory -j2 lint unit
+
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+unit: $(STAMP)
 	$(call asked,$(BIN)/coverage run -m pytest -q tests/unit -n 2 --durations=5)
 	$(BIN)/coverage combine -q
 	@$(BIN)/python -m tests.harness.coverage_floors
@@ -48,7 +53,7 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 	$(BIN)/ruff format .
 
 test: check jars $(DOCS)/.installed  ## everything: check, then real Kafka, Iceberg, Spark and stock clients
-	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile $(ARGS))
+	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 soak: $(STAMP) jars  ## the long seeded runs

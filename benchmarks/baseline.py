@@ -16,6 +16,7 @@ from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from planner.cut import TableCut, plan_cut
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 
 _BATCH_MESSAGES = 10_000
 _TIMEOUT_S = 60.0
@@ -161,6 +162,8 @@ def decoded(log: KafkaLog, cut: TableCut) -> pa.Table:
     ranges = hot_ranges(cut)
     batches = [
         decoder.decode(batch).rows
-        for batch in (log.fetch(TOPIC, ranges, timeout_s=_TIMEOUT_S) if ranges else ())
+        for batch in (
+            log.fetch(TopicSource(TOPIC), ranges, timeout_s=_TIMEOUT_S) if ranges else ()
+        )
     ]
     return pa.Table.from_batches(batches, cut.cold.schema.arrow)

@@ -19,6 +19,7 @@ from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from planner.cut import LogBounds
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 
 _TAILS = (100, 1_000, 10_000, 100_000)
 _TIMEOUT_S = 300.0
@@ -142,7 +143,7 @@ def _timed_fetch(
     log: KafkaLog, bounds: LogBounds, ranges: Sequence[OffsetRange]
 ) -> tuple[float, list[pa.RecordBatch]]:
     began = time.perf_counter()
-    batches = list(log.fetch(TOPIC, ranges, timeout_s=_TIMEOUT_S, topic_id=bounds.topic_id))
+    batches = list(log.fetch(TopicSource(TOPIC, bounds.topic_id), ranges, timeout_s=_TIMEOUT_S))
     return time.perf_counter() - began, batches
 
 

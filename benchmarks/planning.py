@@ -34,7 +34,8 @@ from proxy.query.cut import cut_tables
 from proxy.query.executor import Statements
 from proxy.session import Session
 from proxy.tail.budget import TailLimits
-from proxy.tail.reader.local import local_intakes
+from proxy.tail.pacing import Pacing
+from proxy.tail.reader.local import local_readers
 from proxy.tail.tails import Tails
 from tests.doubles.log import MemoryLog, MemoryRecord
 from thermocline.commands.create import first_watermark
@@ -134,7 +135,7 @@ def _parts(
                 store=store,
                 log=log,
                 tails=Tails(
-                    local_intakes(log, decoder_for),
+                    local_readers(log, decoder_for, pacing=Pacing()),
                     engine.segments,
                     TailLimits(1000, 2**20, 30),
                 ),

@@ -20,6 +20,7 @@ from connectors.kafka.log import KafkaLog
 from connectors.spark.columns import to_spark
 from planner.cut import TableCut
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 
 _TIMEOUT_S = 120.0
 
@@ -58,5 +59,5 @@ def _read(
     with KafkaLog(kafka) as log:
         for batch in batches:
             ranges = [OffsetRange(*row.values()) for row in batch.to_pylist()]
-            for raw in log.fetch(TOPIC, ranges, timeout_s=_TIMEOUT_S):
+            for raw in log.fetch(TopicSource(TOPIC), ranges, timeout_s=_TIMEOUT_S):
                 yield to_spark(decoder.decode(raw).rows)

@@ -197,27 +197,13 @@ def serving(config: Path, log: Path) -> Iterator[Serving]:
     log.write_text("")
     command = [sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
     # It ends with this process, however that ends.
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            child_guard.__file__,
-            str(log),
-            *command,
-            "--no-supervisor",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    with process:
+    with child_guard.start(log, [*command, "--no-supervisor"]) as process:
         try:
-            reply = process.stdout.readline() if process.stdout else b""
-            yield Serving(_listening(process, log), int(reply))
+            pid = child_guard.command_id(process)
+            assert pid is not None
+            yield Serving(_listening(process, log), pid)
         finally:
-            if process.stdin is not None:
-                process.stdin.close()
+            child_guard.release(process)
             process.wait(_STOP_TIMEOUT_S)
 
 

@@ -191,13 +191,7 @@ def _download(
 def _run_ivy(set_name: str, command: list[str], log: Path, progress: Progress | None) -> int:
     """Run it beside ``log`` and return its exit code. It ends with this process, however that ends."""
     deadline = time.monotonic() + RESOLVE_TIMEOUT_S
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", child_guard.__file__, str(log), *command],
-        cwd=log.parent,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as running:
+    with child_guard.start(log, command, folder=log.parent) as running:
         while True:
             try:
                 return running.wait(_PROGRESS_S)

@@ -21,9 +21,9 @@ from planner.errors import (
     UndecodableRecord,
     WatermarkMissing,
 )
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
+from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange
-from planner.ports import Decoder, Log
+from planner.ports import Decoder, Log, TopicSource
 from planner.repairs import (
     MAX_REASON_CHARACTERS,
     AddedRows,
@@ -139,12 +139,9 @@ class Repairs:
             raise ValueError(f"{pin.table} is not bound to a topic")
         decoder = decoder_for(str(pin.table), pin.schema, binding)
         batches = self.log.fetch(
-            mark.topic,
+            TopicSource.of_table(pin.schema, mark.topic, mark.topic_id),
             [OffsetRange(skip.partition, skip.offset, skip.offset + 1)],
             timeout_s=FETCH_TIMEOUT_S,
-            topic_id=mark.topic_id,
-            with_key=pin.schema.has(KAFKA_KEY),
-            with_headers=pin.schema.has(KAFKA_HEADERS),
         )
         what = "there is no record: a transaction marker, an aborted or a compacted one"
         for batch in batches:

@@ -14,13 +14,34 @@ from typing import Protocol
 import pyarrow as pa
 
 from planner.cut import ColdSlice, LogBounds, Pin
-from planner.names import TableName
+from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import OffsetRange
 from planner.pruning import EVERYTHING, ScanFilter
+from planner.schema import TableSchema
 from planner.snapshots import Retained
 from planner.tiering import TieringPlan
 from planner.triggers import ColdSurvey
 from planner.watermark import Outcomes, Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """What to read of a topic: its records' values, and their keys and headers where asked for.
+
+    ``topic_id`` is the id that offsets were measured on; None: whatever topic has the name now.
+    """
+
+    topic: str
+    topic_id: str | None = None
+    with_key: bool = False
+    with_headers: bool = False
+
+    @classmethod
+    def of_table(
+        cls, schema: TableSchema, topic: str, topic_id: str | None = None
+    ) -> TopicSource:
+        """What the rows of a table are decoded from."""
+        return cls(topic, topic_id, schema.has(KAFKA_KEY), schema.has(KAFKA_HEADERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +90,28 @@ class Log(Protocol):
 
     def fetch(
         self,
-        topic: str,
+        source: TopicSource,
         ranges: Sequence[OffsetRange],
         *,
         timeout_s: float,
-        topic_id: str | None = None,
-        with_key: bool = False,
-        with_headers: bool = False,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield every committed record of ``ranges`` once, as batches of ``RAW_SCHEMA``.
 
         At most one range per partition (``planner.offsets.joined``).
 
         Batches mix partitions; offsets rise within a partition. A normal end means every range was read to
-        its stop; anything less raises; then throw away what was yielded. ``topic_id`` is the
-        id the ranges were measured on. The iterator may be closed early, which frees its consumer.
+        its stop; anything less raises; then throw away what was yielded. The iterator may be closed early, which
+        frees its consumer.
 
         Raises:
             OffsetsExpired: an offset of the ranges is below the log start (before, while or after reading).
             LogTruncated: a stop lies above the log end, or its partition is gone.
-            TopicRecreated: the topic is not the one of ``topic_id``, or was replaced while it was read.
+            TopicRecreated: the topic is not the one of ``source.topic_id``, or was replaced while it was read.
             UnknownTopic: the topic is gone.
             LogUnavailable: no broker, or a range's end was not reached within ``timeout_s``.
         """
 
-    def follow(
-        self,
-        topic: str,
-        starts: Mapping[int, int],
-        *,
-        topic_id: str,
-        with_key: bool = False,
-        with_headers: bool = False,
-    ) -> LogSubscription:
+    def follow(self, source: TopicSource, starts: Mapping[int, int]) -> LogSubscription:
         """Read on from an offset per partition, for as long as the reader is open.
 
         Raises:

@@ -31,4 +31,5 @@ pytest_plugins = [
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",
     "tests.fixtures.permissions",
+    "tests.fixtures.order",
 ]

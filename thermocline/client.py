@@ -11,7 +11,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
@@ -189,6 +189,16 @@ class Client:
             _apart(lambda: cursor.execute(sql), cursor.adbc_cancel)
             yield ClientAnswer(cursor)
 
+    def rows(self, sql: str) -> Iterator[dict[str, Any]]:
+        """Run one statement and yield its rows, values by column.
+
+        Raises:
+            FederationError: as ``ask``.
+        """
+        with self.ask(sql) as answer:
+            for batch in answer.batches():
+                yield from batch.to_pylist()
+
     def set(self, name: str, value: str) -> None:
         """Change a setting of the session.
 
@@ -196,9 +206,7 @@ class Client:
             FederationError: as ``ask``.
         """
         literal = "'" + value.replace("'", "''") + "'"
-        with self.ask(f"SET {name} = {literal}") as answer:
-            for _ in answer.batches():
-                pass
+        list(self.rows(f"SET {name} = {literal}"))
 
     def follow(self, sql: str, after: str) -> FollowRound:
         """Plan a statement over what is new after a position (``planner.incremental``); nothing is read yet.
@@ -246,35 +254,19 @@ def connected(
     if token is not None:
         options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
     connection = _apart(lambda: flight_sql.connect(uri, db_kwargs=options, autocommit=True))
-    with connection:
-        try:
-            yield Client(connection)
-        except NoServer as error:
-            raise NoServer(
-                f"no server answers at {uri}; start one with `thermocline serve`, or name another with --server.",
-                uri=uri,
-            ) from error
-
-
-@contextlib.contextmanager
-def open_cursor(uri: str) -> Iterator[flight_sql.Cursor]:
-    """Give the driver's own cursor, with a connection of its own; a server that has gone need not be taken leave of.
-
-    Raises:
-        adbc_driver_flightsql.dbapi.Error: nobody answers.
-    """
-    connection = flight_sql.connect(uri, autocommit=True)
-    cursor = connection.cursor()
     try:
-        yield cursor
+        yield Client(connection)
+    except NoServer as error:
+        raise NoServer(
+            f"no server answers at {uri}; start one with `thermocline serve`, or name another with --server.",
+            uri=uri,
+        ) from error
     finally:
-        for resource in (cursor, connection):
-            try:
-                resource.close()
-            except flight_sql.Error:
-                resource._closed = (
-                    True  # else its finaliser tries again, and prints the traceback
-                )
+        try:
+            connection.close()
+        except flight_sql.Error:
+            # The server has gone. Else the finaliser tries again, and prints the traceback.
+            connection._closed = True
 
 
 def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:

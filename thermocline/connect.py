@@ -54,13 +54,21 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def connect_server(
-    config: str | None, *, uri: str | None, local: bool, user: str | None, token: str | None
+    config: str | None,
+    *,
+    uri: str | None,
+    local: bool,
+    user: str | None,
+    token: str | None,
+    freshness: str | None = None,
+    cut: str | None = None,
+    wait_for: str | None = None,
 ) -> Iterator[Client]:
-    """Connect as the options of ``server_options`` say.
+    """Connect as the options of ``server_options`` say; set those of ``contract_options`` in the session.
 
     Raises:
         BadConfig: no server is named, and the configuration has none either; contradicting options.
-        Unavailable, RequestError: as ``client.connected``.
+        Unavailable, RequestError: as ``client.connected`` and ``Client.set``.
     """
     from thermocline.client import connected
 
@@ -68,31 +76,40 @@ def connect_server(
     if uri and local:
         raise BadConfig("--server and --local contradict each other; give one of them.")
     if uri:
-        with connected(
-            _checked(uri), user=user, password=_password(user), token=token
-        ) as client:
-            yield client
-        return
-    settings = load(config)
-    server = settings.server
-    if not local and (server.port and _listens(server.host, server.port)):
-        scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
-        configured = f"{scheme}://{_bracketed(server.host)}:{server.port}"
-        with connected(configured, user=user, password=_password(user), token=token) as client:
-            yield client
-        return
-    if not local:
-        if not settings.catalogs:
-            raise BadConfig(
-                f"no server listens on {server.host}:{server.port} and no catalog is configured; name a server with "
-                f"--server, or write thermocline.toml."
-            )
-        click.echo(
-            f"thermocline: no server listens on {server.host}:{server.port}; reading from this process (--local).",
-            err=True,
-        )
-    with _own_server(settings) as client:
+        address: str | None = _checked(uri)
+    else:
+        settings = load(config)
+        address = None if local else _configured(settings)
+    opening = (
+        connected(address, user=user, password=_password(user), token=token)
+        if address
+        else _own_server(settings)
+    )
+    with opening as client:
+        contract = {"freshness": freshness, "cut": cut, "wait_for": wait_for}
+        for name, value in contract.items():
+            if value is not None:
+                client.set(name, value)
         yield client
+
+
+def _configured(settings: Settings) -> str | None:
+    """Return the configured address; None, with a note, where no server listens at it."""
+    server = settings.server
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - a server's own
+    if server.port and _listens(host, server.port):
+        scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}"
+    if not settings.catalogs:
+        raise BadConfig(
+            f"no server listens on {server.host}:{server.port} and no catalog is configured; name a server with "
+            f"--server, or write thermocline.toml."
+        )
+    click.echo(
+        f"thermocline: no server listens on {server.host}:{server.port}; reading from this process (--local).",
+        err=True,
+    )
+    return None
 
 
 @contextlib.contextmanager
@@ -139,14 +156,8 @@ def _password(user: str | None) -> str | None:
 
 
 def _listens(host: str, port: int) -> bool:
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a server's own address
     try:
-        with socket.create_connection((reachable, port), timeout=_PROBE_S):
+        with socket.create_connection((host, port), timeout=_PROBE_S):
             return True
     except OSError:
         return False
-
-
-def _bracketed(host: str) -> str:
-    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a server's own address
-    return f"[{local}]" if ":" in local else local

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from thermocline.client import Client
-
 
 def contract_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; what they give goes to ``agree``."""
+    """Add the options; ``connect_server`` takes what they give."""
     for option in reversed(
         (
             click.option(
@@ -34,17 +31,3 @@ def contract_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-def agree(
-    client: Client, *, freshness: str | None, cut: str | None, wait_for: str | None
-) -> None:
-    """Set in the session what was given.
-
-    Raises:
-        RequestError: the server does not take it.
-    """
-    options = {"freshness": freshness, "cut": cut, "wait_for": wait_for}
-    for name, value in options.items():
-        if value is not None:
-            client.set(name, value)

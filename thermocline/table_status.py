@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
-from connectors.kafka.samples import Sample, SampledRetention
+from connectors.kafka.samples import Sample, SampledRetention, retentions, sample
 from planner.cut import LogBounds, Pin, check_log
 from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName
@@ -16,6 +15,8 @@ from planner.ports import ColdStore, Log
 
 #: Catalog calls at once: they wait for the catalog more than they work.
 PINS_AT_ONCE = 16
+#: What is beyond offsets may be missing; it does not hold up the rest.
+_LOOK_TIMEOUT_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,13 @@ class TableStatus:
     error_class: str | None = None
 
 
-class TopicProbe(Protocol):
-    """What is asked beyond offsets; only ``status`` shows it, so what does not come is left out."""
-
-    def sample(
-        self, ranges: Mapping[str, tuple[OffsetRange, ...]]
-    ) -> Mapping[tuple[str, int], Sample]: ...
-
-    def retentions(self, topics: list[str]) -> Mapping[str, SampledRetention]: ...
-
-
 def standings(
-    store: ColdStore, log: Log, names: Sequence[TableName], *, probe: TopicProbe, now_ms: int
+    store: ColdStore,
+    log: Log,
+    names: Sequence[TableName],
+    *,
+    kafka: Mapping[str, str],
+    now_ms: int,
 ) -> list[TableStatus]:
     """Pin all, then measure all logs in one round; tables without a topic are left out."""
     with ThreadPoolExecutor(PINS_AT_ONCE) as pool:
@@ -99,8 +95,8 @@ def standings(
             }
             waiting[topic] = tuple(both.values())
     with ThreadPoolExecutor(2) as pool:
-        sampling = pool.submit(probe.sample, waiting)
-        keeping = pool.submit(probe.retentions, sorted(waiting))
+        sampling = pool.submit(sample, kafka, waiting, timeout_s=_LOOK_TIMEOUT_S)
+        keeping = pool.submit(retentions, kafka, sorted(waiting), timeout_s=_LOOK_TIMEOUT_S)
         samples, retained = sampling.result(), keeping.result()
     return [
         standing

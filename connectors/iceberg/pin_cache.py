@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
+
+from cachetools import LRUCache
 
 from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
 from planner.cut import Pin
@@ -87,9 +88,11 @@ class PinCache:
         self._listings: dict[str, RefreshedValue[tuple[TableName, ...]]] = {}
         #: What catalogs listed last, and all of it in order: sorting 10,000 names takes 10 ms, and all ask for them.
         self._sorted: tuple[list[tuple[TableName, ...]], tuple[TableName, ...]] = ([], ())
-        self._recent: OrderedDict[tuple[TableName, str, int | None, int], Pin] = OrderedDict()
+        self._recent: LRUCache[tuple[TableName, str, int | None, int], Pin] = LRUCache(
+            MAX_RECENT_PINS
+        )
         #: Pins of older snapshots, by metadata location and snapshot.
-        self._versions: OrderedDict[tuple[str, int], Pin] = OrderedDict()
+        self._versions: LRUCache[tuple[str, int], Pin] = LRUCache(MAX_RECENT_PINS)
         self._threads: dict[str | None, threading.Thread] = {}
         self._stopped = threading.Event()
 
@@ -160,8 +163,6 @@ class PinCache:
         version = self._keep(self._store.pin_version(pin, snapshot_id))
         with self._lock:
             self._versions[location, snapshot_id] = version
-            while len(self._versions) > MAX_RECENT_PINS:
-                self._versions.popitem(last=False)
         return version
 
     def retained(self, table: TableName) -> Retained:
@@ -329,13 +330,9 @@ class PinCache:
         return outcome
 
     def _keep(self, pin: Pin) -> Pin:
+        file = pin.metadata_location.rsplit("/", 1)[-1]
         with self._lock:
-            file = pin.metadata_location.rsplit("/", 1)[-1]
-            key = (pin.table, file, pin.snapshot_id, pin.schema.schema_id)
-            self._recent[key] = pin
-            self._recent.move_to_end(key)
-            while len(self._recent) > MAX_RECENT_PINS:
-                self._recent.popitem(last=False)
+            self._recent[pin.table, file, pin.snapshot_id, pin.schema.schema_id] = pin
         return pin
 
     def _ensure_thread(self, catalog: str | None) -> None:

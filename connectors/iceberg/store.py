@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from cachetools import LRUCache, cachedmethod
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.serializers import FromInputFile
@@ -21,9 +20,9 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
 from connectors.iceberg.paths import local_path
-from connectors.iceberg.scan.cache import BlockCache
+from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
-from connectors.iceberg.scan.planner import ColdPlan, version_of
+from connectors.iceberg.scan.planner import ColdPlan
 from connectors.iceberg.types import table_schema
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
@@ -35,13 +34,12 @@ from planner.pruning import EVERYTHING, ScanFilter
 from planner.snapshots import TAG, History, Retained
 from planner.sqltext import identifier, literal, sql_type
 
-_K = TypeVar("_K")
 _V = TypeVar("_V")
 
 _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
 #: Facts of snapshots, which never change; an entry is an offset per partition, or a few expired snapshots.
 MAX_REMEMBERED_EVIDENCE = 10_000
-#: FileIO by metadata location, for ``probe``: a REST catalog gives each table its own credentials.
+#: Table and FileIO by metadata location: a REST catalog gives each table its own credentials.
 MAX_REMEMBERED_FILE_IO = 1_000
 #: Lists of retained snapshots by metadata location: of the pins in use, some tens of bytes a snapshot.
 MAX_REMEMBERED_RETAINED = 256
@@ -54,30 +52,22 @@ class IcebergStore:
         self,
         catalogs: Mapping[str, Mapping[str, str]],
         *,
-        cache_dir: Path | None = None,
         max_cache_memory_bytes: int = 512 << 20,
-        max_cache_disk_bytes: int = 2 << 30,
         catalog_roots: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """``catalogs``: pyiceberg properties by catalog name. ``cache_dir`` keeps decoded manifests.
+        """``catalogs``: pyiceberg properties by catalog name.
 
         A table reads below its location and its catalog's warehouse; ``catalog_roots`` are more places of a catalog.
         """
         self._catalogs = Catalogs(catalogs)
         self._lock = threading.Lock()
-        cache = BlockCache(
-            cache_dir,
-            max_memory_bytes=max_cache_memory_bytes,
-            max_disk_bytes=max_cache_disk_bytes,
-        )
-        self._manifests = Manifests(cache)
+        self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
             self._manifests, self._file_io, _roots(catalogs, catalog_roots or {})
         )
-        self._evidence: OrderedDict[tuple[object, ...], Any] = OrderedDict()
-        self._io: OrderedDict[str, FileIO] = OrderedDict()
-        self._names: OrderedDict[str, TableName] = OrderedDict()
-        self._retained: OrderedDict[str, Retained] = OrderedDict()
+        self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
+        self._loaded: LRUCache[str, tuple[TableName, FileIO]] = LRUCache(MAX_REMEMBERED_FILE_IO)
+        self._retained: LRUCache[str, Retained] = LRUCache(MAX_REMEMBERED_RETAINED)
 
     def catalogs(self) -> tuple[str, ...]:
         return self._catalogs.names
@@ -154,14 +144,14 @@ class IcebergStore:
         loaded = Table(named, metadata, pin.metadata_location, io, NoopCatalog(named[0]))
         return self._pin(pin.table, loaded, version)
 
+    @cachedmethod(
+        lambda self: self._retained,
+        key=lambda _, pin: pin.metadata_location,
+        lock=lambda self: self._lock,
+    )
     def retained(self, pin: Pin) -> Retained:
         """See ``planner.ports.ColdStore.retained``."""
-        with self._lock:
-            retained = self._retained.get(pin.metadata_location)
-        if retained is None:
-            metadata, _ = self._metadata(pin)
-            retained = self._note(pin.metadata_location, metadata)
-        return retained
+        return _retained(self._metadata(pin)[0])
 
     def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
         facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
@@ -169,29 +159,18 @@ class IcebergStore:
             io = self._file_io(pin.metadata_location)
             return FromInputFile.table_metadata(io.new_input(pin.metadata_location)), io
 
-    def _note(self, location: str, metadata: TableMetadata) -> Retained:
-        retained = Retained(
-            frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots),
-            tuple(
-                (entry.timestamp_ms * 1000, entry.snapshot_id)
-                for entry in metadata.snapshot_log
-            ),
-        )
-        with self._lock:
-            _remember(self._retained, location, retained, MAX_REMEMBERED_RETAINED)
-        return retained
-
     def _pin(
         self, table: TableName, loaded: Table, version: IcebergSnapshot | None = None
     ) -> Pin:
         """Pin the head in the current schema, or a version in its own."""
+        location, metadata = loaded.metadata_location, loaded.metadata
         with self._lock:
-            _remember(self._io, loaded.metadata_location, loaded.io, MAX_REMEMBERED_FILE_IO)
-            _remember(self._names, loaded.metadata_location, table, MAX_REMEMBERED_FILE_IO)
+            self._loaded[location] = table, loaded.io
         facts = read_facts(table, loaded, version)
         if version is None:
-            self._plan.remember(loaded.metadata_location, loaded.metadata)
-            self._note(loaded.metadata_location, loaded.metadata)
+            self._plan.remember(location, metadata)
+            with self._lock:
+                self._retained[location] = _retained(metadata)
         return decide_pin(facts, TableEvidence(table, loaded, self._once))
 
     def scan(
@@ -274,9 +253,9 @@ class IcebergStore:
             yield
         except UnreadableFiles as error:
             with self._lock:
-                table = self._names.get(cold.metadata_location)
-            where = "" if table is None else f"{table}: "
-            facts = {} if table is None else {"table": str(table)}
+                loaded = self._loaded.get(cold.metadata_location)
+            where = "" if loaded is None else f"{loaded[0]}: "
+            facts = {} if loaded is None else {"table": str(loaded[0])}
             raise UnsupportedFile(
                 f"{where}snapshot {cold.snapshot_id} {error}",
                 snapshot_id=cold.snapshot_id,
@@ -291,18 +270,17 @@ class IcebergStore:
     def _once(self, key: tuple[object, ...], find: Callable[[], _V]) -> _V:
         with self._lock:
             if key in self._evidence:
-                before: _V = self._evidence[key]
-                return before
+                return cast("_V", self._evidence[key])
         value = find()
         with self._lock:
-            _remember(self._evidence, key, value, MAX_REMEMBERED_EVIDENCE)
+            self._evidence[key] = value
         return value
 
     def _file_io(self, location: str) -> FileIO:
         with self._lock:
-            file_io = self._io.get(location)
-        if file_io is not None:
-            return file_io
+            loaded = self._loaded.get(location)
+        if loaded is not None:
+            return loaded[1]
         # A slice pinned by another replica: its ticket names the file, any catalog that can open it will do.
         for name in self._catalogs.names:
             io = load_file_io(dict(self._catalogs.properties(name)), location)
@@ -400,8 +378,10 @@ def _history(metadata: TableMetadata) -> History:
     )
 
 
-def _remember(cache: OrderedDict[_K, _V], key: _K, value: _V, limit: int) -> None:
-    cache[key] = value
-    cache.move_to_end(key)
-    while len(cache) > limit:
-        cache.popitem(last=False)
+def _retained(metadata: TableMetadata) -> Retained:
+    return Retained(
+        frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots),
+        tuple(
+            (entry.timestamp_ms * 1000, entry.snapshot_id) for entry in metadata.snapshot_log
+        ),
+    )

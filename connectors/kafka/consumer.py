@@ -22,6 +22,7 @@ from connectors.kafka.settings import (
     refused,
 )
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
 
 #: Bytes that a follower's consumer buffers: some hundred thousand records.
@@ -140,21 +141,22 @@ class ConsumerPool:
 
     @contextlib.contextmanager
     def assigned(
-        self, topic: str, ranges: Sequence[OffsetRange], *, with_headers: bool
+        self, source: TopicSource, ranges: Sequence[OffsetRange]
     ) -> Iterator[TopicConsumer]:
         """Lend a consumer that reads from the start of every range.
 
         After a failure the consumer is closed, since it may be in any state. Closing early (``GeneratorExit`` in the
         reader) is no failure: the records fetched ahead are dropped.
         """
-        idle = self._idle[with_headers]
+        idle = self._idle[source.with_headers]
         with self._lock:
             reused = idle.pop() if idle else None
         consumer = reused or self._new(
-            consumer_properties(self._settings, self._buffer_bytes), with_headers=with_headers
+            consumer_properties(self._settings, self._buffer_bytes),
+            with_headers=source.with_headers,
         )
         try:
-            consumer.assign(topic, {item.partition: item.start for item in ranges})
+            consumer.assign(source.topic, {item.partition: item.start for item in ranges})
             yield consumer
         except GeneratorExit:
             self._give_back(consumer, idle)

@@ -26,6 +26,7 @@ from connectors.kafka.errors import Meaning, meaning, translate
 from planner.errors import LogUnavailable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 
 #: Rows and bytes after which a batch is handed on: large enough for Arrow, small enough to free messages early.
 BATCH_ROWS = 16_384
@@ -71,11 +72,10 @@ class Rows:
 
 def read(
     consumer: TopicConsumer,
-    topic: str,
+    source: TopicSource,
     ranges: Sequence[OffsetRange],
-    patience: FetchDeadline,
+    deadline: FetchDeadline,
     *,
-    with_key: bool,
     on_silence: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of the ranges the consumer is assigned to.
@@ -86,13 +86,14 @@ def read(
         OutOfRange: a start is below the log start or above the log end.
         UnknownTopic, LogUnavailable: see ``planner.ports.Log.fetch``.
     """
+    topic = source.topic
     stops = {item.partition: item.stop for item in ranges}
     reached = {item.partition: item.start for item in ranges}
     rows = Rows()
     while reached:
         began = time.monotonic()
-        wait_s = min(_POLL_S, patience.left_s)
-        batch = consumer.take(wait_s, BATCH_ROWS - len(rows), with_key=with_key)
+        wait_s = min(_POLL_S, deadline.left_s)
+        batch = consumer.take(wait_s, BATCH_ROWS - len(rows), with_key=source.with_key)
         if not batch:
             on_silence()
         pieces = []
@@ -108,8 +109,8 @@ def read(
         if finished and reached:
             # Records above the stops of these partitions would only crowd out the others.
             consumer.pause(topic, finished)
-        patience.left_s -= time.monotonic() - began
-        if reached and patience.left_s <= 0:
+        deadline.left_s -= time.monotonic() - began
+        if reached and deadline.left_s <= 0:
             raise _unreached(topic, reached, stops)
         if len(rows) >= BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
             yield rows.take()

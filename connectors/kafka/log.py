@@ -6,7 +6,6 @@ import contextlib
 import re
 import time
 from collections.abc import Generator, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from connectors.kafka.subscription import KafkaSubscription
 from planner.cut import LogBounds
 from planner.errors import LogUnavailable, Unavailable, UnknownTopic
 from planner.offsets import OffsetRange, check_one_per_partition
+from planner.ports import TopicSource
 
 MEASURE_TIMEOUT_S = 5.0
 #: Bytes that one running fetch reads ahead of its caller: enough for a million small records a second.
@@ -68,34 +68,30 @@ class KafkaLog:
 
     def fetch(
         self,
-        topic: str,
+        source: TopicSource,
         ranges: Sequence[OffsetRange],
         *,
         timeout_s: float,
-        topic_id: str | None = None,
-        with_key: bool = False,
-        with_headers: bool = False,
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``. The time the caller spends between batches does not count."""
+        topic = source.topic
         _check_name(topic)
         spans = [item for item in ranges if len(item)]
         if not spans:
             return
         check_one_per_partition(spans)
-        patience = FetchDeadline(timeout_s)
+        deadline = FetchDeadline(timeout_s)
         # Sent beside the first fetch, not before it; read when there is a batch to yield.
-        guard = Guard(self._bounds, topic, spans, topic_id=topic_id, timeout_s=timeout_s)
+        guard = Guard(self._bounds, source, spans, timeout_s=timeout_s)
         try:
-            with self._consumers.assigned(topic, spans, with_headers=with_headers) as consumer:
+            with self._consumers.assigned(source, spans) as consumer:
                 for batch in read(
-                    *(consumer, topic, spans, patience),
-                    with_key=with_key,
-                    on_silence=guard.check_before,
+                    consumer, source, spans, deadline, on_silence=guard.check_before
                 ):
                     guard.check_before()
                     yield batch
         except OutOfRange as error:
-            guard.check_again(patience.left_s)
+            guard.check_again(deadline.left_s)
             raise LogUnavailable(
                 f"{topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
                 topic=topic,
@@ -105,27 +101,13 @@ class KafkaLog:
             with contextlib.suppress(Unavailable):
                 guard.check_again(0)
             raise
-        guard.check_again(patience.left_s)
+        guard.check_again(deadline.left_s)
 
-    def follow(
-        self,
-        topic: str,
-        starts: Mapping[int, int],
-        *,
-        topic_id: str,
-        with_key: bool = False,
-        with_headers: bool = False,
-    ) -> KafkaSubscription:
+    def follow(self, source: TopicSource, starts: Mapping[int, int]) -> KafkaSubscription:
         """See ``planner.ports.Log.follow``."""
-        _check_name(topic)
-        return KafkaSubscription(
-            self._consumers.following(with_headers=with_headers),
-            self._bounds,
-            topic,
-            starts,
-            topic_id=topic_id,
-            with_key=with_key,
-        )
+        _check_name(source.topic)
+        consumer = self._consumers.following(with_headers=source.with_headers)
+        return KafkaSubscription(consumer, self._bounds, source, starts)
 
     def close(self) -> None:
         """Close idle connections. Running fetches go on; a later call opens new ones."""
@@ -134,12 +116,7 @@ class KafkaLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

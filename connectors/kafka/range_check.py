@@ -9,6 +9,7 @@ from connectors.kafka.bounds import BoundsReader
 from planner.cut import LogBounds
 from planner.errors import LogTruncated
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from planner.ranges import check_ranges
 
 # How long an end below a range's stop may be the old answer of a replica before it counts as truncation.
@@ -24,18 +25,17 @@ class Guard:
     def __init__(
         self,
         bounds: BoundsReader,
-        topic: str,
+        source: TopicSource,
         ranges: Sequence[OffsetRange],
         *,
-        topic_id: str | None,
         timeout_s: float,
     ) -> None:
         self._bounds = bounds
-        self._topic = topic
+        self._topic = source.topic
         self._ranges = ranges
-        self._topic_id = topic_id
+        self._topic_id = source.topic_id
         self._checked = False
-        self._first = bounds.begin([topic], deadline=time.monotonic() + timeout_s)
+        self._first = bounds.begin([self._topic], deadline=time.monotonic() + timeout_s)
 
     def check_before(self) -> None:
         """Check the round sent at the start; only the first call does anything.

@@ -1,9 +1,10 @@
-"""How long brokers keep a topic's records, if they tell: the tierer's user may lack DescribeConfigs."""
+"""What brokers keep of a topic, by its settings, if they tell: the user may lack DescribeConfigs."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -12,6 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from connectors.kafka.errors import translate
 from connectors.kafka.settings import admin_properties, checked, refused
 from planner.triggers import LogRetention
 
@@ -27,11 +29,7 @@ class RetentionReader:
         Raises:
             BadConfig: as ``KafkaLog``.
         """
-        properties = checked(settings)
-        try:
-            self._admin = AdminClient(admin_properties(properties))
-        except KafkaException as error:
-            raise refused(properties, str(error)) from error
+        self._admin = _admin(settings)
 
     def __call__(self, topics: Sequence[str]) -> dict[str, LogRetention]:
         """Return the retention of each topic whose settings are readable."""
@@ -57,3 +55,28 @@ def _bound(text: str | None) -> int | None:
     """Kafka writes -1 for no bound."""
     value = int(text) if text else -1
     return value if value >= 0 else None
+
+
+def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 5.0) -> bool:
+    """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
+
+    Raises:
+        BadConfig: as ``KafkaLog``.
+        UnknownTopic, LogUnavailable: no answer; also when the user may not describe the topic.
+    """
+    admin = _admin(settings)
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    requests: Any = admin.describe_configs([resource], request_timeout=timeout_s)
+    try:
+        entries = requests[resource].result(timeout_s + 1)
+    except KafkaException as error:
+        raise translate(error.args[0], topic) from error
+    return "compact" in entries["cleanup.policy"].value
+
+
+def _admin(settings: Mapping[str, str]) -> AdminClient:
+    properties = checked(settings)
+    try:
+        return AdminClient(admin_properties(properties))
+    except KafkaException as error:
+        raise refused(properties, str(error)) from error

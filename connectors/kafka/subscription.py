@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaException
 
@@ -19,7 +19,7 @@ from connectors.kafka.fetch import OutOfRange, Rows, stretches, take_events
 from connectors.kafka.range_check import Guard
 from planner.errors import LogUnavailable, TopicRecreated
 from planner.offsets import OffsetRange
-from planner.ports import LogBatch
+from planner.ports import LogBatch, TopicSource
 
 #: Records of one step: from here on decoding and inserting cost least per record.
 STEP_RECORDS = 32_768
@@ -34,27 +34,22 @@ class KafkaSubscription:
         self,
         consumer: TopicConsumer,
         bounds: BoundsReader,
-        topic: str,
+        source: TopicSource,
         starts: Mapping[int, int],
-        *,
-        topic_id: str,
-        with_key: bool,
     ) -> None:
         """Owns ``consumer``, and closes it."""
         self._consumer = consumer
         self._bounds = bounds
-        self._topic = topic
-        self._topic_id = topic_id
+        self._source = source
         self._reached = dict(starts)
-        self._with_key = with_key
         self._rows = Rows()
         self._lock = threading.Lock()
         #: Ranges with holes that were taken since the last confirmation.
         self._holed: dict[int, OffsetRange] = {}
         try:
-            consumer.assign(topic, starts)
+            consumer.assign(source.topic, starts)
         except KafkaException as error:
-            raise translate(error.args[0], topic) from error
+            raise translate(error.args[0], source.topic) from error
 
     def take(self, timeout_s: float) -> LogBatch | None:
         """See ``planner.ports.LogSubscription.take``."""
@@ -82,7 +77,7 @@ class KafkaSubscription:
 
     def _next_batch(self, wait_s: float) -> ConsumedBatch:
         return self._consumer.take(
-            wait_s, STEP_RECORDS - len(self._rows), with_key=self._with_key
+            wait_s, STEP_RECORDS - len(self._rows), with_key=self._source.with_key
         )
 
     def _add(self, batch: ConsumedBatch, counts: dict[int, int]) -> None:
@@ -92,7 +87,7 @@ class KafkaSubscription:
             counts[partition] = counts.get(partition, 0) + stretch.count
         self._rows.add(batch.records)
         try:
-            take_events(batch.events, self._topic, self._reached)
+            take_events(batch.events, self._source.topic, self._reached)
         except OutOfRange as error:
             self._explain(error)
 
@@ -104,25 +99,22 @@ class KafkaSubscription:
         with self._lock:
             holed, self._holed = tuple(self._holed.values()), {}
         if holed:
-            return Guard(
-                self._bounds,
-                self._topic,
-                holed,
-                topic_id=self._topic_id,
-                timeout_s=_CONFIRM_TIMEOUT_S,
-            ).check_before
+            return self._guard(holed).check_before
         deadline = time.monotonic() + _CONFIRM_TIMEOUT_S
-        round_ = self._bounds.begin_identity(self._topic, deadline=deadline)
+        round_ = self._bounds.begin_identity(self._source.topic, deadline=deadline)
         return lambda: self._check_identity(round_)
+
+    def _guard(self, ranges: Sequence[OffsetRange]) -> Guard:
+        return Guard(self._bounds, self._source, ranges, timeout_s=_CONFIRM_TIMEOUT_S)
 
     def _check_identity(self, round_: BoundsRequest) -> None:
         identity = self._bounds.settle_identity(round_)
-        if identity != self._topic_id:
+        if self._source.topic_id not in (None, identity):
             raise TopicRecreated(
-                f"{self._topic}: the topic has id {identity}, its tail was followed on id {self._topic_id}: it "
+                f"{self._source.topic}: the topic has id {identity}, its tail was followed on id {self._source.topic_id}: it "
                 f"was deleted and created again, so its offsets start over.",
-                topic=self._topic,
-                expected=self._topic_id,
+                topic=self._source.topic,
+                expected=self._source.topic_id,
                 found=identity,
             )
 
@@ -131,12 +123,10 @@ class KafkaSubscription:
         at = [
             OffsetRange(partition, start, start) for partition, start in self._reached.items()
         ]
-        Guard(
-            self._bounds, self._topic, at, topic_id=self._topic_id, timeout_s=_CONFIRM_TIMEOUT_S
-        ).check_before()
+        self._guard(at).check_before()
         raise LogUnavailable(
-            f"{self._topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
-            topic=self._topic,
+            f"{self._source.topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
+            topic=self._source.topic,
         ) from error
 
     def close(self) -> None:

@@ -15,9 +15,8 @@ from connectors.spark.columns import to_spark
 from connectors.spark.errors import pack
 from planner.binding import Binding
 from planner.errors import FederationError
-from planner.names import KAFKA_HEADERS, KAFKA_KEY
 from planner.offsets import OffsetRange, joined
-from planner.ports import Decoder, Log
+from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
 from planner.watermark import Outcomes
 
@@ -87,14 +86,8 @@ class SplitReader:
 
     def _read(self, log: Log, decoder: Decoder, index: int) -> Iterator[pa.RecordBatch]:
         outcomes, rows, log_bytes = Outcomes(), 0, 0
-        for raw in log.fetch(
-            self.binding.topic,
-            self.tasks[index],
-            timeout_s=self.timeout_s,
-            topic_id=self.topic_id,
-            with_key=self.schema.has(KAFKA_KEY),
-            with_headers=self.schema.has(KAFKA_HEADERS),
-        ):
+        source = TopicSource.of_table(self.schema, self.binding.topic, self.topic_id)
+        for raw in log.fetch(source, self.tasks[index], timeout_s=self.timeout_s):
             log_bytes += raw.column("kafka_value").nbytes
             decoded = decoder.decode(raw)
             outcomes += decoded.outcomes

@@ -10,7 +10,7 @@ from planner.cut import LogBounds, Pin
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.ports import Log, TieringTarget
+from planner.ports import Log, TieringTarget, TopicSource
 from planner.schedule import Backfill
 from planner.triggers import ColdSurvey, Lag, LogRetention, Trigger, decide, measure_lag
 
@@ -127,9 +127,8 @@ def sampled_bytes(log: Log, bounds: LogBounds) -> float | None:
     ][:_SAMPLE_PARTITIONS]
     size = rows = 0
     try:
-        for batch in log.fetch(
-            bounds.topic, newest, timeout_s=_SAMPLE_TIMEOUT_S, topic_id=bounds.topic_id
-        ):
+        source = TopicSource(bounds.topic, bounds.topic_id)
+        for batch in log.fetch(source, newest, timeout_s=_SAMPLE_TIMEOUT_S):
             size += batch.column("kafka_value").nbytes
             rows += batch.num_rows
     except FederationError:

@@ -20,9 +20,9 @@ from connectors.verification.windows import windows
 from planner.binding import Binding
 from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import BadBinding, Inconsistent, OffsetsExpired
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_OFFSET, KAFKA_PARTITION
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import Decoder, Log
+from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
 from planner.verification.chain import carriers, check_chain, decisions, start_since
 from planner.verification.coverage import CoveragePlan, plan_coverage
@@ -265,14 +265,10 @@ class Verification:
         self, mark: Watermark, group: tuple[OffsetRange, ...]
     ) -> Iterator[tuple[Window, pa.Table]]:
         schema = self.audit.facts.schema
-        batches = self.log.fetch(
-            mark.topic,
-            group,
-            timeout_s=self.extent.fetch_timeout_s,
-            topic_id=mark.topic_id,
-            with_key=self.extent.with_values and schema.has(KAFKA_KEY),
-            with_headers=self.extent.with_values and schema.has(KAFKA_HEADERS),
-        )
+        source = TopicSource(mark.topic, mark.topic_id)
+        if self.extent.with_values:
+            source = TopicSource.of_table(schema, mark.topic, mark.topic_id)
+        batches = self.log.fetch(source, group, timeout_s=self.extent.fetch_timeout_s)
         return windows(
             batches,
             group,

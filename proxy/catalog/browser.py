@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 from zoneinfo import available_timezones
 
 import pyarrow as pa
+from cachetools import LRUCache
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
+from planner.schema import TableSchema
 from planner.statement.references import ResolvedTable, quoted
 from proxy.access.policy import AccessPolicy
-from proxy.catalog.client_schema import client_schema
-from proxy.session import Session, Table
+from proxy.session import COMMENT, TYPE_NAME, Session, Table
 
 #: Lists of tables, of users who see different ones, whose names are held.
 _MAX_LISTS = 16
@@ -36,9 +38,11 @@ class Browser:
         self._pins = pins
         self._grants = grants
         self._default_path = default_path
-        self._names: dict[
+        self._lock = threading.Lock()
+        #: With the list itself: while it is here, no other has its id.
+        self._names: LRUCache[
             int, tuple[Collection[TableName], Mapping[tuple[str, str, str], TableName]]
-        ] = {}
+        ] = LRUCache(_MAX_LISTS)
 
     def configure(self, session: Session, before: Session | None = None) -> Session:
         """Fill in default catalog, schema and time zone; names compare without case.
@@ -108,22 +112,22 @@ class Browser:
                 f"there is no table {table.catalog}.{table.schema}.{table.name}."
             )
         schema = self._pins.get(name).schema
-        return client_schema(
+        return _client_schema(
             self._grants.visible_table(session, ResolvedTable(name), schema).schema
         )
 
     def _named(self, session: Session) -> Mapping[tuple[str, str, str], TableName]:
         """What the session sees, by what tables are listed as. Made once for each list: tools ask for every table."""
         visible = self._visible(session)
-        cached = self._names.get(id(visible))
-        if cached is None or cached[0] is not visible:
+        with self._lock:
+            cached = self._names.get(id(visible))
+        if cached is None:
             names: dict[tuple[str, str, str], TableName] = {}
             for table in visible:
                 names.setdefault((table.catalog, table.schema, table.name), table)
-            if len(self._names) >= _MAX_LISTS:
-                self._names = {}
-            # With the list itself: while it is held, no other has its id.
-            cached = self._names[id(visible)] = visible, names
+            cached = visible, names
+            with self._lock:
+                self._names[id(visible)] = cached
         return cached[1]
 
     def _visible(self, session: Session) -> Collection[TableName]:
@@ -150,3 +154,36 @@ def _no(what: str, name: str, names: Collection[str]) -> NoReturn:
         + (f"; there are {there}{more}." if there else "."),
         name=name[:80],
     )
+
+
+def _client_schema(schema: TableSchema) -> pa.Schema:
+    """Return the columns with comments, under the types a query returns; a UUID arrives as text and says so."""
+    fields = []
+    for column in schema.columns:
+        metadata = {COMMENT: column.doc.encode()} if column.doc else {}
+        if column.type == pa.uuid():
+            metadata[TYPE_NAME] = b"UUID"
+        fields.append(
+            pa.field(
+                column.name,
+                _returned(column.type),
+                nullable=not column.required,
+                metadata=metadata,
+            )
+        )
+    return pa.schema(fields)
+
+
+def _returned(kind: pa.DataType) -> pa.DataType:
+    if kind == pa.uuid():
+        return pa.string()
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind):
+        return pa.list_(_returned(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_returned(kind.key_type), _returned(kind.item_type))
+    if pa.types.is_struct(kind):
+        members = (kind.field(index) for index in range(kind.num_fields))
+        return pa.struct([pa.field(member.name, _returned(member.type)) for member in members])
+    return kind

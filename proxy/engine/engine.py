@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
+from cachetools import LRUCache
 
 from connectors import duckdb_extensions as extensions
 from planner.errors import (
@@ -25,6 +27,7 @@ from planner.errors import (
     LimitExceeded,
     UnsupportedStatement,
 )
+from planner.lexer import tokens
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
 from planner.statement.printable import same
@@ -51,10 +54,6 @@ _PRINT = """
 SELECT sql, json_serialize_sql(sql) FROM (SELECT json_deserialize_sql(?::JSON) AS sql)
 """
 _PLACE = re.compile(r'"query_location":\d+')
-#: The first word outside comments. What was passed over is not looked at again.
-_FIRST_WORD = re.compile(
-    r"(?:--[^\n]*|/\*.*?(?:\*/|\Z)|[^a-z])*+([a-z]+)", re.DOTALL | re.IGNORECASE
-)
 #: Printed statements are remembered: printing and reading back takes 1 ms, a prepared statement runs often.
 _MAX_REMEMBERED = 256
 _MAX_REMEMBERED_BYTES = 1 << 18
@@ -87,7 +86,8 @@ class Engine:
             self._connection.close()
             raise
         self._watch = Watch()
-        self._printed: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._printed: LRUCache[str, str] = LRUCache(_MAX_REMEMBERED)
 
     def _prepare(self, roots: list[str], spill_dir: Path, max_spill_bytes: int | None) -> None:
         connection = self._connection
@@ -180,7 +180,8 @@ class Engine:
             UnsupportedStatement: DuckDB would print something that means something else.
         """
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        printed = self._printed.get(text)
+        with self._lock:
+            printed = self._printed.get(text)
         if printed is not None:
             return printed
         sql, again = self._ask(_PRINT, text)
@@ -190,9 +191,8 @@ class Engine:
                 "they apply, each with its own condition."
             )
         if len(text) <= _MAX_REMEMBERED_BYTES:
-            if len(self._printed) >= _MAX_REMEMBERED:
-                self._printed.clear()
-            self._printed[text] = sql
+            with self._lock:
+                self._printed[text] = sql
         return sql
 
     def run(
@@ -353,7 +353,7 @@ def _not_a_query(sql: str, message: str) -> str:
     """
     if "SELECT" not in message:
         return readable(message)
-    word = (_FIRST_WORD.match(sql) or ["", ""])[1].upper()
+    word = next((token[0].upper() for token in tokens(sql) if token["word"]), "")
     if word in ("PIVOT", "FROM", "SELECT", "WITH"):
         return (
             "one query is expected, and PIVOT needs its values: PIVOT ... ON column IN (...)."

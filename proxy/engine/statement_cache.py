@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
+
+from cachetools import LRUCache
 
 T = TypeVar("T")
 
@@ -21,12 +22,12 @@ class StatementCache:
     """
 
     def __init__(self, size: int = 1024) -> None:
-        self._size = size
+        self._least_chars = MAX_CHARS // size
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, object] = OrderedDict()
-        #: Only of those that have any.
-        self._chars: dict[Hashable, int] = {}
-        self._all_chars = 0
+        #: Results, each with the characters it counts for.
+        self._entries: LRUCache[Hashable, tuple[object, int]] = LRUCache(
+            MAX_CHARS, getsizeof=lambda entry: entry[1]
+        )
 
     def get(self, key: Hashable, make: Callable[[], T], *, chars: int = 0) -> T:
         """Return what ``make`` returned for ``key`` before, or ask it. One key stands for one type.
@@ -35,8 +36,7 @@ class StatementCache:
         """
         with self._lock:
             if key in self._entries:
-                self._entries.move_to_end(key)
-                return cast("T", self._entries[key])
+                return cast("T", self._entries[key][0])
         made = make()
         self.keep(key, made, chars=chars)
         return made
@@ -44,28 +44,13 @@ class StatementCache:
     def cached(self, key: Hashable, kind: type[T]) -> T | None:
         """Return what there is for ``key``, which is of ``kind``; None where there is nothing."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-        assert isinstance(entry, kind)  # noqa: S101 - one key stands for one type
+            entry, _ = self._entries.get(key, (None, 0))
+        assert entry is None or isinstance(entry, kind)  # noqa: S101 - one key stands for one type
         return entry
 
     def keep(self, key: Hashable, made: object, *, chars: int = 0) -> None:
         """Return ``made`` for ``key`` from now on."""
+        counted = min(max(chars, self._least_chars), MAX_CHARS)
         with self._lock:
-            self._forget(key)
-            self._entries[key] = made
-            if chars:
-                self._chars[key] = chars
-                self._all_chars += chars
-            while len(self._entries) > self._size or (
-                self._all_chars > MAX_CHARS and len(self._entries) > 1
-            ):
-                self._forget(next(iter(self._entries)))
-
-    def _forget(self, key: Hashable) -> None:
-        """The caller holds the lock."""
-        if key in self._entries:
-            del self._entries[key]
-            self._all_chars -= self._chars.pop(key, 0)
+            self._entries.pop(key, None)  # else both would need room for a moment
+            self._entries[key] = made, counted

@@ -11,26 +11,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from planner import lexer
 from planner.errors import BadParameter
 from proxy.flightsql.options import ALIASES, SETTINGS, settings_of
 from proxy.session import OptionValue, Session
 
 #: Longer ones are no statements of this kind. The text of a cut has a dozen characters a partition.
 _MAX_CHARS = 64_000
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)
-      | '(?P<text>(?:[^']|'')*)'
-      | "(?P<quoted>(?:[^"]|"")+)"
-      | (?P<word>[A-Za-z_][A-Za-z0-9_$]*)
-      | (?P<number>-?[0-9]+)
-      | (?P<mark>[=.;%])""",
-    re.VERBOSE | re.DOTALL,
-)
-#: What such a statement begins with: looked for first, since most statements are queries.
-_FIRST_WORD = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*+"
-    r"(?:ABORT|BEGIN|COMMIT|END|RESET|ROLLBACK|SET|SHOW|START|USE)\b",
-    re.DOTALL | re.IGNORECASE,
+#: What such a statement begins with: looked at first, since most statements are queries.
+_FIRST_WORDS = frozenset(
+    ("ABORT", "BEGIN", "COMMIT", "END", "RESET", "ROLLBACK", "SET", "SHOW", "START", "USE")
 )
 #: Sent by tools at connect, for other servers; they change nothing that an answer here depends on.
 _IGNORED = frozenset(
@@ -200,21 +190,24 @@ def _literal(text: str) -> str:
 
 def _tokens(sql: str) -> list[_Token]:
     """The words of a statement without its comments and last semicolon; none for what is written otherwise."""
-    if len(sql) > _MAX_CHARS or _FIRST_WORD.match(sql) is None:
+    if len(sql) > _MAX_CHARS:
         return []
     tokens: list[_Token] = []
-    position = 0
-    while position < len(sql):
-        match = _TOKEN.match(sql, position)
-        if match is None:
+    for lexeme in lexer.tokens(sql):
+        match lexeme.lastgroup:
+            case "space" | "comment":
+                continue
+            case "text":
+                token = _Token(lexeme["text"].replace("''", "'"))
+            case "quoted" if lexeme["quoted"]:
+                token = _Token(lexeme["quoted"].replace('""', '"'))
+            case "word" | "number" | "mark":
+                token = _Token(lexeme[0], lexeme[0].upper())
+            case _:
+                return []
+        if not tokens and token.word not in _FIRST_WORDS:
             return []
-        position = match.end()
-        if match["text"] is not None:
-            tokens.append(_Token(match["text"].replace("''", "'")))
-        elif match["quoted"] is not None:
-            tokens.append(_Token(match["quoted"].replace('""', '"')))
-        elif match["space"] is None:
-            tokens.append(_Token(match[0], match[0].upper()))
+        tokens.append(token)
     while tokens and tokens[-1].word == ";":
         tokens.pop()
     return tokens

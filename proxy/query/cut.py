@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from cachetools import FIFOCache
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.cut import LogBounds, Pin, TableCut, cold_cut, plan_cut
@@ -364,19 +365,15 @@ class BoundsCache:
         self._log = log
         self._clock = clock
         self._lock = threading.Lock()
-        self._rounds: OrderedDict[frozenset[str], MeasuredBounds] = OrderedDict()
+        self._rounds: FIFOCache[frozenset[str], MeasuredBounds] = FIFOCache(MAX_ROUNDS)
 
     def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
         """Measure topics, and remember the round (``planner.ports.Log.measure``)."""
         # Read the clock before sending: the answer is no older than this.
         requested_at = self._clock()
         bounds = self._log.measure(topics)
-        key = frozenset(topics)
         with self._lock:
-            self._rounds[key] = MeasuredBounds(bounds, requested_at)
-            self._rounds.move_to_end(key)
-            while len(self._rounds) > MAX_ROUNDS:
-                self._rounds.popitem(last=False)
+            self._rounds[frozenset(topics)] = MeasuredBounds(bounds, requested_at)
         return bounds
 
     def remembered(self, topics: Sequence[str], max_age_s: float) -> MeasuredBounds | None:

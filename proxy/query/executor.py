@@ -12,7 +12,6 @@ Nothing after ``plan`` asks for "current": the ticket holds all the answer depen
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -63,7 +62,6 @@ T = TypeVar("T")
 CUT_METADATA = "thermocline.cut"
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +213,7 @@ class Statements:
 
     def _prepare(self, session: Session, sql: str) -> Prepared:
         question = self._question(session, sql)
-        when = _when(self._now_us(), session.zone)
+        when = When.at(self._now_us(), session.zone)
         pins = self._cutter.pins(question.parsed, question.contract, when)
         prepared = self._signatures.prepared(session, question.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if question.is_explain else prepared
@@ -236,7 +234,7 @@ class Statements:
         )
         with self.grants.veiling(session, parsed.names):
             cut_of_tables = self._cutter.cut(
-                parsed, contract, _when(now_us, session.zone), deadline
+                parsed, contract, When.at(now_us, session.zone), deadline
             )
         cuts = cut_of_tables.by_key
         for expected in cuts.values():
@@ -386,17 +384,13 @@ class Statements:
             raise
 
 
-def _when(now_us: int, time_zone: str) -> When:
-    return When(_EPOCH + dt.timedelta(microseconds=now_us), time_zone)
-
-
 def _metadata(cut: str) -> dict[str, str]:
     """The metadata of an answer's schema: most clients show that, and no other of Flight's."""
     return {CUT_METADATA: cut} if cut else {}
 
 
 def _context(parsed: ParsedStatement, planned: Ticket) -> StatementContext:
-    when = _when(planned.statement_time_us, planned.time_zone)
+    when = When.at(planned.statement_time_us, planned.time_zone)
     return StatementContext(
         parsed.written,
         parameter_values(planned.parameters),

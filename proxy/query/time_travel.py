@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import pyarrow as pa
 
@@ -54,6 +55,11 @@ class When:
 
     statement_time: dt.datetime
     time_zone: str
+
+    @classmethod
+    def at(cls, now_us: int, time_zone: str) -> Self:
+        """``now_us`` is microseconds since 1970."""
+        return cls(_EPOCH + dt.timedelta(microseconds=now_us), time_zone)
 
 
 class TimeTravel:

@@ -17,9 +17,8 @@ from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pin_leases import PinsInUse
-from proxy.tail.reader.source import TopicReader, TopicSource
-from proxy.tail.states import TailState
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.reader.source import TailSource, TopicReader
+from proxy.tail.states import OutcomeTally, TailState
 
 
 @dataclass
@@ -27,8 +26,8 @@ class FollowedTable:
     """One generation with its follower and counts."""
 
     table: TableName
-    subject: TopicSource
-    intake: TopicReader
+    subject: TailSource
+    reader: TopicReader
     generation: Generation
     tally: OutcomeTally
     limits: TailLimits
@@ -61,7 +60,7 @@ def state_of(entry: FollowedTable) -> TailState:
     outcomes, bad = entry.tally.totals()
     return TailState(
         table=entry.table,
-        topic=entry.subject.topic,
+        topic=entry.subject.source.topic,
         schema_id=entry.subject.schema.schema_id,
         is_followed=entry.follower is not None,
         ranges=entry.generation.ranges(),
@@ -100,9 +99,9 @@ def raise_undecodable(error: FederationError | None, ranges: Sequence[OffsetRang
 def unreached(entry: FollowedTable, missing: Sequence[OffsetRange]) -> LogUnavailable:
     first = missing[0]
     return LogUnavailable(
-        f"{entry.subject.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
+        f"{entry.subject.source.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
         f"read, nothing beyond {first.start} arrived in time; retry when the partition's leader answers.",
-        topic=entry.subject.topic,
+        topic=entry.subject.source.topic,
         partition=first.partition,
         reached=first.start,
         stop=first.stop,

@@ -13,7 +13,7 @@ from proxy.tail import generations
 from proxy.tail.follower import MakeRoom
 from proxy.tail.generations import Generation
 from proxy.tail.reader.source import TopicReader
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally
 
 Batches = Generator[pa.RecordBatch, None, None]
 
@@ -22,7 +22,7 @@ Batches = Generator[pa.RecordBatch, None, None]
 class Fetch:
     """How a table's ranges are fetched. ``check`` raises when the statement is no longer wanted."""
 
-    intake: TopicReader
+    reader: TopicReader
     tally: OutcomeTally
     timeout_s: float
     make_room: MakeRoom
@@ -41,7 +41,7 @@ class Fetch:
 
     def _counted(self, missing: tuple[OffsetRange, ...]) -> Batches:
         """Yield the rows of ``missing`` while there is room; count their outcomes once all are added."""
-        pieces = self.intake.fetch(missing, self.timeout_s)
+        pieces = self.reader.fetch(missing, self.timeout_s)
         rows = size = 0
         decoded = []
         with contextlib.closing(pieces):

@@ -14,7 +14,7 @@ from planner.offsets import OffsetRange
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import Subscription, TopicReader
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally
 
 #: Whether statements of any table are being served.
 IsServing = Callable[[], bool]
@@ -27,11 +27,11 @@ _STOP_S = 5.0
 
 
 class Follower:
-    """One thread, asleep while the topic is silent. Without a thread, the owner calls ``step``."""
+    """One thread, asleep while the topic is silent."""
 
     def __init__(
         self,
-        intake: TopicReader,
+        reader: TopicReader,
         generation: Generation,
         tally: OutcomeTally,
         make_room: MakeRoom,
@@ -42,40 +42,32 @@ class Follower:
     ) -> None:
         """``make_room`` gets what will be added, and raises when it must not be."""
         self.error: FederationError | None = None
-        self._intake = intake
+        self._reader = reader
         self._generation = generation
         self._tally = tally
         self._make_room = make_room
         self._is_serving = is_serving
-        self._feed: Subscription | None = None
+        self._subscription: Subscription | None = None
         self._version = -1
         self._clock = clock
         self._pacing = pacing
         self._pace = Pace(pacing, caught_up_at_s=clock())
         self._wake = threading.Event()
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"tail {generation.table}", daemon=True
+        )
 
     def start(self) -> None:
-        """Follow on a thread of its own."""
-        name = f"tail {self._generation.table}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-
-    @property
-    def is_threaded(self) -> bool:
-        return self._thread is not None
 
     def stop(self) -> None:
         """Stop following; returns at once, ``join`` waits."""
         self._stopped.set()
         self._wake.set()
-        if self._thread is None:
-            self._close()
 
     def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join(_STOP_S)
+        self._thread.join(_STOP_S)
 
     def hurry(self, ranges: Sequence[OffsetRange]) -> None:
         """Stop gathering until the generation covers these ranges: a statement needs them."""
@@ -105,17 +97,17 @@ class Follower:
         """
         generation = self._generation
         self._make_room(0, 0, 0)
-        arrived = self._reopened().take(timeout_s, self._required())
-        self._pace.note_step(0 if arrived is None else len(arrived.decoded.rows), self._clock())
-        if arrived is None:
+        batch = self._reopened().take(timeout_s, self._required())
+        self._pace.note_step(0 if batch is None else len(batch.decoded.rows), self._clock())
+        if batch is None:
             return None
-        decoded = arrived.decoded
+        decoded = batch.decoded
         with generation.writing:
-            if generation.version != self._version or not generation.continues(arrived.ranges):
+            if generation.version != self._version or not generation.continues(batch.ranges):
                 self._close()  # a statement fetched, or all was dropped: go on from there
                 return 0
             self._make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
-            generation.add(arrived.ranges, self._gently(decoded.rows), arrived.confirm)
+            generation.add(batch.ranges, self._gently(decoded.rows), batch.confirm)
         self._tally.count(decoded.outcomes, decoded.errors)
         return len(decoded.rows)
 
@@ -138,18 +130,18 @@ class Follower:
         return self._pace.yields(self._clock(), is_serving=self._is_serving())
 
     def _reopened(self) -> Subscription:
-        if self._feed is not None and self._version == self._generation.version:
-            return self._feed
+        if self._subscription is not None and self._version == self._generation.version:
+            return self._subscription
         self._close()
         with self._generation.changed:
             self._version, starts = self._generation.version, self._generation.stops()
-        self._feed = self._intake.follow(starts)
-        return self._feed
+        self._subscription = self._reader.follow(starts)
+        return self._subscription
 
     def _close(self) -> None:
-        feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.close()
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
 
     def _run(self) -> None:
         failures = 0

@@ -15,12 +15,18 @@ import pyarrow as pa
 from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import SqlRelation
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.tail.merging import merged, packable
-from proxy.tail.reading import bare, bounded, first, is_inside
-from proxy.tail.segment import LeasedTail, Segment, SegmentEvent, SegmentState, ends
+from proxy.tail.reading import relations
+from proxy.tail.segment import (
+    LeasedTail,
+    Segment,
+    SegmentEvent,
+    SegmentState,
+    ends,
+    merged,
+    packable,
+)
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones
 #: stay too long; and every segment costs a statement a part of its plan.
@@ -467,9 +473,9 @@ class Generation:
             leased = [
                 segment for segment in self._order if segment.ranges.keys() & needed.keys()
             ]
-            relations = tuple(
+            rows = tuple(
                 itertools.chain.from_iterable(
-                    self._relations(segment, needed) for segment in leased
+                    relations(segment, self.schema, needed) for segment in leased
                 )
             )
             for segment in leased:
@@ -480,25 +486,7 @@ class Generation:
             for segments in pending:  # once, whatever the number of calls
                 self._give_back(segments)
 
-        return LeasedTail(relations, release)
-
-    def _relations(
-        self, segment: Segment, needed: Mapping[int, OffsetRange]
-    ) -> Iterator[SqlRelation]:
-        # Others may add to a segment that is not full between this decision and the read.
-        is_exact = segment.is_full and not segment.is_trimmed
-        if is_exact and is_inside(segment.ranges, needed):
-            yield bare(segment.name, self.schema)
-            return
-        inside = (
-            rows for rows, ranges in reversed(segment.append_log) if is_inside(ranges, needed)
-        )
-        rows = next(inside, 0)
-        if rows:
-            yield first(segment.name, self.schema, rows)
-        if not segment.append_log or rows < segment.append_log[-1][0]:
-            cut = [item for partition, item in needed.items() if partition in segment.ranges]
-            yield bounded(segment.name, self.schema, cut, rows)
+        return LeasedTail(rows, release)
 
     def _give_back(self, segments: list[Segment]) -> None:
         with self.changed:

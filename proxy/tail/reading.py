@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -10,13 +10,34 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
 from proxy.engine.relations import identifier
+from proxy.tail.segment import Segment
 
 #: Ranges are compared one by one up to this many partitions, and joined for more.
 _MAX_CASES = 32
 
 
-def is_inside(ranges: Mapping[int, OffsetRange], bounds: Mapping[int, OffsetRange]) -> bool:
-    """Whether every offset of ``held`` is wanted."""
+def relations(
+    segment: Segment, schema: pa.Schema, needed: Mapping[int, OffsetRange]
+) -> Iterator[SqlRelation]:
+    """Name the rows of a segment within ``needed``, by partition, in the cheapest way that is exact."""
+    # Others may add to a segment that is not full between this decision and the read.
+    is_exact = segment.is_full and not segment.is_trimmed
+    if is_exact and _is_inside(segment.ranges, needed):
+        yield _bare(segment.name, schema)
+        return
+    inside = (
+        rows for rows, ranges in reversed(segment.append_log) if _is_inside(ranges, needed)
+    )
+    rows = next(inside, 0)
+    if rows:
+        yield _first(segment.name, schema, rows)
+    if not segment.append_log or rows < segment.append_log[-1][0]:
+        cut = [item for partition, item in needed.items() if partition in segment.ranges]
+        yield bounded(segment.name, schema, cut, rows)
+
+
+def _is_inside(ranges: Mapping[int, OffsetRange], bounds: Mapping[int, OffsetRange]) -> bool:
+    """Whether every offset of ``ranges`` is within ``bounds``."""
     return all(
         partition in bounds
         and bounds[partition].start <= item.start
@@ -25,18 +46,18 @@ def is_inside(ranges: Mapping[int, OffsetRange], bounds: Mapping[int, OffsetRang
     )
 
 
-def bare(name: str, schema: pa.Schema) -> SqlRelation:
+def _bare(name: str, schema: pa.Schema) -> SqlRelation:
     """All rows of a full segment."""
     columns = ", ".join(map(identifier, schema.names))
     return SqlRelation(f"SELECT {columns} FROM {name}", is_native=True)  # noqa: S608 - our names
 
 
-def first(name: str, schema: pa.Schema, rows: int) -> SqlRelation:
+def _first(name: str, schema: pa.Schema, rows: int) -> SqlRelation:
     """The rows added first. Row ids count up from 0, and no row was deleted.
 
     A third of what comparing offsets costs: 1.0 against 3.2 ms on 600,000 rows (DuckDB 1.5.5).
     """
-    return SqlRelation(f"{bare(name, schema).sql} WHERE rowid < {rows}", is_native=True)
+    return SqlRelation(f"{_bare(name, schema).sql} WHERE rowid < {rows}", is_native=True)
 
 
 def bounded(
@@ -56,7 +77,7 @@ def bounded(
     # Implied by the rest, but lets the engine skip blocks unread.
     lowest = min((item.start for item in ranges), default=0)
     return SqlRelation(
-        f"{bare(name, schema).sql} WHERE {KAFKA_OFFSET} >= {lowest} AND {inside}"
+        f"{_bare(name, schema).sql} WHERE {KAFKA_OFFSET} >= {lowest} AND {inside}"
         + (f" AND rowid >= {after}" if after else ""),
         is_native=True,
     )

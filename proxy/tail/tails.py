@@ -12,11 +12,12 @@ from functools import partial
 from planner.binding import Binding
 from planner.cut import HotSlice, Pin, TableCut
 from planner.errors import LogUnavailable
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
+from planner.names import TableName
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
-from proxy.tail.budget import Spilling, TailLimits, TailSpace
+from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
 from proxy.tail.entries import (
     FollowedTable,
     key_of,
@@ -30,12 +31,10 @@ from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import IN_PROCESS, Pacing
-from proxy.tail.packing import Packing
 from proxy.tail.pin_leases import PinsInUse
-from proxy.tail.reader.source import Intakes, TopicSource
+from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
-from proxy.tail.states import TailState
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally, TailState
 
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
@@ -48,15 +47,13 @@ class FollowSettings:
     """Which tails are followed, and for how long.
 
     ``tables`` are always followed. Others are followed from the first statement until ``idle_s`` without one, at most
-    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old. Without ``threads`` a
-    follower moves only when it is stepped.
+    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old.
     """
 
     tables: tuple[TableName, ...] = ()
     idle_s: float = 600.0
     max_tables: int = 64
     keep_s: float = 10.0
-    threads: bool = True
 
 
 class Tails:
@@ -64,7 +61,7 @@ class Tails:
 
     def __init__(
         self,
-        intakes: Intakes,
+        readers: TopicReaders,
         segments: Segments,
         limits: TailLimits,
         *,
@@ -73,12 +70,13 @@ class Tails:
         is_serving: IsServing = lambda: False,
         pacing: Pacing = IN_PROCESS,
         clock: Callable[[], float] = time.monotonic,
+        make_follower: Callable[..., Follower] = Follower,
     ) -> None:
         """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together.
 
         While ``is_serving``, followers that no statement waits for make pauses.
         """
-        self._intakes = intakes
+        self._readers = readers
         self._segments = segments
         self._limits = limits
         self._following = following
@@ -87,6 +85,7 @@ class Tails:
         self._spilling = None if space is None else Spilling(segments, space)
         self._packing = Packing(clock)
         self._clock = clock
+        self._make_follower = make_follower
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[object, ...], FollowedTable] = OrderedDict()
 
@@ -153,13 +152,6 @@ class Tails:
             entries = list(self._entries.values())
         return tuple(sorted(map(state_of, entries), key=lambda state: state.table))
 
-    def step(self) -> None:
-        """Let every follower without a thread add what has arrived, as threads do by themselves."""
-        with self._lock:
-            followers = [entry.follower for entry in self._entries.values() if entry.follower]
-        for follower in followers:
-            follower.tried(0)
-
     def pack(self) -> None:
         """Pack the tails that few rows were added to since the last call. One thread at a time."""
         with self._lock:
@@ -183,19 +175,18 @@ class Tails:
             return True  # added meanwhile: waiting would be for nothing
         if follower is None or not generation.continues(missing):
             return False
-        if not follower.is_threaded and follower.tried(0):
-            return True
         deadline = self._clock() + entry.limits.fetch_timeout_s
+        follower.hurry(missing)
         with generation.changed:
             while generation.missing(missing) == missing and not generation.is_retired:
-                if follower.error is not None or not follower.is_threaded:
+                if follower.error is not None:
                     raise_undecodable(follower.error, ranges)
                     return False
                 if self._clock() > deadline:
                     raise unreached(entry, missing)
-                follower.hurry(missing)
                 generation.changed.wait(_CHECK_S)
                 check()
+                follower.hurry(missing)
         return True
 
     def _fetch(
@@ -249,7 +240,7 @@ class Tails:
         self, entry: FollowedTable, generation: Generation, check: Callable[[], None]
     ) -> Fetch:
         return Fetch(
-            entry.intake,
+            entry.reader,
             entry.tally,
             entry.limits.fetch_timeout_s,
             lambda rows, size, more: self._make_room(
@@ -290,19 +281,12 @@ class Tails:
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
         keep_s = 0.0 if self._following is None else self._following.keep_s
-        subject = TopicSource(
-            str(cut.table),
-            schema,
-            binding,
-            hot.topic,
-            hot.topic_id,
-            with_key=schema.has(KAFKA_KEY),
-            with_headers=schema.has(KAFKA_HEADERS),
-        )
+        source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
+        subject = TailSource(str(cut.table), schema, binding, source)
         return FollowedTable(
             cut.table,
             subject,
-            self._intakes(subject),
+            self._readers(subject),
             Generation(subject.table, schema.arrow, self._segments),
             OutcomeTally(),
             self._limits.of(binding),
@@ -357,16 +341,15 @@ class Tails:
                 or followed >= following.max_tables
             ):
                 return
-            entry.follower = Follower(
-                entry.intake,
+            entry.follower = self._make_follower(
+                entry.reader,
                 entry.generation,
                 entry.tally,
                 partial(self._before_step, entry),
                 self._is_serving,
                 pacing=self._pacing,
             )
-            if following.threads:
-                entry.follower.start()
+            entry.follower.start()
 
     def note_pin(self, pin: Pin) -> None:
         """Note that statements use this pin from now on: rows that it took over need not stay."""
@@ -375,7 +358,7 @@ class Tails:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
-            if entry.subject.topic_id == pin.watermark.topic_id:
+            if entry.subject.source.topic_id == pin.watermark.topic_id:
                 self._note(entry, pin.watermark)
                 self._forget(entry)
 

@@ -43,15 +43,15 @@ def test_a_schedule_follows_from_its_seed_and_meets_every_victim() -> None:
 
 @pytest.mark.timeout(1800)
 def test_a_kill_of_every_victim_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    """Ten take a minute or two on two quiet cores; more run in the soak."""
+    """Each victim once, and one more; thousands die in the soak."""
     seed = int(os.environ.get("THERMOCLINE_SEED", "2"))
-    outcome = run(tmp_path, seed=seed, count=10, archive=tmp_path / "classes.jsa")
+    outcome = run(tmp_path, seed=seed, count=6, archive=tmp_path / "classes.jsa")
     print(outcome)
     outcome.write(tmp_path / "chaos.json")
     assert outcome.wrong == []
     assert outcome.ledger["acknowledged"] > 0
     assert outcome.ledger["aborted"] > 0
-    assert len(outcome.kills) >= 8
+    assert len(outcome.kills) >= 5
 
 
 @pytest.mark.soak

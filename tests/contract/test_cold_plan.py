@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,8 +18,6 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from connectors.iceberg.errors import DamagedFile
-from connectors.iceberg.scan import cache as blockcache
-from connectors.iceberg.scan.cache import BlockCache
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.store import IcebergStore
 from planner.cut import ColdSlice, cold_cut
@@ -51,15 +49,8 @@ class Lake:
     def create(self, **properties: str) -> Table:
         return self.catalog.create_table("n.t", schema=SCHEMA, properties=properties)
 
-    def store(
-        self, *, cached: bool = False, max_cache_disk_bytes: int = 1 << 20
-    ) -> IcebergStore:
-        cache_dir = self.folder / "cache" if cached else None
-        store = IcebergStore(
-            {"c": self.properties},
-            cache_dir=cache_dir,
-            max_cache_disk_bytes=max_cache_disk_bytes,
-        )
+    def store(self, **options: Any) -> IcebergStore:
+        store = IcebergStore({"c": self.properties}, **options)
         self.stores.append(store)
         return store
 
@@ -161,72 +152,16 @@ def test_reading_ahead_leaves_errors_to_the_statement(lake: Lake, scan: Scan) ->
         scan(store, EVERYTHING)
 
 
-def test_the_next_process_finds_what_was_decoded(lake: Lake, scan: Scan) -> None:
-    lake.create().append(rows(1, 2))
-    assert scan(lake.store(cached=True), EVERYTHING) == ([1, 2], "1 files")
-    for manifest in lake.files("*-m0.avro"):
-        manifest.unlink()
-    assert scan(lake.store(cached=True), EVERYTHING) == ([1, 2], "1 files")
-    with pytest.raises(SnapshotExpired):
-        scan(lake.store(), EVERYTHING)
-
-
-def forged(block: Path, manifests: Iterable[Path]) -> bytes:
-    """An entry whose digest is right, and where the first path of its manifest is said to be 1 MiB long."""
-    whole = block.read_bytes()
-    head = len(blockcache._VERSION)
-    start = head + blockcache._DIGEST_BYTES
-    keys = [
-        (name, path.stat().st_size) for path in manifests for name in (str(path), path.as_uri())
-    ]
-    [key] = [key for key in keys if blockcache._digest(key, whole[start:]) == whole[head:start]]
-    with pa.ipc.open_stream(whole[start:]) as reader:
-        [first] = reader.read_all().column("path").to_pylist()
-    true, false = struct.pack("<2i", 0, len(first)), struct.pack("<2i", 0, 1 << 20)
-    assert true in whole[start:]
-    content = whole[start:].replace(true, false)
-    return whole[:head] + blockcache._digest(key, content) + content
-
-
-@pytest.mark.parametrize("damage", ["flipped", "cut short", "empty", "another's", "forged"])
-def test_a_damaged_cache_is_noticed_and_made_again(
-    lake: Lake, scan: Scan, damage: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("bound", [0, 1 << 12])
+def test_manifests_beyond_the_bound_are_decoded_again(
+    lake: Lake, scan: Scan, bound: int
 ) -> None:
     table = lake.create()
-    table.append(rows(1))
-    table.append(rows(2))
-    scan(lake.store(cached=True), EVERYTHING)
-    first, second = lake.files("*.block")
-    whole = first.read_bytes()
-    harmed = {
-        "flipped": whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:],
-        "cut short": whole[:-40],
-        "empty": b"",
-        "another's": second.read_bytes(),
-        "forged": forged(first, lake.files("*-m0.avro")),
-    }[damage]
-    first.write_bytes(harmed)
-    assert scan(lake.store(cached=True), EVERYTHING) == ([1, 2], "2 files")
-    assert first.read_bytes() == whole
-    assert "a cached manifest is damaged" in caplog.text
-
-
-def test_the_cache_keeps_to_its_bound(lake: Lake, scan: Scan) -> None:
-    table = lake.create()
-    store = lake.store(cached=True, max_cache_disk_bytes=20_000)
-    for number in range(12):
+    store = lake.store(max_cache_memory_bytes=bound)
+    for number in range(6):
         table.append(rows(number))
         assert scan(store, equal_to(number)) == ([number], "1 files")
-    sizes = [file.stat().st_size for file in lake.files("*.block")]
-    assert 0 < sum(sizes) <= 20_000
-    assert len(sizes) < 12
-
-
-def test_a_cache_that_cannot_be_written_costs_nothing_else(lake: Lake, scan: Scan) -> None:
-    lake.create().append(rows(1))
-    store = lake.store(cached=True)
-    (lake.folder / "cache").rmdir()
-    assert scan(store, EVERYTHING) == ([1], "1 files")
+    assert scan(store, EVERYTHING) == ([*range(6)], "6 files")
 
 
 @pytest.mark.parametrize(
@@ -319,7 +254,7 @@ def test_manifests_of_another_machine_are_read_through_its_client(lake: Lake) ->
     table.append(rows(1, 2))
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    manifests = Manifests(BlockCache(None, max_memory_bytes=1 << 20, max_disk_bytes=0))
+    manifests = Manifests(max_memory_bytes=1 << 20)
     try:
         listed = manifests.list(ElsewhereIO(), snapshot.manifest_list)
         (here,) = listed.data
@@ -363,7 +298,7 @@ def test_a_manifest_takes_no_more_than_its_files_need(lake: Lake) -> None:
     snapshot = table.refresh().current_snapshot()
     assert snapshot is not None
     io = PyArrowFileIO()
-    manifests = Manifests(BlockCache(None, max_memory_bytes=1 << 20, max_disk_bytes=0))
+    manifests = Manifests(max_memory_bytes=1 << 20)
     try:
         first, second = manifests.list(io, snapshot.manifest_list).data
         manifests.blocks(io, [first])  # what is loaded once

@@ -19,6 +19,7 @@ from planner.errors import (
     UnknownTopic,
 )
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from planner.schema import RAW_SCHEMA
 from tests.doubles.log import MemoryRecord
 from tests.fixtures.log import LogHarness
@@ -44,7 +45,7 @@ def ends(harness: LogHarness, topic: str) -> list[tuple[int, int]]:
 def fetch(
     harness: LogHarness, topic: str, ranges: Sequence[OffsetRange], **options: Any
 ) -> list[Row]:
-    batches = list(harness.log.fetch(topic, ranges, timeout_s=10, **options))
+    batches = list(harness.log.fetch(TopicSource(topic, **options), ranges, timeout_s=10))
     assert all(batch.schema.equals(RAW_SCHEMA) for batch in batches)
     assert all(batch.num_rows for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
@@ -276,7 +277,7 @@ def test_a_range_wholly_below_the_log_start_has_expired(harness: LogHarness) -> 
 def test_records_removed_while_they_are_read_fail_the_read(harness: LogHarness) -> None:
     topic = harness.create_topic()
     harness.append(topic, records(40))
-    batches = harness.log.fetch(topic, [OffsetRange(0, 0, 40)], timeout_s=10)
+    batches = harness.log.fetch(TopicSource(topic), [OffsetRange(0, 0, 40)], timeout_s=10)
     next(batches)
     harness.delete_records(topic, 0, 39)
     with pytest.raises(OffsetsExpired):
@@ -338,7 +339,7 @@ def test_a_recreated_topic_has_another_id_and_its_own_offsets(
     with pytest.raises(TopicRecreated, match=re.escape(first.topic_id)):
         list(
             harness.log.fetch(
-                topic, [OffsetRange(0, 0, 1)], timeout_s=10, topic_id=first.topic_id
+                TopicSource(topic, first.topic_id), [OffsetRange(0, 0, 1)], timeout_s=10
             )
         )
     assert values(everything(harness, topic)) == [
@@ -349,7 +350,7 @@ def test_a_recreated_topic_has_another_id_and_its_own_offsets(
 def test_a_topic_recreated_while_it_is_read_fails_the_read(harness: LogHarness) -> None:
     topic = harness.create_topic()
     harness.append(topic, records(40))
-    batches = harness.log.fetch(topic, [OffsetRange(0, 0, 40)], timeout_s=10)
+    batches = harness.log.fetch(TopicSource(topic), [OffsetRange(0, 0, 40)], timeout_s=10)
     next(batches)
     harness.recreate_topic(topic)
     harness.append(topic, records(50, "new"))
@@ -374,7 +375,7 @@ def test_a_fetch_closed_early_leaves_the_log_readable(harness: LogHarness) -> No
         harness.append(topic, records(20, f"p{partition}-"), partition=partition)
     for _ in range(5):
         batches = harness.log.fetch(
-            topic, [OffsetRange(0, 0, 20), OffsetRange(1, 0, 20)], timeout_s=10
+            TopicSource(topic), [OffsetRange(0, 0, 20), OffsetRange(1, 0, 20)], timeout_s=10
         )
         next(batches)
         batches.close()
@@ -393,7 +394,7 @@ def test_brokers_that_do_not_answer_fail_in_time_and_work_again_afterwards(
     with pytest.raises(LogUnavailable, match="do not answer"):
         harness.log.measure([topic])
     with pytest.raises(LogUnavailable):
-        list(harness.log.fetch(topic, [OffsetRange(0, 0, 3)], timeout_s=1))
+        list(harness.log.fetch(TopicSource(topic), [OffsetRange(0, 0, 3)], timeout_s=1))
     assert time.monotonic() - began < 8
     harness.start()
     assert values(everything(harness, topic)) == [b"v0", b"v1", b"v2"]

@@ -15,7 +15,7 @@ from planner.errors import (
     TopicRecreated,
     UnknownTopic,
 )
-from planner.ports import LogSubscription
+from planner.ports import LogSubscription, TopicSource
 from planner.schema import RAW_SCHEMA
 from tests.doubles.log import MemoryRecord
 from tests.fixtures.log import LogHarness
@@ -70,7 +70,7 @@ def following(
     harness: LogHarness, topic: str, starts: Mapping[int, int], **options: bool
 ) -> Iterator[Reader]:
     topic_id = harness.log.measure([topic])[topic].topic_id
-    feed = harness.log.follow(topic, starts, topic_id=topic_id, **options)
+    feed = harness.log.follow(TopicSource(topic, topic_id, **options), starts)
     with contextlib.closing(feed):
         yield Reader(feed, starts)
 
@@ -192,7 +192,7 @@ def test_after_an_outage_reading_goes_on_where_it_was(harness: LogHarness) -> No
     harness.stop()
     with (
         contextlib.suppress(FederationError),
-        contextlib.closing(harness.log.follow(topic, reached, topic_id=topic_id)) as value,
+        contextlib.closing(harness.log.follow(TopicSource(topic, topic_id), reached)) as value,
     ):
         assert value.take(0.5) is None
     harness.start()

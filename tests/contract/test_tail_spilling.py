@@ -19,7 +19,7 @@ from proxy.tail.budget import Spilling, TailSpace
 from proxy.tail.tails import FollowSettings
 from tests.harness.tails import LIMITS, TailHarness
 
-STEPPED = FollowSettings(threads=False, keep_s=0)
+FOLLOWED = FollowSettings(keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 MANY = replace(LIMITS, max_rows=10_000_000, max_bytes=1 << 40)
 #: DuckDB takes memory in blocks of 256 KB per column.
@@ -32,8 +32,14 @@ def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def benched(tmp_path: Path, **options: Any) -> Iterator[TailHarness]:
-    options = {"following": STEPPED, "limits": MANY, "space": TIGHT, **options}
+def tail_harness(tmp_path: Path, **options: Any) -> Iterator[TailHarness]:
+    options = {
+        "following": FOLLOWED,
+        "threads": False,
+        "limits": MANY,
+        "space": TIGHT,
+        **options,
+    }
     harness = TailHarness(scratch=tmp_path, **options)
     harness.log._batch_rows = 500
     try:
@@ -58,7 +64,7 @@ def fill(harness: TailHarness, rows: int, mark: int = 0) -> None:
 def test_beyond_its_memory_a_followed_tail_goes_to_disk_and_is_read_from_there(
     tmp_path: Path,
 ) -> None:
-    with benched(tmp_path) as harness:
+    with tail_harness(tmp_path) as harness:
         fill(harness, 40_000)
         assert 0 < harness.state().on_disk < harness.state().size
         expected = [(0, offset, offset) for offset in range(40_000)]
@@ -68,7 +74,7 @@ def test_beyond_its_memory_a_followed_tail_goes_to_disk_and_is_read_from_there(
 
 
 def test_a_tail_fetched_at_once_goes_to_disk_while_it_arrives(tmp_path: Path) -> None:
-    with benched(tmp_path) as harness:
+    with tail_harness(tmp_path) as harness:
         harness.write(0, *range(30_000))
         harness.write(1, *range(30_000))
         cut = harness.cut(5, 6)
@@ -86,7 +92,7 @@ def test_a_tail_fetched_at_once_goes_to_disk_while_it_arrives(tmp_path: Path) ->
 
 def test_a_segment_that_takes_rows_just_now_stays_where_it_is(tmp_path: Path) -> None:
     """Or what its transaction adds would be lost with the copy in memory."""
-    with benched(tmp_path, space=None) as harness:
+    with tail_harness(tmp_path, space=None) as harness:
         fill(harness, 10)
         (entry,) = harness.tails._entries.values()
         table, moved = entry.generation, []
@@ -107,7 +113,7 @@ def test_a_segment_that_takes_rows_just_now_stays_where_it_is(tmp_path: Path) ->
 
 
 def test_a_large_fetch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    with benched(tmp_path) as harness:
+    with tail_harness(tmp_path) as harness:
         harness.write(0, *range(20_000), b"poison")
         with pytest.raises(UndecodableRecord):
             harness.read(harness.cut(0, 0))
@@ -118,7 +124,7 @@ def test_a_large_fetch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_each_segment_of_a_large_fetch_knows_its_own_offsets(tmp_path: Path) -> None:
     """Or tiering would free too much, or nothing."""
-    with benched(tmp_path, space=None) as harness:
+    with tail_harness(tmp_path, space=None) as harness:
         harness.write(0, *range(8_000))
         harness.write(1, *range(5_000))
         harness.read(harness.cut(0, 0))
@@ -133,7 +139,7 @@ def test_each_segment_of_a_large_fetch_knows_its_own_offsets(tmp_path: Path) -> 
 
 
 def test_a_statement_keeps_its_rows_while_they_go_to_disk(tmp_path: Path) -> None:
-    with benched(tmp_path) as harness:
+    with tail_harness(tmp_path) as harness:
         fill(harness, 4_000)
         with harness.tails.read(harness.cut(0, 0), lambda: None) as tail:
             fill(harness, 40_000)
@@ -142,7 +148,7 @@ def test_a_statement_keeps_its_rows_while_they_go_to_disk(tmp_path: Path) -> Non
 
 
 def test_memory_is_given_back_when_rows_went_to_disk(tmp_path: Path) -> None:
-    with benched(tmp_path) as harness:
+    with tail_harness(tmp_path) as harness:
         fill(harness, 40_000)
         query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
         ((used,),) = harness.engine.cursor().execute(query).fetchall()
@@ -151,7 +157,7 @@ def test_memory_is_given_back_when_rows_went_to_disk(tmp_path: Path) -> None:
 
 def test_a_tail_is_packed_before_any_of_it_goes_to_disk(tmp_path: Path) -> None:
     space = TailSpace(max_memory_bytes=6 << 20, max_disk_bytes=0)
-    with benched(tmp_path, space=None) as harness:
+    with tail_harness(tmp_path, space=None) as harness:
         fill(harness, 60_000)
         query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
         ((used,),) = harness.engine.cursor().execute(query).fetchall()
@@ -166,7 +172,7 @@ def test_a_tail_is_packed_before_any_of_it_goes_to_disk(tmp_path: Path) -> None:
 
 
 def test_tiering_frees_what_is_on_disk_and_the_space_is_used_again(tmp_path: Path) -> None:
-    with benched(tmp_path) as harness:
+    with tail_harness(tmp_path) as harness:
         sizes, end = [], 0
         for _ in range(4):
             fill(harness, 20_000, end)
@@ -182,7 +188,7 @@ def test_beyond_the_disk_a_tail_is_refused_by_name_and_what_is_held_still_answer
     tmp_path: Path,
 ) -> None:
     space = TailSpace(max_memory_bytes=1 << 20, max_disk_bytes=1 << 19)
-    with benched(tmp_path, space=space) as harness:
+    with tail_harness(tmp_path, space=space) as harness:
         fill(harness, 2_000)
         value = harness.cut(0, 0)
         with pytest.raises(TailTooLarge, match="tier the tables") as caught:
@@ -196,7 +202,7 @@ def test_beyond_the_disk_a_tail_is_refused_by_name_and_what_is_held_still_answer
 
 
 def test_the_largest_tail_makes_room_for_a_small_one(tmp_path: Path) -> None:
-    with benched(tmp_path, space=None) as harness:
+    with tail_harness(tmp_path, space=None) as harness:
         harness.log.create_topic("other", 1)
         fill(harness, 30_000)
         harness.write(0, *range(10), topic="other")
@@ -208,7 +214,7 @@ def test_the_largest_tail_makes_room_for_a_small_one(tmp_path: Path) -> None:
 
 
 def test_a_tail_that_is_being_written_to_is_passed_over(tmp_path: Path) -> None:
-    with benched(tmp_path, space=None) as harness:
+    with tail_harness(tmp_path, space=None) as harness:
         harness.log.create_topic("other", 1)
         fill(harness, 30_000)
         space = TailSpace(max_memory_bytes=1 << 20, max_disk_bytes=1 << 30)

@@ -20,6 +20,7 @@ from planner.errors import (
     UndecodableRecord,
 )
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from planner.repairs import AddedRows
 from planner.tiering import TieringBudget
 from planner.verification.chain import check_chain
@@ -136,7 +137,7 @@ def test_a_poisoned_record_is_skipped_for_good(table: Table) -> None:
     table.produce(b"{}", POISON, b"{}")
     pin = table.cold.store.pin(FLOWS)
     assert pin.binding is not None
-    raw = list(table.log.fetch("flows", [OffsetRange(0, 0, 3)], timeout_s=1))
+    raw = list(table.log.fetch(TopicSource("flows"), [OffsetRange(0, 0, 3)], timeout_s=1))
     with pytest.raises(UndecodableRecord, match="--partition 0 --offset 1`"):
         decoder_for("lake.net.flows", pin.schema, pin.binding).decode(raw[0])
     table.ways_out.skip(FLOWS, [Skip(0, 1, "no JSON")], decoder_for)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from planner.cut import LogBounds, PartitionBounds
 from planner.errors import LogUnavailable, UnknownTopic
 from planner.offsets import OffsetRange, check_one_per_partition, joined
-from planner.ports import LogBatch
+from planner.ports import LogBatch, TopicSource
 from planner.ranges import check_ranges
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
 
@@ -138,13 +138,10 @@ class MemoryLog:
 
     def fetch(
         self,
-        topic: str,
+        source: TopicSource,
         ranges: Sequence[OffsetRange],
         *,
         timeout_s: float,  # nothing here waits
-        topic_id: str | None = None,
-        with_key: bool = False,
-        with_headers: bool = False,
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``."""
         target = [item for item in ranges if len(item)]
@@ -152,33 +149,27 @@ class MemoryLog:
             return
         check_one_per_partition(target)
         with self._lock:
-            result = self._bounds(topic)
-        expected = topic_id or result.topic_id
+            result = self._bounds(source.topic)
+        expected = source.topic_id or result.topic_id
         check_ranges(result, target, expected)
         for item in target:
             at = item.start
             while at < item.stop:
                 self._on_batch()
                 with self._lock:
-                    entries = self._read(topic, item.partition, at, item.stop)
+                    entries = self._read(source.topic, item.partition, at, item.stop)
                 at = entries[-1].offset + 1 if len(entries) == self._batch_rows else item.stop
                 if entries:
-                    yield _batch(item.partition, entries, with_key, with_headers)
-        self.check(topic, target, expected)
+                    yield _batch(item.partition, entries, source)
+        self.check(source.topic, target, expected)
 
     def follow(
         self,
-        topic: str,
+        source: TopicSource,
         starts: Mapping[int, int],
-        *,
-        topic_id: str,
-        with_key: bool = False,
-        with_headers: bool = False,
     ) -> MemoryFollowing:
         """See ``planner.ports.Log.follow``."""
-        return MemoryFollowing(
-            self, topic, topic_id, starts, with_key=with_key, with_headers=with_headers
-        )
+        return MemoryFollowing(self, source, starts)
 
     def check(self, topic: str, ranges: Sequence[OffsetRange], topic_id: str) -> None:
         """Raise what is wrong with having read ``ranges``, as ``fetch``."""
@@ -350,36 +341,22 @@ class MemoryLog:
 class MemoryFollowing:
     """``planner.ports.LogSubscription`` over a ``MemoryLog``."""
 
-    def __init__(
-        self,
-        log: MemoryLog,
-        topic: str,
-        topic_id: str,
-        starts: Mapping[int, int],
-        *,
-        with_key: bool,
-        with_headers: bool,
-    ) -> None:
+    def __init__(self, log: MemoryLog, source: TopicSource, starts: Mapping[int, int]) -> None:
         self._log = log
-        self._topic = topic
-        self._topic_id = topic_id
+        self._source = source
+        self._topic_id = source.topic_id or log.measure([source.topic])[source.topic].topic_id
         self._reached = dict(starts)
-        self._with_key = with_key
-        self._with_headers = with_headers
         self._lock = threading.Lock()
         self._unconfirmed: tuple[OffsetRange, ...] = ()
 
     def take(self, timeout_s: float) -> LogBatch | None:
         """See ``planner.ports.LogSubscription.take``."""
-        items = self._log.readable(self._topic, self._topic_id, self._reached, timeout_s)
+        items = self._log.readable(self._source.topic, self._topic_id, self._reached, timeout_s)
         if not items:
             return None
         ranges = tuple(item for item, _ in items)
         self._reached.update({item.partition: item.stop for item in ranges})
-        batches = [
-            _batch(item.partition, entries, self._with_key, self._with_headers)
-            for item, entries in items
-        ]
+        batches = [_batch(item.partition, entries, self._source) for item, entries in items]
         with self._lock:
             self._unconfirmed += ranges
         return LogBatch(pa.concat_batches(batches), ranges)
@@ -388,15 +365,13 @@ class MemoryFollowing:
         """See ``planner.ports.LogSubscription.begin_confirm``."""
         with self._lock:
             ranges, self._unconfirmed = self._unconfirmed, ()
-        return lambda: self._log.check(self._topic, joined(ranges), self._topic_id)
+        return lambda: self._log.check(self._source.topic, joined(ranges), self._topic_id)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _batch(
-    partition: int, entries: list[_Entry], with_key: bool, with_headers: bool
-) -> pa.RecordBatch:
+def _batch(partition: int, entries: list[_Entry], source: TopicSource) -> pa.RecordBatch:
     records = [entry.record for entry in entries if entry.record is not None]
     stamps = [
         None if record.timestamp_ms is None else record.timestamp_ms * 1000
@@ -415,9 +390,10 @@ def _batch(
             pa.array([entry.offset for entry in entries], pa.int64()),
             pa.array(stamps, TIMESTAMPTZ),
             pa.array(
-                [record.key for record in records] if with_key else [None] * count, pa.binary()
+                [record.key for record in records] if source.with_key else [None] * count,
+                pa.binary(),
             ),
-            pa.array(headers if with_headers else [None] * count, HEADERS_TYPE),
+            pa.array(headers if source.with_headers else [None] * count, HEADERS_TYPE),
             pa.array([record.value for record in records], pa.binary()),
         ],
         schema=RAW_SCHEMA,

@@ -13,9 +13,9 @@ from connectors.table_facts import TableFacts, with_units
 from planner.binding import Binding, parse_binding
 from planner.cut import Pin
 from planner.errors import SnapshotExpired, TieringConflict
-from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
+from planner.names import TableName
 from planner.offsets import joined
-from planner.ports import Decoder, Log, Staged
+from planner.ports import Decoder, Log, Staged, TopicSource
 from planner.publish import advance, check_publish
 from planner.schema import TableSchema
 from planner.snapshots import History
@@ -66,12 +66,9 @@ class MemoryTieringTarget:
         # No splits: an advance without rows, such as a partition that was only just created.
         for batch in (
             self._log.fetch(
-                plan.binding.topic,
+                TopicSource.of_table(schema, plan.binding.topic, plan.start.topic_id),
                 joined(plan.splits),
-                topic_id=plan.start.topic_id,
                 timeout_s=self._fetch_timeout_s,
-                with_key=schema.has(KAFKA_KEY),
-                with_headers=schema.has(KAFKA_HEADERS),
             )
             if plan.splits
             else ()

@@ -35,6 +35,7 @@ from planner.watermark import SUMMARY_KEY, Watermark
 from proxy.deadline import Deadline
 from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
+from tests.doubles.followers import SteppedFollowers
 from tests.doubles.log import MemoryLog, MemoryTransaction
 from tests.doubles.tiering import MemoryTieringTarget
 from tests.harness.ledger import (
@@ -102,7 +103,10 @@ class Lake:
 
     def start_server(self) -> None:
         """A new process: it knows no pin and holds no tail."""
-        self.board, self.tails, self.statements = serve(self.store, self.log)
+        self.followers = SteppedFollowers()
+        self.board, self.tails, self.statements = serve(
+            self.store, self.log, followers=self.followers
+        )
 
     def stop_server(self) -> None:
         forget(self.board, self.tails)

@@ -13,9 +13,11 @@ from proxy.engine.engine import Engine
 from proxy.query.executor import Statements
 from proxy.session import Session
 from proxy.tail.budget import TailLimits
+from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import local_intakes
+from proxy.tail.reader.local import local_readers
 from proxy.tail.tails import FollowSettings, Tails
+from tests.doubles.followers import SteppedFollowers, stepped_readers
 
 SECRET = b"only a test"
 NOW_US = 1_790_000_000_000_000
@@ -25,7 +27,7 @@ NEVER_S = 1e6
 LIMITS = TailLimits(max_rows=100_000, max_bytes=1 << 30, fetch_timeout_s=5)
 #: Followers go on when they are told to, or when a statement needs them: no example depends on threads.
 PACING = Pacing(gather_s=0.001)
-FOLLOWING = FollowSettings(threads=False, keep_s=0)
+FOLLOWING = FollowSettings(keep_s=0)
 
 
 @cache
@@ -41,18 +43,25 @@ def serve(
     limits: TailLimits = LIMITS,
     *,
     following: FollowSettings = FOLLOWING,
+    followers: SteppedFollowers | None = None,
+    threads: bool = False,
     refresh_s: float = NEVER_S,
     runs_in: Engine | None = None,
     pacing: Pacing = PACING,
 ) -> tuple[PinCache, Tails, Statements]:
     runs_in = runs_in or engine()
     board = PinCache(store, refresh_s=refresh_s)
-    intakes = local_intakes(log, decoder_for, pacing=pacing if following.threads else None)
+    readers = (
+        local_readers(log, decoder_for, pacing=pacing)
+        if threads
+        else stepped_readers(log, decoder_for)
+    )
     tails = Tails(
-        *(intakes, runs_in.segments, limits),
+        *(readers, runs_in.segments, limits),
         following=following,
         is_serving=lambda: runs_in.idle_s < pacing.serving_s,
         pacing=pacing,
+        make_follower=Follower if threads else followers or SteppedFollowers(),
     )
     statements = Statements(
         pins=board,

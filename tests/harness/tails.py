@@ -22,17 +22,19 @@ from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import TailLimits, TailSpace
+from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.local import local_intakes
+from proxy.tail.reader.local import local_readers
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import TailState
 from proxy.tail.tails import FollowSettings, Tails
+from tests.doubles.followers import SteppedFollowers, stepped_readers
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.harness.builders import FLOWS, schema
 
 SCHEMA = schema(Column(4, "n", pa.int64()))
 LIMITS = TailLimits(max_rows=10_000, max_bytes=10_000_000, fetch_timeout_s=5)
-STEPPED = FollowSettings(threads=False, keep_s=0)
+FOLLOWED = FollowSettings(keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 
 
@@ -45,6 +47,7 @@ class TailHarness:
         limits: TailLimits = LIMITS,
         binding: Binding | None = None,
         following: FollowSettings | None = None,
+        threads: bool = True,
         space: TailSpace | None = None,
         scratch: Path | None = None,
         is_serving: Callable[[], bool] = lambda: False,
@@ -60,12 +63,11 @@ class TailHarness:
         self.fetched = 0
         self.now_s = 0.0
         self.on_decode = on_decode
+        self.followers = SteppedFollowers()
         self.tails = Tails(
-            local_intakes(
-                _Counted(self),
-                self.decoder,
-                pacing=pacing if following is not None and following.threads else None,
-            ),
+            local_readers(_Counted(self), self.decoder, pacing=pacing)
+            if threads
+            else stepped_readers(_Counted(self), self.decoder),
             Segments(self.engine, scratch),
             limits,
             following=following,
@@ -73,6 +75,7 @@ class TailHarness:
             is_serving=is_serving,
             pacing=pacing,
             clock=lambda: self.now_s,
+            make_follower=Follower if threads else self.followers,
         )
 
     def decoder(self, table: str, columns: TableSchema, binding: Binding) -> Decoder:
@@ -160,7 +163,7 @@ class _Counted:
 
 @contextmanager
 def tail_harness(**options: Any) -> Iterator[TailHarness]:
-    options.setdefault("following", STEPPED)
+    options = {"following": FOLLOWED, "threads": False, **options}
     harness = TailHarness(**options)
     try:
         yield harness

@@ -17,7 +17,7 @@ from connectors import child_guard
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable
 from tests.fixtures.kafka import Kafka
-from thermocline.demo.broker import Broker, _cluster_id
+from thermocline.demo.broker import Broker, cluster_id
 
 pytestmark = pytest.mark.kafka
 
@@ -57,25 +57,11 @@ def test_a_taken_port_is_the_reason_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", ["by itself", "with its parent"])
-def test_what_a_tethered_command_left_behind_ends_too(tmp_path: Path, ends: str) -> None:
+def test_what_a_guarded_command_left_behind_ends_too(tmp_path: Path, ends: str) -> None:
     # A grandchild that waits for nobody, as Spark's JVM does when its Python is killed while it starts.
     wait = "wait" if ends == "with its parent" else "exit 7"
     script = f"sleep 600 & echo $! > {tmp_path}/pid; {wait}"
-    with subprocess.Popen(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            child_guard.__file__,
-            str(tmp_path / "log"),
-            "sh",
-            "-c",
-            script,
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as running:
+    with child_guard.start(tmp_path / "log", ["sh", "-c", script]) as running:
         assert running.stdin is not None
         if ends == "with its parent":
             while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
@@ -151,7 +137,7 @@ def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 
 def test_no_cluster_id_reads_like_an_option() -> None:
     # One random id in 64 would.
-    assert not [made for made in (_cluster_id() for _ in range(2_000)) if made.startswith("-")]
+    assert not [made for made in (cluster_id() for _ in range(2_000)) if made.startswith("-")]
 
 
 def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Path) -> None:

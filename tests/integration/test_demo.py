@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 #: Five seconds on two idle cores; this machine may be busy.
 START_S = 240.0
-#: A tether gives its command 15 s, and the janitor waits for all of them.
+#: A guard gives its command 15 s, and who removes the folder waits for all of them.
 GONE_S = 60.0
 
 

@@ -109,14 +109,14 @@ def test_a_broker_that_stands_still_delays_statements_to_their_deadline_only(
     with parts_over(tmp_path, kafka.settings) as parts:
         writer.write(10)
         assert count(parts, table) == 10
-        kafka.broker.pause()
+        kafka.freeze()
         try:
             began = time.monotonic()
             with pytest.raises(LogUnavailable):
                 count(parts, table)
             assert time.monotonic() - began < DEADLINE_S
         finally:
-            kafka.broker.resume()
+            kafka.thaw()
         writer.write(5)
         assert count(parts, table) == 15
 

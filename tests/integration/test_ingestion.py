@@ -115,21 +115,21 @@ def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
     table = bind(kafka, tmp_path, topic, COLUMNS)
     write(kafka, topic, *range(40_000))
     with reading(tmp_path, kafka) as (parts, ingestion):
-        carry_out = ingestion.carry_out
-        orders: list[Any] = []
+        begin_job = ingestion.begin_job
+        requests: list[Any] = []
 
-        def counted(order: Any) -> Any:
-            orders.append(order)
-            work = carry_out(order)
-            if len(orders) == 1:
+        def counted(request: Any) -> Any:
+            requests.append(request)
+            work = begin_job(request)
+            if len(requests) == 1:
                 worker_of(ingestion).kill()
             return work
 
-        monkeypatch.setattr(ingestion, "carry_out", counted)
+        monkeypatch.setattr(ingestion, "begin_job", counted)
         with contextlib.suppress(LogUnavailable):
             assert count(parts, table) == 40_000
         assert count(parts, table) == 40_000
-        fetched = [order for order in orders if order.starts is None]
+        fetched = [request for request in requests if request.starts is None]
         assert 1 <= len(fetched) <= 2
 
 

@@ -10,6 +10,7 @@ import pytest
 from connectors.kafka.consumer import timestamps
 from connectors.kafka.log import KafkaLog
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from tests.fixtures.fake_broker import TOPIC, FakeBroker
 from tests.fixtures.kafka import Kafka
 
@@ -33,7 +34,9 @@ def test_records_come_as_they_were_written(kafka: Kafka, codec: str) -> None:
     ranges = [OffsetRange(partition, 0, 500) for partition in range(3)]
     with KafkaLog(kafka.settings) as log:
         for with_key in (False, True):
-            batches = list(log.fetch(topic, ranges, timeout_s=30, with_key=with_key))
+            batches = list(
+                log.fetch(TopicSource(topic, with_key=with_key), ranges, timeout_s=30)
+            )
             for batch in batches:
                 batch.validate(full=True)
             table = pa.Table.from_batches(batches)
@@ -50,10 +53,10 @@ def test_an_unfinished_fetch_leaves_nothing_for_the_next(
     monkeypatch.setattr("connectors.kafka.fetch.BATCH_ROWS", 4)
     fake_broker.script.add(0, [(at, b"value") for at in range(100)])
     with KafkaLog({"bootstrap.servers": fake_broker.bootstrap}) as log:
-        unfinished = log.fetch(TOPIC, [OffsetRange(0, 0, 90)], timeout_s=10)
+        unfinished = log.fetch(TopicSource(TOPIC), [OffsetRange(0, 0, 90)], timeout_s=10)
         assert next(unfinished).column("kafka_offset").to_pylist() == [0, 1, 2, 3]
         unfinished.close()
-        again = log.fetch(TOPIC, [OffsetRange(0, 50, 53)], timeout_s=10)
+        again = log.fetch(TopicSource(TOPIC), [OffsetRange(0, 50, 53)], timeout_s=10)
         offsets = [at for batch in again for at in batch.column("kafka_offset").to_pylist()]
         assert offsets == [50, 51, 52]
 

@@ -19,6 +19,7 @@ import pytest
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 from tests.fixtures.kafka import COMPACTED, Kafka
 from thermocline.demo.broker import Broker
 
@@ -48,7 +49,7 @@ def positions(
 ) -> list[tuple[int, int]]:
     return [
         position
-        for batch in log.fetch(topic, ranges, timeout_s=timeout_s)
+        for batch in log.fetch(TopicSource(topic), ranges, timeout_s=timeout_s)
         for position in zip(
             batch.column("kafka_partition").to_pylist(),
             batch.column("kafka_offset").to_pylist(),
@@ -95,7 +96,7 @@ def test_records_of_a_megabyte_keep_every_byte_and_batches_stay_bounded(
     topic = kafka.topic(config={"max.message.bytes": "4000000"})
     values = [os.urandom(1_000_000 + index) for index in range(40)]
     kafka.produce(topic, values, producer=kafka.producer(message_max_bytes=4_000_000))
-    batches = list(log.fetch(topic, whole(log, topic), timeout_s=30))
+    batches = list(log.fetch(TopicSource(topic), whole(log, topic), timeout_s=30))
     assert [
         value for batch in batches for value in batch.column("kafka_value").to_pylist()
     ] == values
@@ -128,7 +129,7 @@ def test_records_deleted_before_and_while_reading_are_named(
     topic = kafka.topic()
     kafka.produce(topic, [b"v" * 100] * 50_000)
     ranges = whole(log, topic)
-    batches = log.fetch(topic, ranges, timeout_s=20)
+    batches = log.fetch(TopicSource(topic), ranges, timeout_s=20)
     got = next(batches).num_rows
     assert got < 50_000
     kafka.delete_records(topic, 0, 49_999)
@@ -175,7 +176,7 @@ def test_many_readers_share_one_log(kafka: Kafka, log: KafkaLog) -> None:
         start, stop = seed * 37 % 1000, 1000 + seed * 91 % 1000
         ranges = [OffsetRange(0, start, stop), OffsetRange(1, 2000 - stop, 2000 - start)]
         if seed % 5 == 0:
-            batches = log.fetch(topic, ranges, timeout_s=20)
+            batches = log.fetch(TopicSource(topic), ranges, timeout_s=20)
             next(batches)
             batches.close()
             return True
@@ -236,7 +237,7 @@ def test_a_broker_killed_while_reading_is_waited_for(own_kafka: Kafka) -> None:
         own_kafka.produce(topic, [b"v" * 500] * 100_000, partition=partition)
     with KafkaLog(own_kafka.settings, buffer_bytes=1024 * 1024) as log:
         ranges = whole(log, topic)
-        batches = log.fetch(topic, ranges, timeout_s=60)
+        batches = log.fetch(TopicSource(topic), ranges, timeout_s=60)
         items = [next(batches)]
         own_kafka.broker.kill()
         restart = threading.Thread(target=own_kafka.broker.start)
@@ -261,7 +262,7 @@ def test_a_broker_that_stays_away_fails_the_read_by_its_deadline(own_kafka: Kafk
     topic = own_kafka.topic()
     own_kafka.produce(topic, [b"v" * 500] * 100_000)
     with KafkaLog(own_kafka.settings, measure_timeout_s=1, buffer_bytes=1024 * 1024) as log:
-        batches = log.fetch(topic, whole(log, topic), timeout_s=2)
+        batches = log.fetch(TopicSource(topic), whole(log, topic), timeout_s=2)
         got = next(batches).num_rows
         own_kafka.broker.kill()
         began = time.monotonic()
@@ -327,8 +328,9 @@ def test_a_process_without_the_proxy_reads_from_plain_settings(kafka: Kafka) -> 
         "import sys\n"
         "from connectors.kafka.log import KafkaLog\n"
         "from planner.offsets import OffsetRange\n"
+        "from planner.ports import TopicSource\n"
         f"log = KafkaLog({kafka.settings!r})\n"
-        f"print(sum(b.num_rows for b in log.fetch({topic!r}, [OffsetRange(0, 1, 5)], timeout_s=20)))\n"
+        f"print(sum(b.num_rows for b in log.fetch(TopicSource({topic!r}), [OffsetRange(0, 1, 5)], timeout_s=20)))\n"
         "assert not [name for name in sys.modules if name.startswith(('proxy', 'thermocline'))]\n"
     )
     ran = subprocess.run(

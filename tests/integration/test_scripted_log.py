@@ -14,6 +14,7 @@ from connectors.kafka.log import KafkaLog
 from planner.cut import check_log
 from planner.errors import LogTruncated, LogUnavailable, OffsetsExpired, TailGap
 from planner.offsets import OffsetRange, OffsetVector
+from planner.ports import TopicSource
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
 from tests.harness.builders import FLOWS, watermark
 
@@ -32,7 +33,7 @@ def script(fake_broker: FakeBroker) -> Script:
 
 
 def offsets(log: KafkaLog, start: int, stop: int, *, timeout_s: float = 5) -> list[int]:
-    batches = log.fetch(TOPIC, [OffsetRange(0, start, stop)], timeout_s=timeout_s)
+    batches = log.fetch(TopicSource(TOPIC), [OffsetRange(0, start, stop)], timeout_s=timeout_s)
     return [offset for batch in batches for offset in batch.column("kafka_offset").to_pylist()]
 
 
@@ -141,7 +142,7 @@ def test_later_offsets_than_asked_are_a_gap_when_the_log_start_has_moved(
     script.add(5, [(offset, b"b") for offset in range(5, 8)])
     assert offsets(log, 0, 8) == [*range(8)]
     script.skip_below = 5
-    batches = log.fetch(TOPIC, [OffsetRange(0, 0, 8)], timeout_s=5)
+    batches = log.fetch(TopicSource(TOPIC), [OffsetRange(0, 0, 8)], timeout_s=5)
     assert next(batches).column("kafka_offset").to_pylist() == [5, 6, 7]
     script.log_start = 5
     with pytest.raises(OffsetsExpired, match="the log starts at 5 now"):

@@ -22,7 +22,7 @@ from planner.binding import Binding
 from planner.errors import OffsetsExpired, TopicRecreated, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.ports import ArrowRelation
+from planner.ports import ArrowRelation, TopicSource
 from planner.schema import RAW_SCHEMA, Column
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import Outcomes, Watermark
@@ -231,7 +231,7 @@ def test_every_type_has_the_same_value_in_cold_as_in_the_log(kafka: Kafka, bind:
     assert result.outcomes == Outcomes(rows=len(records))
     pin = flows.target.pin()
     raw = pa.Table.from_batches(
-        flows.log.fetch(topic, result.plan.splits, timeout_s=30), RAW_SCHEMA
+        flows.log.fetch(TopicSource(topic), result.plan.splits, timeout_s=30), RAW_SCHEMA
     )
     assert pin.binding is not None
     expected = [oracle_decode(pin.schema, pin.binding, record) for record in raw.to_pylist()]

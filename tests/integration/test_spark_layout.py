@@ -16,7 +16,7 @@ import pytest
 
 from connectors.tiering.round import tier_once
 from planner.offsets import OffsetRange
-from planner.ports import Log
+from planner.ports import Log, TopicSource
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 from tests.harness.generated_log import GeneratedLog, expected_rows
 
@@ -30,12 +30,12 @@ class CountedLog(GeneratedLog):
     folder: Path = Path()
 
     def fetch(
-        self, topic: str, ranges: Sequence[OffsetRange], **options: Any
+        self, source: TopicSource, ranges: Sequence[OffsetRange], **options: Any
     ) -> Generator[pa.RecordBatch, None, None]:
         for span in ranges:
             name = f"{span.partition}-{span.start}-{span.stop}-{uuid.uuid4()}"
             (self.folder / name).touch()
-        yield from super().fetch(topic, ranges, **options)
+        yield from super().fetch(source, ranges, **options)
 
     def fetched(self) -> list[tuple[int, ...]]:
         names = (path.name.split("-")[:3] for path in self.folder.iterdir())

@@ -107,6 +107,7 @@ class Storm:
         board, tails, statements = serve(
             *(self.store, self.log, LIMITS),
             following=following,
+            threads=True,
             refresh_s=0.05,
             pacing=IN_PIECES,
         )

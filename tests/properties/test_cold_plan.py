@@ -94,7 +94,7 @@ def run(place: Place, folder: Path, seed: int, tables: int, statements: int) -> 
     folder.mkdir(parents=True)
     catalog = load_catalog("c", **folder_of(folder))
     catalog.create_namespace("n")
-    store = IcebergStore({"c": folder_of(folder)}, cache_dir=folder / "cache")
+    store = IcebergStore({"c": folder_of(folder)})
     outcomes: Counter[str] = Counter()
     try:
         for number in range(tables):

@@ -380,7 +380,7 @@ class Doubles(Asking, RuleBasedStateMachine):
                 self.repair(table)
         self.statement_count += 1
         if self.statement_count % 2:
-            lake.tails.step()
+            lake.followers.step()
             EVENTS["followed"] += any(state.rows for state in lake.tails.states())
         saved = self.planned(STATEMENTS[self.statement_count % len(STATEMENTS)])
         if saved is not None:
@@ -434,7 +434,7 @@ def _wider(number: int) -> Callable[[tuple[Column, ...]], tuple[Column, ...]]:
     return change
 
 
-EXAMPLES = int(os.environ.get("THERMOCLINE_DOUBLES_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("THERMOCLINE_DOUBLES_EXAMPLES", "20"))
 RANDOM_SEED = os.environ.get("THERMOCLINE_SEAM_SEED")
 STEPS = 80
 #: What must have happened, or the run proved nothing. Rare things have a story of their own below.

@@ -340,7 +340,7 @@ SWITCHES = (
         "T10",
         "trust what was read without a look at the log afterwards",
         "connectors/kafka/log.py",
-        "            raise\n        guard.check_again(patience.left_s)\n",
+        "            raise\n        guard.check_again(deadline.left_s)\n",
         "            raise\n",
         (f"{SCRIPTED}::test_later_offsets_than_asked_are_a_gap_when_the_log_start_has_moved",),
     ),
@@ -410,8 +410,8 @@ SWITCHES = (
         "T14",
         "fetch the tail otherwise than the tierer does",
         "proxy/tail/tails.py",
-        "schema.has(KAFKA_KEY)",
-        "False",
+        "TopicSource.of_table(schema, hot.topic, hot.topic_id)",
+        "TopicSource(hot.topic, hot.topic_id)",
         (f"{STATEMENTS}::test_every_value_is_the_same_before_and_after_it_is_tiered[hosts]",),
     ),
     Switch(
@@ -568,7 +568,7 @@ SWITCHES = (
         "make the cut when the ticket is opened",
         "proxy/query/executor.py",
         "cuts = redeem_tables(self._pins, planned.tables)",
-        "cuts = self._cutter.cut(\n            parsed, FreshnessContract.of(session), _when(self._now_us(), session.zone), deadline\n        ).by_key",
+        "cuts = self._cutter.cut(\n            parsed, FreshnessContract.of(session), When.at(self._now_us(), session.zone), deadline\n        ).by_key",
         (f"{STATEMENTS}::test_rows_written_after_the_plan_are_not_in_its_answer",),
     ),
     Switch(

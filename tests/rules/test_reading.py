@@ -12,6 +12,7 @@ from planner.binding import Binding
 from planner.errors import LogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
+from planner.ports import TopicSource
 from planner.watermark import Watermark
 from proxy.deadline import Deadline
 from proxy.tail.budget import TailLimits
@@ -37,7 +38,7 @@ def script(fake_broker: FakeBroker) -> Script:
 
 
 def offsets(log: KafkaLog, start: int, stop: int) -> list[int]:
-    batches = log.fetch(TOPIC, [OffsetRange(0, start, stop)], timeout_s=2)
+    batches = log.fetch(TopicSource(TOPIC), [OffsetRange(0, start, stop)], timeout_s=2)
     return [offset for batch in batches for offset in batch.column("kafka_offset").to_pylist()]
 
 

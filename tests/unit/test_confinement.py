@@ -112,15 +112,13 @@ def test_a_catalog_in_sqlite_may_be_made_where_there_is_none(tmp_path: Path) -> 
     assert file.parent not in rights_of(tmp_path, catalogs=catalogs).writable
 
 
-def test_cache_and_audit_log_are_written_and_made_first(tmp_path: Path) -> None:
+def test_the_audit_log_is_written(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     result = rights_of(
         tmp_path,
-        cold={"cache_dir": str(tmp_path / "a" / "cache")},
         server={"audit_log": str(tmp_path / "log" / "audit.log")},
     )
-    assert {tmp_path / "a" / "cache", tmp_path / "log"} <= result.writable
-    assert (tmp_path / "a" / "cache").is_dir()
+    assert tmp_path / "log" in result.writable
 
 
 def test_files_of_the_environment_are_kept(

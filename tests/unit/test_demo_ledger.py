@@ -2,74 +2,75 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 
 import pytest
 
-from thermocline.demo.feeds import FEEDS, DemoFeed
-from thermocline.demo.ledger import Difference, Ledger, digest_event
-from thermocline.demo.observer import SETTLE_S, CountCheck, ObservedAnswer, PartitionView
+from thermocline.demo.feeds import FEEDS, PROCESSES, DemoFeed
+from thermocline.demo.ledger import Kind, Ledger, SentRecord, digest_event, digest_row
+from thermocline.demo.observer import SETTLE_S, ObservedAnswer, ObservedTable, PartitionView
+
+
+def sent(partition: int, offset: int, kind: Kind = "good") -> SentRecord:
+    return SentRecord(kind, partition, offset, offset * 7)
 
 
 def ledger(*offsets: int) -> Ledger:
-    value = Ledger()
-    for offset in offsets:
-        value.acknowledged(0, offset, "good", offset * 7)
-    return value
+    result = Ledger()
+    result.add(sent(0, offset) for offset in offsets)
+    return result
 
 
 def answer(rows: int, end: int, at: float = 0.0) -> ObservedAnswer:
-    return ObservedAnswer((PartitionView(0, 0, end, 0, rows),), rows, None, None, 1.0, at)
+    return ObservedAnswer((PartitionView(0, 0, end, 0, rows),), 0, None, 1.0, at)
 
 
 def test_rows_below_an_end_are_counted_whatever_order_they_came_in() -> None:
-    value = ledger(5, 1, 9, 3)
-    value.acknowledged(0, 4, "tombstone", 0)
-    value.acknowledged(1, 0, "bad", 1)
-    assert [value.rows_below({0: end}) for end in (0, 1, 2, 9, 10)] == [0, 0, 1, 3, 4]
-    assert value.rows_below({0: 100, 1: 100, 2: 100}) == value.rows == 5
-    assert (value.tombstones, value.bad) == (1, 1)
+    records = ledger(5, 1, 9, 3)
+    records.add([sent(0, 4, "tombstone"), sent(1, 0, "bad"), sent(1, 1, "aborted")])
+    assert [records.rows_below({0: end}) for end in (0, 1, 2, 9, 10)] == [0, 0, 1, 3, 4]
+    assert records.rows_below({0: 100, 1: 100, 2: 100}) == records.rows == 5
+    assert records.counts == {"good": 4, "bad": 1, "tombstone": 1, "aborted": 1}
 
 
 def test_each_difference_is_named() -> None:
-    value = ledger(0, 1, 2, 3)
-    assert value.differences((0, n, n * 7) for n in range(4)) == []
-    inputs = [(0, 0, 0), (0, 1, 8), (0, 3, 21), (0, 3, 21), (0, 9, 1)]
-    assert value.differences(inputs) == [
-        Difference("changed", 0, 1),
-        Difference("missing", 0, 2),
-        Difference("doubled", 0, 3),
-        Difference("surplus", 0, 9),
+    records = ledger(0, 1, 2, 3)
+    assert records.differences((0, n, n * 7) for n in range(4)) == []
+    rows = [(0, 0, 0), (0, 1, 8), (0, 3, 21), (0, 3, 21), (0, 9, 1)]
+    assert records.differences(rows) == [
+        (0, 1, "changed"),
+        (0, 2, "missing"),
+        (0, 3, "doubled"),
+        (0, 9, "surplus"),
     ]
 
 
 def test_an_answer_waits_for_acknowledgements_on_their_way() -> None:
-    value = ledger(0, 1)
-    check = CountCheck(value)
-    check.add(answer(rows=3, end=3))
-    check.settle(now=1.0)
-    assert (check.checked, check.off_by) == (0, 0)
-    value.acknowledged(0, 2, "good", 14)
-    value.acknowledged(0, 3, "good", 21)  # above the cut's end
-    check.settle(now=1.1)
-    assert (check.checked, check.off_by) == (1, 0)
+    table = ObservedTable(PROCESSES, ledger(0, 1))
+    table.take(answer(rows=3, end=3))
+    table.settle(now=1.0)
+    assert (table.checked, table.off_by) == (0, 0)
+    table.ledger.add([sent(0, 2), sent(0, 3)])  # the second above the cut's end
+    table.settle(now=1.1)
+    assert (table.checked, table.off_by) == (1, 0)
 
 
 def test_a_row_too_many_is_off_once_acknowledgements_had_their_time() -> None:
-    check = CountCheck(ledger(0, 1))
-    check.add(answer(rows=3, end=3))
-    check.settle(now=SETTLE_S + 0.1)
-    assert (check.checked, check.off_by) == (1, 1)
+    table = ObservedTable(PROCESSES, ledger(0, 1))
+    table.take(answer(rows=3, end=3))
+    table.settle(now=SETTLE_S + 0.1)
+    assert (table.checked, table.off_by) == (1, 1)
 
 
 def test_a_missing_row_is_off_at_once_and_stays_so() -> None:
-    check = CountCheck(ledger(0, 1, 2))
-    check.add(answer(rows=2, end=3))
-    check.settle(now=0.0)
-    check.add(answer(rows=3, end=3))
-    check.settle(now=0.1)
-    assert (check.checked, check.off_by) == (2, -1)
+    table = ObservedTable(PROCESSES, ledger(0, 1, 2))
+    table.take(answer(rows=2, end=3))
+    table.settle(now=0.0)
+    table.take(answer(rows=3, end=3))
+    table.settle(now=0.1)
+    assert (table.checked, table.off_by) == (2, -1)
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=lambda feed: feed.topic)
@@ -84,3 +85,16 @@ def test_events_have_the_columns_of_their_table(feed: DemoFeed) -> None:
     assert 0.005 < len(late) / len(events) < 0.1
     # What comes back from SQL hashes as what was sent.
     assert digest_event(json.loads(json.dumps(events[0]))) == digest_event(events[0])
+
+
+def test_a_wrong_value_in_the_later_column_is_a_changed_row() -> None:
+    event = PROCESSES.make(random.Random(7), 1_700_000_000_000)
+    row = event | {
+        "kafka_error": None,
+        "ts": dt.datetime.fromtimestamp(int(str(event["ts"])) / 1000, dt.UTC),
+    }
+    right = PROCESSES.later_of(event)
+    hashes = [
+        digest_row(PROCESSES, row | {"signer": value}) for value in (None, right, "other")
+    ]
+    assert hashes == [digest_event(event), digest_event(event), -1]

@@ -10,35 +10,34 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from planner.errors import FederationError, InternalError, LogUnavailable, UndecodableRecord
 from planner.offsets import OffsetRange
-from planner.ports import Decoded, RecordError
+from planner.ports import Decoded, LogBatch, RecordError
 from planner.watermark import Outcomes
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader import ipc as wire
-from proxy.tail.reader.decoded import DecodedFollowing
 from proxy.tail.reader.ipc import (
     Channel,
     Ended,
-    receive_arrived,
+    receive_batch,
     receive_confirmed,
-    send_arrived,
+    send_batch,
     send_confirmed,
     send_error,
 )
-from proxy.tail.reader.prefetch import EagerFeed, read_ahead
+from proxy.tail.reader.prefetch import Prefetcher, read_ahead
 from proxy.tail.reader.source import DecodedBatch, joined
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 WAIT_S = 60.0
 
 
-def arrived(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> DecodedBatch:
+def batch(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> DecodedBatch:
     rows = pa.RecordBatch.from_pylist([{"n": at} for at in range(start, stop)], SCHEMA)
     errors = tuple(RecordError(partition, start + at, "bad") for at in range(bad))
     outcomes = Outcomes(rows=stop - start, dead=bad)
@@ -50,7 +49,7 @@ def numbers(batch: DecodedBatch | None) -> list[int]:
 
 
 class Scripted:
-    """A decoded reader of what a test puts in, an error included."""
+    """A subscription to what a test puts in, an error included, and its decoder."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -74,7 +73,10 @@ class Scripted:
 
         return confirm
 
-    def take(self, timeout_s: float) -> DecodedBatch | None:
+    def decode(self, batch: Decoded) -> Decoded:
+        return batch
+
+    def take(self, timeout_s: float) -> LogBatch | None:
         with self._changed:
             if not self._changed.wait_for(lambda: self._steps, min(timeout_s, 0.01)):
                 return None
@@ -83,7 +85,7 @@ class Scripted:
             self._changed.notify_all()
         if isinstance(step, BaseException):
             raise step
-        return step
+        return LogBatch(step.decoded, step.ranges)  # decoded by ``decode``
 
     def wait_steps(self, count: int) -> None:
         with self._changed:
@@ -94,35 +96,29 @@ class Scripted:
 
 
 @contextmanager
-def fed(**pacing: Any) -> Iterator[tuple[Scripted, EagerFeed]]:
+def fed(**pacing: Any) -> Iterator[tuple[Scripted, Prefetcher]]:
     inner = Scripted()
     with closing(
-        EagerFeed(
-            lambda: cast("DecodedFollowing", inner),
-            "test",
-            pacing=Pacing(**{"gather_s": 0.0, **pacing}),
-        )
-    ) as feed:
-        yield inner, feed
+        Prefetcher(lambda: inner, inner, "test", pacing=Pacing(**{"gather_s": 0.0, **pacing}))
+    ) as subscription:
+        yield inner, subscription
     assert inner.closed.wait(WAIT_S)
 
 
 def test_what_came_meanwhile_is_taken_at_once_in_its_order() -> None:
-    with fed() as (inner, feed):
-        inner.put(
-            arrived(0, 3), arrived(3, 3), arrived(3, 5, bad=1), arrived(0, 2, partition=1)
-        )
+    with fed() as (inner, subscription):
+        inner.put(batch(0, 3), batch(3, 3), batch(3, 5, bad=1), batch(0, 2, partition=1))
         inner.wait_steps(4)
         items: list[Any] = []
         while len(items) < 7:
-            step = feed.take(WAIT_S)
+            step = subscription.take(WAIT_S)
             items += numbers(step)
         assert items == [0, 1, 2, 3, 4, 0, 1]
-        assert feed.take(0) is None
+        assert subscription.take(0) is None
 
 
 def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
-    step = joined([arrived(0, 3), arrived(5, 7, partition=1), arrived(3, 9, bad=2)])
+    step = joined([batch(0, 3), batch(5, 7, partition=1), batch(3, 9, bad=2)])
     assert step.ranges == (OffsetRange(0, 0, 9), OffsetRange(1, 5, 7))
     assert step.decoded.outcomes == Outcomes(rows=11, dead=2)
     assert [error.offset for error in step.decoded.errors] == [3, 4]
@@ -130,41 +126,41 @@ def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
 
 
 def test_an_error_comes_behind_the_rows_before_it_and_again() -> None:
-    with fed() as (inner, feed):
-        inner.put(arrived(0, 2), LogUnavailable("no answer"))
+    with fed() as (inner, subscription):
+        inner.put(batch(0, 2), LogUnavailable("no answer"))
         inner.wait_steps(2)
         assert inner.closed.wait(WAIT_S)
-        assert numbers(feed.take(WAIT_S)) == [0, 1]
+        assert numbers(subscription.take(WAIT_S)) == [0, 1]
         for _ in range(2):
             with pytest.raises(LogUnavailable, match="no answer"):
-                feed.take(WAIT_S)
+                subscription.take(WAIT_S)
 
 
 def test_a_bug_is_not_taken_for_silence() -> None:
-    with fed() as (inner, feed):
+    with fed() as (inner, subscription):
         inner.put(ZeroDivisionError())
         with pytest.raises(InternalError):
-            feed.take(WAIT_S)
+            subscription.take(WAIT_S)
 
 
 def test_a_feed_that_cannot_be_opened_says_so_when_it_is_taken_from() -> None:
-    def refused() -> DecodedFollowing:
+    def refused() -> Any:
         raise LogUnavailable("no broker")
 
     with (
-        closing(EagerFeed(refused, "test", pacing=Pacing())) as feed,
+        closing(Prefetcher(refused, Scripted(), "test", pacing=Pacing())) as subscription,
         pytest.raises(LogUnavailable, match="no broker"),
     ):
-        feed.take(WAIT_S)
+        subscription.take(WAIT_S)
 
 
 def test_it_reads_so_far_ahead_and_no_further() -> None:
-    with fed(max_ready_rows=4) as (inner, feed):
-        inner.put(*(arrived(at, at + 2) for at in range(0, 20, 2)))
+    with fed(max_ready_rows=4) as (inner, subscription):
+        inner.put(*(batch(at, at + 2) for at in range(0, 20, 2)))
         inner.wait_steps(2)
         items: list[int] = []
         while len(items) < 20:
-            step = numbers(feed.take(WAIT_S))
+            step = numbers(subscription.take(WAIT_S))
             # What is ready, and the step that had begun before it was full.
             assert 0 < len(step) <= 6
             items += step
@@ -172,56 +168,56 @@ def test_it_reads_so_far_ahead_and_no_further() -> None:
 
 
 def test_what_nobody_takes_gathers_longer_unless_somebody_waits() -> None:
-    with fed(idle_share=1e6) as (inner, feed):
-        inner.put(arrived(0, 1))
+    with fed(idle_share=1e6) as (inner, subscription):
+        inner.put(batch(0, 1))
         inner.wait_steps(1)
-        inner.put(arrived(1, 2))
+        inner.put(batch(1, 2))
         threading.Event().wait(0.1)
         assert inner.steps_out == 1
-        assert numbers(feed.take(WAIT_S)) == [0]
-        assert numbers(feed.take(WAIT_S)) == [1]
+        assert numbers(subscription.take(WAIT_S)) == [0]
+        assert numbers(subscription.take(WAIT_S)) == [1]
 
 
 def test_records_gather_unless_somebody_waits() -> None:
     """They would for an hour."""
-    with fed(gather_s=3600) as (inner, feed):
+    with fed(gather_s=3600) as (inner, subscription):
         for at in range(5):
-            inner.put(arrived(at, at + 1))
-            assert numbers(feed.take(WAIT_S)) == [at]
+            inner.put(batch(at, at + 1))
+            assert numbers(subscription.take(WAIT_S)) == [at]
         assert inner.steps_out == 5
 
 
 def test_what_is_wanted_is_worth_a_moment() -> None:
-    with fed(demand_gather_s=WAIT_S) as (inner, feed), ThreadPoolExecutor(1) as pool:
-        inner.put(arrived(0, 2))
+    with fed(demand_gather_s=WAIT_S) as (inner, subscription), ThreadPoolExecutor(1) as pool:
+        inner.put(batch(0, 2))
         inner.wait_steps(1)
         expected = [OffsetRange(0, 0, 3), OffsetRange(1, 0, 1)]
-        taking = pool.submit(feed.take, WAIT_S, expected)
-        inner.put(arrived(2, 5))
+        taking = pool.submit(subscription.take, WAIT_S, expected)
+        inner.put(batch(2, 5))
         inner.wait_steps(2)
         assert not taking.done()
-        inner.put(arrived(0, 1, partition=1))
+        inner.put(batch(0, 1, partition=1))
         assert numbers(taking.result(WAIT_S)) == [0, 1, 2, 3, 4, 0]
 
 
 def test_what_is_wanted_and_does_not_come_is_not_waited_for() -> None:
-    with fed() as (inner, feed):
-        inner.put(arrived(0, 2))
-        assert numbers(feed.take(WAIT_S, [OffsetRange(0, 0, 3)])) == [0, 1]
+    with fed() as (inner, subscription):
+        inner.put(batch(0, 2))
+        assert numbers(subscription.take(WAIT_S, [OffsetRange(0, 0, 3)])) == [0, 1]
 
 
 def test_all_steps_taken_at_once_are_confirmed_by_one_question() -> None:
-    with fed() as (inner, feed):
-        inner.put(*(arrived(at, at + 1) for at in range(5)))
+    with fed() as (inner, subscription):
+        inner.put(*(batch(at, at + 1) for at in range(5)))
         inner.wait_steps(5)
         while inner.confirmed < 5:
-            step = feed.take(WAIT_S)
+            step = subscription.take(WAIT_S)
             assert step is not None
             assert inner.confirm_at > inner.confirmed
             step.confirm()
         inner.refused = LogUnavailable("no answer")
-        inner.put(arrived(5, 6))
-        step = feed.take(WAIT_S)
+        inner.put(batch(5, 6))
+        step = subscription.take(WAIT_S)
         assert step is not None
         with pytest.raises(LogUnavailable, match="no answer"):
             step.confirm()
@@ -231,8 +227,8 @@ def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:
     went_on = threading.Event()
 
     def pieces() -> Generator[Decoded, None, None]:
-        yield arrived(0, 1).decoded
-        yield arrived(1, 2).decoded
+        yield batch(0, 1).decoded
+        yield batch(1, 2).decoded
         went_on.set()
         raise LogUnavailable("gone")
 
@@ -250,7 +246,7 @@ def test_a_fetch_that_is_given_up_is_closed() -> None:
     def pieces() -> Generator[Decoded, None, None]:
         try:
             while True:
-                yield arrived(0, 1).decoded
+                yield batch(0, 1).decoded
         finally:
             closed.set()
 
@@ -272,14 +268,14 @@ def channels() -> Iterator[tuple[Channel, Channel]]:
 
 @pytest.mark.parametrize(
     "sent",
-    [arrived(0, 5), arrived(7, 7), arrived(0, 200_000, partition=3), arrived(1, 3, bad=2)],
+    [batch(0, 5), batch(7, 7), batch(0, 200_000, partition=3), batch(1, 3, bad=2)],
     ids=["rows", "none", "many", "bad ones"],
 )
 def test_a_step_comes_across_whole(sent: DecodedBatch) -> None:
     with channels() as (ours, theirs):
-        sender = threading.Thread(target=send_arrived, args=(theirs, sent))
+        sender = threading.Thread(target=send_batch, args=(theirs, sent))
         sender.start()
-        result = receive_arrived(ours, SCHEMA, WAIT_S)
+        result = receive_batch(ours, SCHEMA, WAIT_S)
         sender.join()
     assert result is not None
     assert result.ranges == sent.ranges
@@ -315,29 +311,29 @@ def test_a_step_is_confirmed_or_an_error_says_why_not() -> None:
         send_error(theirs, LogUnavailable("no answer"))
         with pytest.raises(LogUnavailable, match="no answer"):
             receive_confirmed(ours, WAIT_S)
-        send_arrived(theirs, arrived(0, 1))
+        send_batch(theirs, batch(0, 1))
         with pytest.raises(Ended):
             receive_confirmed(ours, WAIT_S)
 
 
 def test_nothing_comes_across_as_nothing() -> None:
     with channels() as (ours, theirs):
-        send_arrived(theirs, None)
-        assert receive_arrived(ours, SCHEMA, WAIT_S) is None
+        send_batch(theirs, None)
+        assert receive_batch(ours, SCHEMA, WAIT_S) is None
 
 
 def test_an_error_comes_across_with_its_facts() -> None:
     with channels() as (ours, theirs):
         send_error(theirs, UndecodableRecord("bad", partition=1, offset=2, odd=object()))
         with pytest.raises(UndecodableRecord, match="bad") as caught:
-            receive_arrived(ours, SCHEMA, WAIT_S)
+            receive_batch(ours, SCHEMA, WAIT_S)
     assert caught.value.facts == {"partition": 1, "offset": 2}
 
 
 def says(theirs: Channel, **header: object) -> None:
     """Send a step that is right, but for what its header says."""
     right = {"ranges": [[0, 0, 1]], "outcomes": [1, 0, 0, 0], "errors": []}
-    theirs.send({**right, **header}, arrived(0, 1).decoded.rows.serialize())
+    theirs.send({**right, **header}, batch(0, 1).decoded.rows.serialize())
 
 
 @pytest.mark.parametrize(
@@ -362,7 +358,7 @@ def test_rows_that_lie_end_the_channel(column: pa.Array, true: bytes, false: byt
         header = {"ranges": [], "outcomes": [len(column), 0, 0, 0], "errors": []}
         theirs.send(header, body.replace(true, false))
         with pytest.raises(Ended):
-            receive_arrived(ours, rows.schema, WAIT_S)
+            receive_batch(ours, rows.schema, WAIT_S)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +369,7 @@ def test_rows_that_lie_end_the_channel(column: pa.Array, true: bytes, false: byt
         lambda theirs: theirs._socket.sendall(wire._LENGTHS.pack(3, 0) + b"{{{"),
         lambda theirs: (theirs._socket.sendall(wire._LENGTHS.pack(20, 5)), theirs.close()),
         lambda theirs: theirs.send({"ranges": [], "outcomes": [], "errors": []}, b"no batch"),
-        lambda theirs: theirs.send({"ranges": [[1]]}, arrived(0, 1).decoded.rows.serialize()),
+        lambda theirs: theirs.send({"ranges": [[1]]}, batch(0, 1).decoded.rows.serialize()),
         lambda theirs: theirs.send({"odd": 1}),
         lambda theirs: theirs.send([1, 2]),
         lambda theirs: says(theirs, outcomes=["1", "2", "3", "4"]),
@@ -389,14 +385,14 @@ def test_what_is_no_answer_ends_the_channel(said: Callable[[Channel], object]) -
     with channels() as (ours, theirs):
         said(theirs)
         with pytest.raises(Ended):
-            receive_arrived(ours, SCHEMA, WAIT_S)
+            receive_batch(ours, SCHEMA, WAIT_S)
 
 
 def test_an_error_of_no_kind_of_ours_is_a_bug_of_ours() -> None:
     with channels() as (ours, theirs):
         theirs.send({"error": ["annotations", "odd", {}]})
         with pytest.raises(InternalError):
-            receive_arrived(ours, SCHEMA, WAIT_S)
+            receive_batch(ours, SCHEMA, WAIT_S)
 
 
 def test_silence_is_told_from_an_end() -> None:
@@ -408,4 +404,4 @@ def test_nothing_a_worker_says_is_unpickled() -> None:
     with channels() as (ours, theirs):
         theirs.send({"ranges": [], "outcomes": [0, 0, 0, 0], "errors": []}, pickle.dumps(print))
         with pytest.raises(Ended):
-            receive_arrived(ours, SCHEMA, WAIT_S)
+            receive_batch(ours, SCHEMA, WAIT_S)

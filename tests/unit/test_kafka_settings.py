@@ -10,6 +10,7 @@ from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import OWNED, checked, consumer_properties
 from planner.errors import BadConfig, LogUnavailable, UnknownTopic
 from planner.offsets import OffsetRange
+from planner.ports import TopicSource
 
 BROKER = {"bootstrap.servers": "broker.invalid:9092"}
 SECRET = "hunter2-hunter2"
@@ -77,7 +78,7 @@ def test_a_name_no_topic_can_have_is_unknown_without_asking(topic: str) -> None:
     with pytest.raises(UnknownTopic, match="not a name a Kafka topic can have"):
         log.measure([topic])
     with pytest.raises(UnknownTopic):
-        list(log.fetch(topic, [OffsetRange(0, 0, 1)], timeout_s=1))
+        list(log.fetch(TopicSource(topic), [OffsetRange(0, 0, 1)], timeout_s=1))
 
 
 @pytest.mark.parametrize(

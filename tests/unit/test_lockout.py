@@ -138,9 +138,10 @@ def test_after_a_pause_one_guess_passes_and_not_a_crowd(clock: Clock) -> None:
 
 
 def test_what_is_remembered_is_bounded(
-    guarded: Lockout, monkeypatch: pytest.MonkeyPatch
+    users: Users, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lockout, "_MAX_REMEMBERED", 10)
+    guarded = Lockout(users, clock)
     for number in range(50):
         fail(guarded, 1, f"user {number}")
         assert guarded(f"friend {number}", "right") is not None

@@ -11,6 +11,7 @@ import contextlib
 import re
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import connectors.iceberg.store
 import connectors.json.lenient
 import connectors.json.strict
 import planner.explaining
+import planner.lexer
 import planner.statement.gate
 import planner.statement.printable
 import planner.statement.references
@@ -55,6 +57,7 @@ def over(module: Any, name: str, how: str) -> tuple[Work, str]:
 
 #: Where callers' text goes, by (file, name) of the pattern or of the function it is written in.
 OF_CALLERS: dict[str, tuple[Work, str]] = {
+    "planner/lexer.py _TOKEN": (lambda text: deque(planner.lexer.tokens(text), 0), planner.lexer._TOKEN.pattern),
     "planner/explaining.py _EXPLAIN": over(planner.explaining, "_EXPLAIN", "match"),
     "planner/explaining.py _ANALYZE": over(planner.explaining, "_ANALYZE", "match"),
     "planner/freshness.py _SPAN": (lambda text: parse_freshness(f"max_staleness {text}"), r"\d+\s*h"),
@@ -64,13 +67,10 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
     "planner/statement/printable.py _POSITION": over(planner.statement.printable, "_POSITION", "sub"),
     "proxy/engine/engine.py _PLACE": over(proxy.engine.engine, "_PLACE", "sub"),
-    "proxy/engine/engine.py _FIRST_WORD": over(proxy.engine.engine, "_FIRST_WORD", "match"),
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
     "proxy/engine/errors.py _DAMAGED": over(proxy.engine.errors, "_DAMAGED", "search"),
     "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),
     "proxy/engine/macros.py _CLOCK_WORDS": over(proxy.engine.macros, "_CLOCK_WORDS", "search"),
-    "proxy/flightsql/session_sql.py _TOKEN": over(proxy.flightsql.session_sql, "_TOKEN", "match"),
-    "proxy/flightsql/session_sql.py _FIRST_WORD": over(proxy.flightsql.session_sql, "_FIRST_WORD", "match"),
     "proxy/flightsql/session_sql.py _TRANSACTION": over(proxy.flightsql.session_sql, "_TRANSACTION", "fullmatch"),
     "proxy/flightsql/session_sql.py _ONE_PLACE": over(proxy.flightsql.session_sql, "_ONE_PLACE", "fullmatch"),
     "proxy/flightsql/session_sql.py _ASKS_PLACES": over(proxy.flightsql.session_sql, "_ASKS_PLACES", "fullmatch"),

@@ -114,7 +114,7 @@ def queries(draw: st.DrawFn, depth: int = 2, outside: tuple[str, ...] = ()) -> s
     return body
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(queries())
 def test_composed_queries_answer_the_same(sql: str) -> None:
     ordered = f"SELECT count(*), list(v ORDER BY v) FROM ({sql})"

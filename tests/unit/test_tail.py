@@ -84,7 +84,7 @@ def test_random_cuts_of_a_growing_log_are_always_exact() -> None:
     written: list[list[int]] = [[], []]
     marks = [0, 0]
     cuts: list[tuple[TableCut, list[tuple[int, int, int]]]] = []
-    for step in range(150):
+    for step in range(100):
         partition = rng.randrange(2)
         values = [rng.randrange(1000) for _ in range(rng.randrange(9))]
         harness.write(partition, *values)

@@ -31,15 +31,12 @@ from proxy.tail.generations import Generation
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.segment import LeasedTail
-from proxy.tail.tails import FollowSettings
 from tests.harness.builders import FLOWS
-from tests.harness.tails import LIMITS, OTHER, STEPPED, offsets, places, started, tail_harness
-
-THREADED = FollowSettings(keep_s=0)
+from tests.harness.tails import FOLLOWED, LIMITS, OTHER, offsets, places, started, tail_harness
 
 
 def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
-    with tail_harness(following=THREADED) as harness:
+    with tail_harness(threads=True) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         for stop in range(2, 60):
@@ -52,7 +49,7 @@ def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower() -> None:
     pacing = Pacing(gather_s=0, piece_rows=4, pause_ratio=1e9)
     patient = replace(LIMITS, fetch_timeout_s=60)
     with tail_harness(
-        following=THREADED, limits=patient, is_serving=lambda: True, pacing=pacing
+        threads=True, limits=patient, is_serving=lambda: True, pacing=pacing
     ) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
@@ -77,7 +74,7 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     def missed_once(self: Generation, expected: Mapping[int, OffsetRange]) -> LeasedTail | None:
         return misses.pop() if misses else lease(self, expected)
 
-    with tail_harness(following=THREADED) as harness:
+    with tail_harness(threads=True) as harness:
         harness.write(0, 0, 1, 2)
         cut = harness.cut(0, 0)
         assert places(harness, cut) == offsets((0, 3))
@@ -96,7 +93,7 @@ def test_a_follower_that_stands_still_fails_statements_by_their_deadline() -> No
     """Here the decoder hangs; a broker that is silent looks the same."""
     going_on = threading.Event()
     going_on.set()
-    with tail_harness(following=THREADED, on_decode=lambda batch: going_on.wait(30)) as harness:
+    with tail_harness(threads=True, on_decode=lambda batch: going_on.wait(30)) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         going_on.clear()
@@ -126,7 +123,7 @@ def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_ag
         decoding.set()
         assert wished.wait(30)
 
-    with tail_harness(following=THREADED, pacing=pacing) as harness:
+    with tail_harness(threads=True, pacing=pacing) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         harness.on_decode = decode
@@ -148,7 +145,7 @@ def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_ag
 def test_a_statement_that_waits_can_be_cancelled() -> None:
     going_on = threading.Event()
     going_on.set()
-    with tail_harness(following=THREADED, on_decode=lambda batch: going_on.wait(30)) as harness:
+    with tail_harness(threads=True, on_decode=lambda batch: going_on.wait(30)) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         going_on.clear()
@@ -174,7 +171,7 @@ def test_a_table_in_trouble_delays_no_other(how: str) -> None:
             hanging.wait(60)
 
     limits = replace(LIMITS, max_rows=50)
-    with tail_harness(following=THREADED, on_decode=decode, limits=limits) as harness:
+    with tail_harness(threads=True, on_decode=decode, limits=limits) as harness:
         harness.log.create_topic("other", 1)
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
@@ -200,7 +197,7 @@ def test_an_outage_is_said_once_and_following_goes_on_after_it(
 ) -> None:
     pacing = Pacing(gather_s=0, first_retry_s=0.001, longest_retry_s=0.001)
     failures = threading.Semaphore(0)
-    with tail_harness(following=THREADED, pacing=pacing) as harness:
+    with tail_harness(threads=True, pacing=pacing) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         follow = harness.log.follow
@@ -228,7 +225,7 @@ def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> 
     before = threading.enumerate()
     threads = set()
     decoded_on = lambda batch: threads.add(threading.current_thread().name)  # noqa: E731
-    with tail_harness(following=THREADED, on_decode=decoded_on, pacing=pacing) as harness:
+    with tail_harness(threads=True, on_decode=decoded_on, pacing=pacing) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         assert threads == {threading.current_thread().name}
@@ -242,7 +239,7 @@ def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> 
 
 
 def test_what_stops_a_backlog_stops_it_where_it_lies() -> None:
-    with tail_harness(following=THREADED, pacing=Pacing(gather_s=0, backlog_rows=5)) as harness:
+    with tail_harness(threads=True, pacing=Pacing(gather_s=0, backlog_rows=5)) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         for partition in (0, 1):
@@ -263,7 +260,9 @@ def test_many_readers_over_a_growing_log_are_always_exact(
     pacing = Pacing(gather_s=0, backlog_rows=backlog_rows, linger_s=0.001)
     monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 40)
     rounds, marks, lock = 60, [0, 0], threading.Lock()
-    with tail_harness(following=replace(THREADED, keep_s=5), pacing=pacing) as harness:
+    with tail_harness(
+        threads=True, following=replace(FOLLOWED, keep_s=5), pacing=pacing
+    ) as harness:
         ready = threading.Barrier(5)
 
         def produce() -> None:
@@ -309,7 +308,7 @@ def test_many_readers_over_a_growing_log_are_always_exact(
 
 
 def test_configured_tables_are_followed_without_a_statement_and_retried() -> None:
-    with tail_harness(following=replace(STEPPED, tables=(FLOWS,))) as harness:
+    with tail_harness(following=replace(FOLLOWED, tables=(FLOWS,))) as harness:
         harness.write(0, 0)
         answers: list[FederationError | None] = [CatalogUnavailable("no answer"), None]
 
@@ -336,7 +335,7 @@ def test_configured_tables_are_followed_without_a_statement_and_retried() -> Non
 
 def test_the_keeper_runs_by_itself_and_stops() -> None:
     before = threading.enumerate()
-    with tail_harness(following=replace(THREADED, tables=(FLOWS,))) as harness:
+    with tail_harness(threads=True, following=replace(FOLLOWED, tables=(FLOWS,))) as harness:
         harness.write(0, 0)
         request = threading.Event()
 

@@ -21,10 +21,10 @@ from planner.schema import Column, TableSchema
 from tests.doubles.log import MemoryRecord
 from tests.harness.builders import FLOWS
 from tests.harness.tails import (
+    FOLLOWED,
     LIMITS,
     OTHER,
     SCHEMA,
-    STEPPED,
     offsets,
     places,
     tail_harness,
@@ -50,7 +50,7 @@ def test_what_is_followed_beyond_a_cut_is_not_in_its_answer() -> None:
         older = harness.cut(0, 0)
         harness.write(0, 2)
         harness.write(1, 0)
-        harness.tails.step()
+        harness.followers.step()
         assert places(harness, older) == offsets((0, 2))
         assert places(harness, harness.cut(0, 0)) == offsets((0, 3), (1, 1))
 
@@ -91,7 +91,7 @@ def test_what_a_statement_fetched_while_a_follower_decoded_it_is_not_added_twice
         harness.log.add_partitions("flows", 3)
         harness.write(2, 0)
         meanwhile.append(lambda: harness.read(harness.cut(0, 0)))
-        harness.tails.step()
+        harness.followers.step()
         assert harness.fetched == 2
         assert places(harness, harness.cut(0, 0)) == [*offsets((0, 3)), (2, 0)]
         harness.write(0, 3)
@@ -209,7 +209,7 @@ def test_beyond_its_limit_a_tail_is_an_error_and_goes_on_when_tiering_has_made_r
 
 
 def test_rows_stay_for_the_pins_still_in_use() -> None:
-    with tail_harness(following=replace(STEPPED, keep_s=10)) as harness:
+    with tail_harness(following=replace(FOLLOWED, keep_s=10)) as harness:
         harness.write(0, *range(10))
         older = harness.cut(0, 0)
         harness.read(older)
@@ -230,7 +230,7 @@ def test_what_could_not_be_freed_while_rows_were_added_is_freed_by_who_adds() ->
         with entry.generation.writing:
             harness.tails.note_pin(harness.pin(10, 0))
         assert harness.state().rows == 10
-        harness.tails.step()
+        harness.followers.step()
         assert harness.state().rows == 0
 
 
@@ -245,7 +245,7 @@ def test_a_pin_that_no_statement_brought_frees_rows_as_well() -> None:
 
 
 def test_an_idle_tail_is_dropped_unless_it_is_configured() -> None:
-    following = replace(STEPPED, idle_s=60, tables=(OTHER,))
+    following = replace(FOLLOWED, idle_s=60, tables=(OTHER,))
     with tail_harness(following=following) as harness:
         harness.log.create_topic("other", 1)
         harness.write(0, 0)
@@ -261,7 +261,7 @@ def test_an_idle_tail_is_dropped_unless_it_is_configured() -> None:
 
 
 def test_after_a_schema_change_the_old_schemas_tail_goes_soon() -> None:
-    with tail_harness(following=replace(STEPPED, keep_s=10)) as harness:
+    with tail_harness(following=replace(FOLLOWED, keep_s=10)) as harness:
         harness.write(0, 0)
         harness.read(harness.cut(0, 0))
         wider = TableSchema(1, (*SCHEMA.columns, Column(5, "m", pa.string())))
@@ -275,7 +275,7 @@ def test_after_a_schema_change_the_old_schemas_tail_goes_soon() -> None:
 
 
 def test_not_more_tables_are_followed_than_allowed_and_the_others_are_fetched() -> None:
-    with tail_harness(following=replace(STEPPED, max_tables=1)) as harness:
+    with tail_harness(following=replace(FOLLOWED, max_tables=1)) as harness:
         harness.log.create_topic("other", 1)
         for value in range(3):
             harness.write(0, value)
@@ -314,7 +314,7 @@ def test_of_a_segment_ahead_of_the_cut_offsets_of_the_last_batches_only_are_comp
         harness.write(0, 5)
         between = harness.cut(0, 0)
         harness.write(0, 6)
-        harness.tails.step()
+        harness.followers.step()
         with harness.tails.read(between, lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [False, True]
             assert [row[1] for row in harness.rows(tail)] == list(range(6))
@@ -331,7 +331,7 @@ def test_a_full_segment_inside_the_cut_is_read_without_comparing_offsets(
         with harness.tails.read(harness.cut(0, 0), lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [False, False]
             harness.write(0, 9)
-            harness.tails.step()
+            harness.followers.step()
             assert len(harness.rows(tail)) == 9
         with harness.tails.read(harness.cut(1, 0), lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [True, False]

@@ -19,7 +19,7 @@ from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import DecodedBatch, TopicReader
-from proxy.tail.tally import OutcomeTally
+from proxy.tail.states import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
 PACING = Pacing()
@@ -28,7 +28,7 @@ WAIT_S = 60.0
 
 
 class Steps:
-    """An intake and its feed: a step of so many rows each time, as long as there is one."""
+    """A reader and its subscription: a step of so many rows each time, as long as there is one."""
 
     def __init__(self, *rows: int) -> None:
         self._rows = list(rows)
@@ -58,13 +58,13 @@ class Steps:
 
 @contextmanager
 def follower(
-    intake: Steps, is_serving: Callable[[], bool], *, pacing: Pacing = PACING
+    reader: Steps, is_serving: Callable[[], bool], *, pacing: Pacing = PACING
 ) -> Iterator[tuple[Follower, Generation, list[int]]]:
     """A follower, what it fills, and the sizes of what is added."""
     with duckdb.connect() as engine:
-        value = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
-        value.add([OffsetRange(0, 0, 0)], [])
-        add = value.add
+        generation = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
+        generation.add([OffsetRange(0, 0, 0)], [])
+        add = generation.add
         sizes: list[int] = []
 
         def noted(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,28 +79,29 @@ def follower(
         ) -> None:
             add(ranges, noted(pieces), confirm)
 
-        value.add = adding  # type: ignore[method-assign, assignment]
-        reader = cast("TopicReader", intake)
+        generation.add = adding  # type: ignore[method-assign, assignment]
         stepped = Follower(
-            reader, value, OutcomeTally(), lambda *_: None, is_serving, pacing=pacing
+            cast("TopicReader", reader),
+            *(generation, OutcomeTally(), lambda *_: None, is_serving),
+            pacing=pacing,
         )
-        yield stepped, value, sizes
+        yield stepped, generation, sizes
 
 
 def test_a_burst_is_added_at_once_where_nobody_is_served() -> None:
-    with follower(Steps(ROWS), lambda: False) as (stepped, value, sizes):
+    with follower(Steps(ROWS), lambda: False) as (stepped, generation, sizes):
         assert stepped.step(0) == ROWS
-        assert (value.rows, sizes) == (ROWS, [ROWS])
+        assert (generation.rows, sizes) == (ROWS, [ROWS])
 
 
 def test_a_burst_is_added_in_pieces_with_pauses_while_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pauses: list[float] = []
-    with follower(Steps(ROWS, ROWS), lambda: True) as (stepped, value, sizes):
+    with follower(Steps(ROWS, ROWS), lambda: True) as (stepped, generation, sizes):
         monkeypatch.setattr(stepped._wake, "wait", pauses.append)
         assert stepped.step(0) == ROWS
-        assert value.rows == ROWS
+        assert generation.rows == ROWS
         assert sizes == [PACING.piece_rows] * 3 + [1]
         assert len(pauses) == 3
         stepped.step(0)
@@ -110,7 +111,7 @@ def test_a_burst_is_added_in_pieces_with_pauses_while_others_are_served(
 
 def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
     pacing = Pacing(pause_ratio=1e9)
-    with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, value, sizes):
+    with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, generation, sizes):
         steps = threading.Thread(target=stepped.step, args=(0,))
         steps.start()
         while not sizes:
@@ -120,7 +121,7 @@ def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
         stepped.hurry([OffsetRange(0, 0, ROWS)])
         steps.join(WAIT_S)
         assert not steps.is_alive()
-        assert (value.rows, sizes) == (
+        assert (generation.rows, sizes) == (
             ROWS,
             [PACING.piece_rows, ROWS - PACING.piece_rows],
         )

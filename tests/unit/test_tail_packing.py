@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from planner.errors import LimitExceeded
 from planner.offsets import OffsetRange
 from proxy.engine.segments import Segments
+from proxy.tail.budget import Packing
 from proxy.tail.generations import Generation
-from proxy.tail.packing import Packing
 from proxy.tail.segment import LeasedTail
 
 SCHEMA = pa.schema(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 
 import click
 
@@ -50,15 +51,12 @@ def command(
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)
     unique_ids = tuple(dict.fromkeys(snapshot_ids))
-    amender = IcebergRepairCommitter(settings.catalogs)
-    try:
-        added = foreign_rows(amender, name, unique_ids)
+    with closing(IcebergRepairCommitter(settings.catalogs)) as committer:
+        added = foreign_rows(committer, name, unique_ids)
         if not yes:
             _show(name, added)
             click.confirm("Let them stay?", abort=True, err=True)
-        mark = accept_foreign_rows(amender, name, unique_ids)
-    finally:
-        amender.close()
+        mark = accept_foreign_rows(committer, name, unique_ids)
     if as_json:
         rows = {str(key): count.rows for key, count in added.items()}
         click.echo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import click
 
@@ -58,15 +59,12 @@ def command(
     name = TableName.parse(table)
     offsets = dict(map(_named, named))
     rows = _rows(settings, name)
-    amender = IcebergRepairCommitter(settings.catalogs)
-    try:
-        after = covering(amender, name, rows, offsets)
+    with closing(IcebergRepairCommitter(settings.catalogs)) as committer:
+        after = covering(committer, name, rows, offsets)
         if not yes:
             _show(name, rows, after)
             click.confirm("Is that what it covers?", abort=True, err=True)
-        mark = cover_table(amender, name, rows, offsets)
-    finally:
-        amender.close()
+        mark = cover_table(committer, name, rows, offsets)
     if as_json:
         document = {
             "table": str(name),

@@ -15,6 +15,7 @@ from planner.cut import LogBounds
 from planner.errors import BadConfig
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange, OffsetVector
+from planner.ports import TopicSource
 from planner.schema import METADATA_TYPES, Column
 from planner.typetext import parse_type
 from planner.watermark import Watermark
@@ -138,7 +139,7 @@ def _infer(log: KafkaLog, bounds: LogBounds) -> tuple[Column, ...]:
         )
         for part in bounds.partitions
     ]
-    batches = log.fetch(bounds.topic, ranges, timeout_s=SAMPLE_TIMEOUT_S)
+    batches = log.fetch(TopicSource(bounds.topic), ranges, timeout_s=SAMPLE_TIMEOUT_S)
     samples = list(
         itertools.chain.from_iterable(
             batch[KAFKA_VALUE].drop_null().to_pylist() for batch in batches

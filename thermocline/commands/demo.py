@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import click
 from rich.console import Console
 
+from connectors import child_guard
 from planner.errors import BadConfig, Unavailable
+from thermocline.client import connected
+from thermocline.demo.broker import StartGuard
 from thermocline.demo.feeds import FEEDS
-from thermocline.demo.ledger import Ledger
-from thermocline.demo.ledger_check import verdict
-from thermocline.demo.observer import Observer
+from thermocline.demo.observer import Observation, ObservedTable, verdict
 from thermocline.demo.preflight import check_machine, choose_port
-from thermocline.demo.processes import Janitor
-from thermocline.demo.screen import Plain, Screen, Terminal
+from thermocline.demo.screen import LiveScreen, PlainScreen
 from thermocline.demo.snippets import printed
 from thermocline.demo.traffic import Traffic
 from thermocline.demo.world import World, running_world
@@ -35,10 +37,9 @@ COLUMN_AFTER_S = 12.0
 SCHEMA_DELAY_S = 3.0
 #: A comparison says nothing of the seam before it has moved: how much longer than asked it is waited for.
 FIRST_PUBLISH_S = 180.0
-_FRAME_S = 0.25
-_HURRIED_FLUSH_S = 2.0
+_ASK_EVERY_S = 0.5
 #: Leave the alternate screen, show the cursor.
-_RESTORE_TERMINAL = "\x1b[?1049l\x1b[?25h"
+_RESTORE_TERMINAL = b"\x1b[?1049l\x1b[?25h"
 
 
 @click.command(epilog="Example: thermocline demo --seconds 90 --check")
@@ -105,142 +106,98 @@ def command(
         click.echo(printed(port or 31337), nl=False)
         return
     console = Console()
-    screen: Screen = Plain() if plain or not console.is_terminal else Terminal(console)
-    if seconds is None and (check or not console.is_terminal):
-        seconds = UNATTENDED_S
+    screen = LiveScreen(console) if console.is_terminal and not plain else PlainScreen()
+    if seconds is None:
+        seconds = UNATTENDED_S if check or not console.is_terminal else math.inf
+    _on_signals(_unwind)
     try:
-        with _stoppable(), _folder(keep) as (folder, janitor):
+        with _folder(keep) as (folder, start_guard), contextlib.ExitStack() as stack:
             port = choose_port(port)
-            with (
-                screen.setting_up() as steps,
-                contextlib.ExitStack() as stack,
-            ):
+            with screen.setting_up():
                 world = stack.enter_context(
-                    running_world(
-                        folder, port, interval_s=interval_s, steps=steps, janitor=janitor
-                    )
+                    running_world(folder, port, interval_s, screen.step, start_guard)
                 )
-                stack = stack.pop_all()
-            with stack:
-                equal = _run(world, screen, seconds, rate=rate, seed=seed, check=check)
-                screen.say("stopping Spark, the server and the broker …")
-    except _Interrupted as stopped:
+            equal = _run(world, screen, seconds, rate, seed, check)
+            screen.say("stopping Spark, the server and the broker …")
+    except SystemExit:
         click.echo("thermocline: the demo was stopped; nothing is left behind.", err=True)
-        raise SystemExit(stopped.code) from None
+        raise
     if not equal:
         raise SystemExit(1)
 
 
 def _run(
-    world: World, screen: Screen, seconds: float | None, *, rate: int, seed: int, check: bool
+    world: World, screen: PlainScreen, seconds: float, rate: int, seed: int, check: bool
 ) -> bool:
     """Events and pictures until time or Ctrl-C; True unless something differs from the ledger."""
-    ledgers = {feed.topic: Ledger() for feed in FEEDS}
-    traffics = {
-        feed.topic: Traffic(
-            world.bootstrap, feed, ledgers[feed.topic], rate=rate // len(FEEDS), seed=seed
-        )
-        for feed in FEEDS
-    }
-    observer = Observer(world, ledgers, FEEDS, rate)
-    flush_s = _HURRIED_FLUSH_S
+    demo = Observation([ObservedTable(feed) for feed in FEEDS], rate)
+    bootstrap, share = world.broker.bootstrap, rate // len(FEEDS)
+    traffics = [Traffic(bootstrap, t.feed, t.ledger, share, seed) for t in demo.tables]
+    flush_s = 2.0
     try:
-        for traffic in traffics.values():
-            traffic.start()
-        observer.start()
         # Here a signal is the ordinary way to end.
-        with contextlib.suppress(_Interrupted), screen.live(world.port) as view:
-            end = None if seconds is None else time.monotonic() + seconds
-            drift = _drift(world, observer, traffics)
-            while end is None or time.monotonic() < end or (check and _waits(observer, end)):
-                world.check()
-                view.moment = observer.moment()
+        with (
+            contextlib.suppress(SystemExit),
+            screen.live(demo, world.port),
+            connected(world.uri) as client,
+        ):
+            drift = _drift(world, demo, traffics)
+            while demo.elapsed_s < seconds or (check and not demo.all_published):
+                if demo.elapsed_s > seconds + FIRST_PUBLISH_S:
+                    raise Unavailable(
+                        f"the demo's Spark published nothing within {FIRST_PUBLISH_S:g} s after the time was "
+                        f"over; run it on a machine with free processors."
+                    )
+                began = time.monotonic()
+                demo.update(world, client)
+                screen.show(demo)
                 next(drift)
-                time.sleep(_FRAME_S)
+                time.sleep(max(0.0, began + _ASK_EVERY_S - time.monotonic()))
         flush_s = 30.0
     finally:
-        observer.stop()
-        for traffic in traffics.values():
+        for traffic in traffics:
             traffic.stop(flush_s)
-    return verdict(world, ledgers, traffics, observer, screen.say, whole=check)
+    return verdict(world, demo.tables, traffics, screen.say, whole=check)
 
 
-def _drift(world: World, observer: Observer, traffics: Mapping[str, Traffic]) -> Iterator[None]:
+def _drift(world: World, demo: Observation, traffics: Sequence[Traffic]) -> Iterator[None]:
     """Fields that appear: ignored while no column asks for them, then added as columns while all runs.
 
     Not before the first publish: rows tiered before a column was added stay NULL in it, which is to be seen.
     """
-    began = time.monotonic()
-    while time.monotonic() < began + UPGRADE_AFTER_S:
+    while demo.elapsed_s < UPGRADE_AFTER_S:
         yield
-    for feed in FEEDS:
-        traffics[feed.topic].upgrade()
-        observer.note(feed, f"new field {feed.later}: ignored", is_column=False)
-    upgraded = time.monotonic()
-    while time.monotonic() < upgraded + COLUMN_AFTER_S or not _all_published(observer):
+    for table, traffic in zip(demo.tables, traffics, strict=True):
+        traffic.upgraded = True
+        table.later = f"new field {table.feed.later}: ignored"
+    while demo.elapsed_s < UPGRADE_AFTER_S + COLUMN_AFTER_S or not demo.all_published:
         yield
-    for feed in FEEDS:
-        world.add_column(feed)
+    for table in demo.tables:
+        world.add_column(table.feed)
     # The server looks at the catalog once a second.
-    added = time.monotonic()
-    while time.monotonic() < added + SCHEMA_DELAY_S:
+    end_s = demo.elapsed_s + SCHEMA_DELAY_S
+    while demo.elapsed_s < end_s:
         yield
-    for feed in FEEDS:
-        observer.note(feed, f"{feed.later}: a column now", is_column=True)
+    for table in demo.tables:
+        table.later, table.later_is_column = f"{table.feed.later}: a column now", True
     while True:
         yield
 
 
-def _waits(observer: Observer, end: float) -> bool:
-    """Whether time is over and nothing was tiered yet.
-
-    Raises:
-        Unavailable: not even long after.
-    """
-    if _all_published(observer):
-        return False
-    if time.monotonic() > end + FIRST_PUBLISH_S:
-        raise Unavailable(
-            f"the demo's Spark published nothing within {FIRST_PUBLISH_S:g} s after the time was over; run it "
-            f"on a machine with free processors."
-        )
-    return True
-
-
-def _all_published(observer: Observer) -> bool:
-    return all(view.published.count for view in observer.moment().feeds)
-
-
-class _Interrupted(BaseException):
-    """A signal came: everything is unwound, and ``code`` is the exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """The first signal unwinds; the second ends this process at once, and tethers and janitor do the rest."""
-
-    def unwind(number: int, frame: FrameType | None) -> None:
-        del frame
-        _on_signals(_leave)
-        raise _Interrupted(128 + number)
-
-    _on_signals(unwind)
-    yield
-
-
-def _on_signals(handler: object) -> None:
+def _on_signals(handler: Callable[[int, FrameType | None], NoReturn]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handler)  # type: ignore[arg-type]
+        signal.signal(number, handler)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    del frame
+def _unwind(number: int, _: FrameType | None) -> NoReturn:
+    """The first signal unwinds; the second ends this process at once, and the guards do the rest."""
+    _on_signals(_leave)
+    raise SystemExit(128 + number)
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
     if sys.stdout.isatty():
-        os.write(sys.stdout.fileno(), _RESTORE_TERMINAL.encode())
+        os.write(sys.stdout.fileno(), _RESTORE_TERMINAL)
     os.write(
         2, b"thermocline: stopped at once; what still runs ends by itself within seconds.\n"
     )
@@ -248,7 +205,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[tuple[Path, Janitor | None]]:
+def _folder(keep: Path | None) -> Iterator[tuple[Path, StartGuard]]:
+    """Make the folder to work in; all that runs there is started by what comes with it."""
     if keep is not None:
         try:
             keep.mkdir(parents=True)
@@ -257,12 +215,12 @@ def _folder(keep: Path | None) -> Iterator[tuple[Path, Janitor | None]]:
                 f"--keep: the folder cannot be made ({error.strerror}); name a new one."
             ) from error
         check_machine(keep)
-        yield keep.resolve(), None
+        yield keep.resolve(), child_guard.start
         return
     check_machine(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix="thermocline-demo-")).resolve()
-    janitor = Janitor(folder)
+    guard = child_guard.FolderGuard(folder)
     try:
-        yield folder, janitor
+        yield folder, guard.start
     finally:
-        janitor.finish()
+        guard.finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import click
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from planner.names import TableName
 from thermocline.commands.config import all_problems
-from thermocline.config.settings import load
+from thermocline.config.settings import Problem, load
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
 from thermocline.doctor.machine import machine
 from thermocline.doctor.systems import brokers, catalogs, stores
@@ -53,7 +53,7 @@ def command(config: str | None, as_json: bool) -> None:
 def examined(config: str | None) -> Iterator[Finding]:
     """Everything, from what is nearest to what is furthest; settings that do not load end it."""
     problems = all_problems(config)
-    yield from _settings(config)
+    yield from _settings(problems)
     if any(problem.severity == "error" for problem in problems):
         return
     settings = load(config)
@@ -65,8 +65,7 @@ def examined(config: str | None) -> Iterator[Finding]:
     yield from tables(settings, [name for problem in by_catalog.values() for name in problem])
 
 
-def _settings(config: str | None) -> Findings:
-    problems = all_problems(config)
+def _settings(problems: Sequence[Problem]) -> Findings:
     for problem in problems:
         where = f"{problem.origin}: " if problem.origin is not None else ""
         state = fail if problem.severity == "error" else warn

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from thermocline.connect import connect_server, server_options
-from thermocline.freshness_options import agree, contract_options
+from thermocline.freshness_options import contract_options
 
 #: Places of the picture of one table.
 _BAR = 48
@@ -31,26 +31,19 @@ Examples:
 @click.pass_obj
 def command(
     config: str | None,
+    /,
     statement: str,
     ranges: bool,
     as_json: bool,
-    freshness: str | None,
-    cut: str | None,
-    wait_for: str | None,
-    uri: str | None,
-    local: bool,
-    user: str | None,
-    token: str | None,
+    **server: Any,
 ) -> None:
     """Show the cut STATEMENT would be answered from: what of each table comes from Iceberg, what from Kafka, why.
 
     Nothing is executed. Any SQL client gets the same as rows from EXPLAIN and the statement.
     """
     bare = statement.strip().rstrip(";").rstrip()
-    with connect_server(config, uri=uri, local=local, user=user, token=token) as client:
-        agree(client, freshness=freshness, cut=cut, wait_for=wait_for)
-        with client.ask(f"EXPLAIN {bare}") as answer:
-            rows = [row for batch in answer.batches() for row in batch.to_pylist()]
+    with connect_server(config, **server) as client:
+        rows = list(client.rows(f"EXPLAIN {bare}"))
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return

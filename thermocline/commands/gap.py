@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import click
 
@@ -47,18 +48,17 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
     if as_json and not yes:
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)
-    store, amender = IcebergStore(settings.catalogs), IcebergRepairCommitter(settings.catalogs)
-    try:
-        with KafkaLog(settings.kafka) as log:
-            ways_out = Repairs(amender, log)
-            lost = ways_out.gap(store.pin(name))
-            if lost and not yes:
-                _show(name, lost)
-                click.confirm("Give them up?", abort=True, err=True)
-            mark = ways_out.accept_gap(name, lost)
-    finally:
-        amender.close()
-        store.close()
+    with (
+        closing(IcebergStore(settings.catalogs)) as store,
+        closing(IcebergRepairCommitter(settings.catalogs)) as committer,
+        KafkaLog(settings.kafka) as log,
+    ):
+        repairs = Repairs(committer, log)
+        lost = repairs.gap(store.pin(name))
+        if lost and not yes:
+            _show(name, lost)
+            click.confirm("Give them up?", abort=True, err=True)
+        mark = repairs.accept_gap(name, lost)
     if as_json:
         ranges = [{"partition": i.partition, "start": i.start, "stop": i.stop} for i in lost]
         click.echo(json.dumps({"table": str(name), "lost": ranges, "run": mark.run}, indent=2))

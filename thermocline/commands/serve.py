@@ -183,8 +183,7 @@ def _try_lock(settings: Settings, config: str | None) -> int:
     It may be run by another user than the server's, so it makes no file that the server writes to.
     """
     server = settings.server.model_copy(update={"audit_log": "off"})
-    cold = settings.cold.model_copy(update={"cache_dir": None})
-    settings = settings.model_copy(update={"server": server, "cold": cold})
+    settings = settings.model_copy(update={"server": server})
     bound_arenas()
     try:
         with _confined(settings, config) as (lock, _):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import click
 
@@ -54,12 +55,11 @@ def command(
     settings.require_catalogs()
     name = TableName.parse(table)
     skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
-    amender = IcebergRepairCommitter(settings.catalogs)
-    try:
-        with KafkaLog(settings.kafka) as log:
-            mark = Repairs(amender, log).skip(name, skips, decoder_for, force=force)
-    finally:
-        amender.close()
+    with (
+        closing(IcebergRepairCommitter(settings.catalogs)) as committer,
+        KafkaLog(settings.kafka) as log,
+    ):
+        mark = Repairs(committer, log).skip(name, skips, decoder_for, force=force)
     if as_json:
         rows = [{"partition": skip.partition, "offset": skip.offset} for skip in skips]
         click.echo(json.dumps({"table": str(name), "skipped": rows, "run": mark.run}, indent=2))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from planner.errors import BadConfig
 from thermocline.connect import connect_server, server_options
-from thermocline.freshness_options import agree, contract_options
+from thermocline.freshness_options import contract_options
 from thermocline.statements import split
 
 FORMATS = ("table", "csv", "json", "jsonl", "arrow", "parquet")
@@ -61,18 +62,13 @@ Examples:
 @click.pass_obj
 def command(
     config: str | None,
+    /,
     statement: str | None,
     file: str | None,
     form: str | None,
     output: str | None,
     max_rows: int,
-    freshness: str | None,
-    cut: str | None,
-    wait_for: str | None,
-    uri: str | None,
-    local: bool,
-    user: str | None,
-    token: str | None,
+    **server: Any,
 ) -> None:
     """Run STATEMENT, the statements of a file, or a prompt.
 
@@ -95,8 +91,7 @@ def command(
         )
     if form in _BINARY and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{form} is not for a terminal; name a file with -o.")
-    with connect_server(config, uri=uri, local=local, user=user, token=token) as client:
-        agree(client, freshness=freshness, cut=cut, wait_for=wait_for)
+    with connect_server(config, **server) as client:
         if asks:
             from thermocline.prompt import run
 

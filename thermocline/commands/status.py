@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.names import TableName
-from planner.offsets import OffsetRange
-from thermocline.config.settings import Settings, load
+from thermocline.config.settings import load
 
 if TYPE_CHECKING:
-    from connectors.kafka.samples import Sample, SampledRetention
-    from planner.ports import ColdStore, Log
     from thermocline.table_status import TableStatus
-
-#: What is beyond offsets may be missing; it does not hold up the rest.
-_LOOK_TIMEOUT_S = 1.5
 
 EXAMPLES = """\b
 Examples:
@@ -32,23 +26,6 @@ Examples:
   thermocline status --json | jq '.[] | select(.lag_s > 3600) | .table'
   thermocline status --watch 5
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _KafkaProbe:
-    settings: Mapping[str, str]
-
-    def sample(
-        self, ranges: Mapping[str, tuple[OffsetRange, ...]]
-    ) -> Mapping[tuple[str, int], Sample]:
-        from connectors.kafka.samples import sample
-
-        return sample(self.settings, ranges, timeout_s=_LOOK_TIMEOUT_S)
-
-    def retentions(self, topics: list[str]) -> Mapping[str, SampledRetention]:
-        from connectors.kafka.samples import retentions
-
-        return retentions(self.settings, topics, timeout_s=_LOOK_TIMEOUT_S)
 
 
 @click.command(epilog=EXAMPLES)
@@ -76,12 +53,23 @@ def command(
     them. OLDEST is the age of the oldest, and HEADROOM how long retention still keeps it: at zero, records are
     lost before they are tiered. Exit code 6 when a table does not answer.
     """
+    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
+    from connectors.iceberg.store import IcebergStore
+    from connectors.kafka.log import KafkaLog
+    from thermocline.table_status import standings
+
     settings = load(config)
     settings.require_catalogs()
     names = [TableName.parse(text) for text in tables]
-    with _opened(settings) as (store, log):
+    with KafkaLog(settings.kafka) as log, closing(IcebergStore(settings.catalogs)) as store:
         while True:
-            statuses = _standings(settings, store, log, names)
+            statuses = standings(
+                store,
+                log,
+                names or store.tables(),
+                kafka=settings.kafka,
+                now_ms=time.time_ns() // 1_000_000,
+            )
             if as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
@@ -100,34 +88,6 @@ def _document(status: TableStatus) -> dict[str, Any]:
     """The document's names are promised, whatever ours are."""
     promised = {"is_bounded_by_size": "is_kept_by_size"}
     return {promised.get(name, name): value for name, value in asdict(status).items()}
-
-
-@contextlib.contextmanager
-def _opened(settings: Settings) -> Iterator[tuple[ColdStore, Log]]:
-    # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
-    from connectors.iceberg.store import IcebergStore
-    from connectors.kafka.log import KafkaLog
-
-    with KafkaLog(settings.kafka) as log:
-        store = IcebergStore(settings.catalogs)
-        try:
-            yield store, log
-        finally:
-            store.close()
-
-
-def _standings(
-    settings: Settings, store: ColdStore, log: Log, names: Sequence[TableName]
-) -> list[TableStatus]:
-    from thermocline.table_status import standings
-
-    return standings(
-        store,
-        log,
-        names or store.tables(),
-        probe=_KafkaProbe(settings.kafka),
-        now_ms=time.time_ns() // 1_000_000,
-    )
 
 
 def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -71,6 +71,7 @@ Examples:
 @click.pass_obj
 def command(
     config: str | None,
+    /,
     statement: str,
     start: str | None,
     since: str | None,
@@ -78,10 +79,7 @@ def command(
     once: bool,
     interval_s: float,
     form: str | None,
-    uri: str | None,
-    local: bool,
-    user: str | None,
-    token: str | None,
+    **server: Any,
 ) -> None:
     """Follow STATEMENT: each record committed from the start on is read by it exactly once.
 
@@ -105,7 +103,7 @@ def command(
                 _keep(file, increment.position)
 
         def connect() -> contextlib.AbstractContextManager[Client]:
-            return connect_server(config, uri=uri, local=local, user=user, token=token)
+            return connect_server(config, **server)
 
         if once:
             with (

@@ -22,7 +22,7 @@ from rich.progress import (
 
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
-from connectors.kafka.topics import is_compacted
+from connectors.kafka.retention import is_compacted
 from connectors.verification.run import Extent, Verification
 from connectors.verification.run import Progress as Steps
 from planner.cut import Pin

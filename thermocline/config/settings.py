@@ -170,11 +170,12 @@ class Tail(_Section):
 
 
 class Cold(_Section):
-    """Reading Iceberg. Decoded manifests are kept in memory, and in ``cache_dir`` (None: nowhere) for a restart.
+    """Reading Iceberg. ``max_memory_bytes`` bounds decoded manifests.
 
     ``catalog_timeout_s``: how long a statement waits for a catalog it cannot do without.
     """
 
+    #: Without effect, like ``max_cache_bytes``: files of earlier versions name them.
     cache_dir: Path | None = None
     max_cache_bytes: int = Field(default=2 * 1024**3, ge=0)
     max_memory_bytes: int = Field(default=512 * 1024**2, ge=0)

@@ -1,7 +1,7 @@
 """A real single-node Kafka as a child process, for the demo and the tests.
 
 Broker and controller in one JVM (KRaft), started from the resolved jars, on this machine only. It ends with
-the process that started it (see ``tether``). Durability is that of one node: not for anybody's production.
+the process that started it (``connectors.child_guard``). Durability is that of one node: not for production.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
@@ -57,7 +54,10 @@ _NODE_PROPERTIES = {
 }
 
 
-class Broker:
+StartGuard = Callable[[Path, Sequence[str]], "subprocess.Popen[bytes]"]
+
+
+class Broker(contextlib.AbstractContextManager["Broker"]):
     """One node whose data, settings and log live in ``folder``; the same folder keeps its ports and topics.
 
     Not thread-safe. A context manager: starts on entry, stops on exit.
@@ -71,19 +71,20 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         jvm_flags: Sequence[str] = (),
         start_timeout_s: float = START_TIMEOUT_S,
+        start_guard: StartGuard = child_guard.start,
     ) -> None:
         """``properties`` are Kafka's own broker settings and win over ours; listeners are added to ours."""
+        self.log_file = folder / "broker.log"
         self._folder = folder
         self._heap_mb = heap_mb
         self._extra = dict(properties or {})
-        self._jvm_flags = tuple(jvm_flags)
+        self._jvm_flags = jvm_flags
         self._start_timeout_s = start_timeout_s
-        self._tether: subprocess.Popen[bytes] | None = None
+        self._start_guard = start_guard
+        self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
-        self._port, self._controller_port = self._previous_ports() or (
-            _free_port(),
-            _free_port(),
-        )
+        free = free_ports(random.sample(_PORTS, 100))
+        self._port, self._controller_port = self._previous_ports() or (next(free), next(free))
 
     @property
     def bootstrap(self) -> str:
@@ -97,11 +98,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        return self._tether is not None and self._tether.poll() is None
-
-    @property
-    def log_file(self) -> Path:
-        return self._folder / "broker.log"
+        return self._guard is not None and self._guard.poll() is None
 
     def start(self) -> None:
         """Start and wait until the node answers clients. Nothing happens when it runs already.
@@ -124,16 +121,9 @@ class Broker:
         settings = self._write_settings()
         if not (self._folder / "data" / "meta.properties").exists():
             self._format(java, settings)
-        command = (sys.executable, "-I", "-S", child_guard.__file__, str(self.log_file))
-        # A session of its own: a Ctrl-C in the terminal must not reach the broker before its users stopped.
-        self._tether = subprocess.Popen(
-            [*command, *java, "kafka.Kafka", str(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        line = self._tether.stdout.readline() if self._tether.stdout else b""
-        self._pid = int(line) if line else None
+        command = [*java, "kafka.Kafka", str(settings)]
+        self._guard = self._start_guard(self.log_file, command)
+        self._pid = child_guard.command_id(self._guard)
         try:
             self._wait_until_it_answers()
         except BaseException:
@@ -148,45 +138,32 @@ class Broker:
         """End the JVM at once, as a crash would."""
         self._end(signal.SIGKILL)
 
-    def pause(self) -> None:
-        """Freeze the JVM: connections stay open, nothing answers."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a frozen JVM go on."""
-        self._signal(signal.SIGCONT)
-
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _signal(self, number: signal.Signals) -> None:
-        # The tether ends after the JVM, so while it runs the process id cannot belong to anybody else.
+        # The guard ends after the JVM, so while it runs the process id cannot belong to anybody else.
         # That one may have ended just now.
         if self.running and self._pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
 
     def _end(self, number: signal.Signals) -> None:
-        if self._tether is None:
+        if self._guard is None:
             return
-        self._signal(number)
-        self._signal(signal.SIGCONT)
-        try:
-            self._tether.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-            self._tether.wait()
-        with self._tether:
-            self._tether = None
+        with self._guard:
+            self._signal(number)
+            self._signal(signal.SIGCONT)
+            try:
+                self._guard.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                self._guard.wait()
+        self._guard = None
 
     def _previous_ports(self) -> tuple[int, int] | None:
         settings = self._folder / "server.properties"
@@ -203,27 +180,21 @@ class Broker:
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
         }
-        more = {
-            key: f"{address},{self._extra[key]}"
-            for key, address in listeners.items()
-            if key in self._extra
-        }
         properties = {
             **_NODE_PROPERTIES,
             "controller.quorum.bootstrap.servers": controller,
             "log.dirs": str(self._folder / "data"),
             **self._extra,
-            **listeners,
-            **more,
         }
+        for key, ours in listeners.items():
+            properties[key] = f"{ours},{self._extra[key]}" if key in self._extra else ours
         path = self._folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         return path
 
     def _format(self, java: tuple[str, ...], settings: Path) -> None:
-        cluster = _cluster_id()
         command = [*java, "kafka.tools.StorageTool", "format", "--standalone"]
-        command += ["-t", cluster, "-c", str(settings)]
+        command += ["-t", cluster_id(), "-c", str(settings)]
         ran = subprocess.run(command, capture_output=True, text=True)
         if ran.returncode:
             raise self._failed("its folder could not be formatted", ran.stdout + ran.stderr)
@@ -232,19 +203,16 @@ class Broker:
         deadline = time.monotonic() + self._start_timeout_s
         while time.monotonic() < deadline:
             if not self.running:
-                raise self._failed("it ended while starting", self._log_tail())
-            if _listens(self._port) and _answers(self.bootstrap):
+                raise self._failed("it ended while starting")
+            if is_listening(self._port) and _answers(self.bootstrap):
                 return
             time.sleep(0.05)
-        raise self._failed(
-            f"it did not answer within {self._start_timeout_s:g} s", self._log_tail()
-        )
+        raise self._failed(f"it did not answer within {self._start_timeout_s:g} s")
 
-    def _log_tail(self) -> str:
-        return self.log_file.read_text(errors="replace")[-20_000:]
-
-    def _failed(self, what: str, output: str) -> LogUnavailable:
+    def _failed(self, what: str, output: str | None = None) -> LogUnavailable:
         """Quote the newest line that looks like a cause; folders of this machine are left out."""
+        if output is None:
+            output = self.log_file.read_text(errors="replace")[-20_000:]
         causes = re.findall(r"^.*(?:Exception|Error|ERROR)\b.*$", output, re.MULTILINE)
         cause = (causes or output.splitlines() or ["it said nothing"])[-1].strip()
         return LogUnavailable(
@@ -253,31 +221,25 @@ class Broker:
         )
 
 
-def _cluster_id() -> str:
-    """As Kafka's own ``Uuid.randomUuid``: none that begins like an option of the command it is given to."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
+def cluster_id() -> str:
+    """16 random bytes as Kafka writes them. The zero keeps ids from beginning with ``-``, like an option."""
+    return base64.urlsafe_b64encode(bytes(1) + os.urandom(15)).decode().rstrip("=")
 
 
-def _free_port() -> int:
-    for port in random.sample(_PORTS, 100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise LogUnavailable("no free port for a local Kafka broker was found.")
+def free_ports(ports: Iterable[int]) -> Iterator[int]:
+    """Yield those that nobody on this machine listens on."""
+    for port in ports:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            probe.close()
+            yield port
 
 
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+def is_listening(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 def _answers(bootstrap: str) -> bool:

@@ -10,99 +10,90 @@ import hashlib
 import json
 import threading
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
-Kind = Literal["good", "bad", "tombstone"]
-Position = tuple[int, int]
+from thermocline.demo.feeds import DemoFeed
+
+Kind = Literal["good", "bad", "tombstone", "aborted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One position where answer and ledger disagree. ``what`` is missing, surplus, doubled or changed."""
+class SentRecord:
+    """A record the broker acknowledged, with the hash of its value."""
 
-    what: str
+    kind: Kind
     partition: int
     offset: int
+    digest: int
 
 
-@dataclass(slots=True)
-class _Partition:
-    """Offsets in order, and the hash of each."""
-
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-    digests: array[int] = field(default_factory=lambda: array("Q"))
-
-    def add(self, offset: int, digest: int) -> None:
-        # Two producers acknowledge almost in order: the place is near the end.
-        at = bisect.bisect_right(self.offsets, offset)
-        self.offsets.insert(at, offset)
-        self.digests.insert(at, digest)
-
-
-@dataclass
 class Ledger:
-    """One topic's records. Positions are (partition, offset). Thread-safe."""
+    """One topic's records, by partition in the order of offsets. Thread-safe."""
 
-    tombstones: int = 0
-    bad: int = 0
-    aborted: int = 0
-    _partitions: dict[int, _Partition] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self.counts: Counter[Kind] = Counter()
+        self._offsets: dict[int, array[int]] = defaultdict(lambda: array("q"))
+        self._digests: dict[int, array[int]] = defaultdict(lambda: array("Q"))
+        self._lock = threading.Lock()
 
     @property
     def rows(self) -> int:
         """How many rows an answer over everything must have."""
-        with self._lock:
-            return sum(len(part.offsets) for part in self._partitions.values())
+        return self.counts["good"] + self.counts["bad"]
 
-    def acknowledged(self, partition: int, offset: int, kind: Kind, digest: int) -> None:
-        """Note a record that committed readers see from now on."""
+    def add(self, records: Iterable[SentRecord]) -> None:
+        """Note what committed readers see from now on, or, aborted, never."""
         with self._lock:
-            if kind == "tombstone":
-                self.tombstones += 1
-                return
-            self.bad += kind == "bad"
-            self._partitions.setdefault(partition, _Partition()).add(offset, digest)
-
-    def abort(self, count: int) -> None:
-        with self._lock:
-            self.aborted += count
+            for record in records:
+                self.counts[record.kind] += 1
+                if record.kind in ("good", "bad"):
+                    offsets = self._offsets[record.partition]
+                    # Two producers acknowledge almost in order: the place is near the end.
+                    at = bisect.bisect_right(offsets, record.offset)
+                    offsets.insert(at, record.offset)
+                    self._digests[record.partition].insert(at, record.digest)
 
     def rows_below(self, ends: Mapping[int, int]) -> int:
-        """Count acknowledged rows below an end offset (exclusive) of each partition."""
+        """Count rows below an end offset (exclusive) of each partition."""
         with self._lock:
             return sum(
-                bisect.bisect_left(self._partitions[partition].offsets, end)
-                for partition, end in ends.items()
-                if partition in self._partitions
+                bisect.bisect_left(self._offsets[part], end) for part, end in ends.items()
             )
 
-    def differences(self, answer: Iterable[tuple[int, int, int]]) -> list[Difference]:
-        """Compare an answer's (partition, offset, digest) rows with all that was acknowledged."""
-        with self._lock:
-            expected: dict[Position, int] = {
-                (partition, offset): digest
-                for partition, part in self._partitions.items()
-                for offset, digest in zip(part.offsets, part.digests, strict=True)
-            }
-        counted: Counter[Position] = Counter()
-        result: list[Difference] = []
+    def differences(self, answer: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, str]]:
+        """Compare an answer's (partition, offset, digest) rows with all records; say what is wrong where."""
+        expected = {
+            (partition, offset): digest
+            for partition, offsets in self._offsets.items()
+            for offset, digest in zip(offsets, self._digests[partition], strict=True)
+        }
+        positions = set[tuple[int, int]]()
+        wrong: list[tuple[int, int, str]] = []
         for partition, offset, digest in answer:
             position = (partition, offset)
-            counted[position] += 1
             if position not in expected:
-                result.append(Difference("surplus", *position))
-            elif counted[position] > 1:
-                result.append(Difference("doubled", *position))
+                wrong.append((*position, "surplus"))
+            elif position in positions:
+                wrong.append((*position, "doubled"))
             elif expected[position] != digest:
-                result.append(Difference("changed", *position))
-        result.extend(
-            Difference("missing", *position) for position in expected if not counted[position]
-        )
-        return sorted(result, key=lambda item: (item.partition, item.offset))
+                wrong.append((*position, "changed"))
+            positions.add(position)
+        wrong += [(*position, "missing") for position in expected.keys() - positions]
+        return sorted(wrong)
+
+
+def digest_row(feed: DemoFeed, row: Mapping[str, Any]) -> int:
+    """Hash a row as its event was. A wrong value in the later column is a changed row; NULL there is right."""
+    if row["kafka_error"] is not None:
+        return digest_bytes(row["kafka_value"])
+    event = {name: row[name] for name in feed.columns}
+    event["ts"] = round(row["ts"].timestamp() * 1000)
+    return (
+        -1 if row.get(feed.later) not in (None, feed.later_of(event)) else digest_event(event)
+    )
 
 
 def digest_event(event: Mapping[str, object]) -> int:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from planner.errors import Unavailable
-from thermocline.client import open_cursor
+from connectors.kafka.log import KafkaLog
+from planner.errors import FederationError, Unavailable
+from thermocline.client import Client, connected
 from thermocline.demo.feeds import DemoFeed
-from thermocline.demo.ledger import Ledger
+from thermocline.demo.ledger import Ledger, digest_row
+from thermocline.demo.traffic import Traffic
 from thermocline.demo.world import World
 
 #: Acknowledgements may come this much later than an answer that has the rows already.
 SETTLE_S = 5.0
-ASK_EVERY_S = 0.5
-_FILES_EVERY_S = 2.0
-_LATENCIES = 600
-_PUBLISHED = re.compile(r" (\S+): published ([\d,]+) rows.* publish (\d+) ms", re.MULTILINE)
+_HISTORY = 600
+_MAX_DIFFERENCES = 10
+_PUBLISHED = re.compile(r" (\S+): published ([\d,]+) rows.* publish \d+ ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,236 +39,193 @@ class ObservedAnswer:
     """What one statement said of one table, and how long it took. ``age_ms`` is of its newest row."""
 
     partitions: tuple[PartitionView, ...]
-    rows: int
-    with_later: int | None
+    with_later: int
     age_ms: float | None
     took_ms: float
     at: float
 
     @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.partitions)
+
+    @property
     def cold_rows(self) -> int:
         return sum(part.cold_rows for part in self.partitions)
 
-    @property
-    def ends(self) -> dict[int, int]:
-        return {part.partition: part.log_end for part in self.partitions}
 
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Publishes of one table so far; ``at_s`` is when the last one was seen, since the start."""
-
-    count: int = 0
-    last_rows: int = 0
-    last_ms: int = 0
-    at_s: float = 0.0
-
-
-@dataclass(slots=True)
-class CountCheck:
-    """Compares row counts of answers with the ledger, below the very end offsets each answer was cut at.
-
-    An answer may hold rows whose acknowledgement is still on its way, so each waits until the ledger has
-    caught up; one that is not equal ``SETTLE_S`` later, or has fewer rows than were acknowledged, is wrong.
-    """
-
-    ledger: Ledger
-    checked: int = 0
-    off_by: int = 0
-    _waiting: deque[ObservedAnswer] = field(default_factory=deque)
-
-    def add(self, answer: ObservedAnswer) -> None:
-        self._waiting.append(answer)
-
-    def settle(self, now: float) -> None:
-        for _ in range(len(self._waiting)):
-            answer = self._waiting.popleft()
-            difference = answer.rows - self.ledger.rows_below(answer.ends)
-            if difference == 0:
-                self.checked += 1
-            elif difference < 0 or now - answer.at > SETTLE_S:
-                self.checked += 1
-                self.off_by = difference
-            else:
-                self._waiting.append(answer)
-
-
-@dataclass(frozen=True, slots=True)
-class FeedView:
-    """Everything shown of one table at one moment."""
+@dataclass
+class ObservedTable:
+    """All that is shown of one table. Values are replaced, never changed: the screen reads on another thread."""
 
     feed: DemoFeed
+    ledger: Ledger = field(default_factory=Ledger)
     answer: ObservedAnswer | None = None
-    published: Published = Published()
-    files: int = 0
-    file_bytes: int = 0
+    #: How many answers were counted against the ledger, and by how much the last wrong one was off.
     checked: int = 0
     off_by: int = 0
-    sent: int = 0
+    publishes: int = 0
+    last_rows: int = 0
+    published_at: float = 0.0
+    files: int = 0
+    file_bytes: int = 0
+    #: What became of the field newer agents add; from when it is a column, it is counted.
     later: str = ""
+    later_is_column: bool = False
+    _unsettled: list[ObservedAnswer] = field(default_factory=list)
+
+    def take(self, answer: ObservedAnswer) -> None:
+        self.answer = answer
+        self._unsettled.append(answer)
+
+    def settle(self, now: float) -> None:
+        """Compare row counts with the ledger, below the very end offsets each answer was cut at.
+
+        An answer may hold rows whose acknowledgement is still on its way, so each waits until the ledger has
+        caught up; one that is not equal ``SETTLE_S`` later, or has fewer rows than were acknowledged, is wrong.
+        """
+        waiting = []
+        for answer in self._unsettled:
+            ends = {part.partition: part.log_end for part in answer.partitions}
+            difference = answer.rows - self.ledger.rows_below(ends)
+            if difference > 0 and now - answer.at <= SETTLE_S:
+                waiting.append(answer)
+                continue
+            self.checked += 1
+            self.off_by = difference or self.off_by
+        self._unsettled = waiting
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Everything shown at one moment. Latencies and ages are the newest ones, oldest first."""
+@dataclass
+class Observation:
+    """Everything shown. Ages and latencies are the newest ones, oldest first."""
 
-    elapsed_s: float
+    tables: Sequence[ObservedTable]
     rate: int
-    feeds: tuple[FeedView, ...]
-    latencies_ms: tuple[float, ...] = ()
+    began: float = field(default_factory=time.monotonic)
     ages_ms: tuple[float, ...] = ()
-    answers: int = 0
-    spark_up: bool = False
+    latencies_ms: tuple[float, ...] = ()
+    is_spark_up: bool = False
 
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.began
 
-class Observer:
-    """One thread that asks, again and again. ``moment`` may be called from another thread."""
+    @property
+    def all_published(self) -> bool:
+        return all(table.publishes for table in self.tables)
 
-    def __init__(
-        self, world: World, ledgers: Mapping[str, Ledger], feeds: Iterable[DemoFeed], rate: int
-    ) -> None:
-        self._world = world
-        self._feeds = tuple(feeds)
-        self._checks = {feed.topic: CountCheck(ledgers[feed.topic]) for feed in self._feeds}
-        self._ledgers = ledgers
-        self._views = {feed.topic: FeedView(feed) for feed in self._feeds}
-        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
-        self._ages: deque[float] = deque(maxlen=_LATENCIES)
-        self._answers = 0
-        self._rate = rate
-        self._began = time.monotonic()
-        self._evolved: set[str] = set()
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-
-    def note(self, feed: DemoFeed, text: str, *, is_column: bool) -> None:
-        """Say what becomes of the field newer agents add; from when it is a column, it is counted."""
-        with self._lock:
-            self._views[feed.topic] = replace(self._views[feed.topic], later=text)
-            if is_column:
-                self._evolved.add(feed.topic)
-
-    def moment(self) -> Moment:
-        """What is known now.
+    def update(self, world: World, client: Client) -> None:
+        """Ask for each table once, and look at what the tierer did.
 
         Raises:
-            Unavailable: asking failed.
+            Unavailable: a part of the demo ended, or the server does not answer.
         """
-        if self._failure is not None:
-            self._world.check()
-            raise Unavailable(f"the demo's server does not answer: {self._failure}") from None
-        now = time.monotonic()
-        tierer = self._world.tierer.text()
-        published = _published(tierer)
-        with self._lock:
-            for topic, view in self._views.items():
-                check = self._checks[topic]
-                check.settle(now)
-                last_published = published.get(str(view.feed.table), Published())
-                if last_published.count > view.published.count:
-                    view = replace(
-                        view, published=replace(last_published, at_s=now - self._began)
-                    )
-                self._views[topic] = replace(
-                    view,
-                    checked=check.checked,
-                    off_by=check.off_by,
-                    sent=self._ledgers[topic].rows,
-                )
-            return Moment(
-                elapsed_s=now - self._began,
-                rate=self._rate,
-                feeds=tuple(self._views.values()),
-                latencies_ms=tuple(self._latencies),
-                ages_ms=tuple(self._ages),
-                answers=self._answers,
-                spark_up="tiering on Spark" in tierer,
-            )
-
-    def _run(self) -> None:
-        try:
-            with open_cursor(self._world.uri) as cursor:
-                files_due = 0.0
-                while not self._stop.is_set():
-                    began = time.monotonic()
-                    for feed in self._feeds:
-                        self._keep(
-                            feed, ask(cursor, feed, with_later=feed.topic in self._evolved)
-                        )
-                    if began >= files_due:
-                        files_due = began + _FILES_EVERY_S
-                        self._count_files()
-                    self._stop.wait(max(0.0, ASK_EVERY_S - (time.monotonic() - began)))
-        except Exception as error:  # noqa: BLE001 - told by ``moment``, on the thread that shows it
-            if not self._stop.is_set():
-                self._failure = error
-
-    def _keep(self, feed: DemoFeed, answer: ObservedAnswer) -> None:
-        with self._lock:
-            self._views[feed.topic] = replace(self._views[feed.topic], answer=answer)
-            self._checks[feed.topic].add(answer)
-            self._latencies.append(answer.took_ms)
+        world.check()
+        log = world.tierer.text()
+        self.is_spark_up = "tiering on Spark" in log
+        published = _PUBLISHED.findall(log)
+        for table in self.tables:
+            try:
+                answer = ask(client, table.feed, with_later=table.later_is_column)
+            except FederationError as error:
+                world.check()
+                raise Unavailable(f"the demo's server does not answer: {error}") from None
+            table.take(answer)
+            table.settle(answer.at)
+            self.latencies_ms = (*self.latencies_ms, answer.took_ms)[-_HISTORY:]
             if answer.age_ms is not None:
-                self._ages.append(answer.age_ms)
-            self._answers += 1
-
-    def _count_files(self) -> None:
-        for feed in self._feeds:
-            files, file_bytes = self._world.files(feed)
-            with self._lock:
-                self._views[feed.topic] = replace(
-                    self._views[feed.topic], files=files, file_bytes=file_bytes
-                )
-
-
-def statement(feed: DemoFeed, *, with_later: bool) -> str:
-    """One statement, one cut: rows of the table, rows in cold and the seam, per partition."""
-    table, side = (
-        str(feed.table),
-        f'{feed.table.catalog}.{feed.table.schema}."{feed.table.name}',
-    )
-    later = f"count({feed.later})" if with_later else "0"
-    return f"""
-WITH held AS (SELECT kafka_partition, count(*) AS n, max(ts) AS newest, {later} AS later FROM {table} GROUP BY 1),
-     cold AS (SELECT kafka_partition, count(*) AS n FROM {side}$cold" GROUP BY 1)
-SELECT s.kafka_partition, s.watermark, s.log_end, coalesce(cold.n, 0), coalesce(held.n, 0), held.newest, held.later
-FROM {side}$seam" s LEFT JOIN held USING (kafka_partition) LEFT JOIN cold USING (kafka_partition)
-ORDER BY 1"""  # noqa: S608
+                self.ages_ms = (*self.ages_ms, answer.age_ms)[-_HISTORY:]
+            rows = [
+                int(n.replace(",", ""))
+                for name, n in published
+                if name == str(table.feed.table)
+            ]
+            if len(rows) > table.publishes:
+                table.published_at = answer.at
+                table.publishes, table.last_rows = len(rows), rows[-1]
+            table.files, table.file_bytes = world.files(table.feed)
 
 
-def ask(cursor: Any, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
+def ask(client: Client, feed: DemoFeed, *, with_later: bool) -> ObservedAnswer:
     """Ask once through Flight SQL; the clock runs until the last row is here."""
     began = time.monotonic()
-    cursor.execute(statement(feed, with_later=with_later))
-    rows = cursor.fetchall()
+    rows = list(client.rows(statement(feed, with_later=with_later)))
     now = time.monotonic()
-    newest = max((row[5] for row in rows if row[5] is not None), default=None)
+    newest = max((row["newest"] for row in rows if row["newest"] is not None), default=None)
     age_ms = None
     if newest is not None:
         age_ms = (dt.datetime.now(dt.UTC) - newest).total_seconds() * 1000
     return ObservedAnswer(
-        partitions=tuple(PartitionView(*row[:5]) for row in rows),
-        rows=sum(row[4] for row in rows),
-        with_later=sum(row[6] or 0 for row in rows) if with_later else None,
+        partitions=tuple(PartitionView(*list(row.values())[:5]) for row in rows),
+        with_later=sum(row["later"] or 0 for row in rows),
         age_ms=age_ms,
         took_ms=(now - began) * 1000,
         at=now,
     )
 
 
-def _published(log: str) -> dict[str, Published]:
-    published: dict[str, Published] = {}
-    for table, rows, ms in _PUBLISHED.findall(log):
-        count = published.get(table, Published()).count + 1
-        published[table] = Published(count, int(rows.replace(",", "")), int(ms))
-    return published
+def statement(feed: DemoFeed, *, with_later: bool) -> str:
+    """One statement, one cut: rows of the table, rows in cold and the seam, per partition."""
+    later = f"count({feed.later})" if with_later else "0"
+    return f"""
+WITH whole AS (SELECT kafka_partition, count(*) AS n, max(ts) AS newest, {later} AS later FROM {feed.table} GROUP BY 1),
+     cold AS (SELECT kafka_partition, count(*) AS n FROM {feed.side_table("cold")} GROUP BY 1)
+SELECT s.kafka_partition, s.watermark, s.log_end, coalesce(cold.n, 0) AS cold_rows, coalesce(whole.n, 0) AS all_rows,
+       whole.newest, whole.later
+FROM {feed.side_table("seam")} s LEFT JOIN whole USING (kafka_partition) LEFT JOIN cold USING (kafka_partition)
+ORDER BY 1"""  # noqa: S608
+
+
+def verdict(
+    world: World,
+    tables: Sequence[ObservedTable],
+    traffics: Sequence[Traffic],
+    say: Callable[[str], None],
+    *,
+    whole: bool,
+) -> bool:
+    """Compare every row by (partition, offset, payload hash) if ``whole``, else report the counts so far.
+
+    True when nothing differs. The producers have stopped.
+    """
+    equal = True
+    world.check()
+    for table, traffic in zip(tables, traffics, strict=True):
+        feed, counts = table.feed, table.ledger.counts
+        table.settle(time.monotonic())
+        for failure in traffic.failures[:_MAX_DIFFERENCES]:
+            say(f"producer: {failure}")
+        differences = _differences(world, table) if whole else []
+        for partition, offset, what in differences[:_MAX_DIFFERENCES]:
+            say(f"{what}: {feed.topic}/{partition} offset {offset}")
+        if differences or traffic.failures or table.off_by:
+            equal = False
+            result = "DIFFERENT"
+            counted = f"off by {table.off_by:+,} rows"
+            if whole:
+                counted = f"{len(differences):,} rows differ"
+        elif whole:
+            result, counted = "EQUAL", "the answer is the ledger"
+        else:
+            result, counted = "EXACT", f"{table.checked:,} answers counted against the ledger"
+        say(
+            f"{result}: {feed.table}: {counted}; {table.ledger.rows:,} rows over {feed.partitions} partitions, "
+            f"{table.publishes} publishes; {counts['bad']:,} bad records kept with their error, "
+            f"{counts['tombstone']:,} tombstones, {counts['aborted']:,} aborted records absent"
+        )
+    return equal
+
+
+def _differences(world: World, table: ObservedTable) -> list[tuple[int, int, str]]:
+    # A commit is acknowledged before its markers are in the partitions.
+    topic = table.feed.topic
+    with KafkaLog(world.settings.kafka, with_high_watermark=True) as log:
+        while any(
+            p.log_end != p.high_watermark for p in log.measure([topic])[topic].partitions
+        ):
+            time.sleep(0.1)
+    with connected(world.uri) as client:
+        return table.ledger.differences(
+            (row["kafka_partition"], row["kafka_offset"], digest_row(table.feed, row))
+            for row in client.rows(f"SELECT * FROM {table.feed.table}")  # noqa: S608
+        )

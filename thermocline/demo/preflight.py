@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import shutil
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 from connectors import jars
 from planner.errors import BadConfig
+from thermocline.demo.broker import free_ports
 
 #: Broker 512 MB of heap, Spark 1 GB, their native parts, the server with a tail of some minutes.
 NEEDED_MEMORY_BYTES = 2_500_000_000
@@ -24,12 +24,7 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def check_machine(
-    folder: Path,
-    *,
-    memory_bytes: int = NEEDED_MEMORY_BYTES,
-    disk_bytes: int = NEEDED_DISK_BYTES,
-) -> None:
+def check_machine(folder: Path) -> None:
     """Refuse a machine the demo cannot run on. ``folder`` is where it will work; it exists.
 
     Raises:
@@ -37,22 +32,52 @@ def check_machine(
     """
     jars.java()
     free = free_memory()
-    if free is not None and free < memory_bytes:
+    if free is not None and free < NEEDED_MEMORY_BYTES:
         raise BadConfig(
-            f"the demo needs {_gb(memory_bytes)} of free memory and {_gb(free)} is free; end other programs, or "
-            f"raise the limit of the container or shell it runs in.",
+            f"the demo needs {_gb(NEEDED_MEMORY_BYTES)} of free memory and {_gb(free)} is free; end other "
+            f"programs, or raise the limit of the container or shell it runs in.",
             free_bytes=free,
         )
-    check_disk(
-        folder, disk_bytes, "set TMPDIR to a folder on a larger disk, or name one with --keep"
-    )
+    remedy = "set TMPDIR to a folder on a larger disk, or name one with --keep"
+    _check_disk(folder, NEEDED_DISK_BYTES, remedy)
     if not (jars.is_resolved("kafka") and jars.is_resolved("iceberg")):
         cache = jars.cache_folder()
         cache.mkdir(parents=True, exist_ok=True)
-        check_disk(cache, NEEDED_CACHE_BYTES, "set XDG_CACHE_HOME to a folder on a larger disk")
+        _check_disk(
+            cache, NEEDED_CACHE_BYTES, "set XDG_CACHE_HOME to a folder on a larger disk"
+        )
 
 
-def check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:
+def choose_port(requested: int | None) -> int:
+    """Return the port asked for, else the first free one from 31337 on.
+
+    Raises:
+        BadConfig: the one asked for is taken.
+    """
+    port = next(free_ports(PORTS if requested is None else [requested]), None)
+    if port is None:
+        busy = "ports 31337 to 31436 are" if requested is None else f"port {requested} is"
+        raise BadConfig(
+            f"{busy} taken by another program on this machine; end it, or name a free one with --port.",
+            port=requested,
+        )
+    return port
+
+
+def free_memory() -> int | None:
+    """Bytes this process and its children may still take; None where the machine does not say."""
+    limits = [resource.getrlimit(resource.RLIMIT_AS)[0]]
+    if _MEMINFO.exists():
+        facts = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+        limits.append(int(facts["MemAvailable"].split()[0]) * 1024)
+    # In a file of a group without a limit stands "max".
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        limit = int((_CGROUP / "memory.max").read_text())
+        limits.append(limit - int((_CGROUP / "memory.current").read_text()))
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+
+
+def _check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
         raise BadConfig(
@@ -60,54 +85,6 @@ def check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:
             f"make room, or {remedy}.",
             free_bytes=free,
         )
-
-
-def choose_port(requested: int | None) -> int:
-    """The port asked for, else the first free one from 31337 on.
-
-    Raises:
-        BadConfig: the one asked for is taken.
-    """
-    for port in (requested,) if requested is not None else PORTS:
-        if port is not None and _is_free(port):
-            return port
-    busy = f"port {requested} is" if requested is not None else "ports 31337 to 31436 are"
-    raise BadConfig(
-        f"{busy} taken by another program on this machine; end it, or name a free one with --port.",
-        port=requested,
-    )
-
-
-def free_memory() -> int | None:
-    """Bytes this process and its children may still take; None where the machine does not say."""
-    limits = [*_of_machine(), *_of_cgroup()]
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        limits.append(soft)
-    return min(limits, default=None)
-
-
-def _of_machine() -> Iterator[int]:
-    if _MEMINFO.exists():
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                yield int(line.split()[1]) * 1024
-
-
-def _of_cgroup() -> Iterator[int]:
-    limit, used = _CGROUP / "memory.max", _CGROUP / "memory.current"
-    if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
-        yield int(limit.read_text()) - int(used.read_text())
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _gb(count: int) -> str:

@@ -4,81 +4,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from thermocline.demo.feeds import FLOWS, PROCESSES, DemoFeed
+from thermocline.demo.feeds import FLOWS, PROCESSES
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(NamedTuple):
     """``language`` is python, or empty for a line that is pasted into a client's form."""
 
     title: str
-    language: str
     text: str
+    language: str = ""
+
+
+_CONNECT = """\
+import adbc_driver_flightsql.dbapi as flight_sql
+
+lake = flight_sql.connect("{uri}", autocommit=True)
+"""
+_ADBC = f'''\
+{_CONNECT}cursor = lake.cursor()
+cursor.execute("""SELECT src_subnet, sum(bytes) FROM {FLOWS.table}
+    WHERE blocked GROUP BY 1 ORDER BY 2 DESC""")
+print(cursor.fetch_arrow_table().to_pylist())
+cursor.close()
+lake.close()
+'''
+_PANDAS = f'''\
+import pandas as pd
+{_CONNECT}print(pd.read_sql("""SELECT event_type, count(*) AS events
+    FROM {PROCESSES.table} GROUP BY 1""", lake))
+lake.close()
+'''
+_POLARS = f'''\
+import polars as pl
+{_CONNECT}print(pl.read_database("""SELECT * FROM {FLOWS.table}
+    WHERE dst_port = 3389 LIMIT 10""", lake))
+lake.close()
+'''
+_DUCKDB = f"""\
+import duckdb
+{_CONNECT}cursor = lake.cursor()
+cursor.execute("SELECT * FROM {PROCESSES.table} WHERE elevated")
+rows = cursor.fetch_arrow_table()
+print(duckdb.sql("FROM rows SELECT image, count(*) GROUP BY 1"))
+cursor.close()
+lake.close()
+"""
 
 
 def jdbc_url(port: int) -> str:
     return f"jdbc:arrow-flight-sql://127.0.0.1:{port}/?useEncryption=false"
 
 
-def snippets(port: int) -> tuple[Snippet, ...]:
+def snippets(port: int) -> list[Snippet]:
     """Connection strings and queries for one server, each complete in itself."""
     uri = f"grpc://127.0.0.1:{port}"
-    connect = (
-        "import adbc_driver_flightsql.dbapi as flight_sql\n\n"
-        f'lake = flight_sql.connect("{uri}", autocommit=True)\n'
-    )
-    return (
-        Snippet("Flight SQL", "", uri),
-        Snippet("JDBC", "", jdbc_url(port)),
-        Snippet("SQL", "", f"SELECT count(*), max(ts) FROM {PROCESSES.table}"),
-        Snippet("the seam", "", f"SELECT * FROM {_side(FLOWS, 'seam')}"),
-        Snippet(
-            "ADBC",
-            "python",
-            f"{connect}"
-            "cursor = lake.cursor()\n"
-            f'cursor.execute("""SELECT src_subnet, sum(bytes) FROM {FLOWS.table}\n'
-            '    WHERE blocked GROUP BY 1 ORDER BY 2 DESC""")\n'
-            "print(cursor.fetch_arrow_table().to_pylist())\n"
-            "cursor.close()\nlake.close()\n",
-        ),
-        Snippet(
-            "pandas",
-            "python",
-            f"import pandas as pd\n{connect}"
-            f'print(pd.read_sql("""SELECT event_type, count(*) AS events\n'
-            f'    FROM {PROCESSES.table} GROUP BY 1""", lake))\n'
-            "lake.close()\n",
-        ),
-        Snippet(
-            "Polars",
-            "python",
-            f"import polars as pl\n{connect}"
-            f'print(pl.read_database("""SELECT * FROM {FLOWS.table}\n'
-            '    WHERE dst_port = 3389 LIMIT 10""", lake))\n'
-            "lake.close()\n",
-        ),
-        Snippet(
-            "DuckDB",
-            "python",
-            f"import duckdb\n{connect}"
-            "cursor = lake.cursor()\n"
-            f'cursor.execute("SELECT * FROM {PROCESSES.table} WHERE elevated")\n'
-            "rows = cursor.fetch_arrow_table()\n"
-            'print(duckdb.sql("FROM rows SELECT image, count(*) GROUP BY 1"))\n'
-            "cursor.close()\nlake.close()\n",
-        ),
-    )
-
-
-def _side(feed: DemoFeed, name: str) -> str:
-    return f'{feed.table.catalog}.{feed.table.schema}."{feed.table.name}${name}"'
+    python = {"ADBC": _ADBC, "pandas": _PANDAS, "Polars": _POLARS, "DuckDB": _DUCKDB}
+    return [
+        Snippet("Flight SQL", uri),
+        Snippet("JDBC", jdbc_url(port)),
+        Snippet("SQL", f"SELECT count(*), max(ts) FROM {PROCESSES.table}"),
+        Snippet("the seam", f"SELECT * FROM {FLOWS.side_table('seam')}"),
+        *(Snippet(title, text.format(uri=uri), "python") for title, text in python.items()),
+    ]
 
 
 def printed(port: int) -> str:
     """All of them as plain text."""
-    return "\n".join(
-        f"# {snippet.title}\n{snippet.text.rstrip()}\n" for snippet in snippets(port)
-    )
+    return "\n".join(f"# {title}\n{text.rstrip()}\n" for title, text, _ in snippets(port))

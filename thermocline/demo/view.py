@@ -1,27 +1,22 @@
-"""Draws one moment of the demo. Fits the terminal it is given: every line is cut to the width, none wraps."""
+"""Draws the demo as it stands. Every line is cut to the width of the terminal, none wraps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import zip_longest
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.segment import Segment
-from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
-from thermocline.demo.observer import FeedView, Moment, PartitionView
-from thermocline.demo.snippets import Snippet, snippets
+from thermocline.demo.observer import Observation, ObservedTable, PartitionView
+from thermocline.demo.snippets import snippets
 
 # Deep water and warm: dark blue and orange differ for every common kind of colour blindness, and the shapes
 # differ without any colour.
-COLD, HOT, SEAM = (
-    Style(color="#3b82f6"),
-    Style(color="#fb923c"),
-    Style(color="#fde047", bold=True),
-)
-GOOD, BAD = Style(color="#4ade80", bold=True), Style(color="#f87171", bold=True)
-STRONG, FAINT = Style(bold=True), Style(color="grey58")
-_COLD_CELL, _HOT_CELL, _SEAM_CELL = "█", "▒", "┃"
+COLD, HOT, SEAM = "#3b82f6", "#fb923c", "bold #fde047"
+GOOD, BAD, FAINT = "bold #4ade80", "bold #f87171", "grey58"
 _SPARKS = "▁▂▃▄▅▆▇█"
 #: From this width on, what to paste stands beside the tables instead of below them.
 WIDE = 160
@@ -32,212 +27,147 @@ _MAX_BAR = 100
 
 
 class DemoView:
-    """Rich calls it for every frame; ``moment`` is replaced between frames."""
+    """Rich calls it for every frame."""
 
-    def __init__(self, port: int) -> None:
-        self.moment: Moment | None = None
-        self._snippets = snippets(port)
+    def __init__(self, demo: Observation, port: int) -> None:
+        self._demo = demo
+        self._port = port
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        height = options.height or console.height
-        width = options.max_width
-        for number, line in enumerate(self.lines(width, height)):
-            if number:
-                yield Segment.line()
-            yield from line.render(console, end="")
-
-    def lines(self, width: int, height: int) -> list[Text]:
-        """Exactly ``height`` lines of exactly ``width`` cells."""
-        if self.moment is None:
-            return _fitted([], width, height)
-        left_width = _LEFT_WIDE if width >= WIDE else width
-        left = _panel(self.moment, left_width, height)
-        if width < WIDE:
-            spare = height - len(left)
-            left += _paste(self._snippets, width, spare)
-            return _fitted(left, width, height)
-        right = [Text(), Text(), *_paste(self._snippets, width - left_width - 3, height - 2)]
-        left, right = (
-            _fitted(left, left_width, height),
-            _fitted(right, width - left_width - 3, height),
+        height, width = options.height or console.height, options.max_width
+        picture = Table(
+            box=box.MINIMAL, show_header=False, show_edge=False, pad_edge=False, style=FAINT
         )
-        return [Text.assemble(a, (" │ ", FAINT), b) for a, b in zip(left, right, strict=True)]
+        widths = [_LEFT_WIDE, width - _LEFT_WIDE - 3] if width >= WIDE else [width]
+        for column in widths:
+            picture.add_column(width=column, no_wrap=True)
+        left = list(_panel(self._demo, widths[0], height))
+        right: list[Text] = []
+        if len(widths) > 1:
+            right = [Text(), Text(), *_paste(self._port, widths[1], height - 2)]
+        else:
+            left += _paste(self._port, width, height - len(left))
+        lines = list(zip_longest(left, right, fillvalue=""))
+        for line in [*lines, *[("", "")] * height][:height]:
+            picture.add_row(*line[: len(widths)])
+        yield picture
 
 
-def _panel(moment: Moment, width: int, height: int) -> list[Text]:
-    lines = [_title(moment, width), _rule(width)]
-    for view in moment.feeds:
-        lines += _feed(view, moment, width)
+def _panel(demo: Observation, width: int, height: int) -> Iterator[Text]:
+    minutes, seconds = divmod(int(demo.elapsed_s), 60)
+    yield _spread(
+        width,
+        f" [bold]THERMOCLINE[/]  [{COLD}]█ cold: Iceberg[/] [{SEAM}]┃[/] [{HOT}]▒ hot: Kafka[/]",
+        f"[{FAINT}]{demo.rate:,} events/s[/]  {minutes}:{seconds:02}  [{FAINT}]Ctrl-C ends[/] ",
+    )
+    yield Text("─" * width, FAINT)
+    for table in demo.tables:
+        yield from _table(table, demo, width)
         if height >= ROOMY:
-            lines.append(Text())
-    lines += [*_figures(moment, width), Text()]
-    return lines
+            yield Text()
+    columns = max(8, min(40, width - 64))
+    for title, unit, values, colour in (
+        ("newest row in the answer ", "ms old", demo.ages_ms, HOT),
+        ("answered through SQL in  ", "ms    ", demo.latencies_ms, COLD),
+    ):
+        if values:
+            yield _figures(
+                f" {title} [bold]{values[-1]:>5,.0f} {unit}[/]", values, columns, colour
+            )
+    yield Text()
 
 
-def _title(moment: Moment, width: int) -> Text:
-    left = Text.assemble(
-        (" THERMOCLINE  ", STRONG),
-        (f"{_COLD_CELL} cold: Iceberg ", COLD),
-        (_SEAM_CELL, SEAM),
-        (f" {_HOT_CELL} hot: Kafka", HOT),
+def _figures(title: str, values: tuple[float, ...], columns: int, colour: str) -> Text:
+    ordered = sorted(values)
+    top = max(*values[-columns:], 1.0)
+    spark = "".join(_SPARKS[min(7, int(value / top * 7.99))] for value in values[-columns:])
+    p95 = f"  p95 {ordered[int(len(ordered) * 0.95)]:,.0f}" if colour == COLD else ""
+    return Text.from_markup(
+        f"{title}[{FAINT}]  median {ordered[len(ordered) // 2]:>4,.0f}[/]  "
+        f"[{colour}]{spark:<{columns}}[/][{FAINT}]{p95}[/]"
     )
-    minutes, seconds = divmod(int(moment.elapsed_s), 60)
-    right = Text.assemble(
-        (f"{moment.rate:,} events/s  ", FAINT),
-        f"{minutes}:{seconds:02}",
-        ("  Ctrl-C ends ", FAINT),
-    )
-    return _spread(left, right, width)
 
 
-def _feed(view: FeedView, moment: Moment, width: int) -> Iterator[Text]:
-    answer = view.answer
+def _table(table: ObservedTable, demo: Observation, width: int) -> Iterator[Text]:
+    answer = table.answer
+    name = f" [bold]{table.feed.table}[/]"
     if answer is None:
-        yield Text.assemble((f" {view.feed.table}", STRONG), ("  first answer …", FAINT))
-        yield from (Text() for _ in range(view.feed.partitions + 2))
+        yield Text.from_markup(f"{name}  [{FAINT}]first answer …[/]")
+        yield from [Text()] * (table.feed.partitions + 2)
         return
-    hot = answer.rows - answer.cold_rows
-    left = Text.assemble(
-        (f" {view.feed.table}", STRONG),
-        f"  {answer.rows:,} rows = ",
-        (f"{answer.cold_rows:,} cold", COLD),
-        " + ",
-        (f"{hot:,} hot", HOT),
+    rows = (
+        f"{name}  {answer.rows:,} rows = [{COLD}]{answer.cold_rows:,} cold[/] + "
+        f"[{HOT}]{answer.rows - answer.cold_rows:,} hot[/]"
     )
-    yield _spread(left, _verdict(view, width - left.cell_len), width)
-    longest = max((part.log_end for part in answer.partitions), default=0)
+    check, more = f"[{GOOD}]✔ exact[/]", f"[{FAINT}], {table.checked:,} answers[/]"
+    if table.off_by:
+        check, more = f"[{BAD}]off by {table.off_by:+,} rows[/]", ""
+    elif not table.checked:
+        check, more = f"[{FAINT}]counting …[/]", ""
+    yield _spread(width, rows, f"{check}{more} ", f"{check} ")
+    longest = max(part.log_end for part in answer.partitions)
     for part in answer.partitions:
         yield _partition(part, longest, width)
-    yield _tiering(view, moment)
-    yield _drift(view)
-
-
-def _verdict(view: FeedView, room: int) -> Text:
-    if view.off_by:
-        return Text(f"off by {view.off_by:+,} rows ", BAD)
-    if not view.checked:
-        return Text("counting … ", FAINT)
-    exact = Text("✔ exact", GOOD)
-    counted = Text.assemble(exact, (f", {view.checked:,} answers ", FAINT))
-    return counted if counted.cell_len < room else Text.assemble(exact, " ")
+    yield Text(f"     {_tiering(table, demo)}", FAINT)
+    later = f"     {table.later}"
+    if answer.with_later:
+        later += f"; {answer.with_later:,} rows have it, older ones are NULL there"
+    yield Text(later, FAINT)
 
 
 def _partition(part: PartitionView, longest: int, width: int) -> Text:
     """A bar as long as the log, cold up to the watermark, and the rows on both sides of the seam."""
-    figures = Text.assemble(
-        (f"{part.cold_rows:>9,}", COLD),
-        (" │ ", SEAM),
-        (f"{part.rows - part.cold_rows:<7,}", HOT),
+    hot_rows = part.rows - part.cold_rows
+    figures = Text.from_markup(
+        f" [{COLD}]{part.cold_rows:>9,}[/] [{SEAM}]│[/] [{HOT}]{hot_rows:<7,}[/]"
     )
-    label = Text(f" {part.partition:>3} ", FAINT)
-    room = min(width - len(label) - len(figures) - 2, _MAX_BAR)
-    total = round(room * part.log_end / longest) if longest else 0
-    cold = round(total * part.watermark / part.log_end) if part.log_end else 0
-    bar = Text(_COLD_CELL * max(cold - 1, 0), COLD)
-    if total:
-        bar.append(_SEAM_CELL, SEAM)
-        bar.append(_HOT_CELL * (total - max(cold, 1)), HOT)
-    bar.append(" " * (room - len(bar)))
-    return Text.assemble(label, bar, " ", figures)
+    room = min(width - 6 - len(figures), _MAX_BAR)
+    total = round(room * part.log_end / max(longest, 1))
+    cold = round(total * part.watermark / max(part.log_end, 1))
+    hot = total - max(cold, 1)
+    bar = f"[{COLD}]{'█' * (cold - 1)}[/][{SEAM}]┃[/][{HOT}]{'▒' * hot}[/]" if total else " "
+    text = Text.from_markup(f" [{FAINT}]{part.partition:>3}[/] {bar}")
+    text.pad_right(5 + room - len(text))
+    return text.append(figures)
 
 
-def _tiering(view: FeedView, moment: Moment) -> Text:
-    published = view.published
-    if published.count:
-        ago_s = max(0, round(moment.elapsed_s - published.at_s))
-        plural = "es" if published.count > 1 else ""
-        text = f"     {published.count} publish{plural}, the last {ago_s} s ago: {published.last_rows:,} rows"
-    elif moment.spark_up:
-        text = "     Spark is up; its first publish is on the way"
+def _tiering(table: ObservedTable, demo: Observation) -> str:
+    if table.publishes:
+        ago_s = max(0, round(demo.began + demo.elapsed_s - table.published_at))
+        plural = "es" if table.publishes > 1 else ""
+        text = f"{table.publishes} publish{plural}, the last {ago_s} s ago: {table.last_rows:,} rows"
+    elif demo.is_spark_up:
+        text = "Spark is up; its first publish is on the way"
     else:
-        text = "     Spark is starting; the tail answers alone meanwhile"
-    if view.files:
-        text += f" · {view.files:,} files, {_size(view.file_bytes)}"
-    return Text(text, FAINT)
+        text = "Spark is starting; the tail answers alone meanwhile"
+    if table.files:
+        text += f" · {table.files:,} files, {table.file_bytes / 1e6:,.1f} MB"
+    return text
 
 
-def _drift(view: FeedView) -> Text:
-    if not view.later:
-        return Text()
-    text = f"     {view.later}"
-    if view.answer is not None and view.answer.with_later:
-        text += f"; {view.answer.with_later:,} rows have it, older ones are NULL there"
-    return Text(text, FAINT)
-
-
-def _figures(moment: Moment, width: int) -> Iterator[Text]:
-    columns = max(8, min(40, width - 64))
-    if moment.ages_ms:
-        yield Text.assemble(
-            " newest row in the answer  ",
-            (f"{moment.ages_ms[-1]:>5,.0f} ms old", STRONG),
-            (f"  median {_quantile(moment.ages_ms, 0.5):>4,.0f}  ", FAINT),
-            (_spark(moment.ages_ms, columns), HOT),
-        )
-    if moment.latencies_ms:
-        yield Text.assemble(
-            " answered through SQL in   ",
-            (f"{moment.latencies_ms[-1]:>5,.0f} ms    ", STRONG),
-            (f"  median {_quantile(moment.latencies_ms, 0.5):>4,.0f}  ", FAINT),
-            (_spark(moment.latencies_ms, columns), COLD),
-            (f"  p95 {_quantile(moment.latencies_ms, 0.95):,.0f}", FAINT),
-        )
-
-
-def _paste(snippets: Sequence[Snippet], width: int, room: int) -> list[Text]:
+def _paste(port: int, width: int, room: int) -> list[Text]:
     """As many snippets as fit, whole ones only, the short ones first; the rest is a command away."""
-    rest = Text(
-        " more to paste (ADBC, pandas, Polars, DuckDB):  thermocline demo --snippets", FAINT
-    )
-    blocks: list[list[Text]] = []
-    for snippet in snippets:
-        lines = snippet.text.rstrip().splitlines()
-        if len(lines) == 1:
-            blocks.append([Text.assemble((f" {snippet.title:<11}", FAINT), lines[0])])
-        else:
-            head = Text(f" {snippet.title}", FAINT)
-            blocks.append([Text(), head, *(Text(f" {line}") for line in lines)])
-    blocks.sort(key=len)
+    blocks = []
+    for snippet in snippets(port):
+        lines = [Text(f" {line}") for line in snippet.text.rstrip().splitlines()]
+        head = Text().append(f" {snippet.title:<10}", FAINT)
+        blocks.append([head + lines[0]] if len(lines) == 1 else [Text(), head, *lines])
     chosen: list[Text] = []
-    left_out = False
-    for block in blocks:
-        fits = len(chosen) + len(block) < room and all(len(line) <= width for line in block)
-        chosen += block if fits else []
-        left_out |= not fits
-    return [*chosen, rest] if left_out else chosen
+    rest: list[Text] = []
+    for block in sorted(blocks, key=len):
+        if len(chosen) + len(block) < room and all(len(line) <= width for line in block):
+            chosen += block
+        else:
+            more = " more to paste (ADBC, pandas, Polars, DuckDB):  thermocline demo --snippets"
+            rest = [Text(more, FAINT)]
+    return chosen + rest
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
-
-
-def _spark(values: Sequence[float], columns: int) -> str:
-    visible = values[-columns:]
-    top = max(visible) or 1.0
-    return "".join(_SPARKS[min(7, int(value / top * 7.99))] for value in visible).ljust(columns)
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"
-
-
-def _rule(width: int) -> Text:
-    return Text("─" * width, FAINT)
-
-
-def _spread(left: Text, right: Text, width: int) -> Text:
-    gap = width - left.cell_len - right.cell_len
-    if gap < 1:
-        return left
-    return Text.assemble(left, " " * gap, right)
-
-
-def _fitted(lines: list[Text], width: int, height: int) -> list[Text]:
-    lines = lines[:height] + [Text() for _ in range(height - len(lines))]
-    for line in lines:
-        # A text's own style is left to whoever prints it; here its spans alone are.
-        line.stylize(line.style)
-        line.no_wrap = True
-        line.truncate(width, overflow="ellipsis", pad=True)
-    return lines
+def _spread(width: int, left: str, *rights: str) -> Text:
+    """Put a text at each edge: of those for the right one, the first that fits."""
+    text = Text.from_markup(left)
+    for right in map(Text.from_markup, rights):
+        if len(text) + len(right) < width:
+            text.pad_right(width - len(text) - len(right))
+            return text + right
+    return text

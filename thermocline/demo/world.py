@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-import socket
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 from pyiceberg.types import StringType
 
-from connectors import jars
+from connectors import child_guard, jars
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
@@ -24,23 +26,54 @@ from planner.schema import Column
 from planner.typetext import parse_type
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import Settings, load
-from thermocline.demo.broker import Broker
+from thermocline.demo.broker import Broker, StartGuard, is_listening
 from thermocline.demo.feeds import FEEDS, DemoFeed
-from thermocline.demo.processes import Child, Janitor, start
 
-START_TIMEOUT_S = 90.0
-SPARK_HEAP = "1g"
-_POLL_S = 0.05
+#: Shows a step of set-up, and how far it is: 1 is done.
+Step = Callable[..., None]
+
 #: A demo is over before the optimising compiler has paid for itself: half the processor time until it answers.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+_CONFIG = """\
+[catalogs.lake]
+type = "sql"
+uri = {catalog}
+warehouse = {warehouse}
+
+[kafka]
+"bootstrap.servers" = {bootstrap}
+
+[server]
+port = {port}
+pin_refresh_s = 1.0
+
+[tier]
+driver_memory = "1g"
+poll_s = 1.0
+stop_s = 2.0
+
+[tier.conf]
+"spark.driver.defaultJavaOptions" = {java_options}
+"""
 
 
-class Steps(Protocol):
-    """Told how set-up goes. ``share`` runs from 0 to 1 where it is known."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of our own commands under its guard; its output is in ``log``."""
 
-    def begin(self, step: str, share: float | None = None) -> None: ...
+    name: str
+    guard: subprocess.Popen[bytes]
+    log: Path
 
-    def done(self, step: str) -> None: ...
+    def check(self) -> None:
+        """Raise when it has ended, with the last thing it said."""
+        if self.guard.poll() is not None:
+            lines = self.text().strip().splitlines() or ["it printed nothing"]
+            said = lines[-1].removeprefix("thermocline: ").rstrip(".")
+            raise Unavailable(f"the demo's {self.name} ended: {said}.")
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +84,8 @@ class World:
     settings: Settings
     broker: Broker
     port: int
-    server: Child
-    tierer: Child
-
-    @property
-    def bootstrap(self) -> str:
-        return self.broker.bootstrap
+    server: Part
+    tierer: Part
 
     @property
     def uri(self) -> str:
@@ -72,12 +101,10 @@ class World:
     def add_column(self, feed: DemoFeed) -> None:
         """Add the field newer agents send to the table, as its owner would, while everything runs."""
         catalog = load_catalog("lake", **self.settings.catalogs["lake"])
-        try:
+        with contextlib.closing(catalog):
             table = catalog.load_table((*feed.table.namespace, feed.table.name))
             with table.update_schema() as update:
                 update.add_column(feed.later, StringType())
-        finally:
-            catalog.close()
 
     def files(self, feed: DemoFeed) -> tuple[int, int]:
         """Count data files of a table, and their bytes."""
@@ -91,7 +118,7 @@ class World:
 
 @contextlib.contextmanager
 def running_world(
-    folder: Path, port: int, *, interval_s: float, steps: Steps, janitor: Janitor | None
+    folder: Path, port: int, interval_s: float, step: Step, start_guard: StartGuard
 ) -> Iterator[World]:
     """Start broker, tables, server and tierer in ``folder``; stop them in the opposite order.
 
@@ -101,76 +128,54 @@ def running_world(
         FederationError: a part did not start; says which and why.
     """
     for name in ("kafka", "iceberg"):
-        step = f"{name.capitalize()} jars"
-        steps.begin(step, 0.0)
-        jars.resolve(name, progress=lambda share, step=step: steps.begin(step, share))  # type: ignore[misc]
-        steps.done(step)
-    watched = janitor.wait_for if janitor is not None else _nobody
+        title = f"{name.capitalize()} jars"
+        step(title)
+        jars.resolve(name, progress=functools.partial(step, title))
+        step(title, 1)
+    # Settings of the user's own installation must not reach the demo's processes.
+    for name in [name for name in os.environ if name.startswith("THERMOCLINE_")]:
+        del os.environ[name]
+    os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(folder / "tmp")
+    broker = Broker(folder / "kafka", jvm_flags=QUICK_JVM, start_guard=start_guard)
+    config = _write_config(folder, broker.bootstrap, port)
+    settings = load(str(config))
     with contextlib.ExitStack() as stack:
-        broker = Broker(folder / "kafka", jvm_flags=QUICK_JVM)
+
+        def start(name: str, *arguments: str) -> Part:
+            log = folder / f"{name}.log"
+            command = [sys.executable, "-m", "thermocline", "--config", str(config), *arguments]
+            return Part(name, stack.enter_context(start_guard(log, command)), log)
+
         stack.callback(broker.stop)
-        config = _write_config(folder, broker.bootstrap, port)
-        settings = load(str(config))
-        steps.begin("Spark")
-        tierer = start(
-            folder, config, "tierer", "tier", "loop", "--interval", f"{interval_s:g}"
-        )
-        stack.callback(tierer.stop)
-        watched(tierer.process.pid)
-        steps.begin("Flight SQL server")
-        server = start(folder, config, "server", "serve")
-        stack.callback(server.stop)
-        watched(server.process.pid)
+        step("Spark")
+        tierer = start("tierer", "tier", "loop", "--interval", f"{interval_s:g}")
+        step("Flight SQL server")
+        server = start("server", "serve")
         # Both are asked before either is waited for.
-        stack.callback(server.ask_to_stop)
-        stack.callback(tierer.ask_to_stop)
-        steps.begin("Kafka broker")
+        stack.callback(child_guard.release, server.guard)
+        stack.callback(child_guard.release, tierer.guard)
+        step("Kafka broker")
         broker.start()
-        watched(broker.pid)
-        steps.done("Kafka broker")
-        steps.begin("Iceberg tables")
-        _create_topics(broker.bootstrap, FEEDS)
-        _create_tables(settings, FEEDS)
-        steps.done("Iceberg tables")
-        _wait_for(port, server)
-        steps.done("Flight SQL server")
+        step("Kafka broker", 1)
+        step("Iceberg tables")
+        _create_tables(settings)
+        step("Iceberg tables", 1)
+        while not is_listening(port):
+            server.check()
+            time.sleep(0.05)
+        step("Flight SQL server", 1)
         yield World(folder, settings, broker, port, server, tierer)
 
 
-def _nobody(pid: int | None) -> None:
-    """A folder that is kept needs no janitor."""
-    del pid
-
-
-def wait_until_stable(bootstrap: str, topic: str) -> None:
-    """Wait until no transaction is open: a commit is acknowledged before its markers are in the partitions.
-
-    Raises:
-        LogUnavailable: they did not arrive in time.
-    """
-    deadline = time.monotonic() + START_TIMEOUT_S
-    with KafkaLog({"bootstrap.servers": bootstrap}, with_high_watermark=True) as log:
-        while time.monotonic() < deadline:
-            parts = log.measure([topic])[topic].partitions
-            if all(item.log_end == item.high_watermark for item in parts):
-                return
-            time.sleep(0.1)
-    raise LogUnavailable(
-        f"topic {topic} still has open transactions after {START_TIMEOUT_S:g} s."
-    )
-
-
-def _create_topics(bootstrap: str, feeds: Sequence[DemoFeed]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-    futures = admin.create_topics([NewTopic(feed.topic, feed.partitions, 1) for feed in feeds])
-    for future in futures.values():
-        future.result(START_TIMEOUT_S)
-
-
-def _create_tables(settings: Settings, feeds: Sequence[DemoFeed]) -> None:
+def _create_tables(settings: Settings) -> None:
+    """Create the topics, and an empty table bound to each."""
+    admin = AdminClient(settings.kafka | {"log_level": 2})
+    topics = [NewTopic(feed.topic, feed.partitions, 1) for feed in FEEDS]
+    for future in admin.create_topics(topics).values():
+        future.result()
     with KafkaLog(settings.kafka) as log:
-        measured = log.measure([feed.topic for feed in feeds])
-    for feed in feeds:
+        measured = log.measure([feed.topic for feed in FEEDS])
+    for feed in FEEDS:
         binding = Binding(feed.topic, on_error="null")
         create_table(
             settings.catalogs,
@@ -188,37 +193,18 @@ def _create_tables(settings: Settings, feeds: Sequence[DemoFeed]) -> None:
 
 
 def _write_config(folder: Path, bootstrap: str, port: int) -> Path:
-    warehouse = folder / "warehouse"
-    warehouse.mkdir(parents=True)
-    java_options = " ".join((f"-Djava.io.tmpdir={folder / 'tmp'}", *QUICK_JVM))
+    """Write the settings; everything temporary, of JVMs and libraries too, is inside ``folder``."""
+    temporary, warehouse = folder / "tmp", folder / "warehouse"
+    temporary.mkdir()
+    warehouse.mkdir()
     file = folder / "thermocline.toml"
     file.write_text(
-        f"[catalogs.lake]\n"
-        f'type = "sql"\n'
-        f"uri = {json.dumps(f'sqlite:///{folder}/catalog.db')}\n"
-        f"warehouse = {json.dumps(warehouse.as_uri())}\n\n"
-        f"[kafka]\n"
-        f'"bootstrap.servers" = {json.dumps(bootstrap)}\n\n'
-        f"[server]\n"
-        f"port = {port}\n"
-        f"pin_refresh_s = 1.0\n\n"
-        f"[tier]\n"
-        f'driver_memory = "{SPARK_HEAP}"\n'
-        f"poll_s = 1.0\n"
-        f"stop_s = 2.0\n\n"
-        f"[tier.conf]\n"
-        f'"spark.driver.defaultJavaOptions" = {json.dumps(java_options)}\n'
+        _CONFIG.format(
+            catalog=json.dumps(f"sqlite:///{folder}/catalog.db"),
+            warehouse=json.dumps(warehouse.as_uri()),
+            bootstrap=json.dumps(bootstrap),
+            port=port,
+            java_options=json.dumps(" ".join((f"-Djava.io.tmpdir={temporary}", *QUICK_JVM))),
+        )
     )
     return file
-
-
-def _wait_for(port: int, server: Child) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        server.check()
-        time.sleep(_POLL_S)
-    raise Unavailable(
-        f"the demo's server did not listen on port {port} within {START_TIMEOUT_S:g} s."
-    )

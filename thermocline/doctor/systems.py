@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from connectors.iceberg.probe import catalog_skew, probe_store
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.probe import Reached, bootstrap_servers, reach
@@ -57,9 +59,9 @@ def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings
         yield fail("catalog", "none is configured", "add a section [catalogs.<name>]")
     for name, options in settings.catalogs.items():
         check = f"catalog {name}"
-        store = IcebergStore({name: options})
         try:
-            tables[name] = list(store.tables())
+            with closing(IcebergStore({name: options})) as store:
+                tables[name] = list(store.tables())
         except FederationError as error:
             yield fail(
                 check,
@@ -67,8 +69,6 @@ def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings
                 "look at its address and credentials, and whether it runs",
             )
             continue
-        finally:
-            store.close()
         yield ok(check, f"answers, {len(tables[name])} tables")
         skew_s = catalog_skew(options.get("uri", ""))
         if skew_s is not None:
@@ -98,7 +98,7 @@ def stores(settings: Settings) -> Findings:
             yield ok(check, "a probe file was written, read and removed")
             if probe.skew_s is not None:
                 yield from _clock(f"clock of the store of {name}", probe.skew_s)
-            if roots and not any(_within(root, allowed) for allowed in roots):
+            if roots and not any(is_within(root, allowed) for allowed in roots):
                 yield fail(
                     check,
                     "its warehouse is outside server.storage_roots",
@@ -106,7 +106,8 @@ def stores(settings: Settings) -> Findings:
                 )
 
 
-def _within(place: str, root: str) -> bool:
+def is_within(place: str, root: str) -> bool:
+    """Whether a place in a store is below another one."""
     place, root = (
         text.removeprefix("file://").removeprefix("file:").rstrip("/") + "/"
         for text in (place, root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
@@ -13,11 +14,11 @@ from planner.cut import LogBounds, Pin, plan_cut
 from planner.errors import FederationError, Unavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.ports import Log
+from planner.ports import Log, TopicSource
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.permissions import permissions
-from thermocline.doctor.systems import MAX_SKEW_S
+from thermocline.doctor.systems import MAX_SKEW_S, is_within
 
 #: Less than this share of the retention left for the oldest row that is only in the log: tier more often.
 LOW_HEADROOM = 0.25
@@ -26,8 +27,7 @@ _FETCH_TIMEOUT_S = 10.0
 
 def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
     """Check every bound table among ``names``; what is wrong with one hides nothing about the next."""
-    store = IcebergStore(settings.catalogs)
-    try:
+    with closing(IcebergStore(settings.catalogs)) as store:
         pins = []
         granted = []
         for name in names:
@@ -53,14 +53,12 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
                 f"{len(pins)} tables are bound to topics",
                 "set bootstrap.servers in [kafka]",
             )
-    finally:
-        store.close()
 
 
 def _place(settings: Settings, pin: Pin) -> Findings:
     roots = settings.storage_roots
     location = pin.metadata_location.rpartition("/metadata/")[0]
-    if not any(_path(location).startswith(_path(root)) for root in roots):
+    if not any(is_within(location, root) for root in roots):
         yield fail(
             f"files of {pin.table}",
             "they are outside the storage roots, so the server does not read them",
@@ -176,16 +174,11 @@ def _record_times(log: Log, pin: Pin, bounds: LogBounds) -> tuple[float | None, 
 
 
 def _times(log: Log, bounds: LogBounds, ranges: Sequence[OffsetRange]) -> list[float]:
-    batches = log.fetch(
-        bounds.topic, ranges, timeout_s=_FETCH_TIMEOUT_S, topic_id=bounds.topic_id
-    )
+    source = TopicSource(bounds.topic, bounds.topic_id)
+    batches = log.fetch(source, ranges, timeout_s=_FETCH_TIMEOUT_S)
     return [
         stamp.timestamp()
         for batch in batches
         for stamp in batch["kafka_timestamp"].to_pylist()
         if stamp is not None
     ]
-
-
-def _path(location: str) -> str:
-    return location.removeprefix("file://").removeprefix("file:").rstrip("/") + "/"

@@ -6,18 +6,15 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import NoReturn
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
-from planner.cut import LogBounds
 from planner.errors import LogUnavailable
-from planner.offsets import OffsetRange
-from planner.ports import Log, LogSubscription
+from planner.ports import Log, TopicSource
 from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
 from proxy.ops.http import OpsServer
@@ -49,37 +46,18 @@ UNHEALTHY_AFTER_S = 10.0
 class NoLog:
     """Stands in for the log of an installation without Kafka settings: plain Iceberg tables work."""
 
-    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
+    def measure(self, topics: Sequence[str]) -> NoReturn:
         raise LogUnavailable(
             f"topic {topics[0]} cannot be read: the server has no [kafka] settings; add bootstrap.servers."
         )
 
-    def fetch(
-        self,
-        topic: str,
-        ranges: Sequence[OffsetRange],
-        *,
-        timeout_s: float,
-        topic_id: str | None = None,
-        with_key: bool = False,
-        with_headers: bool = False,
-    ) -> Generator[pa.RecordBatch, None, None]:
-        del ranges, timeout_s, topic_id, with_key, with_headers
-        self.measure([topic])
-        yield from ()
+    def fetch(self, source: TopicSource, ranges: object, *, timeout_s: float) -> NoReturn:
+        del ranges, timeout_s
+        self.measure([source.topic])
 
-    def follow(
-        self,
-        topic: str,
-        starts: Mapping[int, int],
-        *,
-        topic_id: str,
-        with_key: bool = False,
-        with_headers: bool = False,
-    ) -> LogSubscription:
-        del starts, topic_id, with_key, with_headers
-        self.measure([topic])
-        raise AssertionError("measuring without a log cannot succeed")
+    def follow(self, source: TopicSource, starts: object) -> NoReturn:
+        del starts
+        self.measure([source.topic])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +118,7 @@ def running_parts(
         cold = settings.cold
         store = IcebergStore(
             settings.catalogs,
-            cache_dir=cold.cache_dir,
             max_cache_memory_bytes=cold.max_memory_bytes,
-            max_cache_disk_bytes=cold.max_cache_bytes,
             catalog_roots=server.catalog_roots,
         )
         stack.callback(store.close)

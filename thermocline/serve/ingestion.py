@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from proxy.process.landlock import NoLandlock, Rights, restrict
 from proxy.process.malloc import bound_arenas
 from proxy.tail.reader.child import Ingestion
-from proxy.tail.reader.worker import fork_workers, serve_orders
+from proxy.tail.reader.worker import fork_workers, serve_requests
 from thermocline.logs import log_to_stderr
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def _work(worker: socket.socket, kafka: dict[str, str]) -> None:
     from connectors.json import decoder_for
     from connectors.kafka.log import KafkaLog
     from proxy.tail.pacing import IN_OWN_PROCESS
-    from proxy.tail.reader.local import local_intakes
+    from proxy.tail.reader.local import local_readers
 
     log_to_stderr()
-    intakes = local_intakes(KafkaLog(kafka), decoder_for, pacing=IN_OWN_PROCESS)
-    serve_orders(worker, intakes)
+    readers = local_readers(KafkaLog(kafka), decoder_for, pacing=IN_OWN_PROCESS)
+    serve_requests(worker, readers)
 
 
 if __name__ == "__main__":

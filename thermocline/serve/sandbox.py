@@ -125,9 +125,6 @@ def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
         if not file.exists()
         for root_parent in _nearest(file.parent)
     }
-    if settings.cold.cache_dir is not None:
-        settings.cold.cache_dir.mkdir(parents=True, exist_ok=True)
-        writable.add(settings.cold.cache_dir.absolute())
     if settings.server.audit_log not in ("stderr", "off"):
         writable.add(_audit(Path(settings.server.audit_log)))
     return Rights(

@@ -15,8 +15,8 @@ from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import IN_PROCESS
 from proxy.tail.reader.child import Ingestion
-from proxy.tail.reader.client import remote_intakes
-from proxy.tail.reader.local import local_intakes
+from proxy.tail.reader.client import remote_readers
+from proxy.tail.reader.local import local_readers
 from proxy.tail.tails import FollowSettings, Tails
 from thermocline.config.settings import Settings
 
@@ -40,11 +40,11 @@ def running_tails(
     following = FollowSettings(tables=tables, idle_s=tail.idle_s, max_tables=tail.max_tables)
     with contextlib.ExitStack() as stack:
         space = TailSpace(tail.max_memory_bytes, tail.max_disk_bytes)
-        intakes = local_intakes(log, decoder_for, pacing=IN_PROCESS)
+        readers = local_readers(log, decoder_for, pacing=IN_PROCESS)
         if ingestion is not None:
-            intakes = remote_intakes(ingestion, intakes)
+            readers = remote_readers(ingestion, readers)
         tails = Tails(
-            *(intakes, engine.segments, limits),
+            *(readers, engine.segments, limits),
             following=following,
             space=space,
             is_serving=lambda: engine.idle_s < IN_PROCESS.serving_s,

@@ -7,13 +7,13 @@ column without an id. A file's footer never changes, so each is read once per pr
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cachetools import FIFOCache
 from pyiceberg.io import FileIO
 
 from connectors.iceberg.errors import decoding
@@ -44,7 +44,7 @@ class Footers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shapes: OrderedDict[str, _Shape] = OrderedDict()
+        self._shapes: FIFOCache[str, _Shape] = FIFOCache(MAX_REMEMBERED)
         self._shapes_by_text: dict[str, _Shape] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="footers")
 
@@ -85,8 +85,6 @@ class Footers:
             # Few files differ: files of equal shape share one object.
             shape = self._shapes_by_text.setdefault(repr(shape), shape)
             self._shapes[path] = shape
-            while len(self._shapes) > MAX_REMEMBERED:
-                self._shapes.popitem(last=False)
         return shape
 
 

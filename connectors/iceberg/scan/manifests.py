@@ -12,7 +12,6 @@ import contextlib
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+from cachetools import LRUCache, TTLCache, cachedmethod
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     ManifestContent,
@@ -32,7 +32,6 @@ from pyiceberg.manifest import (
 from connectors.iceberg.errors import DamagedFile, decoding
 from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.avro import AvroReader
-from connectors.iceberg.scan.cache import BlockCache
 from connectors.iceberg.scan.metrics import (
     CONTENT,
     FORMAT,
@@ -125,33 +124,33 @@ class Manifests:
 
     def __init__(
         self,
-        cache: BlockCache,
         *,
+        max_memory_bytes: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cache = cache
-        self._clock = clock
+        """``max_memory_bytes`` bounds the decoded manifests that are kept."""
         self._lock = threading.Lock()
-        self._lists: OrderedDict[str, ManifestList] = OrderedDict()
-        self._checked_at: dict[str, float] = {}
+        #: By path and length: a manifest never changes.
+        self._blocks: LRUCache[tuple[str, int], Block] = LRUCache(
+            max_memory_bytes, getsizeof=lambda block: block.size_bytes
+        )
+        self._lists: LRUCache[str, ManifestList] = LRUCache(MAX_REMEMBERED)
+        #: Lists of object stores whose manifests were looked at.
+        self._checked: TTLCache[str, None, float] = TTLCache(
+            MAX_REMEMBERED, REMOTE_CHECK_S, clock
+        )
         self._avro = AvroReader()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="manifests")
 
+    @cachedmethod(
+        lambda self: self._lists,
+        key=lambda _, _io, location: location,
+        lock=lambda self: self._lock,
+    )
     def list(self, io: FileIO, location: str) -> ManifestList:
         """Return the manifests of the snapshot whose manifest list is at ``location``."""
-        with self._lock:
-            listing = self._lists.get(location)
-            if listing is not None:
-                self._lists.move_to_end(location)
-                return listing
         with decoding("manifest lists"):
-            listing_read = _listed(read_manifest_list(io.new_input(location)))
-        with self._lock:
-            self._lists[location] = listing_read
-            while len(self._lists) > MAX_REMEMBERED:
-                oldest, _ = self._lists.popitem(last=False)
-                self._checked_at.pop(oldest, None)
-        return listing_read
+            return _listed(read_manifest_list(io.new_input(location)))
 
     def check(self, io: FileIO, location: str) -> None:
         """Check that every manifest of a snapshot is there and whole.
@@ -161,18 +160,15 @@ class Manifests:
             DamagedFile: one is cut short.
         """
         is_remote = "://" in location and not location.startswith("file://")
-        now = self._clock()
         listed = self.list(io, location)
         with self._lock:
-            checked_at = self._checked_at.get(location)
-        if is_remote and checked_at is not None and now - checked_at < REMOTE_CHECK_S:
-            return
+            if is_remote and location in self._checked:
+                return
         for path, length in listed.every:
             if len(io.new_input(path)) != length:
                 raise DamagedFile("manifests")
         with self._lock:
-            if location in self._lists:
-                self._checked_at[location] = now
+            self._checked[location] = None
 
     def blocks(self, io: FileIO, manifests: Sequence[Manifest]) -> Sequence[Block]:
         """Return the files of each manifest, in the order given; read those that are not cached.
@@ -181,7 +177,10 @@ class Manifests:
             FileNotFoundError: a manifest is gone.
             DamagedFile: a manifest is damaged.
         """
-        blocks = [self._cache.get(manifest.path, manifest.length) for manifest in manifests]
+        with self._lock:
+            blocks = [
+                self._blocks.get((manifest.path, manifest.length)) for manifest in manifests
+            ]
         missing = [
             manifest for manifest, block in zip(manifests, blocks, strict=True) if block is None
         ]
@@ -206,7 +205,9 @@ class Manifests:
                 block = _by_pyiceberg(io, manifest)
         if manifest.files not in (len(block), _UNKNOWN):
             raise DamagedFile("manifests")
-        self._cache.put(manifest.path, manifest.length, block)
+        # One that is larger than the bound is not kept.
+        with self._lock, contextlib.suppress(ValueError):
+            self._blocks[manifest.path, manifest.length] = block
         return block
 
     @contextlib.contextmanager

@@ -15,8 +15,6 @@ PATH, FORMAT, ROWS = "path", "format", "rows"
 #: 0: rows, 1: deletes by position, 2: by equality (Iceberg spec, field 134).
 CONTENT = "content"
 NULLS, NANS, LOWER, UPPER = "nulls", "nans", "lower", "upper"
-MAPS = (NULLS, NANS, LOWER, UPPER)
-MAP_COLUMNS = tuple(f"{name}_{part}" for name in MAPS for part in ("ids", "values"))
 
 #: Bytes of a bound, by its type (Iceberg spec, Appendix D).
 _WIDTHS: dict[pa.DataType, int] = {

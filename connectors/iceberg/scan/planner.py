@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
+from cachetools import FIFOCache, LRUCache, cachedmethod
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import IdentityTransform, Transform
-from pyiceberg.types import IcebergType
 
 from connectors.iceberg.errors import DamagedFile, decoding
+from connectors.iceberg.scan.facts import Facts, PartitionPart
 from connectors.iceberg.scan.footers import Footers
 from connectors.iceberg.scan.manifests import Manifest, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
@@ -35,7 +32,6 @@ from connectors.iceberg.scan.projection import (
     is_misread,
     on_bounds,
     on_partition,
-    partition_type,
 )
 from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
@@ -57,89 +53,6 @@ _Key: TypeAlias = tuple[str, int | None, int]
 _PATTERN = frozenset("*?[")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One field of a partition spec that allows pruning."""
-
-    position: int
-    source_id: int
-    transform: Transform[Any, Any]
-    source: IcebergType
-    kind: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The facts of a metadata file that planning needs for one snapshot and schema. ``specs`` by id.
-
-    ``own`` are the fields that a data file must have itself: others may be replaced by the value of an identity
-    partition, or by a default. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``: snapshot
-    and schema are the file's current ones.
-    """
-
-    table_uuid: str
-    manifest_list: str | None
-    specs: Mapping[int, tuple[_Part, ...]]
-    own: frozenset[int]
-    is_head: bool = True
-    location: str = ""
-
-    @classmethod
-    def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
-        """``cold``: of another version than the head."""
-        snapshot, schema = metadata.current_snapshot(), metadata.schema()
-        is_head = cold is None or (cold.snapshot_id, cold.schema.schema_id) == (
-            metadata.current_snapshot_id,
-            metadata.current_schema_id,
-        )
-        if cold is not None and not is_head:
-            snapshot = version_of(metadata, cold)
-            schema = next(
-                schema_of_cut
-                for schema_of_cut in metadata.schemas
-                if schema_of_cut.schema_id == cold.schema.schema_id
-            )
-        specs: dict[int, tuple[_Part, ...]] = {}
-        own = {field.field_id for field in schema.fields if field.initial_default is not None}
-        types = {field.field_id: field.field_type for field in schema.fields}
-        for spec_id, spec in metadata.specs().items():
-            parts = []
-            for position, field in enumerate(spec.fields):
-                source = types.get(field.source_id)
-                if source is None:
-                    continue
-                if isinstance(field.transform, IdentityTransform):
-                    own.add(field.source_id)
-                kind = partition_type(field.transform, source)
-                if kind is not None:
-                    parts.append(
-                        _Part(position, field.source_id, field.transform, source, kind)
-                    )
-            specs[spec_id] = tuple(parts)
-        return cls(
-            str(metadata.table_uuid),
-            snapshot.manifest_list if snapshot is not None else None,
-            specs,
-            frozenset(own),
-            is_head,
-            metadata.location,
-        )
-
-
-def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
-    """Return the snapshot of a slice.
-
-    Raises:
-        FileNotFoundError: the file does not retain it.
-    """
-    if cold.snapshot_id is None:
-        return None
-    snapshot = metadata.snapshot_by_id(cold.snapshot_id)
-    if snapshot is None:
-        raise FileNotFoundError
-    return snapshot
-
-
 class ColdPlan:
     """Thread-safe; ``close`` ends its threads."""
 
@@ -152,16 +65,16 @@ class ColdPlan:
         """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's."""
         self._roots = roots
         #: Manifests whose files passed the check of their places, with the table's reach and the kind of manifest.
-        self._checked: OrderedDict[tuple[Reach, str, bool], None] = OrderedDict()
+        self._checked: FIFOCache[tuple[Reach, str, bool], None] = FIFOCache(MAX_CHECKED)
         self._manifests = manifests
         self._file_io = file_io
         self._footers = Footers()
         self._extension = ExtensionCheck(manifests)
         self._lock = threading.Lock()
-        self._facts: OrderedDict[_Key, Facts] = OrderedDict()
+        self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
         #: Manifest list that a statement read last, by table.
-        self._read_last: OrderedDict[str, str] = OrderedDict()
-        self._together: OrderedDict[tuple[str, ...], Files] = OrderedDict()
+        self._read_last: LRUCache[str, str] = LRUCache(MAX_REMEMBERED)
+        self._together: LRUCache[tuple[str, ...], Files] = LRUCache(MAX_TOGETHER)
 
     def remember(self, location: str, metadata: TableMetadata) -> None:
         """Take the facts of a metadata file that was read to pin it.
@@ -170,8 +83,9 @@ class ColdPlan:
         not the next statement.
         """
         facts = Facts.of(metadata)
-        self._hold((location, metadata.current_snapshot_id, metadata.current_schema_id), facts)
+        key = location, metadata.current_snapshot_id, metadata.current_schema_id
         with self._lock:
+            self._facts[key] = facts
             read_last = self._read_last.get(facts.table_uuid)
         if read_last is None or facts.manifest_list in (None, read_last):
             return
@@ -203,7 +117,8 @@ class ColdPlan:
         reach = Reach.of(cold.metadata_location, facts.location, self._roots)
         paths = self._listed(io, facts, facts.manifest_list, cold, rows, reach)
         if facts.is_head:
-            self._note_read(facts.table_uuid, facts.manifest_list)
+            with self._lock:
+                self._read_last[facts.table_uuid] = facts.manifest_list
         if paths is not None and self._footers.fit(io, paths, cold.schema, facts.own):
             return paths
         self._manifests.check(io, facts.manifest_list)
@@ -234,15 +149,6 @@ class ColdPlan:
             reach.check(block, is_data=is_data)
             with self._lock:
                 self._checked[reach, manifest.path, is_data] = None
-                while len(self._checked) > MAX_CHECKED:
-                    self._checked.popitem(last=False)
-
-    def _note_read(self, table_uuid: str, manifest_list: str) -> None:
-        with self._lock:
-            self._read_last[table_uuid] = manifest_list
-            self._read_last.move_to_end(table_uuid)
-            while len(self._read_last) > MAX_REMEMBERED:
-                self._read_last.popitem(last=False)
 
     def misread(self, cold: ColdSlice) -> frozenset[int]:
         """Return the fields whose filters must be hidden from the extension.
@@ -309,40 +215,28 @@ class ColdPlan:
             paths += file_paths.to_pylist()
         return None if any(_PATTERN.intersection(path) for path in paths) else paths
 
+    @cachedmethod(
+        lambda self: self._together,
+        key=lambda _, _io, manifests: tuple(manifest.path for manifest in manifests),
+        lock=lambda self: self._lock,
+    )
     def _files(self, io: FileIO, manifests: tuple[Manifest, ...]) -> Files:
         """Return the files of some manifests as one; recent selections are cached."""
-        key = tuple(manifest.path for manifest in manifests)
-        with self._lock:
-            files = self._together.get(key)
-            if files is not None:
-                self._together.move_to_end(key)
-                return files
-        files_read = Files(self._manifests.blocks(io, manifests))
-        with self._lock:
-            self._together[key] = files_read
-            while len(self._together) > MAX_TOGETHER:
-                self._together.popitem(last=False)
-        return files_read
+        return Files(self._manifests.blocks(io, manifests))
 
+    @cachedmethod(
+        lambda self: self._facts,
+        key=lambda _, _io, cold: (
+            cold.metadata_location,
+            cold.snapshot_id,
+            cold.schema.schema_id,
+        ),
+        lock=lambda self: self._lock,
+    )
     def _of(self, io: FileIO, cold: ColdSlice) -> Facts:
-        key = (cold.metadata_location, cold.snapshot_id, cold.schema.schema_id)
-        with self._lock:
-            facts = self._facts.get(key)
-            if facts is not None:
-                self._facts.move_to_end(key)
-                return facts
         with decoding("metadata files"):
             source = io.new_input(cold.metadata_location)
-            facts_read = Facts.of(FromInputFile.table_metadata(source), cold)
-        self._hold(key, facts_read)
-        return facts_read
-
-    def _hold(self, key: _Key, facts: Facts) -> None:
-        with self._lock:
-            self._facts[key] = facts
-            self._facts.move_to_end(key)
-            while len(self._facts) > MAX_REMEMBERED:
-                self._facts.popitem(last=False)
+            return Facts.of(FromInputFile.table_metadata(source), cold)
 
 
 class _Pruning:
@@ -382,7 +276,7 @@ class _Pruning:
         return prune(self._rows, partial(self._by_file, spec_id, files))
 
     def _projected(
-        self, condition: Condition, parts: Sequence[_Part]
+        self, condition: Condition, parts: Sequence[PartitionPart]
     ) -> Iterator[tuple[int, pa.DataType, Condition]]:
         column = self._columns[condition.column]
         for part in parts:

@@ -8,13 +8,14 @@ writes with ``write.manifest.compression-codec``. A manifest never changes, so e
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
 import duckdb
+from cachetools import LRUCache, cachedmethod
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
 from pyiceberg.avro.resolver import construct_reader
@@ -59,11 +60,16 @@ class ExtensionCheck:
         self._manifests = manifests
         self._avro = AvroReader()
         self._lock = threading.Lock()
-        self._contents: OrderedDict[str, _Content] = OrderedDict()
+        self._contents: LRUCache[str, _Content] = LRUCache(MAX_REMEMBERED)
         #: Manifest lists that passed.
-        self._read_whole: OrderedDict[str, None] = OrderedDict()
+        self._checked: LRUCache[str, None] = LRUCache(MAX_REMEMBERED)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="formats")
 
+    @cachedmethod(
+        lambda self: self._checked,
+        key=lambda _, _io, location: location,
+        lock=lambda self: self._lock,
+    )
     def check(self, io: FileIO, location: str) -> None:
         """Check every manifest of the snapshot whose manifest list is at ``location``.
 
@@ -71,10 +77,6 @@ class ExtensionCheck:
             UnreadableFiles: the extension does not read all of it.
             FileNotFoundError, DamagedFile: a manifest is missing or damaged.
         """
-        with self._lock:
-            if location in self._read_whole:
-                self._read_whole.move_to_end(location)
-                return
         listed = self._manifests.list(io, location)
         if listed.encrypted:
             raise UnreadableFiles(
@@ -84,7 +86,7 @@ class ExtensionCheck:
         paths = [path for path, _ in listed.every]
         contents = dict(zip(paths, self._contents_of(io, paths), strict=True))
         codecs = {content.codec for content in contents.values()}
-        codecs.add(self._looked_at(io, location, entries=False).codec)
+        codecs.add(self._content(io, location, entries=False).codec)
         if not codecs <= _CODECS:
             unknown = min(codecs - _CODECS)
             raise UnreadableFiles(
@@ -98,10 +100,6 @@ class ExtensionCheck:
             (content.unread for path, content in contents.items() if path not in data),
             deletes=True,
         )
-        with self._lock:
-            self._read_whole[location] = None
-            while len(self._read_whole) > MAX_REMEMBERED:
-                self._read_whole.popitem(last=False)
 
     def close(self) -> None:
         self._readers.shutdown(cancel_futures=True)
@@ -111,25 +109,16 @@ class ExtensionCheck:
         """Return the contents of manifests in the order given; read new ones in parallel."""
         with self._lock:
             missing = [path for path in paths if path not in self._contents]
-        read = dict(
-            zip(missing, self._readers.map(partial(self._looked_at, io), missing), strict=True)
-        )
-        return [read.get(path) or self._looked_at(io, path) for path in paths]
+        for _ in self._readers.map(partial(self._content, io), missing):
+            pass
+        return [self._content(io, path) for path in paths]
 
-    def _looked_at(self, io: FileIO, path: str, *, entries: bool = True) -> _Content:
-        with self._lock:
-            cached = self._contents.get(path)
-            if cached is not None:
-                self._contents.move_to_end(path)
-                return cached
-        content = self._read(io, path, entries=entries)
-        with self._lock:
-            self._contents[path] = content
-            while len(self._contents) > MAX_REMEMBERED:
-                self._contents.popitem(last=False)
-        return content
-
-    def _read(self, io: FileIO, path: str, *, entries: bool) -> _Content:
+    @cachedmethod(
+        lambda self: self._contents,
+        key=lambda _, _io, path, **_entries: path,
+        lock=lambda self: self._lock,
+    )
+    def _content(self, io: FileIO, path: str, *, entries: bool = True) -> _Content:
         with io.new_input(path).open() as stream:
             content = stream.read()
         with decoding("manifests"):

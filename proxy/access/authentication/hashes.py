@@ -6,11 +6,11 @@ import hashlib
 import hmac
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from cachetools import TTLCache
 
 from planner.errors import Overloaded
 
@@ -42,12 +42,13 @@ class Passwords:
     """Checks passwords. Thread-safe."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
-        self._clock_s = clock_s
         self._checks = threading.BoundedSemaphore(MAX_CHECKS)
         self._lock = threading.Lock()
         self._secret = secrets.token_bytes(32)
-        # Digest of what was right -> when it is forgotten. Not the passwords themselves.
-        self._right: OrderedDict[bytes, float] = OrderedDict()
+        # Digests of what was right. Not the passwords themselves.
+        self._right: TTLCache[bytes, None, float] = TTLCache(
+            _MAX_REMEMBERED, REMEMBERED_S, clock_s
+        )
         self._nobody = make_hash(secrets.token_hex(16))
 
     def matches(self, stored: str | None, password: str) -> bool:
@@ -60,9 +61,8 @@ class Passwords:
             self._secret, f"{stored}\0{password}".encode("utf-8", "replace"), hashlib.sha256
         )
         with self._lock:
-            until_s = self._right.get(digest)
-        if stored is not None and until_s is not None and self._clock_s() < until_s:
-            return True
+            if stored is not None and digest in self._right:
+                return True
         if not self._checks.acquire(timeout=MAX_WAIT_S):
             raise Overloaded("Too many logins are being checked. Try again in a few seconds.")
         try:
@@ -71,9 +71,7 @@ class Passwords:
             self._checks.release()
         if right:
             with self._lock:
-                self._right[digest] = self._clock_s() + REMEMBERED_S
-                while len(self._right) > _MAX_REMEMBERED:
-                    self._right.popitem(last=False)
+                self._right[digest] = None
         return right
 
 

@@ -12,15 +12,12 @@ import hmac
 import math
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+
+from cachetools import LRUCache
 
 from proxy.access.authentication.callers import Caller, Unauthenticated, Verify
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 #: So many wrong passwords in a row are typing errors.
 FREE_TRIES = 5
@@ -56,9 +53,9 @@ class Lockout:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._secret = secrets.token_bytes(32)
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._failures: LRUCache[str, _Failures] = LRUCache(_MAX_REMEMBERED)
         #: Digests of what was right since the start. Not the passwords themselves.
-        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._right: LRUCache[bytes, None] = LRUCache(_MAX_REMEMBERED)
 
     def __call__(self, user: str, password: str) -> Caller | None:
         """Return who that is.
@@ -85,7 +82,7 @@ class Lockout:
                 self._failed(user)
             else:
                 self._failures.pop(user, None)
-                _remember(self._right, digest, None)
+                self._right[digest] = None
         return identity
 
     def _enter(self, user: str, digest: bytes) -> bool:
@@ -115,11 +112,4 @@ class Lockout:
         failures = self._failures.get(user) or _Failures()
         failures.count += 1
         failures.last_s = self._clock_s()
-        _remember(self._failures, user, failures)
-
-
-def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
-    cache[key] = value
-    cache.move_to_end(key)
-    while len(cache) > _MAX_REMEMBERED:
-        cache.popitem(last=False)
+        self._failures[user] = failures

@@ -6,13 +6,14 @@ import dataclasses
 import hashlib
 import secrets
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
 
 import pyarrow as pa
+from cachetools import FIFOCache
 
 from planner.errors import Cancelled, LimitExceeded, RequestError
 from proxy.access.authentication.callers import Caller
@@ -75,7 +76,7 @@ class ClientSession:
     calls: set[Call] = field(default_factory=set)
     cookies: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_COOKIES))
     _statements: dict[bytes, Statement] = field(default_factory=dict)
-    _tickets: OrderedDict[bytes, Fate] = field(default_factory=OrderedDict)
+    _tickets: FIFOCache[bytes, Fate] = field(default_factory=lambda: FIFOCache(MAX_TICKETS))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -134,8 +135,6 @@ class ClientSession:
         """Remember a ticket that was given out."""
         with self._lock:
             self._tickets[_digest(ticket)] = Fate.PLANNED
-            while len(self._tickets) > MAX_TICKETS:
-                self._tickets.popitem(last=False)
 
     def check(self, ticket: bytes) -> None:
         """Refuse a ticket that was cancelled.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
+
+from cachetools import FIFOCache
 
 from planner.errors import Cancelled, Overloaded
 from proxy.access.authentication.callers import Caller, Unauthenticated
@@ -52,7 +53,7 @@ class Sessions:
         self._policy = policy
         self._tokens = tokens
         #: Tokens of sessions that ended here: they stay void, though their seal is good.
-        self._void: OrderedDict[str, None] = OrderedDict()
+        self._void: FIFOCache[str, None] = FIFOCache(MAX_VOID)
         self._lock = threading.Lock()
         self._clients: dict[Key, ClientSession] = {}
         self._cookies: dict[str, ClientSession] = {}
@@ -214,8 +215,6 @@ class Sessions:
         self._clients.pop(client.key, None)
         if client.token is not None:
             self._void[client.token] = None
-            while len(self._void) > MAX_VOID:
-                self._void.popitem(last=False)
         for cookie in client.cookies:
             self._cookies.pop(cookie, None)
 

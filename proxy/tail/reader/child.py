@@ -19,7 +19,7 @@ from planner.errors import LogUnavailable
 if TYPE_CHECKING:
     from proxy.tail.reader.client import ReadJob
     from proxy.tail.reader.ipc import ReadRequest
-    from proxy.tail.reader.source import TopicSource
+    from proxy.tail.reader.source import TailSource
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Ingestion:
         with self._lock, contextlib.suppress(OSError):
             self._running()
 
-    def carry_out(self, order: ReadRequest) -> ReadJob:
+    def begin_job(self, request: ReadRequest) -> ReadJob:
         """Send a worker a request.
 
         Raises:
@@ -76,14 +76,14 @@ class Ingestion:
         with self._lock:
             for _ in range(2):  # the first try may show that it is dead
                 with contextlib.suppress(OSError):
-                    return self._assigned(order)
+                    return self._assigned(request)
                 self.lost += 1
                 self._forget()
-        raise gone(order.subject)
+        raise gone(request.subject)
 
-    def _assigned(self, order: ReadRequest) -> ReadJob:
+    def _assigned(self, request: ReadRequest) -> ReadJob:
         from proxy.tail.reader.client import ReadJob
-        from proxy.tail.reader.ipc import Channel, Ended, send_order
+        from proxy.tail.reader.ipc import Channel, Ended, send_request
 
         worker = self._running()
         ours, theirs = socket.socketpair()
@@ -91,8 +91,8 @@ class Ingestion:
             socket.send_fds(worker, [_ONE], [theirs.fileno()])
         channel = Channel(ours)
         with contextlib.suppress(Ended):  # reading from it raises the reason
-            send_order(channel, order)
-        return ReadJob(channel, order, lambda: self._lost(worker))
+            send_request(channel, request)
+        return ReadJob(channel, request, lambda: self._lost(worker))
 
     def _running(self) -> socket.socket:
         if self._worker is None:
@@ -116,8 +116,8 @@ class Ingestion:
             self._worker = None
 
 
-def gone(subject: TopicSource) -> LogUnavailable:
+def gone(subject: TailSource) -> LogUnavailable:
     return LogUnavailable(
-        f"{subject.topic}: the server's process that reads topics ended; retry, it is started again.",
-        topic=subject.topic,
+        f"{subject.source.topic}: the server's process that reads topics ended; retry, it is started again.",
+        topic=subject.source.topic,
     )

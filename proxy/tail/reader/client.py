@@ -12,17 +12,17 @@ from proxy.tail.reader.ipc import (
     Channel,
     Ended,
     ReadRequest,
-    receive_arrived,
+    receive_batch,
     receive_confirmed,
 )
 from proxy.tail.reader.local import MUCH_OFFSETS
 from proxy.tail.reader.source import (
     DecodedBatch,
-    Intakes,
     Pieces,
     Subscription,
+    TailSource,
     TopicReader,
-    TopicSource,
+    TopicReaders,
 )
 
 #: Grace beyond a request's timeout before a silent worker counts as hung.
@@ -32,9 +32,11 @@ _PATIENCE_S = 60.0
 class ReadJob:
     """A request that a worker carries out. For one thread; its owner closes it."""
 
-    def __init__(self, channel: Channel, order: ReadRequest, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, channel: Channel, request: ReadRequest, lost: Callable[[], None]
+    ) -> None:
         self._channel = channel
-        self._order = order
+        self._request = request
         self._lost = lost
 
     def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
@@ -50,8 +52,8 @@ class ReadJob:
             FederationError: what the worker met, or ``LogUnavailable``: it is gone.
         """
         with self._reading():
-            return receive_arrived(
-                self._channel, self._order.subject.schema.arrow, timeout_s + _PATIENCE_S
+            return receive_batch(
+                self._channel, self._request.subject.schema.arrow, timeout_s + _PATIENCE_S
             )
 
     def confirm(self) -> None:
@@ -65,39 +67,39 @@ class ReadJob:
             yield
         except (Ended, TimeoutError) as error:
             self._lost()
-            raise gone(self._order.subject) from error
+            raise gone(self._request.subject) from error
 
     def close(self) -> None:
         self._channel.close()
 
 
-def remote_intakes(ingestion: Ingestion, local: Intakes) -> Intakes:
+def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:
     """Follow and make large fetches by ``ingestion``; make small fetches by ``local``."""
-    return lambda subject: _RemoteIntake(ingestion, subject, local(subject))
+    return lambda subject: _RemoteReader(ingestion, subject, local(subject))
 
 
-class _RemoteIntake:
+class _RemoteReader:
     """See ``proxy.tail.reader.source.TopicReader``."""
 
-    def __init__(self, ingestion: Ingestion, subject: TopicSource, local: TopicReader) -> None:
+    def __init__(self, ingestion: Ingestion, subject: TailSource, local: TopicReader) -> None:
         self._ingestion = ingestion
         self._subject = subject
         self._local = local
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         """See ``TopicReader.follow``."""
-        order = ReadRequest(self._subject, starts=dict(starts))
-        return _RemoteFeed(self._ingestion.carry_out(order))
+        request = ReadRequest(self._subject, starts=dict(starts))
+        return _RemoteSubscription(self._ingestion.begin_job(request))
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
         """See ``TopicReader.fetch``."""
         if sum(map(len, ranges)) > MUCH_OFFSETS:
-            order = ReadRequest(self._subject, ranges=tuple(ranges), timeout_s=timeout_s)
-            return _fetched(self._ingestion, order)
+            request = ReadRequest(self._subject, ranges=tuple(ranges), timeout_s=timeout_s)
+            return _fetched(self._ingestion, request)
         return self._local.fetch(ranges, timeout_s)
 
 
-class _RemoteFeed:
+class _RemoteSubscription:
     """See ``proxy.tail.reader.source.Subscription``."""
 
     def __init__(self, work: ReadJob) -> None:
@@ -106,17 +108,17 @@ class _RemoteFeed:
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
         """See ``Subscription.take``."""
         self._work.ask(timeout_s, ranges)
-        arrived = self._work.answer(timeout_s)
-        return None if arrived is None else replace(arrived, confirm=self._work.confirm)
+        batch = self._work.answer(timeout_s)
+        return None if batch is None else replace(batch, confirm=self._work.confirm)
 
     def close(self) -> None:
         """See ``Subscription.close``."""
         self._work.close()
 
 
-def _fetched(ingestion: Ingestion, order: ReadRequest) -> Pieces:
-    with contextlib.closing(ingestion.carry_out(order)) as work:
-        work.ask(order.timeout_s)
-        while (piece := work.answer(order.timeout_s)) is not None:
-            work.ask(order.timeout_s)  # sent while the caller adds this one
+def _fetched(ingestion: Ingestion, request: ReadRequest) -> Pieces:
+    with contextlib.closing(ingestion.begin_job(request)) as work:
+        work.ask(request.timeout_s)
+        while (piece := work.answer(request.timeout_s)) is not None:
+            work.ask(request.timeout_s)  # sent while the caller adds this one
             yield piece.decoded

@@ -21,7 +21,7 @@ from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from planner.ports import Decoded, RecordError
 from planner.watermark import Outcomes
-from proxy.tail.reader.source import DecodedBatch, TopicSource
+from proxy.tail.reader.source import DecodedBatch, TailSource
 
 _LENGTHS = struct.Struct("<IQ")
 #: ``struct timeval``: seconds and microseconds.
@@ -38,7 +38,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 class ReadRequest:
     """What a channel is opened for: to follow from ``starts``, or to fetch ``ranges``."""
 
-    subject: TopicSource
+    subject: TailSource
     starts: Mapping[int, int] | None = None
     ranges: Sequence[OffsetRange] = ()
     timeout_s: float = 0.0
@@ -132,29 +132,29 @@ class Channel:
 # --- requests ---
 
 
-def send_order(channel: Channel, order: ReadRequest) -> None:
-    channel.send({}, pickle.dumps(order))
+def send_request(channel: Channel, request: ReadRequest) -> None:
+    channel.send({}, pickle.dumps(request))
 
 
-def receive_order(channel: Channel) -> ReadRequest:
+def receive_request(channel: Channel) -> ReadRequest:
     _, body = channel.receive()
-    order = pickle.loads(body)  # noqa: S301 - from the server's own process
-    if not isinstance(order, ReadRequest):
-        raise TypeError(type(order))
-    return order
+    request = pickle.loads(body)  # noqa: S301 - from the server's own process
+    if not isinstance(request, ReadRequest):
+        raise TypeError(type(request))
+    return request
 
 
 # --- answers ---
 
 
-def send_arrived(channel: Channel, arrived: DecodedBatch | None) -> None:
+def send_batch(channel: Channel, batch: DecodedBatch | None) -> None:
     """Send a step. None: nothing came, or this was the last."""
-    if arrived is None:
+    if batch is None:
         channel.send({})
         return
-    decoded = arrived.decoded
+    decoded = batch.decoded
     header = {
-        "ranges": [astuple(item) for item in arrived.ranges],
+        "ranges": [astuple(item) for item in batch.ranges],
         "outcomes": astuple(decoded.outcomes),
         "errors": [astuple(error) for error in decoded.errors],
     }
@@ -170,7 +170,7 @@ def send_error(channel: Channel, error: FederationError) -> None:
     channel.send({"error": [type(error).__name__, error.message, facts]})
 
 
-def receive_arrived(
+def receive_batch(
     channel: Channel, schema: pa.Schema, timeout_s: float | None
 ) -> DecodedBatch | None:
     """Return a step that is not confirmed yet.
@@ -211,7 +211,7 @@ def _record_error(partition: int, offset: int, reason: str) -> RecordError:
 
 
 def receive_confirmed(channel: Channel, timeout_s: float | None) -> None:
-    """Wait until a step is confirmed. Raises as ``receive_arrived``."""
+    """Wait until a step is confirmed. Raises as ``receive_batch``."""
     header, _ = _received(channel, timeout_s)
     if header != {"confirmed": True}:
         raise Ended

@@ -10,9 +10,8 @@ from planner.offsets import OffsetRange
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.decoded import DecodedFollowing, SteppedFeed
-from proxy.tail.reader.prefetch import EagerFeed, read_ahead
-from proxy.tail.reader.source import Intakes, Pieces, Subscription, TopicReader, TopicSource
+from proxy.tail.reader.prefetch import Prefetcher, read_ahead
+from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReader, TopicReaders
 
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
@@ -20,27 +19,20 @@ DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 MUCH_OFFSETS = 20_000
 
 
-def local_intakes(
-    log: Log, decoder_for: DecoderFactory, *, pacing: Pacing | None = None
-) -> Intakes:
-    """Read ``log`` in threads of this process.
+def local_readers(log: Log, decoder_for: DecoderFactory, *, pacing: Pacing) -> TopicReaders:
+    """Read ``log`` in threads of this process."""
 
-    With ``pacing`` subscriptions read ahead (``EagerFeed``); without, they read a step when it is taken.
-    """
-
-    def intake(subject: TopicSource) -> TopicReader:
+    def reader(subject: TailSource) -> TopicReader:
         decoder = decoder_for(subject.table, subject.schema, subject.binding)
-        return LocalIntake(log, subject, decoder, pacing)
+        return LocalReader(log, subject, decoder, pacing)
 
-    return intake
+    return reader
 
 
-class LocalIntake:
+class LocalReader:
     """See ``proxy.tail.reader.source.TopicReader``."""
 
-    def __init__(
-        self, log: Log, subject: TopicSource, decoder: Decoder, pacing: Pacing | None
-    ) -> None:
+    def __init__(self, log: Log, subject: TailSource, decoder: Decoder, pacing: Pacing) -> None:
         self._log = log
         self._subject = subject
         self._decoder = decoder
@@ -48,21 +40,12 @@ class LocalIntake:
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         """See ``TopicReader.follow``."""
-        if self._pacing is None:
-            return SteppedFeed(self._opened(starts))
-        name = f"tail {self._subject.table}"
-        return EagerFeed(lambda: self._opened(starts), name, pacing=self._pacing)
-
-    def _opened(self, starts: Mapping[int, int]) -> DecodedFollowing:
-        subject = self._subject
-        following = self._log.follow(
-            subject.topic,
-            starts,
-            topic_id=subject.topic_id,
-            with_key=subject.with_key,
-            with_headers=subject.with_headers,
+        return Prefetcher(
+            lambda: self._log.follow(self._subject.source, starts),
+            self._decoder,
+            f"tail {self._subject.table}",
+            pacing=self._pacing,
         )
-        return DecodedFollowing(following, self._decoder)
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
         """See ``TopicReader.fetch``."""
@@ -70,15 +53,7 @@ class LocalIntake:
         return read_ahead(pieces) if sum(map(len, ranges)) > MUCH_OFFSETS else pieces
 
     def _pieces(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
-        subject = self._subject
-        batches = self._log.fetch(
-            subject.topic,
-            ranges,
-            topic_id=subject.topic_id,
-            timeout_s=timeout_s,
-            with_key=subject.with_key,
-            with_headers=subject.with_headers,
-        )
+        batches = self._log.fetch(self._subject.source, ranges, timeout_s=timeout_s)
         with contextlib.closing(batches):
             for batch in batches:
                 yield self._decoder.decode(batch)

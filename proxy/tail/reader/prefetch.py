@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -11,8 +12,8 @@ from dataclasses import replace
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
+from planner.ports import Decoder, LogSubscription
 from proxy.tail.pacing import Pacing
-from proxy.tail.reader.decoded import DecodedFollowing
 from proxy.tail.reader.source import DecodedBatch, Pieces, joined
 
 _log = logging.getLogger(__name__)
@@ -22,18 +23,25 @@ _STOP_S = 5.0
 _PIECES_AHEAD = 4
 
 
-class EagerFeed:
+class Prefetcher:
     """A subscription with the next step ready. One thread may call ``take``, any may call ``close``."""
 
     def __init__(
-        self, opened: Callable[[], DecodedFollowing], name: str, *, pacing: Pacing
+        self,
+        subscribe: Callable[[], LogSubscription],
+        decoder: Decoder,
+        name: str,
+        *,
+        pacing: Pacing,
     ) -> None:
-        self._opened = opened
+        """``subscribe`` is called once, by the thread that reads."""
+        self._subscribe = subscribe
+        self._decoder = decoder
         self._pacing = pacing
         self._changed = threading.Condition()
         self._ready: list[DecodedBatch] = []
         self._rows = self._bytes = 0
-        self._following: DecodedFollowing | None = None
+        self._subscription: LogSubscription | None = None
         self._error: FederationError | None = None
         self._is_waited_for = False
         self._is_closed = False
@@ -55,10 +63,10 @@ class EagerFeed:
             self._changed.notify_all()
             if not ready and self._error is not None:
                 raise self._error
-        if not ready or self._following is None:
+        if not ready or self._subscription is None:
             return None
         # One request confirms them all. It travels while the caller adds them.
-        return replace(joined(ready), confirm=self._following.begin_confirm())
+        return replace(joined(ready), confirm=self._subscription.begin_confirm())
 
     def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
         """Wait until ``holds``, without letting records gather. The caller holds the lock."""
@@ -82,12 +90,12 @@ class EagerFeed:
 
     def _run(self) -> None:
         try:
-            following = self._following = self._opened()
-            try:
+            with contextlib.closing(self._subscribe()) as subscription:
+                self._subscription = subscription
                 while not self._is_closed:
-                    self._put(following.take(self._pacing.take_s))
-            finally:
-                following.close()
+                    batch = subscription.take(self._pacing.take_s)
+                    if batch is not None:
+                        self._put(DecodedBatch(self._decoder.decode(batch.batch), batch.ranges))
         except FederationError as error:
             self._fail(error)
         except Exception:  # noqa: BLE001
@@ -95,12 +103,10 @@ class EagerFeed:
             _log.exception("reading a topic failed")
             self._fail(InternalError("A topic cannot be followed."))
 
-    def _put(self, arrived: DecodedBatch | None) -> None:
-        if arrived is None:
-            return
-        rows = arrived.decoded.rows
+    def _put(self, batch: DecodedBatch) -> None:
+        rows = batch.decoded.rows
         with self._changed:
-            self._ready.append(arrived)
+            self._ready.append(batch)
             self._rows += rows.num_rows
             self._bytes += rows.nbytes
             self._changed.notify_all()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from planner.binding import Binding
 from planner.offsets import OffsetRange
-from planner.ports import Decoded, RecordError
+from planner.ports import Decoded, RecordError, TopicSource
 from planner.schema import TableSchema
 from planner.watermark import Outcomes
 
@@ -18,16 +18,13 @@ Pieces = Generator[Decoded, None, None]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSource:
+class TailSource:
     """A topic to read, and the schema and binding to decode it with."""
 
     table: str
     schema: TableSchema
     binding: Binding
-    topic: str
-    topic_id: str
-    with_key: bool
-    with_headers: bool
+    source: TopicSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,7 @@ class TopicReader(Protocol):
         """
 
 
-Intakes = Callable[[TopicSource], TopicReader]
+TopicReaders = Callable[[TailSource], TopicReader]
 
 #: How many records that did not decode are named. All are counted.
 _NAMED_ERRORS = 20
@@ -99,4 +96,4 @@ def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
 
 
 def _every(several: Iterable[DecodedBatch]) -> Iterable[OffsetRange]:
-    return (item for arrived in several for item in arrived.ranges)
+    return (item for batch in several for item in batch.ranges)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proxy.tail.reader.ipc import Channel, ReadRequest
-    from proxy.tail.reader.source import Intakes, Subscription
+    from proxy.tail.reader.source import Subscription, TopicReaders
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) 
         os.close(sockets[0])
 
 
-def serve_orders(control: socket.socket, intakes: Intakes) -> None:
+def serve_requests(control: socket.socket, readers: TopicReaders) -> None:
     """Serve each socket received over ``control``, on a thread of its own. Returns when ``control`` ends."""
     from proxy.tail.reader.ipc import Channel
 
@@ -67,53 +67,55 @@ def serve_orders(control: socket.socket, intakes: Intakes) -> None:
             return
         channel = Channel(socket.socket(fileno=sockets[0]))
         threading.Thread(
-            target=_serve, args=(channel, intakes), name="order", daemon=True
+            target=_serve, args=(channel, readers), name="request", daemon=True
         ).start()
 
 
-def _serve(channel: Channel, intakes: Intakes) -> None:
+def _serve(channel: Channel, readers: TopicReaders) -> None:
     from planner.errors import FederationError, InternalError
-    from proxy.tail.reader.ipc import Ended, receive_order, send_error
+    from proxy.tail.reader.ipc import Ended, receive_request, send_error
 
     with contextlib.closing(channel), contextlib.suppress(Ended):
         try:
-            order = receive_order(channel)
-            if order.starts is None:
-                _fetch(channel, order, intakes)
+            request = receive_request(channel)
+            if request.starts is None:
+                _fetch(channel, request, readers)
             else:
-                with contextlib.closing(intakes(order.subject).follow(order.starts)) as feed:
-                    _follow(channel, feed)
+                with contextlib.closing(
+                    readers(request.subject).follow(request.starts)
+                ) as subscription:
+                    _follow(channel, subscription)
         except Ended:
             raise
         except FederationError as error:
             send_error(channel, error)
         except Exception:  # noqa: BLE001
-            _log.exception("an order of the server failed")
+            _log.exception("a request of the server failed")
             send_error(channel, InternalError("A topic cannot be read."))
 
 
-def _follow(channel: Channel, feed: Subscription) -> None:
+def _follow(channel: Channel, subscription: Subscription) -> None:
     from planner.offsets import OffsetRange
-    from proxy.tail.reader.ipc import send_arrived, send_confirmed
+    from proxy.tail.reader.ipc import send_batch, send_confirmed
 
     while True:
         request, _ = channel.receive()
         ranges = [OffsetRange(*item) for item in request["wanted"]]
-        arrived = feed.take(request["timeout_s"], ranges)
-        send_arrived(channel, arrived)
-        if arrived is not None:
-            arrived.confirm()
+        batch = subscription.take(request["timeout_s"], ranges)
+        send_batch(channel, batch)
+        if batch is not None:
+            batch.confirm()
             send_confirmed(channel)
 
 
-def _fetch(channel: Channel, order: ReadRequest, intakes: Intakes) -> None:
-    from proxy.tail.reader.ipc import send_arrived
+def _fetch(channel: Channel, request: ReadRequest, readers: TopicReaders) -> None:
+    from proxy.tail.reader.ipc import send_batch
     from proxy.tail.reader.source import DecodedBatch
 
-    pieces = intakes(order.subject).fetch(order.ranges, order.timeout_s)
+    pieces = readers(request.subject).fetch(request.ranges, request.timeout_s)
     with contextlib.closing(pieces):
         for piece in pieces:
             channel.receive()
-            send_arrived(channel, DecodedBatch(piece, ()))
+            send_batch(channel, DecodedBatch(piece, ()))
     channel.receive()
-    send_arrived(channel, None)
+    send_batch(channel, None)

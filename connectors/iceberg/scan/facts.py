@@ -1,0 +1,99 @@
+"""What listing the files of a snapshot needs of its metadata file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform, Transform
+from pyiceberg.types import IcebergType
+
+from connectors.iceberg.scan.projection import partition_type
+from planner.cut import ColdSlice
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPart:
+    """One field of a partition spec that allows pruning."""
+
+    position: int
+    source_id: int
+    transform: Transform[Any, Any]
+    source: IcebergType
+    kind: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of a metadata file that planning needs for one snapshot and schema. ``specs`` by id.
+
+    ``own`` are the fields that a data file must have itself: others may be replaced by the value of an identity
+    partition, or by a default. ``manifest_list`` is None for a snapshot of format v1 without one. ``is_head``: snapshot
+    and schema are the file's current ones.
+    """
+
+    table_uuid: str
+    manifest_list: str | None
+    specs: Mapping[int, tuple[PartitionPart, ...]]
+    own: frozenset[int]
+    is_head: bool = True
+    location: str = ""
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
+        """``cold``: of another version than the head."""
+        snapshot, schema = metadata.current_snapshot(), metadata.schema()
+        is_head = cold is None or (cold.snapshot_id, cold.schema.schema_id) == (
+            metadata.current_snapshot_id,
+            metadata.current_schema_id,
+        )
+        if cold is not None and not is_head:
+            snapshot = version_of(metadata, cold)
+            schema = next(
+                schema_of_cut
+                for schema_of_cut in metadata.schemas
+                if schema_of_cut.schema_id == cold.schema.schema_id
+            )
+        specs: dict[int, tuple[PartitionPart, ...]] = {}
+        own = {field.field_id for field in schema.fields if field.initial_default is not None}
+        types = {field.field_id: field.field_type for field in schema.fields}
+        for spec_id, spec in metadata.specs().items():
+            parts = []
+            for position, field in enumerate(spec.fields):
+                source = types.get(field.source_id)
+                if source is None:
+                    continue
+                if isinstance(field.transform, IdentityTransform):
+                    own.add(field.source_id)
+                kind = partition_type(field.transform, source)
+                if kind is not None:
+                    parts.append(
+                        PartitionPart(position, field.source_id, field.transform, source, kind)
+                    )
+            specs[spec_id] = tuple(parts)
+        return cls(
+            str(metadata.table_uuid),
+            snapshot.manifest_list if snapshot is not None else None,
+            specs,
+            frozenset(own),
+            is_head,
+            metadata.location,
+        )
+
+
+def version_of(metadata: TableMetadata, cold: ColdSlice) -> Snapshot | None:
+    """Return the snapshot of a slice.
+
+    Raises:
+        FileNotFoundError: the file does not retain it.
+    """
+    if cold.snapshot_id is None:
+        return None
+    snapshot = metadata.snapshot_by_id(cold.snapshot_id)
+    if snapshot is None:
+        raise FileNotFoundError
+    return snapshot

@@ -1,0 +1,107 @@
+"""Write a table, or read it, with whatever version of our packages stands in PYTHONPATH; run as a file, by its path.
+
+It names only what every version has. Arguments: the folder all packages must come from, what to do as JSON.
+Prints a JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import duckdb_extension_avro
+import duckdb_extension_iceberg
+import pyarrow as pa
+
+import connectors
+import planner
+from planner.cut import plan_cut
+from planner.watermark import format_watermark
+from tests.fixtures.cold import IcebergCold, cold_slice
+from tests.harness.builders import FLOWS, bounds, watermark
+
+
+def duck(folder: str) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"extension_directory": folder})
+    for package in (duckdb_extension_avro, duckdb_extension_iceberg):
+        (file,) = Path(package.__path__[0]).glob("extensions/*/*.duckdb_extension")
+        connection.execute(f"INSTALL '{file}'")
+        connection.execute(f"LOAD {file.name.split('.')[0]}")
+    return connection
+
+
+def write(cold: IcebergCold, rows: list[list[Any]], next_offsets: list[int]) -> None:
+    """Publish as a tierer does: rows, watermark, mirror and tag at once."""
+    head = cold.table().metadata.current_snapshot_id
+    text = format_watermark(watermark(*next_offsets, prev_snapshot_id=head, run="compatible"))
+    cold._tier([(row[0], row[1], row[2], row[3]) for row in rows], text)
+
+
+def snapshots(cold: IcebergCold) -> dict[str, Any]:
+    """What a table says of its watermarks: snapshots, first to last, and its properties."""
+    metadata = cold.table().metadata
+    return {
+        "properties": {
+            key: text
+            for key, text in metadata.properties.items()
+            if key.startswith("thermocline.")
+        },
+        "refs": {name: ref.snapshot_id for name, ref in metadata.refs.items()},
+        "snapshots": [
+            {
+                "snapshot_id": snapshot.snapshot_id,
+                "parent_id": snapshot.parent_snapshot_id,
+                "sequence_number": snapshot.sequence_number,
+                "operation": snapshot.summary.operation.value,
+                "summary": dict(snapshot.summary.additional_properties),
+            }
+            for snapshot in metadata.snapshots
+            if snapshot.summary is not None
+        ],
+    }
+
+
+def read(cold: IcebergCold, logs: list[list[int]]) -> dict[str, Any]:
+    """Pin, cut, and read both parts of the cut that are cold."""
+    pin = cold.store.pin(FLOWS)
+    assert pin.watermark is not None
+    cut = plan_cut(pin, bounds(*[(start, end) for start, end in logs]))
+    assert cut.hot is not None
+    table: pa.Table = cold.read(cold_slice(pin))
+    names = ("kafka_partition", "kafka_offset", "host", "bytes")
+    return {
+        "watermark": [offset for _, offset in pin.watermark.next],
+        "run": pin.watermark.run,
+        "snapshot_id": pin.snapshot_id,
+        "hot": sorted((span.partition, span.start, span.stop) for span in cut.hot.ranges),
+        "rows": sorted(zip(*(table[name].to_pylist() for name in names), strict=True)),
+    }
+
+
+def main() -> None:
+    source, fields = sys.argv[1], json.loads(sys.argv[2])
+    for package in (planner, connectors):
+        assert str(package.__file__).startswith(source), package.__file__
+    with tempfile.TemporaryDirectory() as folder:
+        cold = IcebergCold(Path(fields["lake"]), duck(folder))
+        for move, *arguments in fields["moves"]:
+            match move:
+                case "create":
+                    cold.create()
+                case "tier":
+                    write(cold, *arguments)
+                case _:
+                    getattr(cold, move)(*arguments)
+        answer: dict[str, Any] = {"snapshots": snapshots(cold)}
+        if "logs" in fields:
+            answer["read"] = read(cold, fields["logs"])
+        cold.close()
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

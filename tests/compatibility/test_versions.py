@@ -1,0 +1,189 @@
+"""What one version writes, another reads: that of the last release of formats, and this one."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.binding import parse_binding
+from planner.resolver import resolve
+from planner.snapshots import TAG, History, Snapshot
+from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
+from tests.fixtures.spark import BoundTable
+from tests.harness.builders import BINDING, FLOWS, vector
+from tests.harness.generated_log import expected_outcomes, expected_rows
+
+ROOT = Path(__file__).parents[2]
+#: Its formats are promised; newer versions read them, and it reads theirs.
+OLD = "0061fed"
+SAMPLE = ROOT / "tests" / "data" / f"written-by-{OLD}.json"
+#: Both ways, a tierer's publishes and what other writers do between them.
+MOVES: list[list[Any]] = [
+    ["create"],
+    ["tier", [[0, 0, "a", 1], [0, 1, "b", 2], [1, 0, "c", 3]], [2, 1]],
+    ["tier", [[0, 2, "d", 4], [1, 2, "e", 5]], [3, 3]],
+    ["delete", 1],
+    ["compact"],
+]
+#: Where the log starts and ends, of both partitions.
+LOGS = [[1, 7], [3, 3]]
+#: Offset 1 was deleted in partition 0; of partition 1, offset 1 never was a record.
+ROWS = [[0, 0, "a", 1], [0, 2, "d", 4], [1, 0, "c", 3], [1, 2, "e", 5]]
+MORE: list[list[Any]] = [["tier", [[0, 5, "f", 6]], [6, 3]]]
+
+
+def run(source: Path, **request: Any) -> dict[str, Any]:
+    """Make moves with the packages of ``source`` and say what they made."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(Path(__file__).with_name("moves.py")),
+            source,
+            json.dumps(request),
+        ],
+        cwd=source,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the old version and its tests, as git has them."""
+    folder = tmp_path_factory.mktemp("old")
+    archive = folder / "old.tar"
+    made = subprocess.run(
+        [
+            "git",
+            "archive",
+            "-o",
+            archive,
+            OLD,
+            "planner",
+            "connectors",
+            "proxy",
+            "thermocline",
+            "tests",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip(f"git has no commit {OLD} here, as in a shallow clone: {made.stderr}")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def new() -> Path:
+    return ROOT
+
+
+@pytest.mark.parametrize(("writer", "reader"), [("new", "old"), ("old", "new")])
+def test_what_one_writes_the_other_reads_and_goes_on_with(
+    writer: str, reader: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    writing, reading = (
+        functools.partial(run, request.getfixturevalue(name), lake=str(tmp_path))
+        for name in (writer, reader)
+    )
+    own = writing(moves=MOVES, logs=LOGS)
+    answer = reading(moves=[], logs=LOGS)
+    assert answer == own
+    assert (answer["read"]["watermark"], answer["read"]["run"]) == ([3, 3], "compatible")
+    assert answer["read"]["hot"] == [[0, 3, 7]]
+    assert answer["read"]["rows"] == ROWS
+    # The reader's own tierer takes over, and the writer reads what it makes.
+    again = reading(moves=MORE, logs=LOGS)
+    assert writing(moves=[], logs=LOGS) == again
+    assert (again["read"]["watermark"], again["read"]["hot"]) == ([6, 3], [[0, 6, 7]])
+    assert again["read"]["rows"] == sorted([*ROWS, [0, 5, "f", 6]])
+
+
+def test_both_write_the_same_texts(old: Path, new: Path, tmp_path: Path) -> None:
+    written = []
+    for number, source in enumerate((old, new)):
+        (lake := tmp_path / str(number)).mkdir()
+        written.append(run(source, lake=str(lake), moves=MOVES)["snapshots"])
+    assert texts(written[0]) == texts(written[1])
+
+
+def texts(written: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Watermarks and properties, with each snapshot's number in place of its id."""
+    ids = {
+        str(fields["snapshot_id"]): f"<{n}>" for n, fields in enumerate(written["snapshots"])
+    }
+
+    def numbered(text: str) -> str:
+        for snapshot_id, number in ids.items():
+            text = text.replace(snapshot_id, number)
+        return text
+
+    marks = [numbered(each["summary"].get(SUMMARY_KEY, "")) for each in written["snapshots"]]
+    return marks, {key: numbered(text) for key, text in written["properties"].items()}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_tierers_of_both_take_turns_on_spark(old: Path, flows: BoundTable) -> None:
+    flows.tier(300, 200)
+    request = {"catalogs": flows.catalogs, "table": str(flows.name), "ends": [[500, 200]]}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.tierer", json.dumps(request)],
+        cwd=old,
+        env={**os.environ, "PYTHONPATH": str(old)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (said,) = map(json.loads, done.stdout.splitlines())
+    earlier = expected_outcomes(300, 200)
+    assert earlier + Outcomes(**said["published"]) == expected_outcomes(500, 200)
+    assert (flows.rows(), flows.watermark()) == (expected_rows(500, 200), {0: 500, 1: 200})
+    flows.tier(600, 300)
+    assert (flows.rows(), flows.watermark()) == (expected_rows(600, 300), {0: 600, 1: 300})
+
+
+def test_a_sample_of_what_the_old_one_wrote_is_understood() -> None:
+    """Without git too."""
+    sample = json.loads(SAMPLE.read_text())
+    binding = parse_binding(FLOWS, sample["properties"])
+    assert binding == BINDING
+    snapshots = [
+        Snapshot(
+            each["snapshot_id"],
+            each["parent_id"],
+            each["sequence_number"],
+            each["operation"],
+            each["summary"],
+            # What its files' statistics say: the rows that a DELETE rewrote are those of offset 0.
+            vector(1, 1) if each["operation"] == "overwrite" else None,
+        )
+        for each in sample["snapshots"]
+    ]
+    for snapshot in snapshots:
+        if (text := snapshot.watermark_text) is not None:
+            assert format_watermark(parse_watermark(text)) == text
+    history = History({each.snapshot_id: each for each in snapshots}, sample["refs"][TAG])
+    head = resolve(history, sample["refs"]["main"], table=str(FLOWS))
+    assert (head.watermark.next.as_dict(), head.watermark.run) == ({0: 3, 1: 3}, "compatible")
+    assert head.carrier_id == sample["refs"][TAG]
