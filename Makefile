@@ -9,7 +9,8 @@ KILLS  ?= 1000
 COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 # What failed is asked once more, in a new process with the same seeds; what it said at first stays in the output.
-# A wrong answer is not (tests/fixtures/exact.py).
+# A wrong answer is not (tests/fixtures/exact.py). What passes then is flaky, and counted (tests/fixtures/flaky.py).
+BEGAN := $(shell date +%s)
 define asked
 @echo '$(1)'
 @$(1) || { test $$? -eq 1 && echo "make: asking what failed once more" && \
@@ -45,7 +46,7 @@ lint: $(STAMP)
 unit: $(STAMP)
 	$(call asked,$(BIN)/coverage run -m pytest -q tests/unit -n 2 --durations=5)
 	$(BIN)/coverage combine -q
-	$(BIN)/coverage report --skip-covered
+	@$(BIN)/python -m tests.harness.coverage_floors
 
 format: $(STAMP)  ## rewrite the files the way `check` wants them
 	$(BIN)/ruff check --fix .
@@ -53,6 +54,7 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 
 test: check jars $(DOCS)/.installed  ## everything: check, then real Kafka, Iceberg, Spark and stock clients
 	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS))
+	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 soak: $(STAMP) jars  ## the long seeded runs
 	THERMOCLINE_KILLS=$(KILLS) $(BIN)/python -m pytest tests -m soak --timeout=0 $(ARGS)
@@ -84,4 +86,4 @@ lock: $(STAMP)  ## resolve all requirements again (hashes, no index addresses)
 	printf '%s\n' hatchling pip setuptools wheel | $(COMPILE) - --no-annotate -c requirements.txt -o deploy/requirements-build.txt
 
 clean:  ## remove what `setup` and the tests made here (not the jar cache)
-	rm -rf $(VENV) $(DOCS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info .coverage*
+	rm -rf $(VENV) $(DOCS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info .coverage* .flaky

@@ -49,7 +49,7 @@ NAMES = {
     "closed-loop": closed_loop.command,
 }
 #: No part of ``all``: one wants a folder of its own, the others tell of what soaks have left.
-ASKED_FOR = {
+ON_REQUEST = {
     "attacks": attacks.command,
     "backfill": backfill.command,
     "chaos": chaos.command,
@@ -106,7 +106,7 @@ def draw_plots(results: Path) -> None:
         click.echo(path.name)
 
 
-for _name, _command in (NAMES | ASKED_FOR).items():
+for _name, _command in (NAMES | ON_REQUEST).items():
     main.add_command(_command, _name)
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def command(results: Path) -> None:
         raise click.ClickException(
             "there are no results/attacks; run the soak of tests/protocol/test_attacks.py."
         )
-    run = max(runs, key=lambda held: str(held["began"]))
+    run = max(runs, key=lambda fields: str(fields["began"]))
     with recorded(results, "attacks") as report:
         form = (
             ""

@@ -24,7 +24,7 @@ import psutil
 from benchmarks.options import partition_by, partitions, seed
 from benchmarks.report import Report, recorded
 from benchmarks.usage import below
-from benchmarks.world import TABLE, World, kept_world
+from benchmarks.world import TABLE, World, world_of
 
 _GOAL_BYTES = 4 * 2**30
 _EVERY_S = 0.5
@@ -53,9 +53,7 @@ def command(
     folder = Path(tempfile.gettempdir()) / "thermocline-backfill"
     with (
         recorded(results, "backfill") as report,
-        kept_world(
-            folder, partitions=partitions, seed=seed, partition_by=partition_by
-        ) as world,
+        world_of(folder, partitions=partitions, seed=seed, partition_by=partition_by) as world,
     ):
         while world.produced < rows:
             world.produce(min(_CHUNK, rows - world.produced))
@@ -77,8 +75,8 @@ def _tier(world: World) -> None:
     ):
         try:
             while process.poll() is None:
-                held = _resident(process.pid)
-                samples.write(json.dumps([time.time(), held]) + "\n")
+                value = _resident(process.pid)
+                samples.write(json.dumps([time.time(), value]) + "\n")
                 time.sleep(_EVERY_S)
         finally:
             process.terminate()
@@ -88,12 +86,12 @@ def _tier(world: World) -> None:
 
 def _resident(pid: int) -> dict[str, int]:
     """Resident bytes by kind; pages that forked workers share are counted in each."""
-    held: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for process, depth in below(pid):
         with contextlib.suppress(psutil.Error):
             kind = "driver" if depth == 0 else "worker" if "python" in process.name() else "jvm"
-            held[kind] += process.memory_info().rss
-    return dict(held)
+            counts[kind] += process.memory_info().rss
+    return dict(counts)
 
 
 def _report(report: Report, world: World) -> None:
@@ -106,9 +104,9 @@ def _report(report: Report, world: World) -> None:
         ]
     said = (world.folder / "backfill.log").read_text()
     publishes: list[Any] = [
-        [int(held.replace(",", "")) for held in found] for found in _PUBLISHED.findall(said)
+        [int(text.replace(",", "")) for text in items] for items in _PUBLISHED.findall(said)
     ]
-    peak = max(sum(held.values()) for _, held in samples)
+    peak = max(sum(text.values()) for _, text in samples)
     report.figure(
         f"peak resident memory of all processes, backfill of {world.produced:,} rows",
         peak / 2**30,
@@ -116,16 +114,16 @@ def _report(report: Report, world: World) -> None:
         at_most=_GOAL_BYTES / 2**30,
     )
     for kind in ("driver", "jvm", "worker"):
-        most = max(held.get(kind, 0) for _, held in samples)
+        most = max(text.get(kind, 0) for _, text in samples)
         report.figure(f"peak resident memory, {kind}", most / 2**20, "MiB")
     spent_s = _EVERY_S * len(samples)
     report.figure("rows tiered, starts of Spark included", world.produced / spent_s, "rows/s")
     report.figure("publishes", len(publishes), "")
-    report.figure("longest publish", max(held for _, held in publishes), "ms")
+    report.figure("longest publish", max(text for _, text in publishes), "ms")
     report.figure("data files", len(files), "files")
     report.details["samples"] = [
-        [round(at - samples[0][0], 1), held]
-        for at, held in samples[:: max(1, len(samples) // 500)]
+        [round(at - samples[0][0], 1), text]
+        for at, text in samples[:: max(1, len(samples) // 500)]
     ]
     report.details["publishes"] = publishes
     report.details["load"] = os.getloadavg()

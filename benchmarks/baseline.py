@@ -52,7 +52,7 @@ class BareConsumer:
         expected = sum(map(len, ranges))
         began = time.perf_counter()
         self._consumer.assign(
-            [TopicPartition(TOPIC, held.partition, held.start) for held in ranges]
+            [TopicPartition(TOPIC, span.partition, span.start) for span in ranges]
         )
         received = 0
         deadline = began + _TIMEOUT_S + expected / 50_000

@@ -22,11 +22,11 @@ _GOAL_PUBLISHES = 200
 def command(results: Path) -> None:
     """Add up the runs of `make soak`: kills by victim, what the ledgers found wrong, rivals' publishes."""
     with recorded(results, "chaos") as report:
-        _kills(report, _held(results, "seed-*.json"))
-        _rivals(report, _held(results, "rivals-*.json"))
+        _kills(report, _results(results, "seed-*.json"))
+        _rivals(report, _results(results, "rivals-*.json"))
 
 
-def _held(results: Path, pattern: str) -> list[dict[str, Any]]:
+def _results(results: Path, pattern: str) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted((results / "chaos").glob(pattern))]
 
 

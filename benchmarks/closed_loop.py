@@ -48,28 +48,28 @@ def questions(world: World, cold_rows: int, duck: PlainDuckDB, seed: int) -> lis
         "top ten": f"SELECT id, bytes FROM {{table}} WHERE {mine} AND id >= {total // 2} ORDER BY bytes DESC, id LIMIT 10",
     }
 
-    def asked(kind: str, sql: str, plain: str, **more: Any) -> Question:
+    def request(kind: str, sql: str, plain: str, **more: Any) -> Question:
         _, answer = duck.timed(plain.format(table="everything"))
         return Question(kind, sql.format(table=TABLE), plain_rows(answer), **more)
 
-    found = []
+    result = []
     for number in range(_KEYS):
         start, stop = (
             (cold_rows, total) if number % 2 and cold_rows < total else (0, cold_rows or total)
         )
         key = chance.randrange(start, stop)
         side = "hot" if start else "cold"
-        found += [
-            asked(f"point, {side}, bound", point + "?", f"{point}{key}", parameters=(key,)),
-            asked(f"point, {side}, new text", f"{point}{key}", f"{point}{key}", is_new=True),
+        result += [
+            request(f"point, {side}, bound", point + "?", f"{point}{key}", parameters=(key,)),
+            request(f"point, {side}, new text", f"{point}{key}", f"{point}{key}", is_new=True),
         ]
     for kind, sql in aggregates.items():
-        found += [asked(kind, sql, sql)] * 4
-        found += [asked(f"{kind}, new text", sql, sql, is_new=True)]
+        result += [request(kind, sql, sql)] * 4
+        result += [request(f"{kind}, new text", sql, sql, is_new=True)]
     tables = "SELECT table_schema, table_name FROM information_schema.tables"
-    found += [Question("no table", "SELECT 1 AS one", [(1,)])] * 10
-    found += [Question("information_schema", tables, [("bench", "events")])] * 4
-    return found
+    result += [Question("no table", "SELECT 1 AS one", [(1,)])] * 10
+    result += [Question("information_schema", tables, [("bench", "events")])] * 4
+    return result
 
 
 @click.command()
@@ -117,12 +117,12 @@ def command(
             tierer.drain(cold_rows)
         world.produce(hot_rows)
         with contextlib.closing(PlainDuckDB(world, world.data_files())) as duck:
-            asked = questions(world, cold_rows, duck, seed)
+            request = questions(world, cold_rows, duck, seed)
         with (
             world.server() as server,
             traffic(world.broker.bootstrap, TOPIC, partitions=partitions, rate=rate, seed=seed),
         ):
-            _Turns(report, server, asked, processes, seed).run(minutes * 60, turns)
+            _Turns(report, server, request, processes, seed).run(minutes * 60, turns)
         # What an internal error was is told there only. Lines of JSON are the audit's.
         log = (world.folder / "server.log").read_text(errors="replace").splitlines()
         report.details["server_log"] = [line for line in log if not line.startswith("{")][
@@ -134,14 +134,19 @@ class _Turns:
     """Gathers what few and many clients saw, and what the server took for them."""
 
     def __init__(
-        self, report: Report, server: Serving, asked: list[Question], processes: int, seed: int
+        self,
+        report: Report,
+        server: Serving,
+        questions: list[Question],
+        processes: int,
+        seed: int,
     ) -> None:
         self._report = report
         self._server = server
-        self._asked = asked
+        self._questions = questions
         self._processes = processes
         self._seeds = itertools.count(seed)
-        self._taken: dict[int, dict[str, list[float]]] = {FEW: {}, MANY: {}}
+        self._latencies: dict[int, dict[str, list[float]]] = {FEW: {}, MANY: {}}
         self._seconds = {FEW: 0.0, MANY: 0.0}
         self._cpu_s = {FEW: 0.0, MANY: 0.0}
         self._answered = {FEW: 0, MANY: 0}
@@ -161,28 +166,28 @@ class _Turns:
     def _turn(self, clients: int, seconds: float, *, is_counted: bool = True) -> None:
         load = Clients(
             self._server.uri,
-            self._asked,
+            self._questions,
             count=clients,
             processes=self._processes,
             seed=next(self._seeds),
         )
         before_s = self._used_s()
         with self._sampled(is_counted=is_counted and clients == MANY):
-            seen = load.run(seconds)
+            output = load.run(seconds)
         used_s = self._used_s() - before_s
-        self._wrong += seen.wrong
+        self._wrong += output.wrong
         if is_counted:
             self._cpu_s[clients] += used_s
-            self._count(clients, seen)
+            self._count(clients, output)
 
-    def _count(self, clients: int, seen: Load) -> None:
-        ends = [ended for taken in seen.taken.values() for ended, _ in taken]
+    def _count(self, clients: int, observed: Load) -> None:
+        ends = [ended for items in observed.spans.values() for ended, _ in items]
         since = min(ends) + _WARM_UP * (max(ends) - min(ends))
         self._seconds[clients] += max(ends) - since
         self._answered[clients] += len(ends)
-        for kind, taken in seen.taken.items():
-            held = self._taken[clients].setdefault(kind, [])
-            held += [took_s * 1000 for ended, took_s in taken if ended > since]
+        for kind, items in observed.spans.items():
+            value = self._latencies[clients].setdefault(kind, [])
+            value += [took_s * 1000 for ended, took_s in items if ended > since]
 
     def _used_s(self) -> float:
         used = cpu_s({"server": self._server.pid})
@@ -194,10 +199,10 @@ class _Turns:
 
         def sample() -> None:
             while not stopped.wait(_SAMPLE_S):
-                held = resident_bytes({"server": self._server.pid})
+                value = resident_bytes({"server": self._server.pid})
                 if is_counted:
                     for role, sizes in self._resident.items():
-                        sizes.append(held[role])
+                        sizes.append(value[role])
 
         thread = threading.Thread(target=sample, daemon=True)
         thread.start()
@@ -214,11 +219,11 @@ class _Turns:
     def _tell(self) -> None:
         report = self._report
         all_ms = {
-            n: [ms for held in taken.values() for ms in held]
-            for n, taken in self._taken.items()
+            n: [ms for items in batch.values() for ms in items]
+            for n, batch in self._latencies.items()
         }
-        rate = {n: len(held) / self._seconds[n] for n, held in all_ms.items()}
-        p99 = {n: quantile(held, 0.99) for n, held in all_ms.items()}
+        rate = {n: len(items) / self._seconds[n] for n, items in all_ms.items()}
+        p99 = {n: quantile(items, 0.99) for n, items in all_ms.items()}
         report.figure(
             f"statements a second, {MANY} clients / {FEW} clients",
             rate[MANY] / rate[FEW],
@@ -237,9 +242,9 @@ class _Turns:
                     "",
                     at_most=1.05,
                 )
-        for clients, held in all_ms.items():
+        for clients, items in all_ms.items():
             report.figure(f"statements a second, {clients} clients", rate[clients], "1/s")
-            report.figure(f"median, {clients} clients", quantile(held, 0.5), "ms")
+            report.figure(f"median, {clients} clients", quantile(items, 0.5), "ms")
             report.figure(f"p99, {clients} clients", p99[clients], "ms")
             per_thousand = self._cpu_s[clients] / self._answered[clients] * 1000
             report.figure(
@@ -249,13 +254,13 @@ class _Turns:
             by_kind={
                 clients: {
                     kind: {
-                        "count": len(held),
-                        "p50_ms": quantile(held, 0.5),
-                        "p99_ms": quantile(held, 0.99),
+                        "count": len(items),
+                        "p50_ms": quantile(items, 0.5),
+                        "p99_ms": quantile(items, 0.99),
                     }
-                    for kind, held in sorted(taken.items())
+                    for kind, items in sorted(batch.items())
                 }
-                for clients, taken in self._taken.items()
+                for clients, batch in self._latencies.items()
             },
             wrong=self._wrong[:20],
             resident_bytes=self._resident,

@@ -13,7 +13,7 @@ from statistics import median
 
 import click
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from benchmarks.options import seed
 from benchmarks.report import quantile, recorded
@@ -46,24 +46,24 @@ def command(results: Path, partitions: int, repeats: int, seed: int) -> None:
             "",
             at_most=2,
         )
-        for what, held in took.items():
-            report.figure(f"{what}, median", median(held), "ms")
-            report.figure(f"{what}, p99", quantile(held, 0.99), "ms")
+        for what, value in took.items():
+            report.figure(f"{what}, median", median(value), "ms")
+            report.figure(f"{what}, p99", quantile(value, 0.99), "ms")
 
 
 def _side_by_side(world: World, repeats: int) -> dict[str, list[float]]:
     store = IcebergStore(world.catalogs)
     admin = AdminClient({**world.kafka, "log_level": 2})
-    wanted = {
+    expected = {
         TopicPartition(TOPIC, partition): OffsetSpec.latest()
         for partition in range(world.partitions)
     }
 
     def raw() -> None:
-        asked = admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_S
+        request = admin.list_offsets(
+            expected, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_S
         )
-        for future in asked.values():
+        for future in request.values():
             future.result()
 
     times: dict[str, list[float]] = defaultdict(list)

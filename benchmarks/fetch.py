@@ -101,9 +101,9 @@ def _bulk(
         took_s, batches = _timed_fetch(log, bounds, ranges)
         fetch_s.append(took_s)
         fetch_cpu_s.append(time.process_time() - used)
-    found = sum(batch.num_rows for batch in batches)
-    if found != rows:
-        raise RuntimeError(f"{found} rows were fetched, {rows} were sent")
+    result = sum(batch.num_rows for batch in batches)
+    if result != rows:
+        raise RuntimeError(f"{result} rows were fetched, {rows} were sent")
     report.figure("all records, to Arrow", rows / median(fetch_s), "rows/s")
     report.figure("all records, bare consumer", rows / median(bare_s), "rows/s")
     report.figure(
@@ -152,9 +152,9 @@ def _last(bounds: LogBounds, rows: int) -> tuple[OffsetRange, ...]:
     count = len(bounds.partitions)
     return tuple(
         OffsetRange(
-            held.partition,
-            held.log_end - (rows // count + (index < rows % count)),
-            held.log_end,
+            value.partition,
+            value.log_end - (rows // count + (index < rows % count)),
+            value.log_end,
         )
-        for index, held in enumerate(bounds.partitions)
+        for index, value in enumerate(bounds.partitions)
     )

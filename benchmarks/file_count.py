@@ -74,11 +74,11 @@ def partition_of(feed: DemoFeed) -> Callable[[Event], Hashable]:
         )
     )
     terms = []
-    for held in partition_spec(feed.table, schema, feed.partition_by).fields:
-        source = schema.find_field(held.source_id)
+    for part in partition_spec(feed.table, schema, feed.partition_by).fields:
+        source = schema.find_field(part.source_id)
         # Iceberg counts microseconds, the feeds milliseconds.
         scale = 1000 if feed.columns[source.name] == "timestamptz" else None
-        terms.append((source.name, scale, held.transform.transform(source.field_type)))
+        terms.append((source.name, scale, part.transform.transform(source.field_type)))
 
     def partition(event: Event) -> Hashable:
         return tuple(

@@ -117,8 +117,8 @@ class MemoryBackend:
         raise UnsupportedStatement("This server is read-only.")
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> MaterializedResult:
-        schema, held = self._answers[ticket.decode()]
-        return MaterializedResult(schema, tuple(held))
+        schema, value = self._answers[ticket.decode()]
+        return MaterializedResult(schema, tuple(value))
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         raise UnsupportedStatement("Tickets of this server do not expire.")
@@ -142,7 +142,7 @@ class MemoryBackend:
             raise UnknownTable(f"There is no table {table.name}.") from error
 
 
-class _RawServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+class _RawServer(flight.FlightServerBase):  # pyarrow has no types
     def __init__(self, answers: _Answers) -> None:
         self._answers = answers
         super().__init__(flight.Location.for_grpc_tcp(_HOST, 0))
@@ -157,12 +157,12 @@ class _RawServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.RecordBatchStream:
-        schema, held = self._answers[ticket.ticket.decode()]
-        return flight.RecordBatchStream(pa.Table.from_batches(held, schema))
+        schema, value = self._answers[ticket.ticket.decode()]
+        return flight.RecordBatchStream(pa.Table.from_batches(value, schema))
 
 
-def serve_ours(told: Connection, rows: int, tables: int) -> None:
-    """Serve our protocol layer until the other end of ``told`` is closed."""
+def serve_ours(connection: Connection, rows: int, tables: int) -> None:
+    """Serve our protocol layer until the other end of ``connection`` is closed."""
     server = start(
         MemoryBackend(_answers(rows), tables),
         host=_HOST,
@@ -170,21 +170,21 @@ def serve_ours(told: Connection, rows: int, tables: int) -> None:
         access=Access(allow_anonymous=True),
         product=Product("Thermocline", "benchmark", keywords=(), string_functions=()),
     )
-    _until_closed(told, server.port)
+    _until_closed(connection, server.port)
     server.stop(_STOP_TIMEOUT_S)
 
 
-def serve_raw(told: Connection, rows: int) -> None:
-    """Serve raw pyarrow Flight until the other end of ``told`` is closed."""
+def serve_raw(connection: Connection, rows: int) -> None:
+    """Serve raw pyarrow Flight until the other end of ``connection`` is closed."""
     server = _RawServer(_answers(rows))
-    _until_closed(told, server.port)
+    _until_closed(connection, server.port)
     server.shutdown()
 
 
-def _until_closed(told: Connection, port: int) -> None:
-    told.send(port)
+def _until_closed(connection: Connection, port: int) -> None:
+    connection.send(port)
     with contextlib.suppress(EOFError):
-        told.recv()
+        connection.recv()
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ _WAYS = ("stock",) * 5 + ("reused",) + ("stock",) * 5 + ("direct",)
 class _Answer:
     """How often the record was found, and the seconds of each phase as the client saw them."""
 
-    found: int
+    count: int
     phases_s: dict[str, float]
 
 
@@ -184,22 +184,22 @@ def _writer(world: World, keys: Iterator[int]) -> Iterator[tuple[int, float]]:
 def _ways(
     connection: flight_sql.Connection, table: TableName
 ) -> dict[str, Callable[[int, float], _Answer]]:
-    kept, sql = connection.cursor(), _SQL.format(table=table)
+    saved, sql = connection.cursor(), _SQL.format(table=table)
 
     def stock(key: int, began: float) -> _Answer:
         """A new cursor: prepare, bind, execute, read."""
         with connection.cursor() as cursor:
             cursor.execute(sql, (key,))
             executed = time.perf_counter()
-            found = cursor.fetchall()[0][0]
-            return _answer(found, began, execute=executed, read=time.perf_counter())
+            result = cursor.fetchall()[0][0]
+            return _answer(result, began, execute=executed, read=time.perf_counter())
 
     def reused(key: int, began: float) -> _Answer:
         """The same cursor again: its prepared statement stays."""
-        kept.execute(sql, (key,))
+        saved.execute(sql, (key,))
         executed = time.perf_counter()
-        found = kept.fetchall()[0][0]
-        return _answer(found, began, execute=executed, read=time.perf_counter())
+        result = saved.fetchall()[0][0]
+        return _answer(result, began, execute=executed, read=time.perf_counter())
 
     def direct(key: int, began: float) -> _Answer:
         """The driver below the DB-API: text with the value in it, nothing prepared."""
@@ -209,15 +209,15 @@ def _ways(
             handle, _ = statement.execute_query()
             executed = time.perf_counter()
             with pa.RecordBatchReader._import_from_c(handle.address) as reader:
-                found = reader.read_all().column(0)[0].as_py()
-            return _answer(found, began, execute=executed, read=time.perf_counter())
+                result = reader.read_all().column(0)[0].as_py()
+            return _answer(result, began, execute=executed, read=time.perf_counter())
 
     return {"stock": stock, "reused": reused, "direct": direct}
 
 
-def _answer(found: int, began: float, *, execute: float, read: float) -> _Answer:
+def _answer(count: int, began: float, *, execute: float, read: float) -> _Answer:
     phases_s = {"execute": execute - began, "read": read - execute, "all": read - began}
-    return _Answer(found, phases_s)
+    return _Answer(count, phases_s)
 
 
 def _count(connection: flight_sql.Connection) -> int:
@@ -242,10 +242,10 @@ def _report_price(report: Report, samples: list[_Answer], twins: list[_Answer]) 
 
 
 def _report(report: Report, answers: dict[str, list[_Answer]], written: int) -> None:
-    every = [answer for held in answers.values() for answer in held]
+    every = [answer for value in answers.values() for answer in value]
     report.figure("statements started at an acknowledgement", len(every), "")
-    report.figure("records missed", sum(answer.found == 0 for answer in every), "", at_most=0)
-    report.figure("records doubled", sum(answer.found > 1 for answer in every), "", at_most=0)
+    report.figure("records missed", sum(answer.count == 0 for answer in every), "", at_most=0)
+    report.figure("records doubled", sum(answer.count > 1 for answer in every), "", at_most=0)
     report.figure(
         "samples the table does not hold at the end", abs(len(every) - written), "", at_most=0
     )
@@ -255,21 +255,21 @@ def _report(report: Report, answers: dict[str, list[_Answer]], written: int) -> 
     report.figure("stock client, p99", quantile(stock, 0.99), "ms", at_most=_GOAL_P99_MS)
     report.figure("stock client, longest", max(stock), "ms")
     for phase, what in (("execute", "prepare, plan, start"), ("read", "read the rows")):
-        taken = [answer.phases_s[phase] * 1000 for answer in answers["stock"]]
-        report.figure(f"stock client, {what}, p50", median(taken), "ms")
+        batch = [answer.phases_s[phase] * 1000 for answer in answers["stock"]]
+        report.figure(f"stock client, {what}, p50", median(batch), "ms")
     for way, what in (("reused", "prepared statement kept"), ("direct", "nothing prepared")):
-        taken = [answer.phases_s["all"] * 1000 for answer in answers[way]]
-        report.figure(f"{what}, p50", quantile(taken, 0.5), "ms")
-        report.figure(f"{what}, p99", quantile(taken, 0.99), "ms")
+        batch = [answer.phases_s["all"] * 1000 for answer in answers[way]]
+        report.figure(f"{what}, p50", quantile(batch, 0.5), "ms")
+        report.figure(f"{what}, p99", quantile(batch, 0.99), "ms")
     report.details["milliseconds"] = {
         way: {
             phase: {
                 f"p{share}": quantile(
-                    (answer.phases_s[phase] * 1000 for answer in held), share / 100
+                    (answer.phases_s[phase] * 1000 for answer in value), share / 100
                 )
                 for share in (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 100)
             }
             for phase in ("execute", "read", "all")
         }
-        for way, held in answers.items()
+        for way, value in answers.items()
     }

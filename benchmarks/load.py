@@ -24,7 +24,7 @@ import pyarrow as pa
 #: A client that connects while all others do, on a machine with nothing left.
 _START_TIMEOUT_S = 300.0
 _STATEMENT_TIMEOUT_S = 300.0
-_MAX_TOLD = 5
+_MAX_ERRORS = 5
 
 Rows = list[tuple[object, ...]]
 
@@ -47,12 +47,12 @@ class Question:
 class Load:
     """What the clients saw: when each statement ended and how long it took, by kind, in seconds."""
 
-    taken: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    spans: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def add(self, other: Load) -> None:
-        for kind, taken in other.taken.items():
-            self.taken.setdefault(kind, []).extend(taken)
+        for kind, batch in other.spans.items():
+            self.spans.setdefault(kind, []).extend(batch)
         self.wrong += other.wrong
 
 
@@ -63,7 +63,7 @@ class Clients:
         self, uri: str, questions: Sequence[Question], *, count: int, processes: int, seed: int
     ) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self._told: multiprocessing.Queue[Load] = spawn.Queue()
+        self._loads: multiprocessing.Queue[Load] = spawn.Queue()
         self._stop = spawn.Event()
         self._ready = spawn.Barrier(min(processes, count) + 1)
         shares = [
@@ -77,7 +77,7 @@ class Clients:
                     list(questions),
                     share,
                     seed * 1000 + number,
-                    self._told,
+                    self._loads,
                     self._ready,
                     self._stop,
                 ),
@@ -97,7 +97,7 @@ class Clients:
             self._stop.set()
             load = Load()
             for _ in self._processes:
-                load.add(self._told.get(timeout=_STATEMENT_TIMEOUT_S))
+                load.add(self._loads.get(timeout=_STATEMENT_TIMEOUT_S))
         except (threading.BrokenBarrierError, queue.Empty) as error:
             raise RuntimeError("a load process ended, or its clients hang") from error
         finally:
@@ -112,7 +112,7 @@ def _process(
     questions: list[Question],
     clients: int,
     seed: int,
-    told: multiprocessing.Queue[Load],
+    queue: multiprocessing.Queue[Load],
     ready: Barrier,
     stop: Event,
 ) -> None:
@@ -144,7 +144,7 @@ def _process(
         ready.abort()
     for thread in threads:
         thread.join()
-    told.put(load)
+    queue.put(load)
 
 
 def _ask_until(
@@ -157,7 +157,7 @@ def _ask_until(
     nonce = chance.getrandbits(48)
     for number in itertools.count():
         # One look at the event for each statement: it is a system call.
-        if stop.is_set() or len(load.wrong) >= _MAX_TOLD:
+        if stop.is_set() or len(load.wrong) >= _MAX_ERRORS:
             return
         question = chance.choice(questions)
         sql = f"{question.sql} /* {nonce} {number} */" if question.is_new else question.sql
@@ -170,7 +170,7 @@ def _ask_until(
             load.wrong.append(f"{question.kind}: {error}"[:500])
             continue
         ended = time.monotonic()
-        load.taken.setdefault(question.kind, []).append((ended, ended - began))
+        load.spans.setdefault(question.kind, []).append((ended, ended - began))
         rows = plain_rows(answer)
         if rows != question.rows:
             load.wrong.append(

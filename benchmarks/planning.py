@@ -34,6 +34,7 @@ from proxy.query.cut import cut_tables
 from proxy.query.executor import Statements
 from proxy.session import Session
 from proxy.tail.budget import TailLimits
+from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_readers
 from proxy.tail.tails import Tails
 from tests.doubles.log import MemoryLog, MemoryRecord
@@ -134,7 +135,7 @@ def _parts(
                 store=store,
                 log=log,
                 tails=Tails(
-                    local_readers(log, decoder_for),
+                    local_readers(log, decoder_for, pacing=Pacing()),
                     engine.segments,
                     TailLimits(1000, 2**20, 30),
                 ),
@@ -155,22 +156,22 @@ def _measure(
     *,
     at_most: float | None,
 ) -> None:
-    taken_ms = []
+    took_ms = []
     for repeat in range(repeats + repeats // 10):
         began = time.perf_counter()
         call()
         if repeat >= repeats // 10:
-            taken_ms.append((time.perf_counter() - began) * 1000)
+            took_ms.append((time.perf_counter() - began) * 1000)
     report.figure(
         f"{what}, median",
-        quantile(taken_ms, 0.5),
+        quantile(took_ms, 0.5),
         "ms",
         at_most=at_most,
     )
     report.details[what] = {
-        "p50_ms": quantile(taken_ms, 0.5),
-        "p99_ms": quantile(taken_ms, 0.99),
-        "longest_ms": max(taken_ms),
+        "p50_ms": quantile(took_ms, 0.5),
+        "p99_ms": quantile(took_ms, 0.99),
+        "longest_ms": max(took_ms),
     }
 
 

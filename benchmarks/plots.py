@@ -15,7 +15,7 @@ from benchmarks.statements import DUCK, ENGINE, FLIGHT
 
 _COLORS = {ENGINE: "#0b7285", DUCK: "#868e96", FLIGHT: "#e8590c"}
 # The same input gives the same bytes: no dates, no random ids.
-_STYLE = {"svg.hashsalt": "thermocline", "svg.fonttype": "none", "font.size": 9}
+_STYLE: Any = {"svg.hashsalt": "thermocline", "svg.fonttype": "none", "font.size": 9}
 
 
 def draw(results: Path) -> list[Path]:
@@ -38,12 +38,12 @@ def _latency(side: str) -> Callable[[Mapping[str, Any]], Figure]:
 
     def picture(result: Mapping[str, Any]) -> Figure:
         series = result["details"]["series"][side]
-        rows = [held["hot_rows" if side == "tail" else "cold_rows"] for held in series]
+        rows = [value["hot_rows" if side == "tail" else "cold_rows"] for value in series]
         names = list(series[0]["ms"])
         figure = Figure(figsize=(11, 3.2), layout="constrained")
         for axes, name in zip(_row(figure, len(names)), names, strict=True):
             for what, color in _COLORS.items():
-                values = [held["ms"][name][what]["median"] for held in series]
+                values = [value["ms"][name][what]["median"] for value in series]
                 axes.plot(rows, values, marker="o", markersize=3, color=color, label=what)
             axes.set(title=name, xscale="log", yscale="log", xlabel=f"{_SIDES[side]} rows")
             axes.yaxis.set_major_formatter("{x:g}")
@@ -83,7 +83,7 @@ def _throughput(result: Mapping[str, Any]) -> Figure:
     axes = figure.subplots()
     axes.bar(
         [str(index + 1) for index in range(len(publishes))],
-        [held["rows_per_s"] for held in publishes],
+        [publish["rows_per_s"] for publish in publishes],
         color=_COLORS[ENGINE],
     )
     axes.set(xlabel="publish", ylabel="rows per second, fetch to publish")
@@ -91,8 +91,8 @@ def _throughput(result: Mapping[str, Any]) -> Figure:
 
 
 def _row(figure: Figure, count: int) -> Sequence[Axes]:
-    found: Sequence[Axes] = figure.subplots(1, count, squeeze=False, sharey=True)[0]
-    return found
+    axes: Sequence[Axes] = figure.subplots(1, count, squeeze=False, sharey=True)[0]
+    return axes
 
 
 _SIDES = {"tail": "hot", "cold": "cold"}

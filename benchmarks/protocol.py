@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -77,15 +78,15 @@ def _product(folder: Path, rows: int) -> Iterator[tuple[Serving, list[str]]]:
     catalogs = sqlite_catalogs(folder)
     chance, number = np.random.default_rng(1), np.arange(rows)
     columns = {f"c{column}": chance.integers(0, 10**9, rows) for column in range(2, COLUMNS)}
-    held = pa.table({"c0": number, "c1": number % _GROUPS} | columns)
+    entry = pa.table({"c0": number, "c1": number % _GROUPS} | columns)
     with contextlib.closing(load_catalog("lake", **catalogs["lake"])) as catalog:
         catalog.create_namespace(_TABLE.namespace)
-        table = catalog.create_table((*_TABLE.namespace, _TABLE.name), held.schema)
-        table.append(held)
+        table = catalog.create_table((*_TABLE.namespace, _TABLE.name), entry.schema)
+        table.append(entry)
         paths = [
             task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()
         ]
-    del held, columns, number
+    del entry, columns, number
     config = folder / "thermocline.toml"
     lake = "".join(
         f"{name} = {json.dumps(value)}\n" for name, value in catalogs["lake"].items()
@@ -121,23 +122,23 @@ def _small(report: Report, product: Serving, ours: Serving, raw: Serving, repeat
                 None,
             ),
         }
-        taken_ms: defaultdict[str, list[float]] = defaultdict(list)
+        content: defaultdict[str, list[float]] = defaultdict(list)
         used_s: defaultdict[str, float] = defaultdict(float)
         for block in range(-2, -(-repeats // _BLOCK)):
             for way, (ask, server, _) in ways.items():
                 before_s = _used_s(server)
                 took_ms = [_timed(ask) * 1000 for _ in range(_BLOCK)]
                 if block >= 0:
-                    taken_ms[way] += took_ms
+                    content[way] += took_ms
                     used_s[way] += _used_s(server) - before_s
     for way, (_, _, at_most) in ways.items():
-        held = taken_ms[way]
-        report.figure(f"SELECT 1, {way}, median", median(held), "ms", at_most=at_most)
-        report.figure(f"SELECT 1, {way}, p99", quantile(held, 0.99), "ms")
+        items = content[way]
+        report.figure(f"SELECT 1, {way}, median", median(items), "ms", at_most=at_most)
+        report.figure(f"SELECT 1, {way}, p99", quantile(items, 0.99), "ms")
         report.figure(
-            f"SELECT 1, {way}, CPU of the server", used_s[way] / len(held) * 1000, "ms"
+            f"SELECT 1, {way}, CPU of the server", used_s[way] / len(items) * 1000, "ms"
         )
-    report.details["select_1_ms"] = taken_ms
+    report.details["select_1_ms"] = content
 
 
 def _by_db_api(connection: flight_sql.Connection) -> None:
@@ -163,13 +164,13 @@ def _stream(report: Report, servers: Mapping[str, Serving], rounds: int) -> None
     rate: defaultdict[str, list[float]] = defaultdict(list)
     per_million_s: defaultdict[str, list[float]] = defaultdict(list)
     with contextlib.ExitStack() as stack:
-        asked = []
+        items = []
         for name, server in servers.items():
             client = stack.enter_context(contextlib.closing(flight.connect(server.uri)))
             sql = f"SELECT * FROM {_TABLE}" if name == _PRODUCT else MANY
-            asked.append((name, server, client, sql.encode() if name == _RAW else _query(sql)))
+            items.append((name, server, client, sql.encode() if name == _RAW else _query(sql)))
         for turn in range(-1, rounds):
-            for name, server, client, command in asked:
+            for name, server, client, command in items:
                 info = client.get_flight_info(flight.FlightDescriptor.for_command(command))
                 before_s, began = _used_s(server), time.perf_counter()
                 rows = sum(
@@ -190,7 +191,7 @@ def _stream(report: Report, servers: Mapping[str, Serving], rounds: int) -> None
             median(per_million_s[name]),
             "s per million rows",
         )
-    report.details["stream_rows_per_s"] = {name: summary(held) for name, held in rate.items()}
+    report.details["stream_rows_per_s"] = {name: summary(value) for name, value in rate.items()}
     report.details["stream_ratios"] = summary(ratios)
 
 
@@ -213,9 +214,9 @@ def _metadata(report: Report, tables: int) -> None:
             contextlib.closing(flight.connect(server.uri)) as client,
         ):
             before_s = _used_s(server)
-            first.append(_timed(lambda client=client: ask(client)))
+            first.append(_timed(partial(ask, client)))
             used.append(_used_s(server) - before_s)
-            again += [_timed(lambda client=client: ask(client)) for _ in range(_AGAIN)]
+            again += [_timed(partial(ask, client)) for _ in range(_AGAIN)]
             with flight_sql.connect(server.uri, autocommit=True) as connection:
                 for _ in range(_AGAIN * 2):
                     began = time.perf_counter()
@@ -261,8 +262,8 @@ def _pandas(report: Report, product: Serving, paths: list[str], repeats: int) ->
                 second = time.perf_counter()
                 again = pd.read_sql(sql.format(table=_TABLE), connection)
                 ended = time.perf_counter()
-                for found in (frame, again):
-                    _check(found.astype("int64").equals(expected.astype("int64")))
+                for result in (frame, again):
+                    _check(result.astype("int64").equals(expected.astype("int64")))
                 if turn >= 0:
                     plain.append((first - began) * 1000)
                     bare.append((second - first) * 1000)

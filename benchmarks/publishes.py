@@ -43,13 +43,13 @@ def command(results: Path, files: int, publishes: int, rows: int, seed: int) -> 
 
 def _measure(report: Report, tierer: Tierer, rows: int, files: int) -> None:
     rounds = tierer.drain(rows)
-    publishes = [held.publish_s * 1000 for held in rounds[1:]]
+    publishes = [value.publish_s * 1000 for value in rounds[1:]]
     what = f"{len(publishes)} publishes with {files:,} data files in the table"
     report.figure(f"publish, p99 of {what}", quantile(publishes, 0.99), "ms", at_most=1000)
     report.figure(f"publish, median of {what}", quantile(publishes, 0.5), "ms")
-    stages = [held.stage_s * 1000 for held in rounds[1:]]
+    stages = [value.stage_s * 1000 for value in rounds[1:]]
     report.figure(f"stage of {rows:,} rows, median", quantile(stages, 0.5), "ms")
-    report.details["publishes"] = [held.facts for held in rounds]
+    report.details["publishes"] = [value.facts for value in rounds]
 
 
 def _add_files(tierer: Tierer, world: World, count: int) -> None:

@@ -72,9 +72,9 @@ class Generator:
 
     def values(self, first: int, count: int, step: int = 1) -> list[str]:
         """Return the values of ids ``first``, ``first + step`` and so on."""
-        asked = {"seed": self._seed, "first": first, "count": count, "step": step}
+        request = {"seed": self._seed, "first": first, "count": count, "step": step}
         values: list[str] = (
-            self._connection.execute(_GENERATE, asked).to_arrow_table().column(0).to_pylist()
+            self._connection.execute(_GENERATE, request).to_arrow_table().column(0).to_pylist()
         )
         return values
 

@@ -104,7 +104,8 @@ def recorded(folder: Path, name: str) -> Iterator[Report]:
         },
         "versions": _versions(),
         "figures": [
-            asdict(held) | {"goal": held.goal, "met": held.met} for held in report.figures
+            asdict(figure) | {"goal": figure.goal, "met": figure.met}
+            for figure in report.figures
         ],
         "details": report.details,
     }
@@ -118,11 +119,11 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-def table(held: Sequence[Mapping[str, Any]]) -> str:
+def table(items: Sequence[Mapping[str, Any]]) -> str:
     """Return Markdown: the figures that have a goal, all others, and how each run was made."""
     goals = ["| benchmark | figure | value | goal | met |", "|---|---|---:|---:|---|"]
     others = ["| benchmark | figure | value |", "|---|---|---:|"]
-    for result in held:
+    for result in items:
         for item in result["figures"]:
             value = f"{_number(item['value'])} {item['unit']}".strip()
             line = f"| {result['name']} | {item['what']} | {value} |"
@@ -130,7 +131,7 @@ def table(held: Sequence[Mapping[str, Any]]) -> str:
                 others.append(line)
             else:
                 goals.append(f"{line} {item['goal']} | {'yes' if item['met'] else '**no**'} |")
-    return "\n".join([*goals, "", *others, "", *map(_run, held)])
+    return "\n".join([*goals, "", *others, "", *map(_run, items)])
 
 
 def write_table() -> None:
@@ -146,24 +147,24 @@ def write_table() -> None:
 
 def summary(values: Iterable[float]) -> dict[str, Any]:
     """Describe repeated measurements, all of them included."""
-    held = list(values)
-    return {"median": median(held), "min": min(held), "max": max(held), "all": held}
+    items = list(values)
+    return {"median": median(items), "min": min(items), "max": max(items), "all": items}
 
 
 def quantile(values: Iterable[float], share: float) -> float:
     """Return the smallest value that ``share`` of all values do not exceed."""
-    held = sorted(values)
-    return held[max(0, math.ceil(share * len(held)) - 1)]
+    value = sorted(values)
+    return value[max(0, math.ceil(share * len(value)) - 1)]
 
 
 def _run(result: Mapping[str, Any]) -> str:
     machine, versions = result["machine"], result["versions"]
-    told = ("python", "duckdb", "pyarrow", "librdkafka", "pyspark", "kafka")
+    items = ("python", "duckdb", "pyarrow", "librdkafka", "pyspark", "kafka")
     return (
         f"- `{result['command']}`: {result['date'][:10]}, {result['took_s']:.0f} s; {machine['cpu']}, "
         f"{machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, load "
         f"{machine['load_before'][0]:.1f} before and {machine['load_after'][0]:.1f} after; "
-        + ", ".join(f"{key} {versions[key]}" for key in told)
+        + ", ".join(f"{key} {versions[key]}" for key in items)
     )
 
 
@@ -177,8 +178,8 @@ def _machine() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
-        model = found[1] if found else model
+        items = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
+        model = items[1] if items else model
     return {
         "cpu": model,
         "cores": os.cpu_count(),
@@ -188,12 +189,12 @@ def _machine() -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    told = subprocess.run([jars.java(), "-version"], capture_output=True, text=True).stderr
-    held = {name: version(name) for name in _DISTRIBUTIONS}
-    held["python"] = platform.python_version()
-    held["librdkafka"] = confluent_kafka.libversion()[0]
-    held["java"] = told.splitlines()[0] if told else "unknown"
+    stderr = subprocess.run([jars.java(), "-version"], capture_output=True, text=True).stderr
+    fields = {name: version(name) for name in _DISTRIBUTIONS}
+    fields["python"] = platform.python_version()
+    fields["librdkafka"] = confluent_kafka.libversion()[0]
+    fields["java"] = stderr.splitlines()[0] if stderr else "unknown"
     for coordinate in (jars.SETS["kafka"][0], *jars.SETS["iceberg"]):
         name = "kafka" if coordinate.module.startswith("kafka_") else coordinate.module
-        held[name] = coordinate.revision
-    return held
+        fields[name] = coordinate.revision
+    return fields

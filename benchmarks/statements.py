@@ -154,14 +154,14 @@ class _Growing:
             self._world.server() as server,
             flight_sql.connect(server.uri, autocommit=True) as connection,
         ):
-            found = {}
+            result = {}
             for query in queries(self._world, cold_rows):
                 times = _side_by_side(query, parts, duck, connection, self._repeats)
-                found[query.name] = {what: summary(held) for what, held in times.items()}
+                result[query.name] = {what: summary(value) for what, value in times.items()}
                 if series == "tail":
                     self._figures(query, times, hot_rows)
         self._report.details["series"][series].append(
-            {"cold_rows": cold_rows, "hot_rows": hot_rows, "files": len(files), "ms": found}
+            {"cold_rows": cold_rows, "hot_rows": hot_rows, "files": len(files), "ms": result}
         )
 
     def _figures(self, query: Query, times: dict[str, list[float]], hot_rows: int) -> None:

@@ -84,14 +84,14 @@ class _Watched:
     def at_rest(self) -> int:
         """Return the resident bytes once rows are packed, and what filling needed was given back."""
         until = time.monotonic() + _REST_S
-        held, packed = self.resident_bytes, 0.0
+        value, packed = self.resident_bytes, 0.0
         while time.monotonic() < until:
             time.sleep(_SETTLED_S)
-            held, before_held = self.resident_bytes, held
+            value, at_first = self.resident_bytes, value
             packed, before = self.value("thermocline_tail_packed_bytes"), packed
-            if packed == before > 0 and before_held - held < before_held // 200:
+            if packed == before > 0 and at_first - value < at_first // 200:
                 break
-        return held
+        return value
 
 
 @click.command()
@@ -127,10 +127,10 @@ def _restart(report: Report, world: World) -> None:
     for _ in range(3):
         began = time.perf_counter()
         with _server(world, **_UNBOUNDED) as server, _connected(server) as connection:
-            found = _ask(connection, _COUNT.format(table=TABLE))[0][0]
+            result = _ask(connection, _COUNT.format(table=TABLE))[0][0]
             took.append(time.perf_counter() - began)
-        if found != world.produced:
-            raise RuntimeError(f"{found} rows counted, {world.produced} produced")
+        if result != world.produced:
+            raise RuntimeError(f"{result} rows counted, {world.produced} produced")
     report.figure(
         f"restart to the first correct answer, {world.produced:,} rows in the tail",
         median(took),
@@ -220,9 +220,9 @@ def _serving(report: Report, world: World, statements: int) -> None:
             _ask(connection, _COUNT.format(table=_TWIN))
             for name, running in others.items():
                 with running():
-                    held, began = server.value("thermocline_tail_rows"), time.perf_counter()
+                    value, began = server.value("thermocline_tail_rows"), time.perf_counter()
                     took = _times(connection, statements)
-                    followed = server.value("thermocline_tail_rows") - held
+                    followed = server.value("thermocline_tail_rows") - value
                     followed /= time.perf_counter() - began
                 p99[name] = quantile(took, 0.99)
                 report.figure(f"serving a quiet table, {name}, p50", median(took), "ms")
@@ -247,7 +247,7 @@ def _overload(report: Report, world: World) -> None:
             refused = ""
         except flight_sql.Error as error:
             refused = str(error)
-        held = server.value("thermocline_tail_rows")
+        value = server.value("thermocline_tail_rows")
         grown = server.resident_bytes - before
     report.figure(
         "overload of 10 times: statements answered without a named error",
@@ -255,7 +255,7 @@ def _overload(report: Report, world: World) -> None:
         "",
         at_most=0,
     )
-    report.figure("overload of 10 times: rows held / budget", held / budget, "", at_most=1)
+    report.figure("overload of 10 times: rows held / budget", value / budget, "", at_most=1)
     report.figure("overload of 10 times: memory grown", grown / 2**20, "MiB")
 
 

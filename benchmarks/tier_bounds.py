@@ -21,6 +21,7 @@ from planner.binding import Binding
 from planner.cut import LogBounds, PartitionBounds, Pin
 from planner.names import LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
+from planner.ports import Decoder
 from planner.publish import advance, check_publish
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.snapshots import History, Snapshot
@@ -130,21 +131,21 @@ def _many_tables(report: Report, tables: int, partitions: int) -> None:
         random_share=lambda: 0.0,
     )
     service._add(store.tables())
-    for known in service._tables.values():
-        known.bytes_per_offset = 1e-6
-    looks = []
+    for table in service._tables.values():
+        table.bytes_per_offset = 1e-6
+    items = []
     for _ in range(_ROUNDS):
         began = time.perf_counter()
         service._due(time.monotonic())
-        looks.append(time.perf_counter() - began)
+        items.append(time.perf_counter() - began)
     if counting.looked != tables * _ROUNDS:
         raise RuntimeError("not every table was looked at")
     after = psutil.Process().memory_info().rss
     what = f"{tables:,} tables of {partitions} partitions"
     report.figure(
-        f"first look, {what}: pin, survey, measure, decide", looks[0], "s", at_most=10
+        f"first look, {what}: pin, survey, measure, decide", items[0], "s", at_most=10
     )
-    report.figure(f"a look, {what}", quantile(looks[1:], 0.5), "s", at_most=2)
+    report.figure(f"a look, {what}", quantile(items[1:], 0.5), "s", at_most=2)
     report.figure(f"driver memory, {what}", (after - before) / 2**20, "MiB", at_most=512)
 
 
@@ -178,5 +179,5 @@ def _one_table(report: Report, partitions: int) -> None:
     report.figure(f"watermark text, {what}, a partition", len(after) / partitions, "B")
 
 
-def _no_decoder(*_: object) -> None:
+def _no_decoder(*_: object) -> Decoder:
     raise AssertionError

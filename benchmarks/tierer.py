@@ -120,21 +120,21 @@ def report_rounds(
 ) -> None:
     """Add the figures of tiering, over the steady publishes."""
     middle = steady(rounds)
-    rows = sum(held.rows for held in middle)
-    took_s = sum(held.took_s for held in middle)
+    rows = sum(value.rows for value in middle)
+    took_s = sum(value.took_s for value in middle)
     used_s = sum(
-        seconds for held in middle for role, seconds in held.cpu_s.items() if role != "broker"
+        seconds for value in middle for role, seconds in value.cpu_s.items() if role != "broker"
     )
-    broker_s = sum(held.cpu_s.get("broker", 0.0) for held in middle)
+    broker_s = sum(value.cpu_s.get("broker", 0.0) for value in middle)
     report.figure(
         f"tiering, {len(middle)} steady of {len(rounds)} publishes of {middle[0].rows:,} rows",
         rows / took_s,
         "rows/s",
         at_least=goal_rows_per_s,
     )
-    publishes = [held.publish_s * 1000 for held in middle]
+    publishes = [value.publish_s * 1000 for value in middle]
     report.figure("publish, median", median(publishes), "ms")
     report.figure("publish, longest", max(publishes), "ms")
     report.figure("CPU of driver, JVM and workers", used_s / rows * 1e6, "s per million rows")
     report.figure("CPU of the broker meanwhile", broker_s / rows * 1e6, "s per million rows")
-    report.details["publishes"] = [held.facts for held in rounds]
+    report.details["publishes"] = [value.facts for value in rounds]

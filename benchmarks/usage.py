@@ -33,13 +33,13 @@ def cpu_s(roots: Mapping[str, int]) -> dict[str, float]:
 
 def resident_bytes(roots: Mapping[str, int]) -> Counter[str]:
     """Return resident memory by role; pages that processes share are counted in each."""
-    held: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for role, process in _processes(roots):
         try:
-            held[role] += process.memory_info().rss
+            counts[role] += process.memory_info().rss
         except psutil.Error:
             continue
-    return held
+    return counts
 
 
 class PeakMemory:
@@ -74,16 +74,16 @@ class PeakMemory:
 
 def below(pid: int) -> list[tuple[psutil.Process, int]]:
     """Return a process that may end any moment, and all below it, with their depth."""
-    found: list[tuple[psutil.Process, int]] = []
+    items: list[tuple[psutil.Process, int]] = []
 
     def walk(process: psutil.Process, depth: int) -> None:
-        found.append((process, depth))
+        items.append((process, depth))
         for child in process.children():
             walk(child, depth + 1)
 
     with contextlib.suppress(psutil.Error):
         walk(psutil.Process(pid), 0)
-    return found
+    return items
 
 
 def java_child() -> int | None:
@@ -99,11 +99,11 @@ def java_child() -> int | None:
 
 def _processes(roots: Mapping[str, int]) -> list[tuple[str, psutil.Process]]:
     named = {pid: role for role, pid in roots.items()}
-    found: list[tuple[str, psutil.Process]] = []
+    items: list[tuple[str, psutil.Process]] = []
 
     def walk(process: psutil.Process, role: str) -> None:
         role = named.get(process.pid, role)
-        found.append((role, process))
+        items.append((role, process))
         below = f"{role} workers" if process.pid in named else role
         try:
             children = process.children()
@@ -113,4 +113,4 @@ def _processes(roots: Mapping[str, int]) -> list[tuple[str, psutil.Process]]:
             walk(child, below)
 
     walk(psutil.Process(), HERE)
-    return found
+    return items

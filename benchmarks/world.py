@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
 from benchmarks import records
@@ -108,7 +108,7 @@ class World:
         """Append ``count`` records and return the seconds it took; another topic gets ids from 0."""
         began = time.perf_counter()
         start = self.produced if topic == TOPIC else 0
-        before = sum(held.log_end for held in self.bounds(topic).partitions)
+        before = sum(partition.log_end for partition in self.bounds(topic).partitions)
         records.produce(
             self.broker.bootstrap,
             topic,
@@ -119,7 +119,7 @@ class World:
         )
         if topic == TOPIC:
             self.produced += count
-        arrived = sum(held.log_end for held in self.bounds(topic).partitions) - before
+        arrived = sum(partition.log_end for partition in self.bounds(topic).partitions) - before
         if arrived != count:
             raise RuntimeError(f"the topic got {arrived} offsets, {count} records were sent")
         return time.perf_counter() - began
@@ -223,7 +223,7 @@ def running_world(
 
 
 @contextlib.contextmanager
-def kept_world(
+def world_of(
     folder: Path, *, partitions: int, seed: int, partition_by: Sequence[str] = ()
 ) -> Iterator[World]:
     """Go on with the world in ``folder``, or start one there that stays."""
@@ -234,15 +234,15 @@ def kept_world(
         if not finished.exists():
             world.create(TOPIC, TABLE, partition_by)
             finished.touch()
-        world.produced = sum(held.log_end for held in world.bounds().partitions)
+        world.produced = sum(partition.log_end for partition in world.bounds().partitions)
         yield world
 
 
 def _listening(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
-        found = re.search(r"grpc://\S+", log.read_text(errors="replace"))
-        if found:
-            return found[0]
+        items = re.search(r"grpc://\S+", log.read_text(errors="replace"))
+        if items:
+            return items[0]
         time.sleep(0.05)
     raise RuntimeError(f"the server did not start: {log.read_text(errors='replace')[-500:]}")

@@ -1,19 +1,25 @@
 """Lists the fixture plug-ins; each is one concern."""
 
+import pytest
 from hypothesis import settings
 
 # By default an example that takes 0.2 s is a failure: on a busy machine that is the machine's.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# Their asserts say what they compared, as those of tests do.
+pytest.register_assert_rewrite("tests.harness")
+
 # One that imports from another stands below it: pytest rewrites a plug-in's asserts when it first loads it.
 pytest_plugins = [
+    "pytester",
     "tests.fixtures.certificates",
     "tests.fixtures.cold",
     "tests.fixtures.duck",
     "tests.fixtures.engine",
     "tests.fixtures.exact",
     "tests.fixtures.fake_broker",
+    "tests.fixtures.flaky",
     "tests.fixtures.jdbc",
     "tests.fixtures.kafka",
     "tests.fixtures.log",
@@ -21,8 +27,9 @@ pytest_plugins = [
     "tests.fixtures.spark",
     "tests.fixtures.tiering",
     "tests.fixtures.server",
+    "tests.fixtures.commands",
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",
-    "tests.fixtures.house",
-    "tests.order",
+    "tests.fixtures.permissions",
+    "tests.fixtures.order",
 ]

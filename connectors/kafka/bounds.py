@@ -20,7 +20,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec is not in its __all__
+from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
     OffsetSpec,
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not all are in its __all__
+from confluent_kafka.admin import (  # not all are in its __all__
     AdminClient,
     ConfigResource,
     ResourceType,

@@ -42,8 +42,8 @@ class Kill:
 
 def victims(*, executors: bool) -> tuple[Victim, ...]:
     """Whom there is to kill. In one process (``local[n]``) the driver is its own executor."""
-    held: tuple[Victim, ...] = get_args(Victim)
-    return held if executors else tuple(victim for victim in held if victim != "executor")
+    value: tuple[Victim, ...] = get_args(Victim)
+    return value if executors else tuple(victim for victim in value if victim != "executor")
 
 
 def schedule(seed: int, count: int, among: Sequence[Victim]) -> list[Kill]:

@@ -72,8 +72,8 @@ class Outcome:
 
     def add(self, kill: Kill, at_s: float) -> None:
         where = kill.point or "random moment"
-        held = self.counts.setdefault(kill.victim, {})
-        held[where] = held.get(where, 0) + 1
+        value = self.counts.setdefault(kill.victim, {})
+        value[where] = value.get(where, 0) + 1
         self.kills.append(f"{at_s:.1f} s: {kill.victim}, {where}")
 
     def write(self, file: Path) -> None:
@@ -111,8 +111,8 @@ def run(
                     folder, catalog, kafka, jvm=(f"-XX:ArchiveClassesAtExit={archive}",)
                 )
             )
-        kept = () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
-        config = write_config(folder, catalog, kafka, master=master, jvm=kept)
+        saved = () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
+        config = write_config(folder, catalog, kafka, master=master, jvm=saved)
         with Tierer(config, folder / "hit", "loop", "--interval", "0.3").running() as tierer:
             for kill in schedule(seed, count, victims(executors=master != LOCAL)):
                 tierer.ensure()
@@ -140,31 +140,31 @@ def _carry_out(
     chance: random.Random,
 ) -> bool:
     """Whether somebody was killed."""
-    held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    manager: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if kill.point is not None:
-        held = tierer.held_at(kill.point)
+        manager = tierer.paused_at(kill.point)
     else:
         if kill.at_work:
             tierer.wait_for_publish()
         time.sleep(kill.wait_s)
     match kill.victim:
         case "driver":
-            with held:
+            with manager:
                 tierer.kill()
         case "jvm":
-            with held:
+            with manager:
                 struck = _within(30, tierer.kill_jvm)
             if struck:
                 tierer.wait_dead()
             return struck
         case "executor":
-            with held:
+            with manager:
                 return _within(60, lambda: tierer.kill_executor(chance))
         case "worker":
-            with held:
+            with manager:
                 return _within(60, lambda: tierer.kill_worker(chance))
         case "broker":
-            with held:
+            with manager:
                 writers.crash()
                 broker.kill()
             time.sleep(kill.outage_s)
@@ -172,7 +172,7 @@ def _carry_out(
         case "catalog":
             # What any other writer of the database could do, for longer than its clients wait.
             with sqlite3.connect(folder / "catalog.db", timeout=_LOCK_TIMEOUT_S) as lock:
-                with held:
+                with manager:
                     lock.execute("BEGIN EXCLUSIVE")
                 time.sleep(kill.outage_s)
                 lock.rollback()
@@ -229,8 +229,8 @@ def until_stable(kafka: dict[str, str]) -> None:
     deadline = time.monotonic() + _STABLE_TIMEOUT_S
     with KafkaLog(kafka, with_high_watermark=True) as log:
         while time.monotonic() < deadline:
-            held = log.measure([TOPIC])[TOPIC].partitions
-            if all(item.log_end == item.high_watermark for item in held):
+            partitions = log.measure([TOPIC])[TOPIC].partitions
+            if all(item.log_end == item.high_watermark for item in partitions):
                 return
             time.sleep(0.2)
     raise AssertionError("a transaction stays open")
@@ -265,18 +265,18 @@ def compare(
     """Return the number of rows, and what is wrong. ``deleted``: numbers that another writer removed from cold."""
     cold = load_catalog("lake", **catalog).load_table((*TABLE.namespace, TABLE.name))
     rows = cold.scan(selected_fields=("kafka_partition", "kafka_offset", "id")).to_arrow()
-    held = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    items = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
     committed = [record for record in committed_records(kafka) if record[2] not in deleted]
     wrong = []
-    if len(held) != len(set(held)):
-        wrong.append(f"{len(held) - len(set(held))} rows twice")
+    if len(items) != len(set(items)):
+        wrong.append(f"{len(items) - len(set(items))} rows twice")
     # Positions as (partition, offset, number).
-    missing, surplus = set(committed) - set(held), set(held) - set(committed)
+    missing, surplus = set(committed) - set(items), set(items) - set(committed)
     if missing:
         wrong.append(f"{len(missing)} committed records missing: {sorted(missing)[:5]}")
     if surplus:
         wrong.append(f"{len(surplus)} rows of no committed record: {sorted(surplus)[:5]}")
-    places = {number: (partition, offset) for partition, offset, number in held}
+    places = {number: (partition, offset) for partition, offset, number in items}
     lost = [
         number
         for number, place in ledger.acknowledged.items()
@@ -287,9 +287,9 @@ def compare(
     undead = ledger.aborted & places.keys()
     if undead:
         wrong.append(f"{len(undead)} records of aborted transactions: {sorted(undead)[:5]}")
-    if len(places) != len(held):
+    if len(places) != len(items):
         wrong.append("a record number is in the table twice")
-    return len(held), wrong
+    return len(items), wrong
 
 
 def committed_records(kafka: dict[str, str]) -> list[tuple[int, int, int]]:
@@ -305,17 +305,19 @@ def committed_records(kafka: dict[str, str]) -> list[tuple[int, int, int]]:
     )
     with contextlib.closing(consumer):
         partitions = consumer.list_topics(TOPIC, timeout=120).topics[TOPIC].partitions
-        consumer.assign([TopicPartition(TOPIC, held, OFFSET_BEGINNING) for held in partitions])
-        found, open_ends = [], set(partitions)
+        consumer.assign(
+            [TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in partitions]
+        )
+        items, open_ends = [], set(partitions)
         while open_ends:
             # It waits for as many, or the time: the last call has fewer.
             for message in consumer.consume(10_000, timeout=0.5):
                 error = message.error()
                 if error is None:
                     number = json.loads(message.value() or b"")["id"]
-                    found.append((message.partition() or 0, message.offset() or 0, number))
+                    items.append((message.partition() or 0, message.offset() or 0, number))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_ends.discard(message.partition())
                 else:
                     raise KafkaException(error)
-        return found
+        return items

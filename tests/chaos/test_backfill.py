@@ -48,7 +48,7 @@ class Line:
 
 
 @dataclass
-class Site:
+class BackfillSite:
     catalog: dict[str, str]
     tierer: Tierer
     records: int
@@ -100,7 +100,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(kafka: Kafka, folder: Path, *, records: int, max_rows: int) -> Iterator[Site]:
+def site(kafka: Kafka, folder: Path, *, records: int, max_rows: int) -> Iterator[BackfillSite]:
     topic = kafka.topic(PARTITIONS)
     for partition in range(PARTITIONS):
         for first in range(partition, records, PARTITIONS * 20_000):
@@ -117,34 +117,34 @@ def site(kafka: Kafka, folder: Path, *, records: int, max_rows: int) -> Iterator
     with Tierer(
         config, folder / "hit", "loop", "--interval", "0.3", str(TABLE)
     ).running() as it:
-        yield Site(catalog, it, records)
+        yield BackfillSite(catalog, it, records)
     kafka.delete_topic(topic)
 
 
 def _backfill(
     kafka: Kafka, folder: Path, *, records: int, max_rows: int, points: list[Failpoint]
 ) -> None:
-    with site(kafka, folder, records=records, max_rows=max_rows) as held:
+    with site(kafka, folder, records=records, max_rows=max_rows) as pin:
         lives: list[list[Line]] = []
         for point in points:
-            held.tierer.ensure()
-            held.tierer.wait_for_publish()
-            with held.tierer.held_at(point):
-                held.tierer.kill()
-            lives.append(held.lines()[sum(map(len, lives)) :])
-            assert held.watermark() < records, "killed too late to be in the middle"
-        reached = held.watermark()
-        held.tierer.ensure()
-        held.until_level()
-        lives.append(held.lines()[sum(map(len, lives)) :])
+            pin.tierer.ensure()
+            pin.tierer.wait_for_publish()
+            with pin.tierer.paused_at(point):
+                pin.tierer.kill()
+            lives.append(pin.lines()[sum(map(len, lives)) :])
+            assert pin.watermark() < records, "killed too late to be in the middle"
+        reached = pin.watermark()
+        pin.tierer.ensure()
+        pin.until_level()
+        lives.append(pin.lines()[sum(map(len, lives)) :])
         # It went on from the watermark and did nothing twice.
         assert sum(line.rows for line in lives[-1]) == records - reached
         for life in lives:
             _check_progress(life, max_rows)
         assert lives[-1][-1].left == "done"
-        assert "statements on it are refused (TailTooLarge)" in held.tierer.said
-        assert held.tierer.stop() == 0
-        held.check_rows()
+        assert "statements on it are refused (TailTooLarge)" in pin.tierer.said
+        assert pin.tierer.stop() == 0
+        pin.check_rows()
 
 
 def _check_progress(life: list[Line], max_rows: int) -> None:

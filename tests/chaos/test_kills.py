@@ -31,7 +31,7 @@ def test_a_schedule_follows_from_its_seed_and_meets_every_victim() -> None:
         victim: {kill.point for kill in schedule(7, 200, everybody) if kill.victim == victim}
         for victim in everybody
     }
-    assert {victim: len(held) for victim, held in points.items()} == {
+    assert {victim: len(items) for victim, items in points.items()} == {
         "driver": 6,
         "jvm": 6,
         "executor": 2,

@@ -76,8 +76,8 @@ class Rivalry:
                     self.table.compact()
                 case "expire" if self.publishes >= self._expire_from:
                     self.table.expire_to_one()
-                case "delete" if held := self.table.sql("SELECT id FROM {t}"):
-                    self._delete(chance.sample(held, min(len(held), _DELETED_AT_ONCE)))
+                case "delete" if answer := self.table.sql("SELECT id FROM {t}"):
+                    self._delete(chance.sample(answer, min(len(answer), _DELETED_AT_ONCE)))
                 case _:
                     return
             self.disturbed[kind] += 1
@@ -134,26 +134,26 @@ def _rival(
 ) -> dict[str, Any]:
     """Return the facts of a run in which everything was right."""
     chance = random.Random(SEED)
-    with rivalry(lake, kafka, folder, tierers) as held:
+    with rivalry(lake, kafka, folder, tierers) as value:
         deadline = time.monotonic() + HIT_TIMEOUT_S + 60 * publishes
-        for tierer in held.tierers:
+        for tierer in value.tierers:
             tierer.ensure()
-        while held.publishes < publishes:
-            assert time.monotonic() < deadline, [tierer.said[-500:] for tierer in held.tierers]
-            for tierer in held.tierers:
+        while value.publishes < publishes:
+            assert time.monotonic() < deadline, [tierer.said[-500:] for tierer in value.tierers]
+            for tierer in value.tierers:
                 tierer.ensure()
-            held.disturb(chance)
+            value.disturb(chance)
             time.sleep(0.2)
-        ledger = held.writers.end()
-        counts = held.publishes, held.refused
-        assert [tierer.stop() for tierer in held.tierers] == [0] * tierers
+        ledger = value.writers.end()
+        counts = value.publishes, value.refused
+        assert [tierer.stop() for tierer in value.tierers] == [0] * tierers
         until_stable(kafka.settings)
-        drain(held.config)
+        drain(value.config)
         rows, wrong = compare(
             dict(lake.catalogs["lake"]),
             kafka.settings,
             ledger,
-            deleted=frozenset(held.deleted),
+            deleted=frozenset(value.deleted),
         )
         facts = {
             "seed": SEED,
@@ -161,36 +161,36 @@ def _rival(
             "publishes": counts[0],
             "refused": counts[1],
             "rows": rows,
-            "deleted": len(held.deleted),
-            "disturbed": dict(held.disturbed),
+            "deleted": len(value.deleted),
+            "disturbed": dict(value.disturbed),
             "ledger": ledger.facts(),
         }
         print(facts)
         assert wrong == []
-        facts["deleted, unexplained"] = _verified(held, kafka)
-        _foreign_append_stops_until_accepted(held)
+        facts["deleted, unexplained"] = _verified(value, kafka)
+        _foreign_append_stops_until_accepted(value)
     return facts
 
 
-def _verified(held: Rivalry, kafka: Kafka) -> int:
+def _verified(value: Rivalry, kafka: Kafka) -> int:
     """Return how many faults ``verify`` finds, which must all be rows that the other writer deleted.
 
     A deletion whose snapshot expired since looks like a fault (docs/verify.md, "What cannot be checked, and is said").
     """
-    verified = held.command("verify", "--json", str(TABLE))
+    verified = value.command("verify", "--json", str(TABLE))
     assert verified.stdout, verified.stderr
     [report] = json.loads(verified.stdout)
     gone = {
         (partition, offset)
         for partition, offset, number in committed_records(kafka.settings)
-        if number in held.deleted
+        if number in value.deleted
     }
     listed = [
-        (found["partition"], offset)
-        for found in report["findings"]
-        for offset in range(found["start"], found["stop"])
+        (fields["partition"], offset)
+        for fields in report["findings"]
+        for offset in range(fields["start"], fields["stop"])
     ]
-    kinds = {found["kind"] for found in report["findings"]} | set(report["more"])
+    kinds = {fields["kind"] for fields in report["findings"]} | set(report["more"])
     assert set(listed) <= gone
     assert kinds <= {"missing"}
     count = len(listed) + sum(report["more"].values())
@@ -199,21 +199,21 @@ def _verified(held: Rivalry, kafka: Kafka) -> int:
     return count
 
 
-def _foreign_append_stops_until_accepted(held: Rivalry) -> None:
-    before = len(held.table.sql("SELECT id FROM {t}"))
-    held.table.sql(
+def _foreign_append_stops_until_accepted(value: Rivalry) -> None:
+    before = len(value.table.sql("SELECT id FROM {t}"))
+    value.table.sql(
         "INSERT INTO {t} (kafka_partition, kafka_offset, kafka_timestamp, id, kind) "
         "VALUES (0, 0, TIMESTAMP '2026-01-01 00:00:00', -1, 'foreign')"
     )
-    stopped = held.command("tier", "--once", str(TABLE))
+    stopped = value.command("tier", "--once", str(TABLE))
     assert stopped.returncode == 6, stopped.stderr
     assert "another writer" in stopped.stderr
-    head = held.table.state().head
-    accepted = held.command("accept", str(TABLE), "--snapshot", str(head), "--yes")
+    head = value.table.state().head
+    accepted = value.command("accept", str(TABLE), "--snapshot", str(head), "--yes")
     assert accepted.returncode == 0, accepted.stderr
-    again = held.command("tier", "--once", str(TABLE))
+    again = value.command("tier", "--once", str(TABLE))
     assert again.returncode == 0, again.stderr
-    assert len(held.table.sql("SELECT id FROM {t}")) == before + 1
+    assert len(value.table.sql("SELECT id FROM {t}")) == before + 1
 
 
 @pytest.mark.timeout(1800)

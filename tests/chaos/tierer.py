@@ -59,7 +59,7 @@ class Tierer:
             )
 
     @contextlib.contextmanager
-    def held_at(self, point: Failpoint) -> Iterator[None]:
+    def paused_at(self, point: Failpoint) -> Iterator[None]:
         """Hold it at ``point`` until the end of the block, once it gets there."""
         armed = Path(f"{self._marker}.armed")
         self._marker.unlink(missing_ok=True)
@@ -113,10 +113,10 @@ class Tierer:
         """SIGKILL of one executor's JVM, which has a process of its own on a cluster; whether there was one."""
         return self._kill_one(
             [
-                held
+                value
                 for jvm in self._jvms()
-                for held in _children(jvm.pid)
-                if _name(held) == "java"
+                for value in _children(jvm.pid)
+                if _name(value) == "java"
             ],
             chance,
         )
@@ -125,10 +125,10 @@ class Tierer:
         """SIGKILL of one Python worker; whether there was one."""
         return self._kill_one(
             [
-                held
+                value
                 for jvm in self._jvms()
-                for held in _children(jvm.pid)
-                if "python" in _name(held)
+                for value in _children(jvm.pid)
+                if "python" in _name(value)
             ],
             chance,
         )
@@ -149,16 +149,16 @@ class Tierer:
         if self._process is None:
             return []
         return [
-            held
-            for held in _children(self._process.pid, recursive=False)
-            if _name(held) == "java"
+            value
+            for value in _children(self._process.pid, recursive=False)
+            if _name(value) == "java"
         ]
 
-    def _kill_one(self, found: list[psutil.Process], chance: random.Random) -> bool:
-        if not found:
+    def _kill_one(self, processes: list[psutil.Process], chance: random.Random) -> bool:
+        if not processes:
             return False
         with contextlib.suppress(psutil.NoSuchProcess):
-            chance.choice(found).kill()
+            chance.choice(processes).kill()
             return True
         return False
 

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -102,16 +103,16 @@ class Writers(threading.Thread):
         return writer
 
     def _send(self, producer: Producer, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-        found = self._produce(producer, numbers)
-        self.ledger.acknowledged.update(found)
-        self.ledger.unknown.update(set(numbers) - set(found))
-        return found
+        result = self._produce(producer, numbers)
+        self.ledger.acknowledged.update(result)
+        self.ledger.unknown.update(set(numbers) - set(result))
+        return result
 
     def _transact(self, writer: Producer, crashes: int, *, commit: bool) -> None:
         numbers = self._numbers()
         self.ledger.unknown.update(numbers)
         writer.begin_transaction()
-        found = self._produce(writer, numbers)
+        result = self._produce(writer, numbers)
         if commit:
             writer.commit_transaction(_TIMEOUT_S)
         else:
@@ -119,8 +120,8 @@ class Writers(threading.Thread):
         if crashes != self._crashes:
             return
         if commit:
-            self.ledger.acknowledged.update(found)
-            self.ledger.unknown.difference_update(found)
+            self.ledger.acknowledged.update(result)
+            self.ledger.unknown.difference_update(result)
         else:
             self.ledger.aborted.update(numbers)
             self.ledger.unknown.difference_update(numbers)
@@ -128,19 +129,19 @@ class Writers(threading.Thread):
     def _produce(
         self, producer: Producer, numbers: Sequence[int]
     ) -> dict[int, tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
+        rows: dict[int, tuple[int, int]] = {}
 
         def done(number: int, error: KafkaError | None, message: Message) -> None:
             partition, offset = message.partition(), message.offset()
             if error is None and partition is not None and offset is not None:
-                found[number] = partition, offset
+                rows[number] = partition, offset
 
         for number in numbers:
             producer.produce(
                 self._topic,
                 json.dumps({"id": number, "kind": "abc"[number % 3]}).encode(),
                 partition=self._random.randrange(self._partitions),
-                on_delivery=lambda error, message, number=number: done(number, error, message),
+                on_delivery=partial(done, number),
             )
         producer.flush(_TIMEOUT_S)
-        return found
+        return rows

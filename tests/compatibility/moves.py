@@ -22,7 +22,7 @@ import planner
 from planner.cut import plan_cut
 from planner.watermark import format_watermark
 from tests.fixtures.cold import IcebergCold, cold_slice
-from tests.unit.builders import FLOWS, bounds, watermark
+from tests.harness.builders import FLOWS, bounds, watermark
 
 
 def duck(folder: str) -> duckdb.DuckDBPyConnection:
@@ -83,12 +83,12 @@ def read(cold: IcebergCold, logs: list[list[int]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    source, asked = sys.argv[1], json.loads(sys.argv[2])
+    source, fields = sys.argv[1], json.loads(sys.argv[2])
     for package in (planner, connectors):
         assert str(package.__file__).startswith(source), package.__file__
     with tempfile.TemporaryDirectory() as folder:
-        cold = IcebergCold(Path(asked["lake"]), duck(folder))
-        for move, *arguments in asked["moves"]:
+        cold = IcebergCold(Path(fields["lake"]), duck(folder))
+        for move, *arguments in fields["moves"]:
             match move:
                 case "create":
                     cold.create()
@@ -97,8 +97,8 @@ def main() -> None:
                 case _:
                     getattr(cold, move)(*arguments)
         answer: dict[str, Any] = {"snapshots": snapshots(cold)}
-        if "logs" in asked:
-            answer["read"] = read(cold, asked["logs"])
+        if "logs" in fields:
+            answer["read"] = read(cold, fields["logs"])
         cold.close()
     print(json.dumps(answer))
 

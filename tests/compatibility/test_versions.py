@@ -17,9 +17,9 @@ from planner.binding import parse_binding
 from planner.resolver import resolve
 from planner.snapshots import TAG, History, Snapshot
 from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
-from tests.fixtures.generated_log import expected_outcomes, expected_rows
 from tests.fixtures.spark import BoundTable
-from tests.unit.builders import BINDING, FLOWS, vector
+from tests.harness.builders import BINDING, FLOWS, vector
+from tests.harness.generated_log import expected_outcomes, expected_rows
 
 ROOT = Path(__file__).parents[2]
 #: Its formats are promised; newer versions read them, and it reads theirs.
@@ -40,10 +40,15 @@ ROWS = [[0, 0, "a", 1], [0, 2, "d", 4], [1, 0, "c", 3], [1, 2, "e", 5]]
 MORE: list[list[Any]] = [["tier", [[0, 5, "f", 6]], [6, 3]]]
 
 
-def run(source: Path, **asked: Any) -> dict[str, Any]:
+def run(source: Path, **request: Any) -> dict[str, Any]:
     """Make moves with the packages of ``source`` and say what they made."""
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("moves.py")), source, json.dumps(asked)],
+        [
+            sys.executable,
+            str(Path(__file__).with_name("moves.py")),
+            source,
+            json.dumps(request),
+        ],
         cwd=source,
         env={**os.environ, "PYTHONPATH": str(source)},
         capture_output=True,
@@ -122,7 +127,9 @@ def test_both_write_the_same_texts(old: Path, new: Path, tmp_path: Path) -> None
 
 def texts(written: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     """Watermarks and properties, with each snapshot's number in place of its id."""
-    ids = {str(held["snapshot_id"]): f"<{n}>" for n, held in enumerate(written["snapshots"])}
+    ids = {
+        str(fields["snapshot_id"]): f"<{n}>" for n, fields in enumerate(written["snapshots"])
+    }
 
     def numbered(text: str) -> str:
         for snapshot_id, number in ids.items():
@@ -137,9 +144,9 @@ def texts(written: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
 @pytest.mark.timeout(240)
 def test_tierers_of_both_take_turns_on_spark(old: Path, flows: BoundTable) -> None:
     flows.tier(300, 200)
-    asked = {"catalogs": flows.catalogs, "table": str(flows.name), "ends": [[500, 200]]}
+    request = {"catalogs": flows.catalogs, "table": str(flows.name), "ends": [[500, 200]]}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.tierer", json.dumps(asked)],
+        [sys.executable, "-m", "tests.integration.tierer", json.dumps(request)],
         cwd=old,
         env={**os.environ, "PYTHONPATH": str(old)},
         capture_output=True,

@@ -22,7 +22,9 @@ def prepared(engine: Engine, sql: str, relations: Sequence[Relation] = ()) -> No
     document = engine.parse(sql)
     check(document)
     names = {relation.name.rsplit(".", 1)[-1]: relation.name for relation in relations}
-    return rewrite(document, {found: names[found.name] for found in references(document)})
+    return rewrite(
+        document, {reference: names[reference.name] for reference in references(document)}
+    )
 
 
 def table(
@@ -38,14 +40,14 @@ def table(
 
 
 def rows(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table(*arguments, **options).to_pylist()
-    return found
+    result: list[dict[str, Any]] = table(*arguments, **options).to_pylist()
+    return result
 
 
 def value(*arguments: Any, **options: Any) -> Any:
     (row,) = rows(*arguments, **options)
-    (found,) = row.values()
-    return found
+    (result,) = row.values()
+    return result
 
 
 def arrow(name: str, content: pa.Table) -> Relation:

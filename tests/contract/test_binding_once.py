@@ -15,7 +15,7 @@ from proxy.engine.engine import Engine
 from proxy.query.parsing import ParsedStatement
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.serving import SESSION, forget, serve
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ def test_what_was_prepared_is_not_bound_again(
     bound = 0
     describe = Engine.describe
 
-    def counted(*given: Any, **settings: Any) -> Any:
+    def counted(*inputs: Any, **settings: Any) -> Any:
         nonlocal bound
         bound += 1
-        return describe(*given, **settings)
+        return describe(*inputs, **settings)
 
     monkeypatch.setattr(Engine, "describe", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
@@ -55,10 +55,10 @@ def test_parameters_are_bound_once_more_where_columns_depend_on_them(
     bound = 0
     describe = Engine.describe_bound
 
-    def counted(*given: Any, **settings: Any) -> Any:
+    def counted(*inputs: Any, **settings: Any) -> Any:
         nonlocal bound
         bound += 1
-        return describe(*given, **settings)
+        return describe(*inputs, **settings)
 
     monkeypatch.setattr(Engine, "describe_bound", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
@@ -87,10 +87,10 @@ def test_literals_are_selected_once(
     ran = 0
     run = Engine.run
 
-    def counted(*given: Any, **settings: Any) -> Any:
+    def counted(*inputs: Any, **settings: Any) -> Any:
         nonlocal ran
         ran += 1
-        return run(*given, **settings)
+        return run(*inputs, **settings)
 
     monkeypatch.setattr(Engine, "run", counted)
     board, tails, statements = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
@@ -119,11 +119,11 @@ def test_of_long_statements_few_are_remembered(
             sql = f"SELECT {number} AS n, '{'x' * 1_500}' AS text"
             statements.prepare(session, sql, Deadline(60))
         gc.collect()
-        kept = [
-            held
-            for held in gc.get_objects()
-            if type(held) is ParsedStatement and held.chars > 1_500
+        items = [
+            get_object
+            for get_object in gc.get_objects()
+            if type(get_object) is ParsedStatement and get_object.chars > 1_500
         ]
-        assert 1 <= len(kept) <= 4
+        assert 1 <= len(items) <= 4
     finally:
         forget(board, tails)

@@ -25,7 +25,7 @@ from proxy.session import Session
 from tests.contract.engine import table
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.serving import SESSION, forget, serve
 
 _AT = dt.datetime(2024, 2, 29, 12)
 #: What drivers bind: each type with a value, and without.

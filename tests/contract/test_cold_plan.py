@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -48,7 +49,7 @@ class Lake:
     def create(self, **properties: str) -> Table:
         return self.catalog.create_table("n.t", schema=SCHEMA, properties=properties)
 
-    def store(self, **options: int) -> IcebergStore:
+    def store(self, **options: Any) -> IcebergStore:
         store = IcebergStore({"c": self.properties}, **options)
         self.stores.append(store)
         return store
@@ -86,16 +87,18 @@ Scan = Callable[[IcebergStore, ScanFilter], tuple[list[int], str]]
 def scan(duck: duckdb.DuckDBPyConnection) -> Scan:
     """Return the ids a scan gives, and how it reads them: files named, or by the extension."""
 
-    def scanned(store: IcebergStore, wanted: ScanFilter = EVERYTHING) -> tuple[list[int], str]:
-        part = store.scan(slice_of(store), wanted)
+    def scanned(
+        store: IcebergStore, expected: ScanFilter = EVERYTHING
+    ) -> tuple[list[int], str]:
+        part = store.scan(slice_of(store), expected)
         if isinstance(part, ArrowRelation):
             assert not part.table.num_rows
             return [], "nothing"
         assert isinstance(part, SqlRelation)
-        found = duck.execute(f"SELECT id FROM ({part.sql}) ORDER BY id").fetchall()
+        items = duck.execute(f"SELECT id FROM ({part.sql}) ORDER BY id").fetchall()
         files = part.sql.count(".parquet'")
         way = "extension" if "iceberg_scan" in part.sql else f"{files} files"
-        return [row[0] for row in found], way
+        return [row[0] for row in items], way
 
     return scanned
 
@@ -284,8 +287,8 @@ def allocated_bytes() -> int:
     if not hasattr(libc, "mallinfo2"):
         pytest.skip("the C library does not tell")
     libc.mallinfo2.restype = _Allocated
-    found = libc.mallinfo2()
-    return int(found.uordblks + found.hblkhd)
+    result = libc.mallinfo2()
+    return int(result.uordblks + result.hblkhd)
 
 
 def test_a_manifest_takes_no_more_than_its_files_need(lake: Lake) -> None:
@@ -300,10 +303,10 @@ def test_a_manifest_takes_no_more_than_its_files_need(lake: Lake) -> None:
         first, second = manifests.list(io, snapshot.manifest_list).data
         manifests.blocks(io, [first])  # what is loaded once
         before = allocated_bytes()
-        held = manifests.blocks(io, [second])
+        items = manifests.blocks(io, [second])
         # A batch of DuckDB's own choice is 112 MB.
         assert allocated_bytes() - before < 16 << 20
-        assert [len(block) for block in held] == [1]
+        assert [len(block) for block in items] == [1]
     finally:
         manifests.close()
 
@@ -331,8 +334,8 @@ def test_a_version_reads_the_same_by_files_and_by_the_extension(
     assert [row[:2] for row in by_files] == [(1, "s1")]
     store.probe(old)
     current = cold_cut(newest).cold
-    found = duck.execute(f"SELECT id, text FROM ({store.extension_sql(current)}) ORDER BY 1")
-    assert found.fetchall() == [(1, "s1"), (2, "s2")]
+    answer = duck.execute(f"SELECT id, text FROM ({store.extension_sql(current)}) ORDER BY 1")
+    assert answer.fetchall() == [(1, "s1"), (2, "s2")]
 
 
 def test_a_file_of_another_place_is_refused_unless_the_settings_name_it(

@@ -13,7 +13,6 @@ from planner.errors import (
     BadBinding,
     BadConfig,
     CutExpired,
-    FederationError,
     ForeignCommit,
     SnapshotExpired,
     UnknownTable,
@@ -24,29 +23,10 @@ from planner.errors import (
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.cold import ColdHarness, cold_slice
-from tests.unit.builders import FLOWS, watermark
+from tests.harness.builders import FLOWS, watermark
+from tests.harness.cold_answers import BASE, offsets, refused, watermark_of
 
-BASE = [(0, 0, "a", 1), (0, 1, "b", 2), (0, 2, "c", 3)]
 OTHER = TableName("lake", ("net", "eu"), "flows")
-
-
-def offsets(cold: ColdHarness, pin: Pin) -> list[int]:
-    return sorted(cold.read(cold_slice(pin))["kafka_offset"].to_pylist())
-
-
-def watermark_of(cold: ColdHarness) -> dict[int, int]:
-    pin = cold.store.pin(FLOWS)
-    assert pin.watermark is not None
-    return pin.watermark.next.as_dict()
-
-
-def refused(cold: ColdHarness, kind: type[FederationError], *words: str) -> None:
-    with pytest.raises(kind) as caught:
-        cold.store.pin(FLOWS)
-    assert "lake.net.flows" in caught.value.message
-    for word in words:
-        assert word in caught.value.message
-    assert "/" not in caught.value.message.replace("flows/", "")
 
 
 # Listing and first pins.
@@ -529,10 +509,10 @@ def test_what_was_current_when_is_told(cold: ColdHarness) -> None:
     cold.create()
     first = cold.tier(BASE, 3, 0)
     second = cold.tier([(0, 3, "d", 4)], 4, 0)
-    found = cold.store.retained(cold.store.pin(FLOWS))
-    assert [snapshot for _, snapshot in found.log][-2:] == [first, second]
-    assert found.current_at(found.log[0][0] - 1) is None
-    assert found.current_at(2**62) == second
+    result = cold.store.retained(cold.store.pin(FLOWS))
+    assert [snapshot for _, snapshot in result.log][-2:] == [first, second]
+    assert result.current_at(result.log[0][0] - 1) is None
+    assert result.current_at(2**62) == second
 
 
 def pin_again(cold: ColdHarness, pin: Pin) -> Pin:

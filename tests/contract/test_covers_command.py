@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
 from planner.watermark import Skip, format_watermark
 from tests.fixtures.cold import IcebergCold
-from tests.unit.builders import FLOWS, vector, watermark
+from tests.harness.builders import FLOWS, vector, watermark
 from thermocline.cli import app
 
 Run = Callable[..., Result]
@@ -41,8 +41,8 @@ def run(iceberg: IcebergCold, tmp_path: Path) -> Run:
     config.write_text(f"[catalogs.lake]\n{catalog}\n")
 
     def command(*arguments: str, answer: str | None = None) -> Result:
-        given = ["--config", str(config), "covers", str(FLOWS), *arguments]
-        return CliRunner().invoke(app, given, input=answer)
+        inputs = ["--config", str(config), "covers", str(FLOWS), *arguments]
+        return CliRunner().invoke(app, inputs, input=answer)
 
     return command
 

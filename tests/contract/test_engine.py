@@ -89,9 +89,9 @@ def test_parts_are_read_together_and_a_table_may_be_named_twice(engine: Engine) 
 
 def test_a_relation_without_parts_is_empty_and_typed(engine: Engine) -> None:
     empty = Relation("lake.net.flows", FLOWS.schema)
-    found = table(engine, "SELECT * FROM flows", [empty])
-    assert found.num_rows == 0
-    assert found.schema.types == [pa.int64(), pa.string()]
+    result = table(engine, "SELECT * FROM flows", [empty])
+    assert result.num_rows == 0
+    assert result.schema.types == [pa.int64(), pa.string()]
 
 
 def test_a_table_schema_gives_names_and_types(engine: Engine) -> None:
@@ -101,9 +101,9 @@ def test_a_table_schema_gives_names_and_types(engine: Engine) -> None:
         TableSchema(0, columns),
         (SqlRelation("SELECT TIMESTAMP '2026-01-01' AS at, 5::BIGINT AS id"),),
     )
-    found = table(engine, "SELECT * FROM t", [relation])
-    assert found.schema.types == [pa.int32(), pa.timestamp("us", "UTC")]
-    assert found.to_pylist() == [{"id": 5, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}]
+    result = table(engine, "SELECT * FROM t", [relation])
+    assert result.schema.types == [pa.int32(), pa.timestamp("us", "UTC")]
+    assert result.to_pylist() == [{"id": 5, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}]
 
 
 def test_names_may_be_any_text(engine: Engine) -> None:
@@ -136,9 +136,9 @@ def test_closing_a_statement_frees_its_rows(engine: Engine) -> None:
     content = pa.table({"t": [str(number) * 20 for number in range(300_000)]})
     document = prepared(engine, "SELECT * FROM big", [arrow("big", content)])
     result = engine.run(document, [arrow("big", content)], statement_time=NOW)
-    held = used_bytes(engine)
+    value = used_bytes(engine)
     result.close()
-    assert held > before + (1 << 20)
+    assert value > before + (1 << 20)
     assert used_bytes(engine) < before + (1 << 20)
 
 
@@ -170,17 +170,17 @@ TYPED = pa.table(
 
 
 def test_every_type_leaves_as_it_came(engine: Engine) -> None:
-    found = table(engine, "SELECT * FROM typed", [arrow("typed", TYPED)])
+    result = table(engine, "SELECT * FROM typed", [arrow("typed", TYPED)])
     changed = {
-        name: found.schema.field(name).type
+        name: result.schema.field(name).type
         for name in TYPED.column_names
-        if found.schema.field(name).type != TYPED.schema.field(name).type
+        if result.schema.field(name).type != TYPED.schema.field(name).type
     }
     assert changed == {"fix": pa.binary(), "u": pa.string()}
     expected = TYPED.to_pylist()
     for row in expected:
         row["u"] = None if row["u"] is None else str(row["u"])
-    assert repr(found.to_pylist()) == repr(expected)
+    assert repr(result.to_pylist()) == repr(expected)
 
 
 @pytest.mark.parametrize("name", [name for name in TYPED.column_names if name != "map"])
@@ -261,24 +261,24 @@ T_SCHEMA = pa.schema(
 )
 
 
-@pytest.mark.parametrize(("sql", "columns", "told"), DESCRIBED)
+@pytest.mark.parametrize(("sql", "columns", "kinds"), DESCRIBED)
 def test_a_statement_is_described_without_reading_anything(
-    engine: Engine, sql: str, columns: list[tuple[str, pa.DataType]], told: list[pa.DataType]
+    engine: Engine, sql: str, columns: list[tuple[str, pa.DataType]], kinds: list[pa.DataType]
 ) -> None:
     gone = Relation(
         "lake.net.t", T_SCHEMA, (SqlRelation("SELECT * FROM read_parquet('/gone')"),)
     )
     schema, types = engine.describe(prepared(engine, sql, [gone]), [gone])
     assert list(zip(schema.names, schema.types, strict=True)) == columns
-    assert list(types) == told
+    assert list(types) == kinds
 
 
 def test_what_is_described_is_what_runs(engine: Engine) -> None:
     relation = Relation("lake.net.t", T_SCHEMA)
-    for sql, _, told in DESCRIBED:
+    for sql, _, items in DESCRIBED:
         document = prepared(engine, sql, [relation])
         schema, _ = engine.describe(document, [relation])
-        values = [example(kind) for kind in told]
+        values = [example(kind) for kind in items]
         if "date_trunc" in sql or "INTERVAL" in sql:
             values = ["1 day" if "INTERVAL" in sql else "day"]
         with engine.run(document, [relation], values, statement_time=NOW) as result:

@@ -54,49 +54,49 @@ class Crowd:
 
 @contextmanager
 def crowd(engine: Engine) -> Iterator[Crowd]:
-    held = Crowd(engine)
+    value = Crowd(engine)
     try:
-        yield held
+        yield value
     finally:
-        for stop in held.stops:
+        for stop in value.stops:
             stop.cancellation.request()
-        for thread in held.threads:
+        for thread in value.threads:
             thread.join(SOON_S)
 
 
-def _wait(held: Crowd, count: int) -> list[str]:
+def _wait(crowd: Crowd, count: int) -> list[str]:
     until = time.monotonic() + SOON_S
-    while len(held.ended) < count:
+    while len(crowd.ended) < count:
         assert time.monotonic() < until
         time.sleep(0.01)
-    return sorted(name for name, _ in held.ended)
+    return sorted(name for name, _ in crowd.ended)
 
 
 def test_where_memory_is_short_who_runs_most_loses_his_latest(engine: Engine) -> None:
-    with crowd(engine) as held:
-        held.run("limited", "first")
-        held.run("limited", "second")
-        held.run("admin", "latest of all")
+    with crowd(engine) as value:
+        value.run("limited", "first")
+        value.run("limited", "second")
+        value.run("admin", "latest of all")
         assert engine.relieve()
-        assert _wait(held, 1) == ["second"]
-        assert isinstance(held.ended[0][1], LimitExceeded)
+        assert _wait(value, 1) == ["second"]
+        assert isinstance(value.ended[0][1], LimitExceeded)
 
 
 def test_where_it_is_very_short_who_runs_most_loses_all(engine: Engine) -> None:
     assert not engine.relieve_owner()
-    with crowd(engine) as held:
-        held.run("admin", "of another")
-        held.run("limited", "first")
-        held.run("limited", "second")
+    with crowd(engine) as value:
+        value.run("admin", "of another")
+        value.run("limited", "first")
+        value.run("limited", "second")
         assert engine.relieve_owner()
-        assert _wait(held, 2) == ["first", "second"]
+        assert _wait(value, 2) == ["first", "second"]
 
 
 def test_who_finds_no_memory_because_of_another_may_try_again(engine: Engine) -> None:
     watch = engine._watch
-    with crowd(engine) as held:
+    with crowd(engine) as value:
         for number in range(4):
-            held.run("limited", str(number))
+            value.run("limited", str(number))
         assert not watch.relieve_for("limited")
         running = next(iter(watch._calls))
         running.owner, short = "admin", LimitExceeded("the statement needs more memory")
@@ -105,7 +105,7 @@ def test_who_finds_no_memory_because_of_another_may_try_again(engine: Engine) ->
         stranger = type(running)(running._cursor, watch, None, None)
         stranger.owner = "admin"
         assert isinstance(stranger._for_want_of_memory(short), Overloaded)
-        assert _wait(held, 1) == ["3"]
+        assert _wait(value, 1) == ["3"]
 
 
 def test_a_full_engine_is_not_a_broken_one(
@@ -131,19 +131,19 @@ def test_a_full_engine_is_not_a_broken_one(
         until = time.monotonic() + SOON_S
         while not full:
             assert time.monotonic() < until
-            with crowd(engine) as held:
+            with crowd(engine) as value:
                 for number in range(16):
-                    held.run("limited", str(number), GREEDY)
-                while not full and any(thread.is_alive() for thread in held.threads):
+                    value.run("limited", str(number), GREEDY)
+                while not full and any(thread.is_alive() for thread in value.threads):
                     assert engine.healthy()
 
 
 def test_a_long_call_gives_way_to_short_ones(engine: Engine) -> None:
     if os.getpriority(os.PRIO_PROCESS, 0) > 5:
         pytest.skip("these tests run at a low priority themselves")
-    with crowd(engine) as held:
-        held.run("limited", "long")
-        thread = held.threads[0].native_id
+    with crowd(engine) as value:
+        value.run("limited", "long")
+        thread = value.threads[0].native_id
         assert thread is not None
         before = os.getpriority(os.PRIO_PROCESS, thread)
         until = time.monotonic() + SOON_S

@@ -71,11 +71,11 @@ def test_dates_and_printed_times_follow_the_sessions_zone(
 
 
 def test_names_of_columns_stay_those_of_the_functions(engine: Engine) -> None:
-    found = table(
+    result = table(
         engine, "SELECT now(), current_date, now() + INTERVAL 1 DAY, age(DATE '2026-01-01')"
     )
-    assert found.column_names[:2] == ["now()", "current_date"]
-    assert found.column_names[3].startswith("age(CAST('2026-01-01'")
+    assert result.column_names[:2] == ["now()", "current_date"]
+    assert result.column_names[3].startswith("age(CAST('2026-01-01'")
 
 
 def test_a_column_comes_before_a_clock_of_its_name(engine: Engine) -> None:

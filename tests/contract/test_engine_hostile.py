@@ -22,6 +22,7 @@ from planner.statement.rewrite import rewrite
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
+from tests.harness.hostile_statements import LARGE
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 FLOWS = TableName("lake", ("main",), "flows")
@@ -42,11 +43,11 @@ OWN_FILES = {"tails.duckdb", "tails.duckdb.wal"}
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("hostile")
-    found = {"root": base / "root", "spill": base / "spill", "outside": base / "outside.csv"}
-    found["root"].mkdir()
-    found["spill"].mkdir()
-    found["outside"].write_text(f"a\n{SECRET}\n")
-    return found
+    fields = {"root": base / "root", "spill": base / "spill", "outside": base / "outside.csv"}
+    fields["root"].mkdir()
+    fields["spill"].mkdir()
+    fields["outside"].write_text(f"a\n{SECRET}\n")
+    return fields
 
 
 @pytest.fixture(scope="module")
@@ -100,28 +101,6 @@ def test_it_is_refused_quickly_and_the_engine_answers_on(
     assert answer(engine, "SELECT sum(bytes) AS s FROM flows").to_pylist() == [{"s": 6}]
 
 
-LARGE = {
-    "deep parentheses": "SELECT " + "(" * 20_000 + "1" + ")" * 20_000,
-    "deep subqueries": "SELECT * FROM (" * 1_200 + "SELECT 1" + ")" * 1_200,
-    "deep sums": "SELECT " + " + ".join(["1"] * 5_000),
-    "deep cases": "SELECT " + "CASE WHEN true THEN " * 800 + "1" + " END" * 800,
-    "deep lists": "SELECT " + "[" * 900 + "]" * 900,
-    "deep casts": "SELECT 1" + "::INT" * 3_000,
-    "deep types": "SELECT NULL::INT" + "[]" * 3_000,
-    "deep calls": "SELECT " + "abs(" * 800 + "1" + ")" * 800,
-    "deep lists of a column": "SELECT " + "[" * 112 + "bytes" + "]" * 112 + " FROM flows",
-    "deep structs of a column": "SELECT "
-    + "{'x': " * 112
-    + "bytes"
-    + "}" * 112
-    + " FROM flows",
-    "a long text that is no SQL": "\U0001f9ca" * 20_000,
-    "more than a megabyte": "SELECT '" + "x" * (1 << 20) + "'",
-    "half a million values": "SELECT 1 IN (" + ",".join(["1"] * 500_000) + ")",
-    "a cube of twenty": "SELECT 1 GROUP BY CUBE (" + ",".join(map(str, range(1, 21))) + ")",
-}
-
-
 @pytest.mark.parametrize("sql", LARGE.values(), ids=LARGE)
 def test_a_large_or_deep_text_is_refused(engine: Engine, sql: str) -> None:
     with pytest.raises((RequestError, LimitExceeded)):
@@ -154,12 +133,12 @@ def test_the_lock_alone_refuses_what_the_gate_would(
     engine: Engine, places: dict[str, Path], hostile: str
 ) -> None:
     sql = re.sub(r"\{(\w+)\}", lambda name: str(places[name[1]]), hostile)
-    told = ""
+    reply = ""
     try:
-        found = _run(engine, engine.parse(sql))
+        table = _run(engine, engine.parse(sql))
     except FederationError as refused:
-        told = str(refused)
+        reply = str(refused)
     else:
-        assert not found.num_rows, found  # glob answers nothing instead of failing
-    assert SECRET not in told
-    assert str(places["root"].parent) not in told
+        assert not table.num_rows, table  # glob answers nothing instead of failing
+    assert SECRET not in reply
+    assert str(places["root"].parent) not in reply

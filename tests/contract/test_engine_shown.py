@@ -90,9 +90,9 @@ def test_no_function_meets_a_hidden_rows_value_in_a_files_dictionary(
 
 
 def test_all_rows_that_are_shown_come_in_their_order(engine: Engine) -> None:
-    found = rows(engine, "SELECT id FROM people LIMIT 5000", [PEOPLE])
+    items = rows(engine, "SELECT id FROM people LIMIT 5000", [PEOPLE])
     access_filter = [number for number in range(5_100) if number % EVERY != EVERY - 1]
-    assert [row["id"] for row in found] == access_filter[:5000]
+    assert [row["id"] for row in items] == access_filter[:5000]
 
 
 def test_an_expression_that_fails_hides_its_row_or_its_value(engine: Engine) -> None:
@@ -135,9 +135,9 @@ def test_columns_that_are_not_shown_are_not_there(engine: Engine) -> None:
 def test_columns_are_not_called_after_our_relations(engine: Engine) -> None:
     people = Relation("__tc:lake.net.people:all", PEOPLE.arrow)
     document = engine.parse("SELECT (SELECT count(*) FROM people), EXISTS (FROM people)")
-    told = rewrite(document, dict.fromkeys(references(document), people.name))
-    schema, _ = engine.describe(told, [people])
-    with engine.run(told, [people], statement_time=NOW) as result:
+    reply = rewrite(document, dict.fromkeys(references(document), people.name))
+    schema, _ = engine.describe(reply, [people])
+    with engine.run(reply, [people], statement_time=NOW) as result:
         batches = list(result)
         assert result.schema.names == schema.names == batches[0].schema.names
     assert "__tc:" not in str(schema.names)

@@ -11,10 +11,10 @@ from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.repairs import RepairCommitter, RowsOfHead, cover_table, covering
 from planner.covering import PartitionRows
 from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
-from tests.contract.test_cold_store import BASE, offsets, refused, watermark_of
 from tests.doubles.amending import MemoryRepairCommitter
 from tests.fixtures.cold import ColdHarness, IcebergCold, MemoryCold
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
+from tests.harness.cold_answers import BASE, offsets, refused, watermark_of
 
 
 @pytest.fixture

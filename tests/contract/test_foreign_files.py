@@ -16,7 +16,7 @@ from planner.errors import UnsupportedFile
 from planner.pruning import Condition
 from tests.fixtures.cold import IcebergCold, cold_slice
 from tests.fixtures.verification import Make
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 ROWS = [(0, offset, "a", 1) for offset in range(4)]
 
@@ -34,18 +34,18 @@ def rewritten_as(table: Table, kind: FileFormat) -> None:
 
 def _as(file: DataFile, kind: FileFormat) -> DataFile:
     names = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
-    kept = {name: getattr(file, name) for name in (*names, "lower_bounds", "upper_bounds")}
-    found = DataFile.from_args(
+    saved = {name: getattr(file, name) for name in (*names, "lower_bounds", "upper_bounds")}
+    result = DataFile.from_args(
         content=file.content,
         file_path=file.file_path,
         file_format=kind,
         partition=file.partition,
         record_count=file.record_count,
         file_size_in_bytes=file.file_size_in_bytes,
-        **kept,
+        **saved,
     )
-    found.spec_id = 0
-    return found
+    result.spec_id = 0
+    return result
 
 
 @pytest.mark.parametrize("kind", [FileFormat.ORC, FileFormat.AVRO])
@@ -138,4 +138,4 @@ def test_verify_goes_on_over_a_widened_partition_column(lake_of: Make) -> None:
     lake.update(3, host="changed")
     report = lake.verify()
     assert not report.findings, report.findings
-    assert sum(len(held.compared) for held in report.coverage) == 7
+    assert sum(len(value.compared) for value in report.coverage) == 7

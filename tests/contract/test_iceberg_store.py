@@ -39,7 +39,7 @@ from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
 from planner.snapshots import TAG
 from planner.watermark import SUMMARY_KEY, parse_watermark
 from tests.fixtures.cold import PAYLOAD, IcebergCold, cold_slice
-from tests.unit.builders import BINDING, FLOWS, vector, watermark
+from tests.harness.builders import BINDING, FLOWS, vector, watermark
 
 NESTED = TableName("lake", ("net", "eu"), "flows")
 TYPES = TableName("lake", ("net",), "types")
@@ -71,9 +71,9 @@ def test_a_nested_namespace_needs_two_commits_and_is_bound_from_the_first(
     iceberg.create(NESTED)
     before = iceberg.table(NESTED).metadata.metadata_log
     first = Path(before[0].metadata_file.removeprefix("file://"))
-    held = json.loads(first.read_text())
-    assert held["properties"]["thermocline.topic"] == "flows"
-    assert held["snapshots"] == []
+    document = json.loads(first.read_text())
+    assert document["properties"]["thermocline.topic"] == "flows"
+    assert document["snapshots"] == []
     assert iceberg.store.pin(NESTED).watermark == watermark(0, 0)
 
 
@@ -303,10 +303,12 @@ def test_a_type_no_engine_of_ours_shows_is_refused_by_name(
 ) -> None:
     iceberg.create_plain(TYPES, None)
     file = _metadata_file(iceberg, TYPES)
-    held = json.loads(file.read_text())
-    held |= {"format-version": 3, "next-row-id": 0, "last-column-id": 2}
-    held["schemas"][0]["fields"].append({"id": 2, "name": "x", "type": kind, "required": False})
-    file.write_text(json.dumps(held))
+    document = json.loads(file.read_text())
+    document |= {"format-version": 3, "next-row-id": 0, "last-column-id": 2}
+    document["schemas"][0]["fields"].append(
+        {"id": 2, "name": "x", "type": kind, "required": False}
+    )
+    file.write_text(json.dumps(document))
     with pytest.raises(UnsupportedType, match=f"holds {kind}, which this program cannot read"):
         iceberg.store.pin(TYPES)
 
@@ -471,12 +473,12 @@ def test_a_probe_tells_what_a_failed_scan_missed(iceberg: IcebergCold) -> None:
     other = IcebergStore(iceberg.properties)
     for location in files:
         path = Path(location.removeprefix("file://"))
-        held = path.read_bytes()
+        value = path.read_bytes()
         path.unlink()
         for store in (iceberg.store, other):
             with pytest.raises(SnapshotExpired, match="of a pinned table is gone"):
                 store.probe(cold)
-        path.write_bytes(held)
+        path.write_bytes(value)
         other.probe(cold)
     other.close()
 

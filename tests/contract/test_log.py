@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -35,11 +36,14 @@ def measured(harness: LogHarness, topic: str) -> LogBounds:
 
 
 def ends(harness: LogHarness, topic: str) -> list[tuple[int, int]]:
-    return [(held.log_start, held.log_end) for held in measured(harness, topic).partitions]
+    return [
+        (partition.log_start, partition.log_end)
+        for partition in measured(harness, topic).partitions
+    ]
 
 
 def fetch(
-    harness: LogHarness, topic: str, ranges: Sequence[OffsetRange], **options: bool
+    harness: LogHarness, topic: str, ranges: Sequence[OffsetRange], **options: Any
 ) -> list[Row]:
     batches = list(harness.log.fetch(TopicSource(topic, **options), ranges, timeout_s=10))
     assert all(batch.schema.equals(RAW_SCHEMA) for batch in batches)
@@ -56,11 +60,11 @@ def values(rows: Sequence[Row]) -> list[object]:
 
 
 def everything(harness: LogHarness, topic: str) -> list[Row]:
-    held = measured(harness, topic).partitions
+    partitions = measured(harness, topic).partitions
     return fetch(
         harness,
         topic,
-        [OffsetRange(item.partition, item.log_start, item.log_end) for item in held],
+        [OffsetRange(item.partition, item.log_start, item.log_end) for item in partitions],
     )
 
 
@@ -101,27 +105,29 @@ def test_partitions_are_read_together_each_in_order(harness: LogHarness) -> None
         harness, topic, [OffsetRange(0, 1, 4), OffsetRange(1, 0, 5), OffsetRange(2, 6, 6)]
     )
     for partition, expected in ((0, range(1, 4)), (1, range(5)), (2, range(0))):
-        assert [offset for held, offset in positions(rows) if held == partition] == [*expected]
+        assert [offset for value, offset in positions(rows) if value == partition] == [
+            *expected
+        ]
 
 
 def test_what_was_measured_does_not_grow_with_the_log(harness: LogHarness) -> None:
     topic = harness.create_topic()
     harness.append(topic, records(3))
-    held = measured(harness, topic).partitions[0]
+    bounds = measured(harness, topic).partitions[0]
     harness.append(topic, records(3, "later"))
-    rows = fetch(harness, topic, [OffsetRange(0, held.log_start, held.log_end)])
+    rows = fetch(harness, topic, [OffsetRange(0, bounds.log_start, bounds.log_end)])
     assert values(rows) == [b"v0", b"v1", b"v2"]
 
 
 def test_several_topics_are_measured_at_once(harness: LogHarness) -> None:
     one, two = harness.create_topic(1), harness.create_topic(2)
     harness.append(two, records(2), partition=1)
-    found = harness.log.measure([one, two, one])
-    assert list(found) == [one, two]
-    assert [len(bounds.partitions) for bounds in found.values()] == [1, 2]
-    assert found[two].partitions[1].log_end == 2
-    assert found[one].topic_id != found[two].topic_id
-    assert found[one].cluster_id == found[two].cluster_id != ""
+    result = harness.log.measure([one, two, one])
+    assert list(result) == [one, two]
+    assert [len(bounds.partitions) for bounds in result.values()] == [1, 2]
+    assert result[two].partitions[1].log_end == 2
+    assert result[one].topic_id != result[two].topic_id
+    assert result[one].cluster_id == result[two].cluster_id != ""
 
 
 def test_measuring_nothing_asks_nobody(harness: LogHarness) -> None:
@@ -245,8 +251,8 @@ def test_compaction_leaves_holes_and_every_range_over_them_is_read(harness: LogH
     for start in range(12):
         for stop in range(start, 12):
             rows = fetch(harness, topic, [OffsetRange(0, start, stop)])
-            kept = [(0, offset) for offset in (4, 9, 10) if start <= offset < stop]
-            assert positions(rows) == kept, (start, stop)
+            saved = [(0, offset) for offset in (4, 9, 10) if start <= offset < stop]
+            assert positions(rows) == saved, (start, stop)
 
 
 def test_a_start_below_the_log_start_has_expired(harness: LogHarness) -> None:
@@ -299,9 +305,9 @@ def test_a_partition_the_topic_does_not_have_is_truncation(harness: LogHarness) 
 
 
 def test_an_unknown_topic_is_named(harness: LogHarness) -> None:
-    known = harness.create_topic()
+    facts = harness.create_topic()
     with pytest.raises(UnknownTopic, match="no topic nowhere"):
-        harness.log.measure([known, "nowhere"])
+        harness.log.measure([facts, "nowhere"])
     with pytest.raises(UnknownTopic, match="no topic nowhere"):
         fetch(harness, "nowhere", [OffsetRange(0, 0, 1)])
 

@@ -50,8 +50,8 @@ class Reader:
 
     def until(self, **stops: int) -> list[tuple[int, int, bytes | None]]:
         """Read until partition ``p0`` and so on are known up to these offsets; return all rows, sorted."""
-        wanted = {int(name[1:]): stop for name, stop in stops.items()}
-        self._until(lambda: all(self.reached[at] >= stop for at, stop in wanted.items()))
+        expected = {int(name[1:]): stop for name, stop in stops.items()}
+        self._until(lambda: all(self.reached[at] >= stop for at, stop in expected.items()))
         return sorted(self.rows)
 
     def fails(self, *kinds: type[FederationError]) -> None:
@@ -70,9 +70,9 @@ def following(
     harness: LogHarness, topic: str, starts: Mapping[int, int], **options: bool
 ) -> Iterator[Reader]:
     topic_id = harness.log.measure([topic])[topic].topic_id
-    held = harness.log.follow(TopicSource(topic, topic_id, **options), starts)
-    with contextlib.closing(held):
-        yield Reader(held, starts)
+    feed = harness.log.follow(TopicSource(topic, topic_id, **options), starts)
+    with contextlib.closing(feed):
+        yield Reader(feed, starts)
 
 
 def records(*values: bytes) -> list[MemoryRecord]:
@@ -136,15 +136,17 @@ def test_compacted_offsets_are_passed_without_rows(harness: LogHarness) -> None:
 def test_key_and_headers_are_null_unless_asked_for(harness: LogHarness) -> None:
     topic = harness.create_topic()
     harness.append(topic, [MemoryRecord(b"v", b"k", [("h", b"1")])])
-    found = []
-    for asked in (False, True):
-        with following(harness, topic, {0: 0}, with_key=asked, with_headers=asked) as reader:
+    result = []
+    for request in (False, True):
+        with following(
+            harness, topic, {0: 0}, with_key=request, with_headers=request
+        ) as reader:
             while (followed := reader.following.take(0.2)) is None:
                 pass
-            found += [
+            result += [
                 (row["kafka_key"], row["kafka_headers"]) for row in followed.batch.to_pylist()
             ]
-    assert found == [(None, None), (b"k", [{"key": "h", "value": b"1"}])]
+    assert result == [(None, None), (b"k", [{"key": "h", "value": b"1"}])]
 
 
 def test_a_start_below_the_log_start_has_expired(harness: LogHarness) -> None:
@@ -190,9 +192,9 @@ def test_after_an_outage_reading_goes_on_where_it_was(harness: LogHarness) -> No
     harness.stop()
     with (
         contextlib.suppress(FederationError),
-        contextlib.closing(harness.log.follow(TopicSource(topic, topic_id), reached)) as held,
+        contextlib.closing(harness.log.follow(TopicSource(topic, topic_id), reached)) as value,
     ):
-        assert held.take(0.5) is None
+        assert value.take(0.5) is None
     harness.start()
     harness.append(topic, records(b"b"))
     with following(harness, topic, reached) as reader:

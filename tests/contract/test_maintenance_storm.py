@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from tests.contract.test_cold_store import offsets, watermark_of
 from tests.fixtures.cold import IcebergCold
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
+from tests.harness.cold_answers import offsets, watermark_of
 
 
 def storm(cold: IcebergCold, seed: int, steps: int) -> None:
@@ -36,9 +36,9 @@ def storm(cold: IcebergCold, seed: int, steps: int) -> None:
                 }
                 cold.expire(
                     *(
-                        held.snapshot_id
-                        for held in metadata.snapshots
-                        if held.snapshot_id not in retained
+                        snapshot.snapshot_id
+                        for snapshot in metadata.snapshots
+                        if snapshot.snapshot_id not in retained
                     )
                 )
         assert watermark_of(cold) == {0: following, 1: 0}, (seed, step)

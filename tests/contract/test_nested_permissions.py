@@ -17,7 +17,7 @@ from proxy.access.policy import AccessPolicy
 from proxy.engine.relations import Relation
 from tests.contract.engine import rows, table
 from tests.fixtures.engine import Place
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 POINT = pa.struct([pa.field("x", pa.int64()), pa.field('y"', pa.string())])
 POS = pa.struct([pa.field("point", POINT), pa.field("name", pa.string())])
@@ -51,22 +51,22 @@ def relation(place: Place, **changes: Any) -> Relation:
         rows=None if filtered is None else read(filtered),
         **changes,
     )
-    seen = grants.fit(grant, Identity("ada"), ResolvedTable(FLOWS), SCHEMA)
+    observed = grants.fit(grant, Identity("ada"), ResolvedTable(FLOWS), SCHEMA)
     part = SqlRelation(f"SELECT * FROM read_parquet('{file}')")
-    held = Relation("lake.net.flows", SCHEMA, (part,), seen.access_filter)
+    value = Relation("lake.net.flows", SCHEMA, (part,), observed.access_filter)
     # What is shown is what was said to be.
-    assert table(place.engine, "SELECT * FROM flows", [held]).schema.types == [
-        column.type for column in seen.schema.columns
+    assert table(place.engine, "SELECT * FROM flows", [value]).schema.types == [
+        column.type for column in observed.schema.columns
     ]
-    return held
+    return value
 
 
 MASKS = {'pos.point.y"': "'y of ' || id", "pos.name": "upper(left(pos.name, 1))"}
 
 
 def test_a_masked_field_is_its_mask_and_a_missing_struct_stays_missing(place: Place) -> None:
-    held = relation(place, masks=MASKS)
-    assert rows(place.engine, "SELECT * FROM flows", [held]) == [
+    value = relation(place, masks=MASKS)
+    assert rows(place.engine, "SELECT * FROM flows", [value]) == [
         {"id": 1, "pos": {"point": {"x": 10, 'y"': "y of 1"}, "name": "A"}},
         {"id": 2, "pos": {"point": None, "name": "S"}},
         {"id": 3, "pos": None},
@@ -74,7 +74,7 @@ def test_a_masked_field_is_its_mask_and_a_missing_struct_stays_missing(place: Pl
     ]
 
 
-@pytest.mark.parametrize("rows_held", [None, "id IS NULL OR id > 0"])
+@pytest.mark.parametrize("row_count", [None, "id IS NULL OR id > 0"])
 @pytest.mark.parametrize(
     "sql",
     [
@@ -98,26 +98,26 @@ def test_a_masked_field_is_its_mask_and_a_missing_struct_stays_missing(place: Pl
     ],
 )
 def test_no_way_of_asking_shows_what_a_mask_hides(
-    place: Place, sql: str, rows_held: str | None
+    place: Place, sql: str, row_count: str | None
 ) -> None:
-    held = relation(place, masks=MASKS, rows=rows_held)
-    found = rows(place.engine, sql, [held])
-    assert SECRET not in str(found), sql
-    assert " WHERE " not in sql or found == []
+    value = relation(place, masks=MASKS, rows=row_count)
+    result = rows(place.engine, sql, [value])
+    assert SECRET not in str(result), sql
+    assert " WHERE " not in sql or result == []
 
 
 def test_a_field_that_is_left_out_is_not_there(place: Place) -> None:
-    held = relation(place, without=('pos.point.y"', "pos.name"))
-    assert rows(place.engine, "SELECT pos FROM flows WHERE id = 1", [held]) == [
+    value = relation(place, without=('pos.point.y"', "pos.name"))
+    assert rows(place.engine, "SELECT pos FROM flows WHERE id = 1", [value]) == [
         {"pos": {"point": {"x": 10}}}
     ]
     for sql in ("SELECT pos.name FROM flows", 'SELECT pos.point."y""" FROM flows'):
         with pytest.raises(BadStatement):
-            rows(place.engine, sql, [held])
+            rows(place.engine, sql, [value])
 
 
 def test_of_a_struct_only_what_is_listed_is_there(place: Place) -> None:
-    held = relation(place, columns=("id", "pos.point.x"))
-    assert rows(place.engine, "SELECT * FROM flows WHERE id = 1", [held]) == [
+    value = relation(place, columns=("id", "pos.point.x"))
+    assert rows(place.engine, "SELECT * FROM flows WHERE id = 1", [value]) == [
         {"id": 1, "pos": {"point": {"x": 10}}}
     ]

@@ -31,15 +31,15 @@ from proxy.query.turns import LONG_CHARS
 from proxy.session import Session
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.serving import SESSION, forget, serve
 
 ONE = "SELECT 1 AS one"
 
 
 @pytest.fixture
 def statements(engine: Engine) -> Iterator[Statements]:
-    board, tails, found = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
-    yield found
+    board, tails, result = serve(MemoryColdStore(), MemoryLog(), runs_in=engine)
+    yield result
     forget(board, tails)
 
 
@@ -48,7 +48,7 @@ def session(statements: Statements) -> Session:
     return statements.browsing.configure(SESSION)
 
 
-def asked(statements: Statements, session: Session, sql: str) -> tuple[bytes, list[Any]]:
+def answer_of(statements: Statements, session: Session, sql: str) -> tuple[bytes, list[Any]]:
     """Ask as somebody does who is the first; return the ticket and the rows."""
     planned = statements.plan(session, sql, None, Deadline(60))
     with closing(statements.open(session, planned.ticket, Deadline(60))) as stream:
@@ -73,7 +73,7 @@ def test_only_what_was_asked_before_and_depends_on_nothing_stays_on_the_callers_
     session: Session,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ticket, rows = asked(statements, session, sql)
+    ticket, rows = answer_of(statements, session, sql)
     deadline = Deadline(60)
 
     def refused(*_: object, **__: object) -> Any:
@@ -88,8 +88,8 @@ def test_only_what_was_asked_before_and_depends_on_nothing_stays_on_the_callers_
             monkeypatch.setattr(Engine, name, refused)
         planned = statements.plan(session, sql, None, deadline)
         if is_opened:
-            for given in (ticket, planned.ticket):
-                stream = statements.open(session, given, deadline)
+            for inputs in (ticket, planned.ticket):
+                stream = statements.open(session, inputs, deadline)
                 assert pa.Table.from_batches(stream, stream.schema).to_pylist() == rows
         else:
             with pytest.raises(ElsewhereError):
@@ -181,13 +181,13 @@ def test_a_first_batch_that_cannot_be_made_closes_what_was_opened(
 def test_a_call_that_was_given_up_gets_no_answer(
     statements: Statements, session: Session
 ) -> None:
-    ticket, _ = asked(statements, session, ONE)
-    given_up = Deadline(60)
-    given_up.cancellation.request()
+    ticket, _ = answer_of(statements, session, ONE)
+    abandoned = Deadline(60)
+    abandoned.cancellation.request()
     for ask in (
-        lambda: statements.prepare(session, ONE, given_up),
-        lambda: statements.plan(session, ONE, None, given_up),
-        lambda: statements.open(session, ticket, given_up),
+        lambda: statements.prepare(session, ONE, abandoned),
+        lambda: statements.plan(session, ONE, None, abandoned),
+        lambda: statements.open(session, ticket, abandoned),
     ):
         with pytest.raises(Cancelled):
             ask()
@@ -262,7 +262,7 @@ def test_a_ticket_that_was_opened_before_is_checked_again(
     statements: Statements,
     session: Session,
 ) -> None:
-    asked(statements, session, ONE)
+    answer_of(statements, session, ONE)
     if before is not None:
         before(statements)
     ticket = statements.plan(session, ONE, None, Deadline(60)).ticket
@@ -276,7 +276,7 @@ def test_a_ticket_that_was_opened_before_is_checked_again(
 def test_a_ticket_that_differs_in_one_byte_is_none(
     statements: Statements, session: Session
 ) -> None:
-    ticket, _ = asked(statements, session, ONE)
+    ticket, _ = answer_of(statements, session, ONE)
     for at in (3, len(ticket) // 2, len(ticket) - 1):
         altered = bytes((*ticket[:at], ticket[at] ^ 1, *ticket[at + 1 :]))
         with pytest.raises(BadTicket):
@@ -284,6 +284,6 @@ def test_a_ticket_that_differs_in_one_byte_is_none(
 
 
 def test_parameters_are_counted_at_once_too(statements: Statements, session: Session) -> None:
-    asked(statements, session, ONE)
+    answer_of(statements, session, ONE)
     with pytest.raises(BadParameter, match="0 parameters and 1 are bound"):
         statements.plan(session, ONE, pa.record_batch({"p": [1]}), Deadline(60))

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from planner.errors import BadConfig
 from planner.permissions import Identity
 from planner.schema import Column
-from tests.unit.builders import FLOWS, schema
+from tests.harness.builders import FLOWS, schema
 from thermocline.commands.config import command
 from thermocline.config.settings import Granted, Settings
 from thermocline.doctor.findings import Finding
@@ -38,8 +38,8 @@ def settings(**grants: dict[str, Any]) -> Settings:
     return Settings(
         catalogs=LAKE,
         permissions={
-            name: Granted(**{"users": ("ada",), "tables": ("lake.*",), **held})
-            for name, held in grants.items()
+            name: Granted(**{"users": ("ada",), "tables": ("lake.*",), **value})
+            for name, value in grants.items()
         },
     )
 
@@ -47,9 +47,9 @@ def settings(**grants: dict[str, Any]) -> Settings:
 def checked(folder: Path, text: str) -> list[dict[str, Any]]:
     file = folder / "thermocline.toml"
     file.write_text(CONFIG + text)
-    found = CliRunner().invoke(command, ["check", "--json"], obj=str(file))
-    problems: list[dict[str, Any]] = json.loads(found.stdout)["problems"]
-    assert found.exit_code == (2 if problems else 0)
+    outcome = CliRunner().invoke(command, ["check", "--json"], obj=str(file))
+    problems: list[dict[str, Any]] = json.loads(outcome.stdout)["problems"]
+    assert outcome.exit_code == (2 if problems else 0)
     return problems
 
 
@@ -64,7 +64,9 @@ def test_check_tells_each_mistake_with_its_place(tmp_path: Path) -> None:
         "[permissions.f]\nusers = ['ada']\ntables = ['pond.net.flows']\n"
         "[permissions.g]\nusers = ['ada']\ntables = ['lake.net.flows']\nwithout = ['host']\n",
     )
-    assert [(held["key"], int(held["from"].rpartition(":")[2])) for held in problems] == [
+    assert [
+        (problem["key"], int(problem["from"].rpartition(":")[2])) for problem in problems
+    ] == [
         ("permissions.a.tables", 10),
         ("permissions.b", 11),
         ("permissions.c.rows", 16),
@@ -72,7 +74,7 @@ def test_check_tells_each_mistake_with_its_place(tmp_path: Path) -> None:
         ("permissions.e.masks.host", 24),
         ("permissions.f.tables", 27),
     ]
-    whats = [held["what"] for held in problems]
+    whats = [problem["what"] for problem in problems]
     assert whats[0] == "'lake' names no tables"
     assert "names neither users nor groups" in whats[1]
     assert "is not an expression that may stand there: syntax error" in whats[2]
@@ -106,27 +108,27 @@ def test_the_grants_of_the_documentation_are_grants() -> None:
         for part in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
         if "[permissions" in part
     )
-    held = Settings.model_validate({"catalogs": LAKE, **tomllib.loads(block)})
-    assert held.permissions is not None
-    assert len(held.permissions) == 3
-    assert list(mistakes(held)) == []
+    value = Settings.model_validate({"catalogs": LAKE, **tomllib.loads(block)})
+    assert value.permissions is not None
+    assert len(value.permissions) == 3
+    assert list(mistakes(value)) == []
 
 
 def test_doctor_tries_every_grant_on_every_table_it_covers() -> None:
-    held = settings(
+    value = settings(
         fits={"rows": "bytes > 1", "masks": {"host": "NULL"}},
         gone={"without": ("ssn",)},
         types={"rows": "host + bytes"},
         nowhere={"tables": ("lake.Net.*",)},
     )
-    found = {item.check: item for item in permissions(held, [(FLOWS, SCHEMA)])}
-    assert found["permissions"] == Finding(
+    fields = {item.check: item for item in permissions(value, [(FLOWS, SCHEMA)])}
+    assert fields["permissions"] == Finding(
         "permissions", "ok", "grants fit in 1 cases of grant and table"
     )
-    assert found["permissions.nowhere"].state == "warn"
-    assert found["permissions.gone"].what == (
+    assert fields["permissions.nowhere"].state == "warn"
+    assert fields["permissions.gone"].what == (
         "on lake.net.flows: it names column ssn, which the table does not have"
     )
-    assert found["permissions.types"].state == "fail"
-    assert "No function matches" in found["permissions.types"].what
+    assert fields["permissions.types"].state == "fail"
+    assert "No function matches" in fields["permissions.types"].what
     assert list(permissions(Settings(catalogs=LAKE), [(FLOWS, SCHEMA)])) == []

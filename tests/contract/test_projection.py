@@ -19,16 +19,20 @@ from connectors.iceberg.scan.projection import (
 )
 from connectors.iceberg.types import arrow_type
 from planner.pruning import Bounds, Condition, Operator, may_hold
-from tests.properties.cold_tables import POOLS, TRANSFORMS, TYPES
+from tests.harness.cold_tables import POOLS, TRANSFORMS, TYPES
 
-PAIRS = [(kind, transform) for kind, held in TRANSFORMS.items() for transform in held]
+PAIRS = [
+    (kind, transform)
+    for kind, transforms_of in TRANSFORMS.items()
+    for transform in transforms_of
+]
 
 
 def scalars(kind: str) -> list[pa.Scalar]:
-    found = arrow_type(TYPES[kind])
-    assert found is not None
+    result = arrow_type(TYPES[kind])
+    assert result is not None
     stored = [getattr(value, "bytes", value) for value in POOLS[kind]]
-    return list(pa.array(stored, found))
+    return list(pa.array(stored, result))
 
 
 def conditions(kind: str) -> Iterator[Condition]:
@@ -56,24 +60,26 @@ def test_a_row_that_matches_is_in_a_partition_that_matches(
     exact = Bounds.exact(values.cast(bound_type(column))) if kind != "u" else None
     said = 0
     for condition in conditions(kind):
-        found = on_partition(condition, transform, source, target)
-        if found is None:
+        result = on_partition(condition, transform, source, target)
+        if result is None:
             continue
-        may = may_hold(partitions, found).to_pylist()
+        may = may_hold(partitions, result).to_pylist()
         said += may.count(False)
         if exact is None:
-            wanted = [
-                value.as_py() in [held.as_py() for held in condition.values] for value in values
+            expected = [
+                value.as_py() in [entry.as_py() for entry in condition.values]
+                for value in values
             ]
         else:
-            wanted = may_hold(exact, on_bounds(condition)).to_pylist()
-        for value, is_wanted, may_be in zip(values, wanted, may, strict=True):
-            assert may_be or not is_wanted, (condition, value)
+            expected = may_hold(exact, on_bounds(condition)).to_pylist()
+        for value, is_expected, may_be in zip(values, expected, may, strict=True):
+            assert may_be or not is_expected, (condition, value)
     assert said, "nothing was ever left out"
 
 
 def test_nothing_follows_from_transforms_that_are_not_known() -> None:
-    for transform in (transforms.VoidTransform(), transforms.UnknownTransform("later")):
+    void: transforms.Transform[Any, Any] = transforms.VoidTransform()
+    for transform in (void, transforms.UnknownTransform("later")):
         assert partition_type(transform, LongType()) is None
 
 
@@ -81,11 +87,11 @@ def test_writers_that_rounded_times_before_1970_up_are_allowed_for() -> None:
     before = pa.scalar(-1, pa.int64()).cast(pa.timestamp("us"))
     kind = pa.date32()
     for operator in ("=", "<=", "between"):
-        asked = Condition(
+        request = Condition(
             "c", operator, (before, before) if operator == "between" else (before,)
-        )  # type: ignore[arg-type]
-        found = on_partition(asked, transforms.DayTransform(), TYPES["ts"], kind)
-        assert found is not None
+        )
+        result = on_partition(request, transforms.DayTransform(), TYPES["ts"], kind)
+        assert result is not None
         days = Bounds.exact(pa.array([-1, 0, 1], pa.int32()).cast(kind))
-        assert may_hold(days, found).to_pylist()[:2] == [True, True]
-        assert not may_hold(days, found).to_pylist()[2]
+        assert may_hold(days, result).to_pylist()[:2] == [True, True]
+        assert not may_hold(days, result).to_pylist()[2]

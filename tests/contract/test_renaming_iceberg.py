@@ -20,8 +20,8 @@ from planner.watermark import Watermark
 from proxy.deadline import Deadline
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
-from tests.properties.serving import SESSION, forget, serve
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
+from tests.harness.serving import SESSION, forget, serve
 
 Texts = list[str | None]
 
@@ -72,16 +72,16 @@ class Table:
 
     def also_call(self, name: str) -> None:
         fields = json.loads(self.iceberg.table().properties[NAME_MAPPING])
-        (held,) = (field for field in fields if "s" in field["names"])
-        held["names"].append(name)
+        (value,) = (field for field in fields if "s" in field["names"])
+        value["names"].append(name)
         self.set_property(NAME_MAPPING, json.dumps(fields))
 
 
 @pytest.fixture
 def table(iceberg: IcebergCold) -> Iterator[Table]:
-    held = Table(iceberg)
-    yield held
-    held.stop()
+    value = Table(iceberg)
+    yield value
+    value.stop()
 
 
 def test_a_rename_that_is_taken_back_decodes_the_tail_again(table: Table) -> None:

@@ -17,14 +17,14 @@ from planner.errors import (
 from planner.ports import Staged, TieringTarget
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Watermark
-from tests.fixtures.generated_log import (
+from tests.fixtures.tiering import TieringHarness
+from tests.harness.generated_log import (
     TOPIC,
     GeneratedLog,
     expected_outcomes,
     expected_rows,
     open_decoder_with_bad,
 )
-from tests.fixtures.tiering import TieringHarness
 
 BUDGET = TieringBudget(split_rows=600)
 
@@ -50,20 +50,20 @@ def position(tiering: TieringHarness) -> dict[int, int]:
 
 def test_publishing_makes_rows_and_watermark_visible_together(tiering: TieringHarness) -> None:
     before = tiering.pin()
-    target, held = staged(tiering, 1500, 40)
+    target, value = staged(tiering, 1500, 40)
     unpublished = tiering.pin()
     assert (unpublished.snapshot_id, unpublished.watermark) == (
         before.snapshot_id,
         before.watermark,
     )
     assert tiering.rows() == []
-    mark = target.publish(held)
+    mark = target.publish(value)
     after = tiering.pin()
     assert after.watermark == mark
     assert mark.next.as_dict() == {0: 1500, 1: 40}
     assert mark.prev_snapshot_id == before.snapshot_id
-    assert mark.outcomes == held.outcomes == expected_outcomes(1500, 40)
-    assert mark.run == held.reference
+    assert mark.outcomes == value.outcomes == expected_outcomes(1500, 40)
+    assert mark.run == value.reference
     assert tiering.rows() == expected_rows(1500, 40)
 
 
@@ -92,49 +92,49 @@ def test_offsets_without_rows_are_an_advance(tiering: TieringHarness) -> None:
 def test_the_second_of_two_tierers_is_refused_and_carries_on(
     tiering: TieringHarness, ends: tuple[int, int]
 ) -> None:
-    first, held_first = staged(tiering, *ends)
-    second, held_second = staged(tiering, *ends)
-    first.publish(held_first)
+    first, content = staged(tiering, *ends)
+    second, subject = staged(tiering, *ends)
+    first.publish(content)
     before = tiering.pin()
     with pytest.raises(TieringConflict, match="plan again"):
-        second.publish(held_second)
+        second.publish(subject)
     assert tiering.pin() == before
-    second.discard(held_second)
+    second.discard(subject)
     tier(tiering, 30, 20)
     assert tiering.rows() == expected_rows(30, 20)
 
 
 def test_publishing_again_after_a_lost_answer_changes_nothing(tiering: TieringHarness) -> None:
-    target, held = staged(tiering, 20, 20)
-    mark = target.publish(held)
+    target, value = staged(tiering, 20, 20)
+    mark = target.publish(value)
     tier(tiering, 30, 20)
-    assert target.publish(held) == mark
+    assert target.publish(value) == mark
     assert position(tiering) == {0: 30, 1: 20}
     assert tiering.rows() == expected_rows(30, 20)
 
 
 def test_what_was_discarded_cannot_be_published(tiering: TieringHarness) -> None:
-    target, held = staged(tiering, 20, 20)
-    target.discard(held)
+    target, value = staged(tiering, 20, 20)
+    target.discard(value)
     with pytest.raises(StalePlan):
-        target.publish(held)
+        target.publish(value)
     assert (tiering.rows(), position(tiering)) == ([], {0: 0, 1: 0})
 
 
 def test_a_compaction_between_stage_and_publish_passes(tiering: TieringHarness) -> None:
     tier(tiering, 20, 20)
-    target, held = staged(tiering, 30, 20)
+    target, value = staged(tiering, 30, 20)
     tiering.compact()
-    target.publish(held)
+    target.publish(value)
     assert tiering.rows() == expected_rows(30, 20)
     assert position(tiering) == {0: 30, 1: 20}
 
 
 def test_a_delete_between_stage_and_publish_passes(tiering: TieringHarness) -> None:
     tier(tiering, 20, 20)
-    target, held = staged(tiering, 30, 20)
+    target, value = staged(tiering, 30, 20)
     tiering.delete(5)
-    target.publish(held)
+    target.publish(value)
     assert tiering.rows() == [row for row in expected_rows(30, 20) if row[1] != 5]
 
 
@@ -142,10 +142,10 @@ def test_rows_of_another_writer_between_stage_and_publish_are_not_laundered(
     tiering: TieringHarness,
 ) -> None:
     tier(tiering, 20, 20)
-    target, held = staged(tiering, 30, 20)
+    target, value = staged(tiering, 30, 20)
     tiering.append((0, 3, "twice", 30))
     with pytest.raises(ForeignCommit, match="roll the table back"):
-        target.publish(held)
+        target.publish(value)
     assert tiering.rows() == sorted([*expected_rows(20, 20), (0, 3, "twice", 30)])
 
 
@@ -154,10 +154,10 @@ def test_a_rollback_between_stage_and_publish_is_a_conflict(tiering: TieringHarn
     back = tiering.pin().snapshot_id
     assert back is not None
     tier(tiering, 30, 20)
-    target, held = staged(tiering, 40, 20)
+    target, value = staged(tiering, 40, 20)
     tiering.rollback(back)
     with pytest.raises(TieringConflict):
-        target.publish(held)
+        target.publish(value)
     assert position(tiering) == {0: 20, 1: 20}
     tier(tiering, 40, 20)
     assert tiering.rows() == expected_rows(40, 20)
@@ -166,10 +166,10 @@ def test_a_rollback_between_stage_and_publish_is_a_conflict(tiering: TieringHarn
 def test_a_binding_changed_between_stage_and_publish_is_a_conflict(
     tiering: TieringHarness,
 ) -> None:
-    target, held = staged(tiering, 20, 20)
+    target, value = staged(tiering, 20, 20)
     tiering.set_property("thermocline.on_error", "skip")
     with pytest.raises(TieringConflict):
-        target.publish(held)
+        target.publish(value)
     assert tiering.rows() == []
 
 
@@ -177,10 +177,10 @@ def test_a_column_added_between_stage_and_publish_is_a_conflict(
     tiering: TieringHarness,
 ) -> None:
     """The staged rows would be null in it, and the tail has a value for the same records."""
-    target, held = staged(tiering, 20, 20)
+    target, value = staged(tiering, 20, 20)
     tiering.add_column("asn")
     with pytest.raises(TieringConflict):
-        target.publish(held)
+        target.publish(value)
     assert tiering.rows() == []
 
 
@@ -199,12 +199,12 @@ def test_names_changed_between_stage_and_publish_are_a_conflict(
 ) -> None:
     """The schema id is the old one; the staged rows would stay null where records have the other name."""
     before = tiering.pin().schema
-    target, held = staged(tiering, 20, 20)
+    target, value = staged(tiering, 20, 20)
     change(tiering)
     after = tiering.pin().schema
     assert (after.schema_id, after.names) == (before.schema_id, before.names)
     with pytest.raises(TieringConflict, match="schema"):
-        target.publish(held)
+        target.publish(value)
     assert tiering.rows() == []
     tier(tiering, 20, 20)
     assert tiering.rows() == expected_rows(20, 20)

@@ -19,7 +19,7 @@ def lake(lake_of: Make) -> VerifiedLake:
     return lake_of()
 
 
-def found(lake: VerifiedLake, **extent: object) -> dict[Kind, Fault]:
+def faults_of(lake: VerifiedLake, **extent: object) -> dict[Kind, Fault]:
     report = lake.verify(**extent)
     kinds = {finding.kind: finding for finding in report.findings}
     assert len(kinds) == len(report.findings), report.findings
@@ -47,7 +47,7 @@ def test_a_sound_table_has_no_findings_and_every_record_one_outcome(lake_of: Mak
 def test_a_duplicate_is_named_by_offset_and_file(lake: VerifiedLake) -> None:
     lake.produce(10)
     lake.tier(lambda rows: pa.concat_tables([rows, rows.slice(4, 1)]))
-    faults = found(lake)
+    faults = faults_of(lake)
     duplicate = faults.pop(Kind.DUPLICATE)
     assert faults == {Kind.CHAIN: faults[Kind.CHAIN]}  # 11 rows of 10 offsets
     assert duplicate.offsets == OffsetRange(0, 4, 5)
@@ -102,7 +102,7 @@ def test_a_changed_value_is_named_by_offset_and_column(
         return pa.Table.from_pylist(changed, rows.schema)
 
     lake.tier(spoil)
-    faults = found(lake)
+    faults = faults_of(lake)
     assert faults.keys() == {Kind.VALUE}
     assert faults[Kind.VALUE].message == (
         f"partition 0, offset 6: cold holds other values than the log, in {column}"
@@ -115,7 +115,7 @@ def test_a_file_referenced_twice_is_named(lake: VerifiedLake) -> None:
     lake.produce(3)
     _, mark = lake.rows()
     name = lake.reference_again(replace(mark, next=OffsetVector.of([(0, 10)])))
-    faults = found(lake)
+    faults = faults_of(lake)
     assert faults[Kind.FILE_TWICE].files == (name,)
     assert faults[Kind.FILE_TWICE].rows == 10
     assert faults[Kind.DUPLICATE].offsets == OffsetRange(0, 0, 10)
@@ -125,7 +125,7 @@ def test_a_text_moved_back_is_found_by_the_rows_above_it(lake: VerifiedLake) -> 
     lake.produce(10)
     rows, mark = lake.rows()
     lake.publish(rows, replace(mark, next=OffsetVector.of([(0, 7)])))
-    faults = found(lake)
+    faults = faults_of(lake)
     assert faults.keys() == {Kind.ABOVE_WATERMARK, Kind.CHAIN}
     assert faults[Kind.ABOVE_WATERMARK].offsets == OffsetRange(0, 7, 10)
 
@@ -137,7 +137,7 @@ def test_a_text_moved_forward_is_found_by_the_records_it_passes_over(
     rows, mark = lake.rows()
     lake.produce(5)
     lake.publish(rows, replace(mark, next=OffsetVector.of([(0, 12)])))
-    assert {kind: f.offsets for kind, f in found(lake).items()} == {
+    assert {kind: f.offsets for kind, f in faults_of(lake).items()} == {
         Kind.MISSING: OffsetRange(0, 10, 12)
     }
 
@@ -147,12 +147,12 @@ def test_a_moved_mirror_is_named_with_partition_and_offsets(lake: VerifiedLake) 
     head = lake.tier()
     mark = parse_watermark(lake.table().properties["thermocline.watermark"])
     lake.set_mirror(format_watermark(replace(mark, next=OffsetVector.of([(0, 9)]))))
-    faults = found(lake)
+    faults = faults_of(lake)
     assert faults.keys() == {Kind.MIRROR}
     assert faults[Kind.MIRROR].snapshot_id == head
     assert "(partition 0: 9 instead of 10)" in faults[Kind.MIRROR].message
     lake.set_mirror(None)
-    assert found(lake).keys() == {Kind.MIRROR}
+    assert faults_of(lake).keys() == {Kind.MIRROR}
 
 
 def test_a_moved_tag_is_named(lake: VerifiedLake) -> None:
@@ -160,14 +160,14 @@ def test_a_moved_tag_is_named(lake: VerifiedLake) -> None:
     lake.produce(10)
     head = lake.tier()
     lake.set_tag(created)
-    faults = found(lake)
+    faults = faults_of(lake)
     assert faults.keys() == {Kind.TAG}
     assert faults[Kind.TAG].message == (
         f"the newest watermark is in snapshot {head}, the tag is on {created}; after a rollback the next "
         f"publish sets it right"
     )
     lake.table().manage_snapshots().remove_tag(TAG).commit()
-    assert "the tag is missing" in found(lake)[Kind.TAG].message
+    assert "the tag is missing" in faults_of(lake)[Kind.TAG].message
 
 
 def test_what_another_writer_changed_is_told_from_a_fault(lake: VerifiedLake) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ LITERALS = (
     *("5", "-3", "2147483647", "2147483648", "-2147483649", "9223372036854775808", "1.5"),
     *("'x'", "''", "'é'", "'5'", "NULL", "true", "?", "?", "?"),
 )
-GIVEN = (
+INPUTS = (
     *(7, -1, 2**40, 2**63, "q", "", None, 1.5, True),
     *(pa.scalar(2**40), pa.scalar("z"), pa.scalar(None, pa.int64()), pa.scalar(3, pa.int8())),
 )
@@ -45,9 +46,9 @@ def test_plain_operands_come_to_what_the_engine_says(
     evaluated = []
     evaluate = Engine.evaluate
 
-    def counted(*given: object, **named: object) -> pa.Table:
-        evaluated.append(given)
-        return evaluate(*given, **named)
+    def counted(*inputs: Any, **named: Any) -> pa.Table:
+        evaluated.append(inputs)
+        return evaluate(*inputs, **named)
 
     monkeypatch.setattr(Engine, "evaluate", counted)
     spared = 0
@@ -55,15 +56,15 @@ def test_plain_operands_come_to_what_the_engine_says(
         places = (chosen.choice("ilsdtb"), *chosen.choices(LITERALS, k=2))
         sql = f"SELECT * FROM a.b.c WHERE {chosen.choice(CONDITIONS).format(*places)}"
         document = engine.parse(sql)
-        values = chosen.choices(GIVEN, k=len(parameters(document)))
+        values = chosen.choices(INPUTS, k=len(parameters(document)))
         asking = StatementContext(document, values, NOW, "UTC")
         (reference,) = references(document)
-        asked = conjuncts(document)[reference]
+        request = conjuncts(document)[reference]
         before = len(evaluated)
-        ours = scan_filter(engine, asking, asked, SCHEMA)
+        ours = scan_filter(engine, asking, request, SCHEMA)
         was_spared = len(evaluated) == before
         with monkeypatch.context() as patch:
             patch.setattr("proxy.query.file_pruning._plain", lambda *_: None)
-            assert ours == scan_filter(engine, asking, asked, SCHEMA), (sql, values)
+            assert ours == scan_filter(engine, asking, request, SCHEMA), (sql, values)
         spared += was_spared and len(evaluated) > before
     assert spared > 20

@@ -29,7 +29,7 @@ from tests.doubles.amending import MemoryRepairCommitter
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
 from tests.fixtures.cold import ColdHarness, IcebergCold, MemoryCold
-from tests.unit.builders import FLOWS, vector
+from tests.harness.builders import FLOWS, vector
 
 POISON = b"{not json"
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+from tests.harness.deploy_files import DEPLOY, Check, Refused
+
 #: Downloads and compiles Helm's and Compose's packages the first time; go keeps both in its cache.
 BUILD_TIMEOUT_S = 900
-
-Check = Callable[..., Any]
-
-
-class Refused(Exception):
-    """What the tool says of a file that is wrong."""
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.conftest import DEPLOY, Check, Refused
+from tests.harness.deploy_files import DEPLOY, Check, Refused
 from thermocline.config.settings import read, validate
 
 # go builds the tool on a machine that has nothing yet.
@@ -47,9 +47,9 @@ class Chart:
     def __call__(self, values: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
         """The objects by kind and name."""
         self._values.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
-        found = self._check("chart", CHART, self._values)
-        objects = {(held["kind"], held["metadata"]["name"]): held for held in found}
-        assert len(objects) == len(found), "two objects of one name"
+        items = self._check("chart", CHART, self._values)
+        objects = {(fields["kind"], fields["metadata"]["name"]): fields for fields in items}
+        assert len(objects) == len(items), "two objects of one name"
         return objects
 
 
@@ -59,13 +59,13 @@ def chart(check: Check, tmp_path: Path) -> Chart:
 
 
 def pods(objects: dict[tuple[str, str], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for (kind, _), held in objects.items():
+    for (kind, _), fields in objects.items():
         if kind == "Deployment":
-            yield held["spec"]["template"]
+            yield fields["spec"]["template"]
 
 
 def variables(pod: dict[str, Any]) -> dict[str, str]:
-    return {held["name"]: held["value"] for held in pod["spec"]["containers"][0]["env"]}
+    return {fields["name"]: fields["value"] for fields in pod["spec"]["containers"][0]["env"]}
 
 
 def test_a_small_installation_is_a_server_and_a_tierer(chart: Chart) -> None:
@@ -87,7 +87,7 @@ def test_a_large_one_adds_a_secret_and_a_budget(chart: Chart) -> None:
     assert container["image"] == "registry.example/thermocline:1.2.3"
     assert container["envFrom"] == [{"secretRef": {"name": "try-thermocline"}}]
     assert "s3cret" not in json.dumps(
-        [held for (kind, _), held in objects.items() if kind != "Secret"]
+        [value for (kind, _), value in objects.items() if kind != "Secret"]
     )
 
 
@@ -108,9 +108,9 @@ def test_selectors_choose_the_pods_that_are_meant(chart: Chart, values: dict[str
     tier = objects["Deployment", "try-thermocline-tier"]["spec"]["template"]["metadata"][
         "labels"
     ]
-    for (kind, _), held in objects.items():
+    for (kind, _), fields in objects.items():
         if kind in ("Service", "PodDisruptionBudget"):
-            chosen = held["spec"]["selector"]
+            chosen = fields["spec"]["selector"]
             chosen = chosen.get("matchLabels", chosen)
             assert chosen.items() <= server.items()
             assert not chosen.items() <= tier.items()
@@ -152,21 +152,21 @@ def test_the_program_accepts_the_configuration_and_every_variable(
             for name, value in {**variables(pod), **values.get("secretEnv", {})}.items():
                 patched.setenv(name, value)
             settings, problems = validate(read(str(file)))
-        assert not [held.sentence for held in problems if held.severity == "error"]
+        assert not [problem.sentence for problem in problems if problem.severity == "error"]
         assert settings is not None
         if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "tier":
             assert settings.tier.driver_memory == "2g"
         else:
             ports = {
-                held["name"]: held["containerPort"]
-                for held in pod["spec"]["containers"][0]["ports"]
+                problem["name"]: problem["containerPort"]
+                for problem in pod["spec"]["containers"][0]["ports"]
             }
             # The server's own rule: a network is listened to with users and TLS, or on purpose.
-            given = settings.access
-            assert given.allow_insecure_public or (
-                given.credentials_file == "/etc/thermocline/access/credentials.toml"
-                and given.tls_certificate == "/etc/thermocline/tls/tls.crt"
-                and given.tls_key == "/etc/thermocline/tls/tls.key"
+            access = settings.access
+            assert access.allow_insecure_public or (
+                access.credentials_file == "/etc/thermocline/access/credentials.toml"
+                and access.tls_certificate == "/etc/thermocline/tls/tls.crt"
+                and access.tls_key == "/etc/thermocline/tls/tls.key"
             )
             assert ports == {
                 "flight-sql": settings.server.port,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.conftest import DEPLOY, Check, Refused
+from tests.harness.deploy_files import DEPLOY, Check, Refused
 from thermocline.config.settings import read, validate
 
 pytestmark = pytest.mark.timeout(900)
@@ -16,8 +16,8 @@ COMPOSE = DEPLOY / "compose.yaml"
 
 @pytest.fixture(scope="module")
 def services(check: Check) -> dict[str, Any]:
-    found: dict[str, Any] = check("compose", COMPOSE)["services"]
-    return found
+    fields: dict[str, Any] = check("compose", COMPOSE)["services"]
+    return fields
 
 
 def test_the_server_starts_after_kafka_answers_and_the_volume_is_ready(
@@ -25,7 +25,7 @@ def test_the_server_starts_after_kafka_answers_and_the_volume_is_ready(
 ) -> None:
     for name in ("serve", "tier"):
         after = {
-            other: held["condition"] for other, held in services[name]["depends_on"].items()
+            other: fields["condition"] for other, fields in services[name]["depends_on"].items()
         }
         assert after == {"kafka": "service_healthy", "lake": "service_completed_successfully"}
 
@@ -36,15 +36,15 @@ def test_images_are_built_from_stages_that_exist(services: dict[str, Any]) -> No
         for line in (DEPLOY / "Dockerfile").read_text().splitlines()
         if line.startswith("FROM ")
     ]
-    built = {name: held["build"] for name, held in services.items() if "build" in held}
+    built = {name: fields["build"] for name, fields in services.items() if "build" in fields}
     assert set(built) == {"lake", "serve", "tier"}
-    for held in built.values():
-        assert held["target"] in stages
-        assert (Path(held["context"]) / held["dockerfile"]).samefile(DEPLOY / "Dockerfile")
+    for fields in built.values():
+        assert fields["target"] in stages
+        assert (Path(fields["context"]) / fields["dockerfile"]).samefile(DEPLOY / "Dockerfile")
 
 
 def test_ports_are_open_to_this_machine_only(services: dict[str, Any]) -> None:
-    opened = [port for held in services.values() for port in held.get("ports") or ()]
+    opened = [port for service in services.values() for port in service.get("ports") or ()]
     assert {port["target"] for port in opened} == {9092, 31337, 8080}
     assert {port["host_ip"] for port in opened} == {"127.0.0.1"}
 
@@ -52,11 +52,11 @@ def test_ports_are_open_to_this_machine_only(services: dict[str, Any]) -> None:
 def test_the_mounted_configuration_is_valid_and_names_the_broker(
     services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mounted = {held["target"]: held["source"] for held in services["serve"]["volumes"]}
+    mounted = {fields["target"]: fields["source"] for fields in services["serve"]["volumes"]}
     for name, value in services["serve"]["environment"].items():
         monkeypatch.setenv(name, value)
     settings, problems = validate(read(mounted["/etc/thermocline/thermocline.toml"]))
-    assert not [held.sentence for held in problems if held.severity == "error"]
+    assert not [fields.sentence for fields in problems if fields.severity == "error"]
     assert settings is not None
     listeners = services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert f"INSIDE://{settings.kafka['bootstrap.servers']}" in listeners

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import DEPLOY
+from tests.harness.deploy_files import DEPLOY
 from thermocline.config.settings import validate
 
 ROOT = DEPLOY.parent
@@ -18,8 +18,8 @@ HADOLINT = ROOT / ".venv-docs" / "bin" / "hadolint"
 
 def stage(name: str) -> str:
     stages = re.split(r"^FROM ", DOCKERFILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    (found,) = [text for text in stages if text.splitlines()[0].endswith(f" AS {name}")]
-    return found
+    (result,) = [text for text in stages if text.splitlines()[0].endswith(f" AS {name}")]
+    return result
 
 
 def pins(file: Path) -> dict[str, str]:
@@ -54,15 +54,15 @@ def test_the_program_knows_every_variable_of_an_image(
 
     monkeypatch.chdir("/")
     _, problems = validate(read(None))
-    assert "unknown" not in " ".join(held.what for held in problems)
+    assert "unknown" not in " ".join(problem.what for problem in problems)
 
 
 def test_every_package_is_pinned_by_hash_to_what_the_tests_run_with() -> None:
     tested = pins(ROOT / "requirements.txt")
     for file in ("requirements.txt", "requirements-spark.txt"):
-        held = pins(DEPLOY / file)
-        assert held
-        assert held.items() <= tested.items()
+        value = pins(DEPLOY / file)
+        assert value
+        assert value.items() <= tested.items()
         text = (DEPLOY / file).read_text(encoding="utf-8")
         assert text.count("==") == len(re.findall(r"==[^\n]*\\\n    --hash=", text))
     assert "pyspark" not in pins(DEPLOY / "requirements.txt")
@@ -70,10 +70,10 @@ def test_every_package_is_pinned_by_hash_to_what_the_tests_run_with() -> None:
 
 def test_what_the_build_copies_is_sent_to_it() -> None:
     sent = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
-    kept = [line.removeprefix("!") for line in sent if line.startswith("!")]
+    items = [line.removeprefix("!") for line in sent if line.startswith("!")]
     for line in re.findall(
         r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE
     ):
         for source in line.split():
             assert (ROOT / source).exists(), source
-            assert any(Path(source).match(pattern) for pattern in kept), source
+            assert any(Path(source).match(pattern) for pattern in items), source

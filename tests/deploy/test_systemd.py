@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import DEPLOY
+from tests.harness.deploy_files import DEPLOY
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 ANALYZE = shutil.which("systemd-analyze")

@@ -60,7 +60,7 @@ def linked_pages() -> list[Path]:
 def blocks(page: Path) -> list[Block]:
     """Return the page's fenced blocks, in order."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    found: list[Block] = []
+    result: list[Block] = []
     number = 0
     while number < len(lines):
         fence = _FENCE.match(lines[number])
@@ -73,7 +73,7 @@ def blocks(page: Path) -> list[Block]:
             end += 1
         indent = len(fence["indent"])
         text = "\n".join(line[indent:] for line in lines[number + 1 : end]) + "\n"
-        found.append(
+        result.append(
             Block(
                 page.relative_to(ROOT).as_posix(),
                 number + 1,
@@ -84,30 +84,30 @@ def blocks(page: Path) -> list[Block]:
             )
         )
         number = end + 1
-    return found
+    return result
 
 
 def links(page: Path) -> list[str]:
     """Return the targets of the page's links and pictures."""
-    return [found["target"] for line in _prose(page) for found in _LINK.finditer(line)]
+    return [fields["target"] for line in _prose(page) for fields in _LINK.finditer(line)]
 
 
 def anchors(page: Path) -> set[str]:
     """Return what ``#…`` may name on the page: its headings, as file browsers and the site spell them."""
     headings = (_HEADING.match(line) for line in _prose(page))
-    return {_slug(found["text"]) for found in headings if found}
+    return {_slug(result["text"]) for result in headings if result}
 
 
 def _prose(page: Path) -> list[str]:
     """The lines outside fenced blocks, code spans removed from none: links may hold them."""
-    kept: list[str] = []
+    items: list[str] = []
     inside = False
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.lstrip().startswith("```"):
             inside = not inside
         elif not inside:
-            kept.append(line)
-    return kept
+            items.append(line)
+    return items
 
 
 def _slug(heading: str) -> str:

@@ -20,8 +20,8 @@ def test_links_lead_to_a_file_and_a_heading_of_it(page: Path) -> None:
         path, _, anchor = target.partition("#")
         if path.startswith(("https://", "http://")):
             continue
-        found = (page.parent / path).resolve() if path else page
-        if not found.exists() or (anchor and anchor not in anchors(found)):
+        result = (page.parent / path).resolve() if path else page
+        if not result.exists() or (anchor and anchor not in anchors(result)):
             broken.append(target)
     assert not broken
 

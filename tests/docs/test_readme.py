@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from tests.docs.pages import ROOT, blocks
-from tests.properties.lake import FLOWS, Lake
-from tests.properties.ledger import GOOD
+from tests.harness.lake import FLOWS, Lake
+from tests.harness.records import GOOD
 
 TEXTS = [block for block in blocks(ROOT / "README.md") if block.language in ("python", "text")]
 COLD, HOT = 1000, 27

@@ -19,7 +19,7 @@ ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 
 
 def descendants(family: type[errors.FederationError]) -> set[type[errors.FederationError]]:
-    direct = {held for held in family.__subclasses__() if held.__module__ == errors.__name__}
+    direct = {value for value in family.__subclasses__() if value.__module__ == errors.__name__}
     return direct.union(*map(descendants, direct))
 
 
@@ -35,7 +35,7 @@ def test_every_error_class_is_explained_in_the_section_of_its_family() -> None:
         for name, text in sections().items()
     }
     assert listed == {
-        family.__name__: {held.__name__ for held in descendants(family)}
+        family.__name__: {descendant.__name__ for descendant in descendants(family)}
         for family in families
         if family.__module__ == errors.__name__
     }

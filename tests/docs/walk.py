@@ -72,9 +72,9 @@ class Walk:
         ):
             for statement in filter(str.strip, text.split(";")):
                 cursor.execute(statement)
-                found = cursor.fetch_arrow_table()
-        assert found.num_rows, f"{block}: no row"
-        return str(found.to_pylist())
+                table = cursor.fetch_arrow_table()
+        assert table.num_rows, f"{block}: no row"
+        return str(table.to_pylist())
 
     def _run(self, block: Block, command: list[str]) -> str:
         done = subprocess.run(
@@ -127,11 +127,13 @@ class Walk:
             return False
 
     def _compare(self, block: Block, printed: str) -> None:
-        wanted = self._here(block.text).strip()
+        expected = self._here(block.text).strip()
         pattern = r"[\s\S]*?".join(
-            r"\s+".join(map(re.escape, part.split())) for part in wanted.split("…")
+            r"\s+".join(map(re.escape, part.split())) for part in expected.split("…")
         )
-        assert re.search(pattern, printed), f"{block}: shows\n{wanted}\nprinted was\n{printed}"
+        assert re.search(pattern, printed), (
+            f"{block}: shows\n{expected}\nprinted was\n{printed}"
+        )
 
     def _here(self, text: str) -> str:
         for written, actual in self.replaced.items():
@@ -139,13 +141,13 @@ class Walk:
         return text
 
     def _environment(self) -> dict[str, str]:
-        kept = {
+        fields = {
             key: value
             for key, value in os.environ.items()
             if not key.startswith("THERMOCLINE_")
         }
         bin_folder = str(Path(sys.executable).parent)
-        return {**kept, "PATH": f"{bin_folder}{os.pathsep}{kept['PATH']}", "COLUMNS": "120"}
+        return {**fields, "PATH": f"{bin_folder}{os.pathsep}{fields['PATH']}", "COLUMNS": "120"}
 
     def close(self) -> None:
         """End what still runs."""

@@ -48,5 +48,5 @@ class _Added:
         return AddedRows(rows.num_rows, reach, rows.num_rows - rows.drop_null().num_rows)
 
 
-def _no_change(held: pa.Table) -> tuple[pa.Table, pa.Table]:
-    return held, held.slice(0, 0)
+def _no_change(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    return table, table.slice(0, 0)

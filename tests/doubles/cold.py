@@ -91,7 +91,7 @@ class MemoryColdStore:
         self._fault("tables")
         with self._lock:
             return tuple(
-                sorted(held for held in self._current if catalog in (None, held.catalog))
+                sorted(value for value in self._current if catalog in (None, value.catalog))
             )
 
     def pin(self, table: TableName) -> Pin:
@@ -110,28 +110,34 @@ class MemoryColdStore:
         self._fault("pin")
         current = self.facts(table)
         location = f"{current.metadata_location.rsplit('/', 1)[0]}/{metadata_file}"
-        held = self._files.get(location)
-        if held is not None and (held.head, held.schema.schema_id) != (snapshot_id, schema_id):
-            held = self._version(held, snapshot_id)
-        if held is None or (held.table_uuid, held.schema.schema_id) != (table_uuid, schema_id):
+        value = self._files.get(location)
+        if value is not None and (value.head, value.schema.schema_id) != (
+            snapshot_id,
+            schema_id,
+        ):
+            value = self._version(value, snapshot_id)
+        if value is None or (value.table_uuid, value.schema.schema_id) != (
+            table_uuid,
+            schema_id,
+        ):
             raise SnapshotExpired(
                 f"{table}: the metadata file the ticket names is not one of this table's any more; plan the "
                 f"statement again.",
                 table=str(table),
                 snapshot_id=snapshot_id,
             )
-        return decide_pin(held, self)
+        return decide_pin(value, self)
 
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
-        held = self._version(self._file(pin), snapshot_id)
-        if held is None:
+        value = self._version(self._file(pin), snapshot_id)
+        if value is None:
             raise CutExpired(
                 f"{pin.table}: snapshot {snapshot_id} is not one of the {len(self.retained(pin).ids)} that the "
                 f"table retains.",
                 table=str(pin.table),
                 snapshot_id=snapshot_id,
             )
-        return decide_pin(held, self)
+        return decide_pin(value, self)
 
     def retained(self, pin: Pin) -> Retained:
         facts = self._file(pin)
@@ -140,10 +146,10 @@ class MemoryColdStore:
         return Retained(frozenset(facts.history.snapshots), log)
 
     def _file(self, pin: Pin) -> TableFacts:
-        held = self._files.get(pin.metadata_location)
-        if held is None:
+        value = self._files.get(pin.metadata_location)
+        if value is None:
             raise _gone(pin.snapshot_id)
-        return held
+        return value
 
     def _version(self, facts: TableFacts, snapshot_id: int | None) -> TableFacts | None:
         """Return a metadata file as if another snapshot it retains were its head, in that one's schema.
@@ -161,8 +167,8 @@ class MemoryColdStore:
         )
         return replace(facts, head=snapshot_id, schema=replace(data.schema, columns=columns))
 
-    def scan(self, cold: ColdSlice, wanted: ScanFilter = EVERYTHING) -> ArrowRelation:
-        del wanted  # all rows are in memory
+    def scan(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> ArrowRelation:
+        del expected  # all rows are in memory
         self._fault("scan")
         if cold.snapshot_id is None:
             return ArrowRelation(cold.schema.arrow.empty_table())
@@ -177,9 +183,9 @@ class MemoryColdStore:
         """See ``planner.ports.ColdStore.totals``. Nothing here has files."""
         return ColdTotals(records=self.scan(cold).table.num_rows)
 
-    def count_files(self, cold: ColdSlice, wanted: ScanFilter = EVERYTHING) -> int | None:
+    def count_files(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> int | None:
         """See ``planner.ports.ColdStore.count_files``."""
-        del cold, wanted
+        del cold, expected
         return None
 
     def facts(self, table: TableName) -> TableFacts:
@@ -295,9 +301,9 @@ class MemoryColdStore:
     def delete(self, table: TableName, where: pc.Expression) -> int:
         """Delete the rows that match, by rewriting the others: an ``overwrite``, as Iceberg says."""
 
-        def rewritten(held: pa.Table) -> tuple[pa.Table, pa.Table]:
-            kept = self._filter(table, held, ~where)
-            return kept, kept
+        def rewritten(value: pa.Table) -> tuple[pa.Table, pa.Table]:
+            saved = self._filter(table, value, ~where)
+            return saved, saved
 
         return self.commit(table, "overwrite", rewritten)
 
@@ -305,18 +311,18 @@ class MemoryColdStore:
         """Set one column of the rows that match, by rewriting them."""
         schema = self.facts(table).schema
 
-        def rewritten(held: pa.Table) -> tuple[pa.Table, pa.Table]:
-            changed = _project(self._filter(table, held, where), schema)
+        def rewritten(entry: pa.Table) -> tuple[pa.Table, pa.Table]:
+            changed = _project(self._filter(table, entry, where), schema)
             index = schema.names.index(column)
             values = pa.array([value] * changed.num_rows, schema.columns[index].type)
             added = _by_field_id(changed.set_column(index, column, values), schema)
-            return _concat(self._filter(table, held, ~where), added), added
+            return _concat(self._filter(table, entry, ~where), added), added
 
         return self.commit(table, "overwrite", rewritten)
 
     def compact(self, table: TableName) -> int:
         """Rewrite all files: a ``replace`` without a watermark."""
-        return self.commit(table, "replace", lambda held: (held, held))
+        return self.commit(table, "replace", lambda value: (value, value))
 
     def rollback(self, table: TableName, snapshot_id: int) -> None:
         self._change(table, lambda facts: replace(facts, head=snapshot_id))
@@ -328,16 +334,16 @@ class MemoryColdStore:
         """
 
         def expired(facts: TableFacts) -> TableFacts:
-            kept = {*keep, facts.head, facts.history.tagged_id}
+            saved = {*keep, facts.head, facts.history.tagged_id}
             snapshots = facts.history.snapshots
-            for snapshot_id in set(snapshots) - kept:
+            for snapshot_id in set(snapshots) - saved:
                 self._data.pop(snapshot_id, None)
             left = {
-                key: replace(held, parent_id=None)
-                if orphans and held.parent_id not in kept
-                else held
-                for key, held in snapshots.items()
-                if key in kept
+                key: replace(snapshot, parent_id=None)
+                if orphans and snapshot.parent_id not in saved
+                else snapshot
+                for key, snapshot in snapshots.items()
+                if key in saved
             }
             return replace(facts, history=replace(facts.history, snapshots=left))
 
@@ -354,8 +360,8 @@ class MemoryColdStore:
         """Set table properties; None removes one."""
 
         def changed(facts: TableFacts) -> TableFacts:
-            held = {**facts.properties, **changes}
-            properties = {key: value for key, value in held.items() if value is not None}
+            entry = {**facts.properties, **changes}
+            properties = {key: value for key, value in entry.items() if value is not None}
             history = replace(facts.history, mirror=properties.get(MIRROR))
             return replace(facts, properties=properties, history=history)
 
@@ -372,9 +378,9 @@ class MemoryColdStore:
         def evolved(facts: TableFacts) -> TableFacts:
             columns = change(facts.schema.columns)
             ids = {
-                _unmapped(held.schema.columns): held.schema.schema_id
-                for held in self._files.values()
-                if held.table_uuid == facts.table_uuid
+                _unmapped(file.schema.columns): file.schema.schema_id
+                for file in self._files.values()
+                if file.table_uuid == facts.table_uuid
             }
             schema_id = ids.get(_unmapped(columns), max(ids.values()) + 1)
             return replace(facts, schema=TableSchema(schema_id, columns))
@@ -390,7 +396,9 @@ class MemoryColdStore:
         with self._lock:
             facts = self._current.pop(table)
             for location in [
-                key for key, held in self._files.items() if held.table_uuid == facts.table_uuid
+                key
+                for key, value in self._files.items()
+                if value.table_uuid == facts.table_uuid
             ]:
                 del self._files[location]
 
@@ -418,7 +426,8 @@ class MemoryColdStore:
         if mark is not None:
             summary[SUMMARY_KEY] = format_watermark(mark)
         number = max(
-            (held.sequence_number for held in facts.history.snapshots.values()), default=0
+            (snapshot.sequence_number for snapshot in facts.history.snapshots.values()),
+            default=0,
         )
         return Snapshot(next(self._ids), facts.head, number + 1, operation, summary)
 
@@ -498,15 +507,15 @@ def _gone(snapshot_id: int | None) -> SnapshotExpired:
 def add_rows(rows: pa.Table, schema: TableSchema) -> Change:
     """Append ``rows``, written with ``schema``."""
     added = _by_field_id(rows, schema)
-    return lambda held: (_concat(held, added), added)
+    return lambda value: (_concat(value, added), added)
 
 
 def _unmapped(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return tuple(replace(column, keys=(), epoch_unit=None) for column in columns)
 
 
-def _unchanged(held: pa.Table) -> tuple[pa.Table, pa.Table]:
-    return held, held.slice(0, 0)
+def _unchanged(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    return table, table.slice(0, 0)
 
 
 def _no_rows() -> pa.Table:
@@ -518,10 +527,10 @@ def _by_field_id(rows: pa.Table, schema: TableSchema) -> pa.Table:
     return cast.rename_columns([str(column.field_id) for column in schema.columns])
 
 
-def _concat(held: pa.Table, added: pa.Table) -> pa.Table:
-    if held.num_columns == 0:
+def _concat(table: pa.Table, added: pa.Table) -> pa.Table:
+    if table.num_columns == 0:
         return added
-    return pa.concat_tables([held, added], promote_options="permissive")
+    return pa.concat_tables([table, added], promote_options="permissive")
 
 
 def _project(rows: pa.Table, schema: TableSchema) -> pa.Table:

@@ -144,15 +144,15 @@ class MemoryLog:
         timeout_s: float,  # nothing here waits
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``."""
-        wanted = [item for item in ranges if len(item)]
-        if not wanted:
+        target = [item for item in ranges if len(item)]
+        if not target:
             return
-        check_one_per_partition(wanted)
+        check_one_per_partition(target)
         with self._lock:
-            found = self._bounds(source.topic)
-        expected = source.topic_id or found.topic_id
-        check_ranges(found, wanted, expected)
-        for item in wanted:
+            result = self._bounds(source.topic)
+        expected = source.topic_id or result.topic_id
+        check_ranges(result, target, expected)
+        for item in target:
             at = item.start
             while at < item.stop:
                 self._on_batch()
@@ -161,7 +161,7 @@ class MemoryLog:
                 at = entries[-1].offset + 1 if len(entries) == self._batch_rows else item.stop
                 if entries:
                     yield _batch(item.partition, entries, source)
-        self.check(source.topic, wanted, expected)
+        self.check(source.topic, target, expected)
 
     def follow(
         self,
@@ -181,12 +181,12 @@ class MemoryLog:
     ) -> list[tuple[OffsetRange, list[_Entry]]]:
         """Return what the partitions hold above ``reached``, a batch of each; wait for some if there is none."""
         with self._changed:
-            found = self._above(topic, topic_id, reached)
-            if not found and self._changed.wait(timeout_s):
-                found = self._above(topic, topic_id, reached)
-        if found:
+            result = self._above(topic, topic_id, reached)
+            if not result and self._changed.wait(timeout_s):
+                result = self._above(topic, topic_id, reached)
+        if result:
             self._on_batch()
-        return found
+        return result
 
     def _above(
         self, topic: str, topic_id: str, reached: Mapping[int, int]
@@ -195,14 +195,14 @@ class MemoryLog:
         ends = {item.partition: item.log_end for item in bounds.partitions}
         at = [OffsetRange(partition, start, start) for partition, start in reached.items()]
         check_ranges(bounds, at, topic_id)
-        found = []
+        items = []
         for partition, start in reached.items():
             if start < ends[partition]:
                 entries = self._read(topic, partition, start, ends[partition])
                 full = len(entries) == self._batch_rows
                 stop = entries[-1].offset + 1 if full else ends[partition]
-                found.append((OffsetRange(partition, start, stop), entries))
-        return found
+                items.append((OffsetRange(partition, start, stop), entries))
+        return items
 
     def create_topic(self, topic: str, partitions: int = 1) -> str:
         """Create a topic and return its id, which no other topic ever has."""
@@ -220,8 +220,8 @@ class MemoryLog:
     def add_partitions(self, topic: str, total: int) -> None:
         """Grow to ``total`` partitions; the new ones are empty."""
         with self._lock:
-            held = self._topics[topic].partitions
-            held += [_Partition() for _ in range(total - len(held))]
+            partitions = self._topics[topic].partitions
+            partitions += [_Partition() for _ in range(total - len(partitions))]
 
     def append(
         self,
@@ -247,36 +247,36 @@ class MemoryLog:
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Move the log start up to ``before``, as retention and DeleteRecords do."""
         with self._lock:
-            held = self._topics[topic].partitions[partition]
-            held.start = max(held.start, min(before, held.next))
-            held.entries = [entry for entry in held.entries if entry.offset >= held.start]
+            value = self._topics[topic].partitions[partition]
+            value.start = max(value.start, min(before, value.next))
+            value.entries = [entry for entry in value.entries if entry.offset >= value.start]
 
     def compact(self, topic: str, partition: int) -> None:
         """Keep the newest record of each key; the last entry and what is not stable yet stay."""
         with self._lock:
-            held = self._topics[topic].partitions[partition]
-            clean = [entry for entry in held.entries if entry.offset < held.stable_end]
+            bounds = self._topics[topic].partitions[partition]
+            clean = [entry for entry in bounds.entries if entry.offset < bounds.stable_end]
             newest = {
                 entry.record.key: entry.offset
                 for entry in clean
                 if entry.is_readable and entry.record is not None
             }
-            held.entries = [
+            bounds.entries = [
                 entry
-                for entry in held.entries
-                if entry.offset >= held.stable_end
-                or entry.offset == held.next - 1
+                for entry in bounds.entries
+                if entry.offset >= bounds.stable_end
+                or entry.offset == bounds.next - 1
                 or (entry.record is not None and newest.get(entry.record.key) == entry.offset)
             ]
 
     def truncate(self, topic: str, partition: int, end: int) -> None:
         """Lose everything from ``end`` on and elect a new leader, as an unclean election does."""
         with self._lock:
-            held = self._topics[topic].partitions[partition]
-            held.entries = [entry for entry in held.entries if entry.offset < end]
-            held.next = min(held.next, end)
-            held.start = min(held.start, held.next)
-            held.epoch += 1
+            value = self._topics[topic].partitions[partition]
+            value.entries = [entry for entry in value.entries if entry.offset < end]
+            value.next = min(value.next, end)
+            value.start = min(value.start, value.next)
+            value.epoch += 1
 
     def stop(self) -> None:
         """Let no broker answer until ``start``."""
@@ -287,25 +287,25 @@ class MemoryLog:
     def start(self) -> None:
         self._answers = True
 
-    def _held(self, topic: str) -> _Topic:
+    def _topic(self, topic: str) -> _Topic:
         if not self._answers:
             raise LogUnavailable(
                 f"{topic}: the Kafka brokers do not answer; retry when they do.", topic=topic
             )
-        held = self._topics.get(topic)
-        if held is None:
+        value = self._topics.get(topic)
+        if value is None:
             raise UnknownTopic(f"the Kafka cluster has no topic {topic}.", topic=topic)
-        return held
+        return value
 
     def _bounds(self, topic: str) -> LogBounds:
-        held = self._held(topic)
+        value = self._topic(topic)
         return LogBounds(
             self._cluster_id,
             topic,
-            held.topic_id,
+            value.topic_id,
             tuple(
                 PartitionBounds(index, item.start, item.stable_end, item.epoch, item.next)
-                for index, item in enumerate(held.partitions)
+                for index, item in enumerate(value.partitions)
             ),
         )
 
@@ -316,23 +316,25 @@ class MemoryLog:
         record: MemoryRecord | None,
         transaction: MemoryTransaction | None,
     ) -> int:
-        held = self._topics[topic].partitions[partition]
+        value = self._topics[topic].partitions[partition]
         self._changed.notify_all()
-        offset = held.next
-        held.entries.append(_Entry(offset, record, transaction))
-        held.next += 1
+        offset = value.next
+        value.entries.append(_Entry(offset, record, transaction))
+        value.next += 1
         return offset
 
     def _read(self, topic: str, partition: int, start: int, stop: int) -> list[_Entry]:
         """At most one batch; fewer than that means the range ends here."""
-        held = self._held(topic).partitions
-        entries = held[partition].entries if partition < len(held) else []
+        partitions = self._topic(topic).partitions
+        entries = partitions[partition].entries if partition < len(partitions) else []
         first = bisect.bisect_left(entries, start, key=attrgetter("offset"))
         below = itertools.takewhile(
             lambda entry: entry.offset < stop, itertools.islice(entries, first, None)
         )
         return list(
-            itertools.islice((held for held in below if held.is_readable), self._batch_rows)
+            itertools.islice(
+                (partitions for partitions in below if partitions.is_readable), self._batch_rows
+            )
         )
 
 
@@ -349,12 +351,12 @@ class MemoryFollowing:
 
     def take(self, timeout_s: float) -> LogBatch | None:
         """See ``planner.ports.LogSubscription.take``."""
-        found = self._log.readable(self._source.topic, self._topic_id, self._reached, timeout_s)
-        if not found:
+        items = self._log.readable(self._source.topic, self._topic_id, self._reached, timeout_s)
+        if not items:
             return None
-        ranges = tuple(item for item, _ in found)
+        ranges = tuple(item for item, _ in items)
         self._reached.update({item.partition: item.stop for item in ranges})
-        batches = [_batch(item.partition, entries, self._source) for item, entries in found]
+        batches = [_batch(item.partition, entries, self._source) for item, entries in items]
         with self._lock:
             self._unconfirmed += ranges
         return LogBatch(pa.concat_batches(batches), ranges)

@@ -136,11 +136,11 @@ def _check_same_table(plan: TieringPlan, facts: TableFacts) -> None:
     # A column or a name added since would be null in the staged rows and filled in the tail of the same records.
     binding = parse_binding(facts.table, facts.properties)
     schema = facts.schema if binding is None else with_units(facts.schema, binding)
-    held = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)
+    value = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)
     # Skips are the watermark's, which is compared as such.
     binding = replace(plan.binding, skips=())
     schema = plan.pin.schema
-    if held != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):
+    if value != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):
         raise TieringConflict(
             f"{facts.table}: the table, its schema or its binding changed since this tiering was planned; plan "
             f"again.",

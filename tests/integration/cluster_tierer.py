@@ -20,20 +20,20 @@ from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
 from planner.names import TableName
 from planner.tiering import TieringBudget
-from tests.fixtures import generated_log
-from tests.fixtures.generated_log import GeneratedLog, open_decoder
+from tests.harness import generated_log
+from tests.harness.generated_log import GeneratedLog, open_decoder
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
+    document = json.loads(sys.argv[1])
     catalogs = {
-        "lake": asked["catalogs"]["lake"]
+        "lake": document["catalogs"]["lake"]
         | {"header.Authorization": os.environ["CLUSTER_SECRET"]}
     }
-    store = IcebergStore(asked["catalogs"])
+    store = IcebergStore(document["catalogs"])
     session = start_session(
         SparkSettings(
-            master=asked["master"],
+            master=document["master"],
             driver_memory="512m",
             conf={
                 "spark.ui.enabled": "true",
@@ -56,7 +56,7 @@ def main() -> None:
         target = SparkTieringTarget(
             session,
             store,
-            TableName.parse(asked["table"]),
+            TableName.parse(document["table"]),
             open_log=log.opened,
             open_decoder=open_decoder,
             max_task_offsets=2_000,

@@ -26,8 +26,8 @@ from planner.errors import ShapeMismatch
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import Lakeside, Served, serving, settings_of, sqlite_catalog
-from tests.protocol.wire import fetched
+from tests.fixtures.server import SqlServer, TieredServer, serving, settings_of, sqlite_catalog
+from tests.harness.wire import fetched
 from thermocline.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
@@ -56,15 +56,15 @@ def events(start: int, stop: int) -> list[bytes]:
 _ID = re.compile(r" \((?:statement|request) [0-9a-f]{16}\)\. Detail: .*", re.DOTALL)
 
 
-def told(served: Served, sql: str, status: str) -> str:
+def error_of(server: SqlServer, sql: str, status: str) -> str:
     """Run a statement that must fail both ways; the sentence, which is the same both ways but for the id."""
     raised, name = RAISED[status]
-    with closing(flight.connect(served.uri)) as client, pytest.raises(raised) as raw:
+    with closing(flight.connect(server.uri)) as client, pytest.raises(raised) as raw:
         fetched(client, sql)
     with pytest.raises(adbc.Error) as driver:
-        served.ask(sql)
+        server.ask(sql)
     # Each library adds its own words behind the sentence and the id.
-    by_flight, by_adbc = (_ID.sub(".", str(found.value), 1) for found in (raw, driver))
+    by_flight, by_adbc = (_ID.sub(".", str(result.value), 1) for result in (raw, driver))
     assert by_adbc == f"{name}: [FlightSQL] {by_flight}"
     for text in (str(raw.value), str(driver.value), str(driver.value.details)):
         assert not LEAKS.search(text), text
@@ -73,10 +73,10 @@ def told(served: Served, sql: str, status: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def table(kafka: Kafka, served: Served) -> TableName:
+def table(kafka: Kafka, server: SqlServer) -> TableName:
     topic = kafka.topic()
     kafka.produce(topic, events(0, 3))
-    return served.bind(topic, EVENT)
+    return server.bind(topic, EVENT)
 
 
 QUERIES_ONLY = "statements are not supported; this server answers queries only."
@@ -144,18 +144,18 @@ STATEMENTS = [
 
 @pytest.mark.parametrize(("sql", "status", "message"), STATEMENTS)
 def test_a_statement_that_is_refused_is_told_why(
-    sql: str, status: str, message: str, served: Served, table: TableName
+    sql: str, status: str, message: str, server: SqlServer, table: TableName
 ) -> None:
     def filled(text: str) -> str:
         return text.replace("{t}", str(table)).replace("{n}", table.name)
 
-    assert told(served, filled(sql), status) == filled(message)
+    assert error_of(server, filled(sql), status) == filled(message)
 
 
-def test_an_unbound_table_has_no_tail(served: Served) -> None:
-    plain = served.create_plain(pa.table({"a": [1]}))
+def test_an_unbound_table_has_no_tail(server: SqlServer) -> None:
+    plain = server.create_plain(pa.table({"a": [1]}))
     sql = f'SELECT * FROM {plain.catalog}.{plain.schema}."{plain.name}$tail"'
-    assert told(served, sql, MISSING) == (
+    assert error_of(server, sql, MISSING) == (
         f'{plain} is not bound to a topic, so there is no "{plain.name}$tail".'
     )
 
@@ -168,66 +168,68 @@ def test_an_unbound_table_has_no_tail(served: Served) -> None:
     ],
 )
 def test_parameters_that_do_not_fit_are_named(
-    parameters: Sequence[Any], message: str, served: Served, table: TableName
+    parameters: Sequence[Any], message: str, server: SqlServer, table: TableName
 ) -> None:
-    with pytest.raises(adbc.Error) as found:
-        served.ask(f"SELECT * FROM {table} WHERE id = ?", parameters)
-    assert _ID.sub(".", str(found.value), 1) == f"INVALID_ARGUMENT: [FlightSQL] {message}"
+    with pytest.raises(adbc.Error) as result:
+        server.ask(f"SELECT * FROM {table} WHERE id = ?", parameters)
+    assert _ID.sub(".", str(result.value), 1) == f"INVALID_ARGUMENT: [FlightSQL] {message}"
 
 
 # --- what the log has become ---
 
 
-def test_a_topic_that_is_gone_or_replaced_is_named(kafka: Kafka, served: Served) -> None:
+def test_a_topic_that_is_gone_or_replaced_is_named(kafka: Kafka, server: SqlServer) -> None:
     topic = kafka.topic()
-    table = served.bind(topic, EVENT)
+    table = server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 3))
-    assert served.ask(f"SELECT * FROM {table}").num_rows == 3
+    assert server.ask(f"SELECT * FROM {table}").num_rows == 3
     kafka.delete_topic(topic)
-    assert told(served, f"SELECT * FROM {table}", MISSING) == (
+    assert error_of(server, f"SELECT * FROM {table}", MISSING) == (
         f"{table}: it is bound to topic {topic}, which the Kafka cluster does not have; point the server at the "
         f"right brokers, or bind a new table."
     )
     kafka.topic(name=topic)
     kafka.produce(topic, events(0, 5))
-    said = told(served, f"SELECT * FROM {table}", INTERNAL)
+    said = error_of(server, f"SELECT * FROM {table}", INTERNAL)
     assert re.sub(r"id [\w/+-]+", "id …", said) == (
         f"{table}: its watermark names topic {topic} with id …, the log has {topic} with id …: the topic was "
         f"deleted and created again, so its offsets start over. Bind a new table to the new topic."
     )
 
 
-def test_records_lost_before_they_were_tiered_are_counted(kafka: Kafka, served: Served) -> None:
+def test_records_lost_before_they_were_tiered_are_counted(
+    kafka: Kafka, server: SqlServer
+) -> None:
     topic = kafka.topic()
-    table = served.bind(topic, EVENT)
+    table = server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 9))
     kafka.delete_records(topic, 0, 4)
-    assert told(served, f"SELECT count(*) FROM {table}", INTERNAL) == (
+    assert error_of(server, f"SELECT count(*) FROM {table}", INTERNAL) == (
         f"{table}: {topic}/0: cold data ends at offset 0 but the log starts at 4; 4 offsets were removed before "
         f"they were tiered. Raise the topic's retention.ms or tier more often, then run `thermocline gap accept "
         f"{table}`: it gives the lost range up."
     )
 
 
-def test_a_log_that_ends_below_the_watermark_is_named(kafka: Kafka, served: Served) -> None:
+def test_a_log_that_ends_below_the_watermark_is_named(kafka: Kafka, server: SqlServer) -> None:
     topic = kafka.topic()
     kafka.produce(topic, events(0, 3))
-    table = served.bind(topic, EVENT)
-    _set_watermark(served, table, next=[7])
-    assert told(served, f"SELECT count(*) FROM {table}", INTERNAL) == (
+    table = server.bind(topic, EVENT)
+    _set_watermark(server, table, next=[7])
+    assert error_of(server, f"SELECT count(*) FROM {table}", INTERNAL) == (
         f"{table}: {topic}/0: cold data ends at offset 7 but the log ends at 3; the log lost records that cold "
         f"holds (an unclean leader election or a restored broker)."
     )
 
 
 def test_a_record_that_does_not_decode_is_named_under_policy_fail(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
     topic = kafka.topic(2)
-    table = served.bind(topic, EVENT)
+    table = server.bind(topic, EVENT)
     kafka.produce(topic, [*events(0, 3), b'{"id": "seven", "secret": "hunter2"}'], partition=1)
     for sql in (f"SELECT * FROM {table}", f"SELECT count(*) FROM {table}"):
-        said = told(served, sql, INTERNAL)
+        said = error_of(server, sql, INTERNAL)
         assert "hunter2" not in said
         assert "seven" not in said
         assert said == (
@@ -237,11 +239,11 @@ def test_a_record_that_does_not_decode_is_named_under_policy_fail(
         )
 
 
-def test_a_tail_beyond_its_limit_is_named(kafka: Kafka, served: Served) -> None:
+def test_a_tail_beyond_its_limit_is_named(kafka: Kafka, server: SqlServer) -> None:
     topic = kafka.topic()
-    table = served.bind(topic, EVENT, max_tail_rows=5)
+    table = server.bind(topic, EVENT, max_tail_rows=5)
     kafka.produce(topic, events(0, 6))
-    assert told(served, f"SELECT count(*) FROM {table}", INVALID) == (
+    assert error_of(server, f"SELECT count(*) FROM {table}", INVALID) == (
         f"{table}: the untiered tail holds more than 5 (max_tail_rows); tier the table, or raise the limit."
     )
 
@@ -249,16 +251,16 @@ def test_a_tail_beyond_its_limit_is_named(kafka: Kafka, served: Served) -> None:
 # --- what the table has become ---
 
 
-def _set_property(served: Served, table: TableName, key: str, value: str) -> None:
-    with served.catalog() as catalog:
+def _set_property(server: SqlServer, table: TableName, key: str, value: str) -> None:
+    with server.catalog() as catalog:
         loaded = catalog.load_table((*table.namespace, table.name))
         with loaded.transaction() as transaction:
             transaction.set_properties({key: value})
 
 
-def _set_watermark(served: Served, table: TableName, **changes: Any) -> None:
+def _set_watermark(server: SqlServer, table: TableName, **changes: Any) -> None:
     """Commit a watermark text as another program would; ``v`` changes its version, the rest its topic's mark."""
-    with served.catalog() as catalog:
+    with server.catalog() as catalog:
         loaded = catalog.load_table((*table.namespace, table.name))
         text = json.loads(loaded.properties["thermocline.watermark"])
         text["v"] = changes.pop("v", text["v"])
@@ -271,22 +273,24 @@ def _set_watermark(served: Served, table: TableName, **changes: Any) -> None:
             transaction.update_snapshot(snapshot_properties=properties).fast_append().commit()
 
 
-def test_a_watermark_of_a_newer_version_is_not_guessed(kafka: Kafka, served: Served) -> None:
-    table = served.bind(kafka.topic(), EVENT)
-    _set_watermark(served, table, v=3)
-    assert told(served, f"SELECT * FROM {table}", INTERNAL) == (
+def test_a_watermark_of_a_newer_version_is_not_guessed(kafka: Kafka, server: SqlServer) -> None:
+    table = server.bind(kafka.topic(), EVENT)
+    _set_watermark(server, table, v=3)
+    assert error_of(server, f"SELECT * FROM {table}", INTERNAL) == (
         f"{table}: the watermark text has version 3 and this program reads versions 1 and 2; run a newer Thermocline."
     )
 
 
-def test_rows_of_another_writer_are_named(kafka: Kafka, served: Served) -> None:
-    table = served.bind(kafka.topic(), EVENT)
-    with served.catalog() as catalog:
+def test_rows_of_another_writer_are_named(kafka: Kafka, server: SqlServer) -> None:
+    table = server.bind(kafka.topic(), EVENT)
+    with server.catalog() as catalog:
         loaded = catalog.load_table((*table.namespace, table.name))
         row = {"kafka_partition": 0, "kafka_offset": 0, "id": 1}
         loaded.append(pa.Table.from_pylist([row], schema=loaded.schema().as_arrow()))
-        snapshot = loaded.current_snapshot().snapshot_id
-    assert told(served, f"SELECT * FROM {table}", INTERNAL) == (
+        head = loaded.current_snapshot()
+        assert head is not None
+        snapshot = head.snapshot_id
+    assert error_of(server, f"SELECT * FROM {table}", INTERNAL) == (
         f"{table}: snapshot {snapshot} was committed by another writer above the watermark and it appended "
         f"rows; roll the table back to the snapshot before it, or, if its rows belong to the table, run "
         f"`thermocline accept {table} --snapshot {snapshot}`."
@@ -312,38 +316,38 @@ UNTIERABLE = (
     ],
 )
 def test_a_bound_table_with_a_type_one_side_cannot_hold_is_named(
-    kind: str, why: str, kafka: Kafka, served: Served
+    kind: str, why: str, kafka: Kafka, server: SqlServer
 ) -> None:
-    table = served.bind(kafka.topic(), EVENT)
-    with served.catalog() as catalog:
+    table = server.bind(kafka.topic(), EVENT)
+    with server.catalog() as catalog:
         location = catalog.load_table((*table.namespace, table.name)).metadata_location
     # Nothing here writes format version 3, where the last two are at home: the file is edited.
     file = Path(location.removeprefix("file://"))
     file.write_text(file.read_text().replace('"type":"string"', f'"type":"{kind}"'))
-    assert told(served, f"SELECT id FROM {table}", INVALID) == f"{table}: {why}"
+    assert error_of(server, f"SELECT id FROM {table}", INVALID) == f"{table}: {why}"
 
 
-def test_a_property_with_a_typing_error_is_named(kafka: Kafka, served: Served) -> None:
-    table = served.bind(kafka.topic(), EVENT)
-    _set_property(served, table, "thermocline.on_eror", "skip")
-    said = told(served, f"SELECT * FROM {table}", INVALID)
+def test_a_property_with_a_typing_error_is_named(kafka: Kafka, server: SqlServer) -> None:
+    table = server.bind(kafka.topic(), EVENT)
+    _set_property(server, table, "thermocline.on_eror", "skip")
+    said = error_of(server, f"SELECT * FROM {table}", INVALID)
     assert said.startswith(f"{table}: unknown property thermocline.on_eror; known are thermo")
 
 
 @pytest.mark.spark
 def test_a_changed_shape_stops_the_tierer_but_no_reader(
-    kafka: Kafka, lakeside: Lakeside
+    kafka: Kafka, tiered_server: TieredServer
 ) -> None:
     topic = kafka.topic()
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     kafka.produce(topic, [*events(0, 2), b"bad"])
-    _set_property(lakeside, table, "thermocline.on_error", "skip")
-    found = lakeside.ask(f"SELECT id FROM {table} ORDER BY id")
-    assert found.to_pylist() == [{"id": 0}, {"id": 1}]
+    _set_property(tiered_server, table, "thermocline.on_error", "skip")
+    answer = tiered_server.ask(f"SELECT id FROM {table} ORDER BY id")
+    assert answer.to_pylist() == [{"id": 0}, {"id": 1}]
     seam = f'{table.catalog}.{table.schema}."{table.name}$seam"'
-    [shapes] = lakeside.ask(f"SELECT tiered_shape, binding_shape FROM {seam}").to_pylist()
+    [shapes] = tiered_server.ask(f"SELECT tiered_shape, binding_shape FROM {seam}").to_pylist()
     with pytest.raises(ShapeMismatch) as refused:
-        lakeside.tier(table)
+        tiered_server.tier(table)
     assert refused.value.message == (
         f"{table}: rows below the watermark were decoded with shape {shapes['tiered_shape']}, the binding now "
         f"asks for {shapes['binding_shape']} (decoder version, error policy, JSON mode or epoch units changed); "
@@ -358,17 +362,17 @@ def test_a_changed_shape_stops_the_tierer_but_no_reader(
 class Fragile:
     """A server of its own, whose broker and catalog may be taken away."""
 
-    served: Served
+    server: SqlServer
     kafka: Kafka
     catalog_file: Path
 
     @contextlib.contextmanager
     def without_catalog(self) -> Iterator[None]:
         """Overwritten, not moved: a moved SQLite file goes on answering through connections already open."""
-        held = self.catalog_file.read_bytes()
-        self.catalog_file.write_bytes(b"\xff" * len(held))
+        items = self.catalog_file.read_bytes()
+        self.catalog_file.write_bytes(b"\xff" * len(items))
         yield
-        self.catalog_file.write_bytes(held)
+        self.catalog_file.write_bytes(items)
 
 
 @pytest.fixture(scope="module")
@@ -377,50 +381,50 @@ def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fragile]:
     with Broker(folder / "kafka", heap_mb=256) as broker:
         kafka = Kafka(broker)
         catalogs = {"lake": sqlite_catalog(folder)}
-        with serving(settings_of(catalogs, kafka.settings, fetch_timeout_s=3)) as served:
-            yield Fragile(served, kafka, folder / "catalog.db")
+        with serving(settings_of(catalogs, kafka.settings, fetch_timeout_s=3)) as server:
+            yield Fragile(server, kafka, folder / "catalog.db")
 
 
 def test_a_broker_that_is_down_is_named_in_time_and_plain_tables_answer(
     fragile: Fragile,
 ) -> None:
-    served, kafka = fragile.served, fragile.kafka
+    server, kafka = fragile.server, fragile.kafka
     topic = kafka.topic()
-    table = served.bind(topic, EVENT)
-    plain = served.create_plain(pa.table({"a": [1]}))
+    table = server.bind(topic, EVENT)
+    plain = server.create_plain(pa.table({"a": [1]}))
     kafka.produce(topic, events(0, 3))
-    assert served.ask(f"SELECT * FROM {table}").num_rows == 3
+    assert server.ask(f"SELECT * FROM {table}").num_rows == 3
     kafka.broker.kill()
     try:
         began = time.monotonic()
-        said = told(served, f"SELECT * FROM {table}", UNAVAILABLE)
+        said = error_of(server, f"SELECT * FROM {table}", UNAVAILABLE)
         assert time.monotonic() - began < 15, "two statements, 5 s each"
         assert re.sub(r"\(_\w+\)", "(…)", said) == (
             f"{topic}: the Kafka brokers do not answer (…); retry when they do."
         )
-        assert served.ask(f"SELECT * FROM {plain}").num_rows == 1
+        assert server.ask(f"SELECT * FROM {plain}").num_rows == 1
         cold = f'{table.catalog}.{table.schema}."{table.name}$cold"'
-        assert served.ask(f"SELECT * FROM {cold}").num_rows == 0
-        assert served.ask("SELECT 1").num_rows == 1
+        assert server.ask(f"SELECT * FROM {cold}").num_rows == 0
+        assert server.ask("SELECT 1").num_rows == 1
     finally:
         kafka.broker.start()
-    assert served.ask(f"SELECT * FROM {table}").num_rows == 3
+    assert server.ask(f"SELECT * FROM {table}").num_rows == 3
 
 
 def test_a_catalog_that_is_down_stops_no_table_in_use(fragile: Fragile) -> None:
-    served = fragile.served
+    server = fragile.server
     topic = fragile.kafka.topic()
-    table, unread = served.bind(topic, EVENT), served.bind(topic, EVENT)
+    table, unread = server.bind(topic, EVENT), server.bind(topic, EVENT)
     fragile.kafka.produce(topic, events(0, 3))
-    assert served.ask(f"SELECT * FROM {table}").num_rows == 3
+    assert server.ask(f"SELECT * FROM {table}").num_rows == 3
     with fragile.without_catalog():
-        served.refresh(table)  # what the background does: it fails, and the pin stays
+        server.refresh(table)  # what the background does: it fails, and the pin stays
         fragile.kafka.produce(topic, events(3, 5))
-        assert served.ask(f"SELECT * FROM {table}").num_rows == 5
-        assert told(served, f"SELECT * FROM {unread}", UNAVAILABLE) == (
+        assert server.ask(f"SELECT * FROM {table}").num_rows == 5
+        assert error_of(server, f"SELECT * FROM {unread}", UNAVAILABLE) == (
             f"{unread}: catalog lake does not answer; try again."
         )
-    assert served.ask(f"SELECT * FROM {unread}").num_rows == 5
+    assert server.ask(f"SELECT * FROM {unread}").num_rows == 5
 
 
 # --- what the command line says ---

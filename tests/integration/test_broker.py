@@ -108,14 +108,14 @@ def test_who_asked_and_is_gone_is_told_nothing(tmp_path: Path, gone: str) -> Non
         assert running.stderr.read() == b""
         running.wait(60)
     assert not [
-        held
-        for held in psutil.process_iter(["cmdline"])
-        if held.info["cmdline"] == ["sleep", "601"] and held.pid > running.pid
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if process.info["cmdline"] == ["sleep", "601"] and process.pid > running.pid
     ]
 
 
 def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    told = subprocess.run(
+    output = subprocess.run(
         [
             sys.executable,
             "-I",
@@ -124,15 +124,15 @@ def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
             str(tmp_path / "no" / "log"),
             "true",
         ],
-        stdin=(held := os.pipe())[0],
+        stdin=(items := os.pipe())[0],
         capture_output=True,
         check=False,
         text=True,
     )
-    for end in held:
+    for end in items:
         os.close(end)
-    assert told.returncode == 1
-    assert told.stderr == f"{tmp_path / 'no' / 'log'}: No such file or directory\n"
+    assert output.returncode == 1
+    assert output.stderr == f"{tmp_path / 'no' / 'log'}: No such file or directory\n"
 
 
 def test_no_cluster_id_reads_like_an_option() -> None:

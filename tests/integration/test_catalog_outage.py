@@ -11,7 +11,7 @@ from pathlib import Path
 from proxy.ops.states import degraded
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.integration.test_followed_faults import COLUMNS, Writer, ask, bind, count
+from tests.harness.followed_parts import COLUMNS, Writer, ask, bind, count
 from thermocline.serve.assembly import running_parts
 
 REFRESH_S = 0.2
@@ -60,9 +60,9 @@ def test_statements_go_on_from_the_last_pin_and_say_so(kafka: Kafka, tmp_path: P
             for _ in range(3):
                 writer.write(10)
                 assert count(parts, table) == writer.acknowledged
-            (told,) = ask(parts, seam).to_pylist()
-            assert told["catalog_error"] == "CatalogUnavailable"
-            assert told["pin_age_s"] >= told["catalog_failing_s"] > 0
+            (fields,) = ask(parts, seam).to_pylist()
+            assert fields["catalog_error"] == "CatalogUnavailable"
+            assert fields["pin_age_s"] >= fields["catalog_failing_s"] > 0
             (state,) = degraded(parts.pins.status, parts.tails.states)
             assert (state["table"], state["what"]) == (str(table), "pin")
             assert (state["error"], state["answers"]) == ("CatalogUnavailable", True)

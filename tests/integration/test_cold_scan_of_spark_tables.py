@@ -25,8 +25,8 @@ def read(duck: duckdb.DuckDBPyConnection) -> Read:
         relation = table.store.scan(cold_slice(table.store.pin(table.name)))
         assert isinstance(relation, SqlRelation)
         columns = "kafka_partition, kafka_offset, host, bytes"
-        found = duck.cursor().execute(f"SELECT {columns} FROM ({relation.sql})").fetchall()
-        return sorted(found)
+        result = duck.cursor().execute(f"SELECT {columns} FROM ({relation.sql})").fetchall()
+        return sorted(result)
 
     return rows
 

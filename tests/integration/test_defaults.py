@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from tests.fixtures.commands import site_configuration
 from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.integration import (
-    test_end_to_end_commands,
-    test_landlock,
-    test_reload,
-    test_replicas,
+from tests.harness.configurations import (
+    hostile_configuration,
+    replica_configuration,
+    write_locked_configuration,
 )
-from tests.protocol import test_hostile
+from tests.harness.server_process import reloadable_configuration
 from thermocline.config.settings import Settings, load
 
 TESTS = Path(__file__).parents[1]
@@ -29,15 +29,15 @@ BROKER = "broker:9092"
 
 #: The files that start ``thermocline serve``, and the settings they give it.
 STARTS: dict[str, Callable[[Path], str]] = {
-    "integration/test_end_to_end_commands.py": lambda folder: (
-        test_end_to_end_commands.configuration(folder, BROKER, 1)
-    ),
-    "integration/test_landlock.py": lambda folder: test_landlock.configure(folder).read_text(),
-    "integration/test_reload.py": test_reload.configuration,
-    "integration/test_replicas.py": lambda folder: test_replicas.configuration(
+    "fixtures/commands.py": lambda folder: site_configuration(folder, BROKER, 1),
+    "integration/test_landlock.py": lambda folder: write_locked_configuration(
+        folder
+    ).read_text(),
+    "harness/server_process.py": reloadable_configuration,
+    "integration/test_replicas.py": lambda folder: replica_configuration(
         sqlite_catalog(folder), BROKER
     ),
-    "protocol/test_hostile.py": lambda folder: test_hostile.settings(
+    "protocol/test_hostile.py": lambda folder: hostile_configuration(
         folder, sqlite_catalog(folder)
     ),
 }

@@ -56,18 +56,18 @@ class Demo:
 
     def left(self) -> list[str]:
         """What of the demo is still there."""
-        found = [str(path) for path in self.folder.iterdir()]
+        items = [str(path) for path in self.folder.iterdir()]
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.pid != self.process.pid and (
                     process.environ().get("TMPDIR", "").startswith(str(self.folder))
                     or any(str(self.folder) in part for part in process.cmdline())
                 ):
-                    found.append(" ".join(process.cmdline())[:200])
+                    items.append(" ".join(process.cmdline())[:200])
         with contextlib.closing(socket.socket()) as probe:
             if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                found.append(f"port {self.port}")
-        return found
+                items.append(f"port {self.port}")
+        return items
 
     def assert_gone(self) -> None:
         deadline = time.monotonic() + GONE_S
@@ -163,11 +163,11 @@ def test_a_part_that_dies_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
     with demo(tmp_path, "--rate", "100") as run:
         run.wait_for(" hot;")
         [broker] = [
-            held
-            for held in psutil.process_iter(["cmdline"])
-            if "kafka.Kafka" in (held.info["cmdline"] or ())
-            and any(str(tmp_path) in part for part in held.info["cmdline"])
-            and "java" in held.info["cmdline"][0]
+            value
+            for value in psutil.process_iter(["cmdline"])
+            if "kafka.Kafka" in (value.info["cmdline"] or ())
+            and any(str(tmp_path) in part for part in value.info["cmdline"])
+            and "java" in value.info["cmdline"][0]
         ]
         broker.kill()
         assert run.process.wait(GONE_S) == 3
@@ -184,13 +184,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         assert run.end() == 0, run.text()
 
 
-PYTHON_SNIPPETS = [held.title for held in snippets(0) if held.language == "python"]
-STATEMENTS = [held.title for held in snippets(0) if held.text.startswith("SELECT")]
+PYTHON_SNIPPETS = [snippet.title for snippet in snippets(0) if snippet.language == "python"]
+STATEMENTS = [snippet.title for snippet in snippets(0) if snippet.text.startswith("SELECT")]
 
 
 @pytest.mark.parametrize("title", PYTHON_SNIPPETS)
 def test_a_python_snippet_runs_as_pasted(running: Demo, title: str) -> None:
-    [snippet] = [held for held in snippets(running.port) if held.title == title]
+    [snippet] = [value for value in snippets(running.port) if value.title == title]
     assert snippet.text in running.text()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", snippet.text],
@@ -205,7 +205,7 @@ def test_a_python_snippet_runs_as_pasted(running: Demo, title: str) -> None:
 
 def test_the_jdbc_url_and_the_statements_run_as_pasted(running: Demo, jdbc: Jdbc) -> None:
     assert jdbc_url(running.port) in running.text()
-    texts = [held.text for held in snippets(running.port) if held.title in STATEMENTS]
+    texts = [snippet.text for snippet in snippets(running.port) if snippet.title in STATEMENTS]
     assert len(texts) == 2
     connected, *outcomes, _closed = jdbc.run(
         [query(text) for text in texts], port=running.port, url=jdbc_url(running.port)
@@ -235,11 +235,11 @@ def refusal(tmp_path: Path, *arguments: str, limit_bytes: int = 0, **variables: 
         if limit_bytes:
             resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
-    kept = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
+    saved = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
     done = subprocess.run(
         [sys.executable, "-m", "thermocline", "demo", *arguments],
         cwd=ROOT,
-        env=kept | {"TMPDIR": str(tmp_path)} | variables,
+        env=saved | {"TMPDIR": str(tmp_path)} | variables,
         capture_output=True,
         text=True,
         timeout=60,
@@ -267,8 +267,8 @@ def test_an_old_java_is_told_its_version(
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as batch:
+        port = batch.getsockname()[1]
         assert refusal(tmp_path, "--port", str(port)) == (
             f"thermocline: port {port} is taken by another program on this machine; end it, or name a free "
             f"one with --port.\n"

@@ -132,7 +132,7 @@ def _until_tiered(table: BoundTable, rows: int) -> None:
 def _files_of_publishes(table: BoundTable) -> list[int]:
     summaries = [row["summary"] for row in table.sql("SELECT summary FROM {t}.snapshots")]
     return [
-        int(held["added-data-files"])
-        for held in summaries
-        if SUMMARY_KEY in held and "added-data-files" in held
+        int(summary["added-data-files"])
+        for summary in summaries
+        if SUMMARY_KEY in summary and "added-data-files" in summary
     ]

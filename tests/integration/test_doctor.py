@@ -46,7 +46,7 @@ ALICE = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "
 
 
 @dataclass
-class Site:
+class DoctorSite:
     """A configuration file and what doctor says of it."""
 
     config: Path
@@ -56,8 +56,8 @@ class Site:
         self.config.write_text(
             "".join(
                 f"[{name}]\n"
-                + "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in held.items())
-                for name, held in sections.items()
+                + "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in value.items())
+                for name, value in sections.items()
             )
             + more
         )
@@ -78,13 +78,15 @@ def catalog(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, catalog: dict[str, str], kafka: Kafka) -> Site:
-    held = Site(tmp_path / "thermocline.toml")
-    held.write(catalog, kafka.settings)
-    return held
+def site(tmp_path: Path, catalog: dict[str, str], kafka: Kafka) -> DoctorSite:
+    value = DoctorSite(tmp_path / "thermocline.toml")
+    value.write(catalog, kafka.settings)
+    return value
 
 
-def bind(site: Site, topic: str, table: TableName = FLOWS, location: str | None = None) -> None:
+def bind(
+    site: DoctorSite, topic: str, table: TableName = FLOWS, location: str | None = None
+) -> None:
     settings = load(str(site.config))
     binding = Binding(topic)
     with KafkaLog(settings.kafka) as log:
@@ -94,19 +96,22 @@ def bind(site: Site, topic: str, table: TableName = FLOWS, location: str | None 
 
 
 def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
-    site: Site, kafka: Kafka, catalog: dict[str, str]
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
     topic = kafka.topic(2)
     bind(site, topic)
     kafka.produce(topic, [b'{"id": 1}'] * 3)
-    found = site.findings(failed=False)
-    assert found["Java"][0] == found["packages"][0] == found["settings"][0] == "ok"
-    assert found[f"broker {kafka.bootstrap}"][0] == "ok"
-    assert found["catalog lake"][:2] == ("ok", "answers, 1 tables")
-    assert found["store of lake"][0] == "ok"
-    assert found["clock of the store of lake"][0] == "ok"
-    assert found[f"topic {topic}"][:2] == ("ok", "exists, may be described and read, has an id")
-    assert found["table lake.net.flows"][:2] == (
+    fields = site.findings(failed=False)
+    assert fields["Java"][0] == fields["packages"][0] == fields["settings"][0] == "ok"
+    assert fields[f"broker {kafka.bootstrap}"][0] == "ok"
+    assert fields["catalog lake"][:2] == ("ok", "answers, 1 tables")
+    assert fields["store of lake"][0] == "ok"
+    assert fields["clock of the store of lake"][0] == "ok"
+    assert fields[f"topic {topic}"][:2] == (
+        "ok",
+        "exists, may be described and read, has an id",
+    )
+    assert fields["table lake.net.flows"][:2] == (
         "ok",
         "3 offsets behind; the oldest untiered record has 100% of its retention left",
     )
@@ -117,7 +122,7 @@ def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
 
 
 def test_retention_that_presses_is_a_warning_and_a_gap_a_failure(
-    site: Site, kafka: Kafka
+    site: DoctorSite, kafka: Kafka
 ) -> None:
     topic = kafka.topic(config={"retention.ms": "100000000", "segment.ms": "86400000"})
     bind(site, topic)
@@ -136,7 +141,7 @@ def test_retention_that_presses_is_a_warning_and_a_gap_a_failure(
     assert fix
 
 
-def test_records_from_the_future_are_a_clock_to_look_at(site: Site, kafka: Kafka) -> None:
+def test_records_from_the_future_are_a_clock_to_look_at(site: DoctorSite, kafka: Kafka) -> None:
     topic = kafka.topic(config={"message.timestamp.after.max.ms": str(2**62)})
     bind(site, topic)
     kafka.produce(topic, [b'{"id": 1}'], timestamp_ms=int(time.time() * 1000) + 600_000)
@@ -145,7 +150,7 @@ def test_records_from_the_future_are_a_clock_to_look_at(site: Site, kafka: Kafka
     assert "s in the future: a producer's clock is ahead of this machine's" in what
 
 
-def test_a_topic_that_is_gone_or_another_is_a_failure(site: Site, kafka: Kafka) -> None:
+def test_a_topic_that_is_gone_or_another_is_a_failure(site: DoctorSite, kafka: Kafka) -> None:
     topic = kafka.topic()
     bind(site, topic)
     kafka.delete_topic(topic)
@@ -159,14 +164,14 @@ def test_a_topic_that_is_gone_or_another_is_a_failure(site: Site, kafka: Kafka) 
     assert "the topic was deleted and created again" in what
 
 
-def test_a_compacted_topic_is_a_warning(site: Site, kafka: Kafka) -> None:
+def test_a_compacted_topic_is_a_warning(site: DoctorSite, kafka: Kafka) -> None:
     topic = kafka.topic(config={"cleanup.policy": "compact"})
     bind(site, topic)
     assert site.findings(failed=False)[f"topic {topic}"][0] == "warn"
 
 
 def test_a_table_outside_the_storage_roots_is_a_failure(
-    site: Site, kafka: Kafka, tmp_path: Path
+    site: DoctorSite, kafka: Kafka, tmp_path: Path
 ) -> None:
     bind(site, kafka.topic(), location=(tmp_path / "elsewhere").as_uri())
     state, what, fix = site.findings(failed=True)["files of lake.net.flows"]
@@ -178,7 +183,7 @@ def test_a_table_outside_the_storage_roots_is_a_failure(
 
 
 def test_a_warehouse_outside_the_storage_roots_is_a_failure(
-    site: Site, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
 ) -> None:
     site.write(catalog, kafka.settings, f'[server]\nstorage_roots = ["{tmp_path}/other"]\n')
     result = CliRunner().invoke(command, ["--json"], obj=str(site.config))
@@ -187,7 +192,7 @@ def test_a_warehouse_outside_the_storage_roots_is_a_failure(
 
 
 def test_a_store_that_cannot_be_written_is_a_failure(
-    site: Site, kafka: Kafka, catalog: dict[str, str]
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
     # A file where the folder should be: nobody can write below it, not even root.
     warehouse = Path(catalog["warehouse"].removeprefix("file://"))
@@ -200,13 +205,13 @@ def test_a_store_that_cannot_be_written_is_a_failure(
 
 
 def test_a_catalog_that_does_not_answer_is_a_failure(
-    site: Site, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
 ) -> None:
     site.write(catalog | {"uri": f"sqlite:///{tmp_path}/absent/c.db"}, kafka.settings)
     assert site.findings(failed=True)["catalog lake"][0] == "fail"
 
 
-def test_settings_that_do_not_load_are_the_only_finding(site: Site) -> None:
+def test_settings_that_do_not_load_are_the_only_finding(site: DoctorSite) -> None:
     site.config.write_text("[server]\nprot = 1\n")
     assert site.findings(failed=True) == {
         "settings": (
@@ -218,42 +223,42 @@ def test_settings_that_do_not_load_are_the_only_finding(site: Site) -> None:
 
 
 def test_one_server_of_several_that_is_wrong_is_a_warning(
-    site: Site, kafka: Kafka, catalog: dict[str, str]
+    site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
     site.write(catalog, {"bootstrap.servers": f"{kafka.bootstrap},127.0.0.1:1"})
-    found = site.findings(failed=False)
-    assert found[f"broker {kafka.bootstrap}"][0] == "ok"
-    assert found["broker 127.0.0.1:1"] == (
+    fields = site.findings(failed=False)
+    assert fields[f"broker {kafka.bootstrap}"][0] == "ok"
+    assert fields["broker 127.0.0.1:1"] == (
         "warn",
         "nothing listens there",
         "start the broker, or correct the port in bootstrap.servers",
     )
 
 
-def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: Site) -> None:
+def test_a_taken_port_little_memory_and_little_disk_are_warnings(site: DoctorSite) -> None:
     settings = load(str(site.config))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = settings.server.model_copy(update={"port": taken.getsockname()[1]})
-        held = settings.model_copy(update={"server": server})
-        found = {f.check: f for f in machine(held, memory_bytes=2**60, disk_bytes=2**60)}
+    with socket.create_server(("127.0.0.1", 0)) as batch:
+        server = settings.server.model_copy(update={"port": batch.getsockname()[1]})
+        value = settings.model_copy(update={"server": server})
+        fields = {f.check: f for f in machine(value, memory_bytes=2**60, disk_bytes=2**60)}
     for check in ("server port", "memory", "disk for spilling"):
-        assert found[check].state == "warn", found[check]
-        assert found[check].fix
-    assert "address already in use" in found["server port"].what
+        assert fields[check].state == "warn", fields[check]
+        assert fields[check].fix
+    assert "address already in use" in fields["server port"].what
 
 
 def test_java_that_is_missing_is_a_failure(
-    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    site: DoctorSite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from connectors import jars
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     jars.java.cache_clear()
     try:
-        found = site.findings(failed=True)["Java"]
+        result = site.findings(failed=True)["Java"]
     finally:
         jars.java.cache_clear()
-    assert found[:2] == ("fail", "the Java of JAVA_HOME does not run; it must be Java 17")
+    assert result[:2] == ("fail", "the Java of JAVA_HOME does not run; it must be Java 17")
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -382,10 +387,10 @@ def test_each_way_not_to_reach_a_broker_is_told_apart(
         "tls": guarded.tls,
         "sasl": guarded.sasl,
     }[listener]
-    held = {key: value.format(ca=guarded.certificate) for key, value in properties.items()}
-    found = reach({"bootstrap.servers": server, **held}, server)
-    assert (found.why, found.fix) == (why, fix)
-    assert (found.cluster_id is None) == (why is not None)
+    entry = {key: value.format(ca=guarded.certificate) for key, value in properties.items()}
+    result = reach({"bootstrap.servers": server, **entry}, server)
+    assert (result.why, result.fix) == (why, fix)
+    assert (result.cluster_id is None) == (why is not None)
 
 
 @pytest.mark.parametrize(
@@ -413,12 +418,12 @@ def test_missing_rights_are_told_apart(guarded: Guarded) -> None:
         **ALICE,
     }
 
-    def told() -> list[tuple[bool, bool | None]]:
-        found = topic_facts(settings, topics)
-        return [(found[t].may_describe, found[t].may_read) for t in topics if t in found]
+    def reply() -> list[tuple[bool, bool | None]]:
+        result = topic_facts(settings, topics)
+        return [(result[t].may_describe, result[t].may_read) for t in topics if t in result]
 
-    wanted = [(False, None), (True, False), (True, True)]
+    expected = [(False, None), (True, False), (True, True)]
     deadline = time.monotonic() + 15
-    while told() != wanted:
-        assert time.monotonic() < deadline, told()
+    while reply() != expected:
+        assert time.monotonic() < deadline, reply()
         time.sleep(0.1)

@@ -16,90 +16,19 @@ import pytest
 
 from planner.binding import Binding
 from planner.names import LEADING_COLUMNS, TableName
-from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column, TableSchema
+from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.watermark import Outcomes
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import Lakeside, Served
-from tests.oracle import oracle_rows, same
+from tests.fixtures.server import SqlServer, TieredServer
+from tests.harness.events import EVENT, TYPES, events
+from tests.harness.oracle import oracle_rows, same
 
 pytestmark = pytest.mark.kafka
 
 NOW_MS = time.time_ns() // 1_000_000
-UUIDS = ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-4fff-8fff-ffffffffffff")
-POINT = pa.struct([pa.field("x", pa.float64()), pa.field("when", TIMESTAMPTZ)])
-#: Every Iceberg type that is served: what arrives over Flight, and extremes as a record carries them.
-TYPES: dict[str, tuple[pa.DataType, pa.DataType, list[Any]]] = {
-    "flag": (pa.bool_(), pa.bool_(), [True, False]),
-    "small": (pa.int32(), pa.int32(), [-(2**31), 2**31 - 1, 0]),
-    "large": (pa.int64(), pa.int64(), [-(2**63), 2**63 - 1]),
-    "single": (
-        pa.float32(),
-        pa.float32(),
-        [3.4028234663852886e38, 1e-45, -0.0, "NaN", "-Infinity"],
-    ),
-    "double": (
-        pa.float64(),
-        pa.float64(),
-        [1.7976931348623157e308, 5e-324, -0.0, "NaN", "Infinity"],
-    ),
-    "money": (pa.decimal128(4, 2), pa.decimal128(4, 2), ["99.99", "-99.99", 0]),
-    "digits": (
-        pa.decimal128(38, 10),
-        pa.decimal128(38, 10),
-        ["9999999999999999999999999999.9999999999", "-0.0000000001"],
-    ),
-    "whole": (pa.decimal128(38, 0), pa.decimal128(38, 0), ["-" + "9" * 38]),
-    "day": (pa.date32(), pa.date32(), ["0001-01-01", "9999-12-31", "1969-12-31"]),
-    "local": (
-        pa.timestamp("us"),
-        pa.timestamp("us"),
-        ["0001-01-01T00:00:00", "9999-12-31T23:59:59.999999", "1969-12-31T23:59:59.999999"],
-    ),
-    "instant": (
-        TIMESTAMPTZ,
-        TIMESTAMPTZ,
-        [
-            "0001-01-01T00:00:00Z",
-            "9999-12-31T23:59:59.999999Z",
-            "1582-10-10T00:00:00+02:00",
-        ],
-    ),
-    "text": (pa.string(), pa.string(), ["", "grüße 🌊", "a\u0000b", "x" * 100_000]),
-    "bytes": (pa.binary(), pa.binary(), ["", "00ff"]),
-    "fixed": (pa.binary(3), pa.binary(), ["000102", "ffffff"]),
-    "id": (pa.uuid(), pa.string(), list(UUIDS)),
-    "numbers": (pa.list_(pa.int32()), pa.list_(pa.int32()), [[], [1, None, -3], [None]]),
-    "points": (
-        pa.list_(POINT),
-        pa.list_(POINT),
-        [[], [None, {"x": 1.0, "when": None}], [{"x": None, "when": "2026-01-01T00:00:00Z"}]],
-    ),
-    "counts": (
-        pa.map_(pa.string(), pa.int64()),
-        pa.map_(pa.string(), pa.int64()),
-        [{}, {"": 1, "b": None}],
-    ),
-    "keyed": (
-        pa.map_(pa.int32(), pa.list_(pa.binary(2))),
-        pa.map_(pa.int32(), pa.list_(pa.binary())),
-        [{"keys": [1, 2], "values": [["00ff", None], None]}, {"keys": [], "values": []}],
-    ),
-    "nested": (
-        pa.struct([pa.field("d", pa.date32()), pa.field("p", pa.list_(POINT))]),
-        pa.struct([pa.field("d", pa.date32()), pa.field("p", pa.list_(POINT))]),
-        [{}, {"d": "2024-02-29", "p": [{"x": "NaN", "when": None}]}, {"d": None, "p": []}],
-    ),
-}
 LEADING = tuple(
     Column(number, name, METADATA_TYPES[name]) for number, name in enumerate(LEADING_COLUMNS)
 )
-
-
-def events(start: int, stop: int) -> list[bytes]:
-    return [json.dumps({"id": n, "name": f"row {n}"}).encode() for n in range(start, stop)]
-
-
-EVENT = (Column(0, "id", pa.int64()), Column(0, "name", pa.string()))
 
 
 def side(table: TableName, name: str) -> str:
@@ -108,13 +37,13 @@ def side(table: TableName, name: str) -> str:
 
 @pytest.mark.spark
 def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
-    kafka: Kafka, lakeside: Lakeside
+    kafka: Kafka, tiered_server: TieredServer
 ) -> None:
     topic = kafka.topic()
     columns = [Column(0, name, kind) for name, (kind, _, _) in TYPES.items()]
-    table = lakeside.bind(topic, columns)
+    table = tiered_server.bind(topic, columns)
     records = [{}, dict.fromkeys(TYPES)]
-    records += [{name: value} for name, (_, _, held) in TYPES.items() for value in held]
+    records += [{name: value} for name, (_, _, items) in TYPES.items() for value in items]
     sent = [json.dumps(record).encode() for record in records]
     kafka.produce(topic, sent, timestamp_ms=NOW_MS)
     at = dt.datetime.fromtimestamp(NOW_MS / 1000, dt.UTC)
@@ -122,16 +51,16 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
         {"kafka_partition": 0, "kafka_offset": n, "kafka_timestamp": at, "kafka_value": value}
         for n, value in enumerate(sent)
     ]
-    wanted = oracle_rows(TableSchema(0, (*LEADING, *columns)), Binding(topic), raw)
+    expected = oracle_rows(TableSchema(0, (*LEADING, *columns)), Binding(topic), raw)
     arrives = pa.schema(
         [(column.name, column.type) for column in LEADING]
-        + [(name, shown) for name, (_, shown, _) in TYPES.items()]
+        + [(name, output) for name, (_, output, _) in TYPES.items()]
     )
 
     def check(source: str) -> None:
-        found = lakeside.ask(f"SELECT * FROM {source} ORDER BY kafka_offset")
-        assert found.schema.equals(arrives), (found.schema, arrives)
-        for want, got in zip(wanted, found.to_pylist(), strict=True):
+        answer = tiered_server.ask(f"SELECT * FROM {source} ORDER BY kafka_offset")
+        assert answer.schema.equals(arrives), (answer.schema, arrives)
+        for want, got in zip(expected, answer.to_pylist(), strict=True):
             want = {**want, "id": want["id"] and str(want["id"])}
             different = {
                 name: (want[name], got[name])
@@ -142,51 +71,53 @@ def test_every_type_has_one_value_in_the_log_in_the_tail_and_in_cold(
 
     check(str(table))
     check(side(table, "tail"))
-    assert lakeside.tier(table).outcomes == Outcomes(rows=len(records))
+    assert tiered_server.tier(table).outcomes == Outcomes(rows=len(records))
     check(str(table))  # by the pin of before
-    lakeside.refresh(table)
+    tiered_server.refresh(table)
     check(str(table))
     check(side(table, "cold"))
-    assert lakeside.ask(f"SELECT * FROM {side(table, 'tail')}").num_rows == 0
+    assert tiered_server.ask(f"SELECT * FROM {side(table, 'tail')}").num_rows == 0
     # Half and half, in one column.
     kafka.produce(topic, sent, timestamp_ms=NOW_MS)
-    wanted += [{**row, "kafka_offset": row["kafka_offset"] + len(sent)} for row in wanted]
+    expected += [{**row, "kafka_offset": row["kafka_offset"] + len(sent)} for row in expected]
     check(str(table))
 
 
 @pytest.mark.spark
-def test_bound_and_unbound_tables_join(kafka: Kafka, lakeside: Lakeside) -> None:
+def test_bound_and_unbound_tables_join(kafka: Kafka, tiered_server: TieredServer) -> None:
     topic = kafka.topic(2)
-    flows = lakeside.bind(topic, EVENT)
-    names = lakeside.create_plain(
+    flows = tiered_server.bind(topic, EVENT)
+    names = tiered_server.create_plain(
         pa.table({"name": ["row 1", "row 3", "row 5"], "weight": [Decimal("1.5"), None, 2]})
     )
     kafka.produce(topic, events(0, 4), partition=0)
-    lakeside.tier(flows)
-    lakeside.refresh(flows)
+    tiered_server.tier(flows)
+    tiered_server.refresh(flows)
     kafka.produce(topic, events(4, 6), partition=1)
-    found = lakeside.ask(
+    answer = tiered_server.ask(
         f"SELECT f.id, n.weight FROM {flows} f LEFT JOIN {names} n USING (name) ORDER BY f.id"
     )
-    assert found.to_pylist() == [
+    assert answer.to_pylist() == [
         {"id": n, "weight": {1: Decimal("1.5"), 5: Decimal(2)}.get(n)} for n in range(6)
     ]
 
 
-def test_tables_of_several_topics_answer_in_one_statement(kafka: Kafka, served: Served) -> None:
+def test_tables_of_several_topics_answer_in_one_statement(
+    kafka: Kafka, server: SqlServer
+) -> None:
     tables = []
     for number in range(3):
         topic = kafka.topic(number + 1)
-        tables.append(served.bind(topic, EVENT))
+        tables.append(server.bind(topic, EVENT))
         for partition in range(number + 1):
             kafka.produce(topic, events(number, 10), partition=partition)
     first, second, third = tables
-    found = served.ask(
+    answer = server.ask(
         f"SELECT count(*) AS held, count(DISTINCT a.id) AS ids, (SELECT count(*) FROM {second}) AS b, "
         f"(SELECT count(*) FROM {side(third, 'seam')}) AS partitions "
         f"FROM {first} a JOIN {second} b USING (id) JOIN {third} c USING (id)"
     )
-    assert found.to_pylist() == [{"held": 8 * 2 * 3, "ids": 8, "b": 18, "partitions": 3}]
+    assert answer.to_pylist() == [{"held": 8 * 2 * 3, "ids": 8, "b": 18, "partitions": 3}]
 
 
 @pytest.fixture
@@ -211,41 +142,43 @@ def writing(kafka: Kafka) -> Iterator[str]:
     thread.join()
 
 
-def test_one_statement_sees_one_moment_of_a_growing_log(writing: str, served: Served) -> None:
-    one, other = served.bind(writing, EVENT), served.bind(writing, EVENT)
+def test_one_statement_sees_one_moment_of_a_growing_log(
+    writing: str, server: SqlServer
+) -> None:
+    one, other = server.bind(writing, EVENT), server.bind(writing, EVENT)
     sql = (
         f"WITH here AS (SELECT * FROM {one}) SELECT (SELECT count(*) FROM here) AS rows, "
         f"(SELECT count(*) FROM {other}) AS others, (SELECT count(*) FROM here a JOIN {one} b "
         f"USING (kafka_partition, kafka_offset)) AS pairs, "
         f"(SELECT sum(tail_offsets)::BIGINT FROM {side(one, 'seam')}) AS seam"
     )
-    seen = []
-    with served.cursor() as cursor:
+    items = []
+    with server.cursor() as cursor:
         for _ in range(25):
             cursor.execute(sql)
             [answer] = cursor.fetchall()
             assert len(set(answer)) == 1, answer
-            seen.append(answer[0])
-    assert seen == sorted(seen)
-    assert seen[0] < seen[-1], "nobody wrote"
+            items.append(answer[0])
+    assert items == sorted(items)
+    assert items[0] < items[-1], "nobody wrote"
 
 
 def test_a_statement_holds_every_record_acknowledged_before_it(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
     topic = kafka.topic(3)
-    table = served.bind(topic, EVENT)
-    with served.cursor() as cursor:
+    table = server.bind(topic, EVENT)
+    with server.cursor() as cursor:
         for number in range(60):
             kafka.produce(topic, events(number, number + 1), partition=number % 3)
             cursor.execute(f"SELECT count(*), max(id) FROM {table}")
             assert cursor.fetchall() == [(number + 1, number)]
 
 
-def test_a_prepared_statement_sees_new_rows_each_time(kafka: Kafka, served: Served) -> None:
+def test_a_prepared_statement_sees_new_rows_each_time(kafka: Kafka, server: SqlServer) -> None:
     topic = kafka.topic()
-    table = served.bind(topic, EVENT)
-    with served.cursor() as cursor:
+    table = server.bind(topic, EVENT)
+    with server.cursor() as cursor:
         for number in range(4):
             kafka.produce(topic, events(number, number + 1))
             cursor.execute(f"SELECT count(*) FROM {table} WHERE id >= ?", [1])
@@ -253,12 +186,12 @@ def test_a_prepared_statement_sees_new_rows_each_time(kafka: Kafka, served: Serv
 
 
 def test_names_without_catalog_and_schema_are_those_of_the_session(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
     topic = kafka.topic()
-    table = served.bind(topic, EVENT)
+    table = server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 2))
-    with adbc.connect(served.uri, autocommit=True) as connection:
+    with adbc.connect(server.uri, autocommit=True) as connection:
         connection.adbc_current_catalog = table.catalog
         connection.adbc_current_db_schema = table.schema
         with connection.cursor() as cursor:
@@ -268,11 +201,11 @@ def test_names_without_catalog_and_schema_are_those_of_the_session(
 
 
 def test_tables_of_both_kinds_are_listed_with_their_columns(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
-    bound = served.bind(kafka.topic(), EVENT, comment="Events of the test")
-    plain = served.create_plain(pa.table({"name": ["a"], "weight": [1.5]}))
-    with adbc.connect(served.uri, autocommit=True) as connection:
+    bound = server.bind(kafka.topic(), EVENT, comment="Events of the test")
+    plain = server.create_plain(pa.table({"name": ["a"], "weight": [1.5]}))
+    with adbc.connect(server.uri, autocommit=True) as connection:
         listed = connection.adbc_get_objects(
             depth="all", catalog_filter="lake", db_schema_filter=bound.schema
         )
@@ -299,20 +232,20 @@ def _columns(table: dict[str, Any]) -> Sequence[tuple[str, str]]:
 
 @pytest.mark.spark
 def test_an_old_pin_whose_files_are_gone_costs_one_try_and_no_wrong_answer(
-    kafka: Kafka, lakeside: Lakeside
+    kafka: Kafka, tiered_server: TieredServer
 ) -> None:
     topic = kafka.topic()
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     for start in (0, 10):
         kafka.produce(topic, events(start, start + 10))
-        lakeside.tier(table)
-    lakeside.refresh(table)  # not asked: files that the engine has read it may still know
+        tiered_server.tier(table)
+    tiered_server.refresh(table)  # not asked: files that the engine has read it may still know
     kafka.produce(topic, events(20, 25))
-    lakeside.tier(table)
-    somebody = lakeside.spark(table)
+    tiered_server.tier(table)
+    somebody = tiered_server.spark(table)
     somebody.compact()
     somebody.expire_to_one()
     counted = f"SELECT count(*) AS held, sum(id)::BIGINT AS total FROM {table}"
     with pytest.raises(adbc.OperationalError, match="is gone"):
-        lakeside.ask(counted)
-    assert lakeside.ask(counted).to_pylist() == [{"held": 25, "total": 300}]
+        tiered_server.ask(counted)
+    assert tiered_server.ask(counted).to_pylist() == [{"held": 25, "total": 300}]

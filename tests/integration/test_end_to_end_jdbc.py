@@ -12,7 +12,7 @@ from planner.names import TableName
 from planner.schema import TIMESTAMPTZ, Column
 from tests.fixtures.jdbc import Jdbc, again, metadata, prepared, query, values
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import Served
+from tests.fixtures.server import SqlServer
 
 pytestmark = pytest.mark.kafka
 
@@ -58,19 +58,19 @@ TYPE_NAMES = {
 
 
 @pytest.fixture(scope="module")
-def bound(kafka: Kafka, served: Served) -> TableName:
+def bound(kafka: Kafka, server: SqlServer) -> TableName:
     topic = kafka.topic()
     columns = [Column(0, name, kind) for name, (kind, _, _) in COLUMNS.items()]
-    table = served.bind(topic, columns, name=served.name("jdbc"), comment="of every kind")
+    table = server.bind(topic, columns, name=server.name("jdbc"), comment="of every kind")
     record = {name: value for name, (_, value, _) in COLUMNS.items()}
     kafka.produce(topic, [b"{}", json.dumps(record).encode()])
     return table
 
 
 @pytest.fixture(scope="module")
-def plain(served: Served) -> TableName:
+def plain(server: SqlServer) -> TableName:
     rows = pa.table({"text": ["é'\";--"], "weight": [1.5]})
-    return served.create_plain(rows, name=served.name("jdbc"))
+    return server.create_plain(rows, name=server.name("jdbc"))
 
 
 def _ok(outcome: dict[str, Any]) -> Any:
@@ -79,7 +79,7 @@ def _ok(outcome: dict[str, Any]) -> Any:
 
 
 def test_bound_and_unbound_tables_are_listed_with_their_columns(
-    jdbc: Jdbc, served: Served, bound: TableName, plain: TableName
+    jdbc: Jdbc, server: SqlServer, bound: TableName, plain: TableName
 ) -> None:
     _, catalogs, schemas, tables, columns, others, _ = jdbc.run(
         [
@@ -89,7 +89,7 @@ def test_bound_and_unbound_tables_are_listed_with_their_columns(
             metadata("getColumns", "lake", "jdbc", bound.name, "%"),
             metadata("getColumns", "lake", "jdbc", plain.name, "%"),
         ],
-        port=served.port,
+        port=server.port,
     )
     assert [row["TABLE_CAT"] for row in _ok(catalogs)] == ["lake"]
     assert [row["TABLE_SCHEM"] for row in _ok(schemas)] == ["jdbc"]
@@ -104,44 +104,44 @@ def test_bound_and_unbound_tables_are_listed_with_their_columns(
 
 
 def test_a_prepared_parameter_of_each_kind_finds_its_row(
-    jdbc: Jdbc, served: Served, bound: TableName
+    jdbc: Jdbc, server: SqlServer, bound: TableName
 ) -> None:
     steps = [
         prepared(f"SELECT kafka_offset FROM {bound} WHERE {name} = ?", parameter)
         for name, (_, _, parameter) in COLUMNS.items()
     ]
-    _, *outcomes, _ = jdbc.run(steps, port=served.port)
-    found = {name: values(outcome) for name, outcome in zip(COLUMNS, outcomes, strict=True)}
-    assert found == {name: [["1"]] for name in COLUMNS}
+    _, *outcomes, _ = jdbc.run(steps, port=server.port)
+    result = {name: values(outcome) for name, outcome in zip(COLUMNS, outcomes, strict=True)}
+    assert result == {name: [["1"]] for name in COLUMNS}
 
 
 def test_a_prepared_statement_runs_again_and_sees_new_rows(
-    jdbc: Jdbc, served: Served, kafka: Kafka, bound: TableName, plain: TableName
+    jdbc: Jdbc, server: SqlServer, kafka: Kafka, bound: TableName, plain: TableName
 ) -> None:
     sql = f"SELECT count(*) FROM {bound} JOIN {plain} USING (text) WHERE weight > ?"
     _, *outcomes, _ = jdbc.run(
         [prepared(sql, ("Double", 1.0)), again(("Double", 2.0)), again(("Null", 8))],
-        port=served.port,
+        port=server.port,
     )
     assert [values(outcome) for outcome in outcomes] == [[["1"]], [["0"]], [["0"]]]
 
 
 def test_views_of_the_two_sides_and_the_rows_between(
-    jdbc: Jdbc, served: Served, bound: TableName
+    jdbc: Jdbc, server: SqlServer, bound: TableName
 ) -> None:
     steps = [
         query(f'SELECT count(*) FROM {bound.catalog}.{bound.schema}."{bound.name}${side}"')
         for side in ("cold", "tail", "seam")
     ]
     steps.append(query(f"SELECT text, money FROM {bound} ORDER BY kafka_offset"))
-    _, *counts, rows, _ = jdbc.run(steps, port=served.port)
+    _, *counts, rows, _ = jdbc.run(steps, port=server.port)
     assert [values(outcome) for outcome in counts] == [[["0"]], [["2"]], [["1"]]]
     assert values(rows) == [[None, None], ["é'\";--", "-123.4500"]]
 
 
-def test_a_refusal_reaches_jdbc_as_one_sentence(jdbc: Jdbc, served: Served) -> None:
+def test_a_refusal_reaches_jdbc_as_one_sentence(jdbc: Jdbc, server: SqlServer) -> None:
     _, refused, _ = jdbc.run(
-        [query("SELECT * FROM lake.jdbc.nothing_at_all")], port=served.port
+        [query("SELECT * FROM lake.jdbc.nothing_at_all")], port=server.port
     )
     said = refused["error"]["message"]
     assert "there is no table lake.jdbc.nothing_at_all (statement " in said

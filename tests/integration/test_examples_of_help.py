@@ -14,7 +14,7 @@ import pytest
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import Served
+from tests.fixtures.server import SqlServer
 from thermocline.commands import completion, explain, sql, status, tail
 
 pytestmark = pytest.mark.kafka
@@ -43,9 +43,9 @@ def examples() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def flows(kafka: Kafka, served: Served) -> TableName:
+def flows(kafka: Kafka, server: SqlServer) -> TableName:
     topic = kafka.topic(2)
-    name = served.bind(topic, COLUMNS, name=TableName("lake", ("net",), "flows"))
+    name = server.bind(topic, COLUMNS, name=TableName("lake", ("net",), "flows"))
     kafka.produce(
         topic,
         [
@@ -57,15 +57,17 @@ def flows(kafka: Kafka, served: Served) -> TableName:
 
 
 @pytest.mark.parametrize("line", examples())
-def test_an_example_runs(line: str, flows: TableName, served: Served, tmp_path: Path) -> None:
+def test_an_example_runs(
+    line: str, flows: TableName, server: SqlServer, tmp_path: Path
+) -> None:
     catalog = "\n".join(
         f"{key} = {json.dumps(value)}"
-        for key, value in served.settings.catalogs["lake"].items()
+        for key, value in server.settings.catalogs["lake"].items()
     )
-    bootstrap = served.settings.kafka["bootstrap.servers"]
+    bootstrap = server.settings.kafka["bootstrap.servers"]
     (tmp_path / "thermocline.toml").write_text(
         f'[catalogs.lake]\n{catalog}\n[kafka]\n"bootstrap.servers" = "{bootstrap}"\n'
-        f"[server]\nport = {served.port}\n"
+        f"[server]\nport = {server.port}\n"
     )
     (tmp_path / "report.sql").write_text(f"SELECT count(*) FROM {flows};")
     home = tmp_path / "home"

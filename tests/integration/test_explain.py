@@ -12,7 +12,7 @@ import pytest
 from planner.explaining import EXPLAIN_SCHEMA
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import Lakeside, Served
+from tests.fixtures.server import SqlServer, TieredServer
 from thermocline.cli import main
 
 pytestmark = pytest.mark.kafka
@@ -24,14 +24,14 @@ def events(start: int, stop: int) -> list[bytes]:
     return [json.dumps({"id": n, "name": f"row {n}"}).encode() for n in range(start, stop)]
 
 
-def test_the_tail_and_a_plain_table_are_told(kafka: Kafka, served: Served) -> None:
+def test_the_tail_and_a_plain_table_are_told(kafka: Kafka, server: SqlServer) -> None:
     topic = kafka.topic(2)
-    table = served.bind(topic, EVENT)
+    table = server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 7), partition=1)
-    plain = served.create_plain(pa.table({"id": [1, 2, 3]}))
-    told = served.ask(f"EXPLAIN SELECT * FROM {table} JOIN {plain} USING (id)")
-    assert told.schema == EXPLAIN_SCHEMA
-    cold, tail, other = told.to_pylist()
+    plain = server.create_plain(pa.table({"id": [1, 2, 3]}))
+    answer = server.ask(f"EXPLAIN SELECT * FROM {table} JOIN {plain} USING (id)")
+    assert answer.schema == EXPLAIN_SCHEMA
+    cold, tail, other = answer.to_pylist()
     assert (cold["side"], cold["records"], cold["files"]) == ("cold", 0, 0)
     assert cold["why"] == "nothing is tiered yet: no offset is below the watermark"
     assert (tail["side"], tail["topic"], tail["offsets"]) == ("tail", topic, 7)
@@ -41,9 +41,9 @@ def test_the_tail_and_a_plain_table_are_told(kafka: Kafka, served: Served) -> No
 
 
 def test_what_the_gate_refuses_is_refused_and_nothing_is_executed(
-    kafka: Kafka, served: Served
+    kafka: Kafka, server: SqlServer
 ) -> None:
-    table = served.bind(kafka.topic(), EVENT)
+    table = server.bind(kafka.topic(), EVENT)
     for sql, said in {
         "EXPLAIN SELECT * FROM read_csv('/etc/passwd')": "function read_csv is not supported",
         f"EXPLAIN DELETE FROM {table}": "DELETE statements are not supported",
@@ -53,37 +53,37 @@ def test_what_the_gate_refuses_is_refused_and_nothing_is_executed(
         "EXPLAIN": "the text holds no statement",
     }.items():
         with pytest.raises(adbc.ProgrammingError, match=said):
-            served.ask(sql)
+            server.ask(sql)
     # Overflows when it runs.
-    assert served.ask(f"EXPLAIN SELECT 9223372036854775807 + id FROM {table}").num_rows == 2
-    assert served.ask("EXPLAIN SELECT 1").num_rows == 0
+    assert server.ask(f"EXPLAIN SELECT 9223372036854775807 + id FROM {table}").num_rows == 2
+    assert server.ask("EXPLAIN SELECT 1").num_rows == 0
 
 
 @pytest.mark.spark
 def test_both_sides_are_told_and_pruned_files_are_counted(
-    kafka: Kafka, lakeside: Lakeside, capfd: pytest.CaptureFixture[str]
+    kafka: Kafka, tiered_server: TieredServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     topic = kafka.topic()
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     for start in (0, 100):
         kafka.produce(topic, events(start, start + 100))
-        lakeside.tier(table)
+        tiered_server.tier(table)
     kafka.produce(topic, events(200, 250))
-    lakeside.refresh(table)
+    tiered_server.refresh(table)
 
-    def told(sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = lakeside.ask(f"EXPLAIN {sql}").to_pylist()
-        return found
+    def reply(sql: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = tiered_server.ask(f"EXPLAIN {sql}").to_pylist()
+        return rows
 
-    cold, tail = told(f"SELECT * FROM {table}")
+    cold, tail = reply(f"SELECT * FROM {table}")
     assert (cold["records"], cold["files"], cold["files_to_read"]) == (200, 2, 2)
     assert cold["bytes"] > 0
     assert (tail["offsets"], tail["ranges"][0]["start"]) == (50, 200)
-    assert told(f"SELECT * FROM {table} WHERE id = 7")[0]["files_to_read"] == 1
-    assert told(f"SELECT * FROM {table} WHERE id > 1000")[0]["why"] == (
+    assert reply(f"SELECT * FROM {table} WHERE id = 7")[0]["files_to_read"] == 1
+    assert reply(f"SELECT * FROM {table} WHERE id > 1000")[0]["why"] == (
         "skipped: no file can hold a row the statement asks for"
     )
-    main(["explain", f"SELECT * FROM {table} WHERE id = 7;", "--server", lakeside.uri])
+    main(["explain", f"SELECT * FROM {table} WHERE id = 7;", "--server", tiered_server.uri])
     out = capfd.readouterr().out.splitlines()
     assert out[0].startswith(f"{table}  ▓▓▓")
     assert out[0].endswith("░")
@@ -92,7 +92,7 @@ def test_both_sides_are_told_and_pruned_files_are_counted(
     assert out[2].endswith(", 1 to read")
     assert out[3] == "  tail  offsets from the watermark to the log's end are in Kafka only"
     assert out[4].strip() == f"topic {topic}: 50 offsets of 1 partition"
-    main(["explain", f"FROM {table}", "--json", "--server", lakeside.uri])
+    main(["explain", f"FROM {table}", "--json", "--server", tiered_server.uri])
     assert json.loads(capfd.readouterr().out)[1]["ranges"] == [
         {"partition": 0, "log_start": 0, "start": 200, "stop": 250}
     ]

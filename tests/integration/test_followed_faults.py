@@ -9,91 +9,32 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from connectors.iceberg.create import create_table
 from connectors.json.decoder import JsonDecoder
-from connectors.kafka.log import KafkaLog
-from planner.binding import Binding
 from planner.errors import DeadlineExceeded, LogUnavailable
-from planner.names import TableName
 from planner.schema import RAW_SCHEMA, Column
-from proxy.deadline import Deadline
-from proxy.session import Session
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.fixtures.tcp_proxy import Mode
-from tests.poison import POISON
-from thermocline.commands.create import first_watermark
-from thermocline.serve.assembly import Parts, running_parts
-from thermocline.serve.ingestion import ingesting
+from tests.harness.followed_parts import (
+    COLUMNS,
+    FETCH_TIMEOUT_S,
+    Writer,
+    ask,
+    bind,
+    count,
+    parts_over,
+)
+from tests.harness.poison import POISON
+from tests.harness.tcp_proxy import Mode
 
 pytestmark = pytest.mark.kafka
 
-FETCH_TIMEOUT_S = 4.0
 #: Measuring, then waiting for the tail, each with its own limit; and a busy machine.
 DEADLINE_S = 5.0 + 2 * FETCH_TIMEOUT_S + 10.0
 RECOVERY_S = 30.0
-COLUMNS = (Column(0, "n", pa.int64()),)
-
-
-@contextmanager
-def parts_over(folder: Path, settings: dict[str, str]) -> Iterator[Parts]:
-    configured = settings_of(
-        {"lake": sqlite_catalog(folder)}, settings, fetch_timeout_s=FETCH_TIMEOUT_S
-    )
-    with (
-        ingesting(configured) as ingestion,
-        running_parts(configured, ingestion=ingestion) as parts,
-    ):
-        yield parts
-
-
-def bind(
-    kafka: Kafka, folder: Path, topic: str, columns: tuple[Column, ...], **options: object
-) -> TableName:
-    table, binding = (
-        TableName("lake", ("net",), topic.replace("-", "_")),
-        Binding(topic, **options),
-    )
-    with KafkaLog(kafka.settings) as log:
-        first = first_watermark(log.measure([topic])[topic], binding)
-    create_table({"lake": sqlite_catalog(folder)}, table, columns, binding, first)
-    return table
-
-
-def ask(parts: Parts, sql: str) -> pa.Table:
-    session = Session("test")
-    planned = parts.statements.plan(session, sql, None, Deadline(60))
-    stream = parts.statements.open(session, planned.ticket, Deadline(60))
-    try:
-        return pa.Table.from_batches(list(stream), stream.schema)
-    finally:
-        stream.close()
-
-
-def count(parts: Parts, table: TableName) -> int:
-    return ask(parts, f"SELECT count(*) AS held FROM {table}")["held"][0].as_py()
-
-
-class Writer:
-    """Writes past the proxy; knows how many records are acknowledged, and how many are on their way at most."""
-
-    def __init__(self, kafka: Kafka, topic: str) -> None:
-        self._kafka = kafka
-        self._topic = topic
-        self.acknowledged = self.sent = 0
-
-    def write(self, count: int) -> None:
-        values = [json.dumps({"n": self.sent + at}).encode() for at in range(count)]
-        self.sent += count
-        self._kafka.produce(self._topic, values, partition=0)
-        self.acknowledged += count
 
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.OPEN])
@@ -119,12 +60,12 @@ def test_whatever_the_network_does_no_answer_is_short_and_none_is_late(
                 while not over.is_set():
                     least, began = writer.acknowledged, time.monotonic()
                     try:
-                        found = count(parts, table)
+                        result = count(parts, table)
                     except (LogUnavailable, DeadlineExceeded) as error:
                         failed.append(error)
                     else:
-                        answered.append(found)
-                        assert least <= found <= writer.sent
+                        answered.append(result)
+                        assert least <= result <= writer.sent
                     assert time.monotonic() - began < DEADLINE_S
 
             problems: list[BaseException] = []

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -23,7 +24,7 @@ from proxy.tail.reader import client as process
 from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.integration.test_followed_faults import COLUMNS, ask, bind, count
+from tests.harness.followed_parts import COLUMNS, ask, bind, count
 from thermocline.serve.assembly import Parts, running_parts
 from thermocline.serve.ingestion import ingesting
 
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.kafka
 WAIT_S = 60.0
 
 
-def wait_for(holds: object) -> None:
+def wait_for(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline
@@ -54,24 +55,24 @@ def worker_of(ingestion: Ingestion) -> psutil.Process:
     (first,) = (
         child for child in psutil.Process().children() if child.pid == ingestion._process.pid
     )
-    found: list[psutil.Process] = []
+    processes: list[psutil.Process] = []
 
     def is_there() -> bool:
-        found[:] = alive(first)
-        return len(found) == 1
+        processes[:] = alive(first)
+        return len(processes) == 1
 
     wait_for(is_there)
-    return found[0]
+    return processes[0]
 
 
 def alive(first: psutil.Process) -> list[psutil.Process]:
     """Its workers; one that died is waited for when the next one is started."""
-    found = []
-    for held in first.children():
+    items = []
+    for value in first.children():
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
-            if held.status() != psutil.STATUS_ZOMBIE:
-                found.append(held)
-    return found
+            if value.status() != psutil.STATUS_ZOMBIE:
+                items.append(value)
+    return items
 
 
 def write(kafka: Kafka, topic: str, *numbers: int, partition: int = 0) -> None:
@@ -88,15 +89,15 @@ def test_a_worker_that_is_killed_is_followed_by_another_and_no_answer_is_short(
         write(kafka, topic, 0)
         assert count(parts, table) == 1
         killed = set()
-        for held in range(1, 60, 3):
-            write(kafka, topic, held, held + 1)
-            write(kafka, topic, held + 2, partition=1)
-            if held % 15 == 1:
+        for value in range(1, 60, 3):
+            write(kafka, topic, value, value + 1)
+            write(kafka, topic, value + 2, partition=1)
+            if value % 15 == 1:
                 worker = worker_of(ingestion)
                 assert worker.pid not in killed
                 killed.add(worker.pid)
                 worker.kill()
-            assert count(parts, table) == held + 3
+            assert count(parts, table) == value + 3
             wait_for(lambda: worker_of(ingestion).pid not in killed)
         assert len(killed) == 4
         assert ingestion.lost == 4
@@ -114,16 +115,17 @@ def test_much_is_fetched_by_the_worker_and_again_when_it_dies_meanwhile(
     table = bind(kafka, tmp_path, topic, COLUMNS)
     write(kafka, topic, *range(40_000))
     with reading(tmp_path, kafka) as (parts, ingestion):
-        begin_job, requests = ingestion.begin_job, []
+        begin_job = ingestion.begin_job
+        requests: list[Any] = []
 
-        def counted(request: process.ReadRequest) -> process.ReadJob:
+        def counted(request: Any) -> Any:
             requests.append(request)
             work = begin_job(request)
             if len(requests) == 1:
                 worker_of(ingestion).kill()
             return work
 
-        ingestion.begin_job = counted
+        monkeypatch.setattr(ingestion, "begin_job", counted)
         with contextlib.suppress(LogUnavailable):
             assert count(parts, table) == 40_000
         assert count(parts, table) == 40_000
@@ -191,9 +193,9 @@ def test_every_type_comes_across_as_it_was_decoded(kafka: Kafka, tmp_path: Path)
         "raw": "ff00",
     }
     with reading(tmp_path, kafka) as (parts, _):
-        for held in range(3):
+        for entry in range(3):
             kafka.produce(topic, [json.dumps(value).encode()], partition=0)
-            assert count(parts, table) == held + 1
+            assert count(parts, table) == entry + 1
         rows = ask(
             parts, f'SELECT n, price, "at", names, place, tags, raw FROM {table}'
         ).to_pylist()
@@ -216,19 +218,21 @@ def test_nothing_stays_when_the_server_is_killed(kafka: Kafka, tmp_path: Path) -
         [sys.executable, "-c", program, kafka.settings["bootstrap.servers"]],
         stdout=subprocess.PIPE,
     )
+    server_output = server.stdout
+    assert server_output is not None
     try:
-        first = psutil.Process(int(server.stdout.readline()))
+        first = psutil.Process(int(server_output.readline()))
         wait_for(first.children)
         both = [first, *first.children()]
-        for held in both:  # as a terminal or a service manager would
-            held.send_signal(signal.SIGINT)
-            held.send_signal(signal.SIGTERM)
+        for value in both:  # as a terminal or a service manager would
+            value.send_signal(signal.SIGINT)
+            value.send_signal(signal.SIGTERM)
         time.sleep(0.2)
-        assert all(held.status() != psutil.STATUS_ZOMBIE for held in both)
+        assert all(value.status() != psutil.STATUS_ZOMBIE for value in both)
     finally:
         server.kill()
         server.wait()
-        server.stdout.close()
+        server_output.close()
     _, left = psutil.wait_procs(both, timeout=WAIT_S)
     assert not left
 
@@ -238,10 +242,10 @@ def test_it_holds_no_files_of_the_server(kafka: Kafka, tmp_path: Path) -> None:
     """The catalog, its warehouse, sockets of clients: what it has not, it cannot lose."""
     secret = tmp_path / "secret"
     secret.write_text("")
-    with secret.open() as held:
-        os.set_inheritable(held.fileno(), True)
+    with secret.open() as stream:
+        os.set_inheritable(stream.fileno(), True)
         with reading(tmp_path, kafka) as (_, ingestion):
             worker = worker_of(ingestion)
             for number in (ingestion._process.pid, worker.pid):
-                found = [str(path.readlink()) for path in Path(f"/proc/{number}/fd").iterdir()]
-                assert not [name for name in found if str(tmp_path) in name]
+                items = [str(path.readlink()) for path in Path(f"/proc/{number}/fd").iterdir()]
+                assert not [name for name in items if str(tmp_path) in name]

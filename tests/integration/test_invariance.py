@@ -8,7 +8,6 @@ must answer what plain DuckDB answers over the ledger's rows, types included.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import random
 import re
@@ -16,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import adbc_driver_flightsql.dbapi as adbc
 import duckdb
@@ -27,11 +26,12 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from planner.binding import Binding, OnError
 from planner.names import TableName
 from planner.schema import METADATA_TYPES, TIMESTAMPTZ, Column
+from tests.doubles.log import MemoryRecord
 from tests.fixtures.kafka import COMPACTED, Kafka
-from tests.fixtures.server import Lakeside
+from tests.fixtures.server import TieredServer
 from tests.fixtures.spark import BoundTable
-from tests.ledger import Cold, Ledger, Record
-from tests.oracle import same
+from tests.harness.ledger import Ledger, Place, Version
+from tests.harness.oracle import same
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -72,6 +72,9 @@ SELECT (SELECT count(*) FROM {cold}) + (SELECT count(*) FROM {tail}) AS parts, c
 FROM {t}"""
 
 
+Records = dict[Place, MemoryRecord]
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a seed's table and topic are like."""
@@ -101,7 +104,7 @@ class Story:
     """One table's life. Steps change the world and the ledger; ``check`` compares."""
 
     kafka: Kafka
-    server: Lakeside
+    server: TieredServer
     rng: random.Random
     kind: Kind
     cursor: adbc.Cursor
@@ -114,12 +117,12 @@ class Story:
     partitions: int = PARTITIONS
     sent: int = 0
     #: Snapshots a rollback may go to, oldest first, with what it brings back.
-    history: list[tuple[int, Cold]] = field(default_factory=list)
+    history: list[tuple[int, Version]] = field(default_factory=list)
     #: Rows that each commit above the last watermark took away.
     removed_since_tiering: list[int] = field(default_factory=list)
     rolled_back: bool = False
     log_starts: dict[int, int] = field(default_factory=dict)
-    pending: tuple[Producer, list[Record]] | None = None
+    pending: tuple[Producer, Records] | None = None
 
     def __post_init__(self) -> None:
         self.topic = self.kafka.topic(
@@ -127,7 +130,8 @@ class Story:
         )
         columns = [Column(0, name, METADATA_TYPES[name]) for name in self.kind.metadata]
         columns += PAYLOAD
-        self.ledger = Ledger(Binding(self.topic, on_error=self.kind.on_error), columns)
+        binding = Binding(self.topic, on_error=self.kind.on_error)
+        self.ledger = Ledger(binding, columns, PARTITIONS)
         self.name = self.server.bind(self.topic, columns, on_error=self.kind.on_error)
         self.spark = self.server.spark(self.name)
         mode = self.kind.delete_mode
@@ -145,7 +149,7 @@ class Story:
     # --- producers ---
 
     def produce(self) -> None:
-        self.ledger.commit(*self._send(self.kafka.producer(), self.rng.randrange(5, 25)))
+        self.ledger.commit(self._send(self.kafka.producer(), self.rng.randrange(5, 25)))
 
     def transaction(self) -> None:
         self._end_transaction(*self._transaction(), commit=True)
@@ -161,32 +165,32 @@ class Story:
         pending, self.pending = self.pending, None
         self._end_transaction(*pending, commit=self.rng.random() < 0.7)
 
-    def _transaction(self) -> tuple[Producer, list[Record]]:
+    def _transaction(self) -> tuple[Producer, Records]:
         producer = self.kafka.transactional()
         producer.begin_transaction()
         return producer, self._send(producer, self.rng.randrange(3, 12))
 
-    def _end_transaction(
-        self, producer: Producer, records: list[Record], *, commit: bool
-    ) -> None:
-        partition = records[0].partition
+    def _end_transaction(self, producer: Producer, records: Records, *, commit: bool) -> None:
+        partition, _ = next(iter(records))
         self.kafka.end_transaction(producer, self.topic, partition, commit=commit)
         # Markers reach the other partitions a moment later; until then they hold back the ends.
-        for other in {record.partition for record in records}:
-            last = max(record.offset for record in records if record.partition == other)
+        for other in {partition for partition, _ in records}:
+            last = max(offset for partition, offset in records if partition == other)
             _until(lambda other=other, last=last: self._high(other) > last + 1)
         if commit:
-            self.ledger.commit(*records)
+            self.ledger.commit(records)
 
-    def _send(self, producer: Producer, count: int, **fixed: Any) -> list[Record]:
+    def _send(self, producer: Producer, count: int, **fixed: Any) -> Records:
         """Send and wait for every acknowledgement: only the broker knows the offsets."""
-        acknowledged: list[Record] = []
+        acknowledged: Records = {}
         targets = [at for at in range(self.partitions) if at != EMPTY_PARTITION]
         for _ in range(count):
             self.sent += 1
             value = self._value()
             key = b"key-%d" % self.sent
-            headers = None if self.rng.random() < 0.5 else [("h", b"\x00"), ("h", None)]
+            headers: list[tuple[str, bytes | None]] | None = None
+            if self.rng.random() >= 0.5:
+                headers = [("h", b"\x00"), ("h", None)]
             sent = {"key": key, "value": value, "partition": self.rng.choice(targets), **fixed}
 
             def done(
@@ -196,12 +200,14 @@ class Story:
                 headers: Any = headers,
             ) -> None:
                 assert error is None, error
-                at = dt.datetime.fromtimestamp(message.timestamp()[1] / 1000, dt.UTC)
-                held = headers and [{"key": k, "value": v} for k, v in headers]
-                position = (message.partition(), message.offset())
-                acknowledged.append(Record(*position, at, sent["key"], held, sent["value"]))
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                acknowledged[partition, offset] = MemoryRecord(
+                    sent["value"], sent["key"], headers, message.timestamp()[1]
+                )
 
-            producer.produce(self.topic, headers=headers, on_delivery=done, **sent)
+            producer.produce(self.topic, headers=cast("Any", headers), on_delivery=done, **sent)
         assert producer.flush(30) == 0
         assert len(acknowledged) == count
         return acknowledged
@@ -248,7 +254,7 @@ class Story:
         self._remember()
 
     def add_column(self) -> None:
-        names = {column.name for column in self.ledger.columns}
+        names = {column.name for column in self.ledger.schema.columns}
         missing = [name for name in LATER if name not in names]
         if missing:
             name = self.rng.choice(missing)
@@ -257,9 +263,9 @@ class Story:
             self.ledger.add_column(name, kind)
 
     def drop_column(self) -> None:
-        held = [column.name for column in self.ledger.columns if column.name in LATER]
-        if held:
-            name = self.rng.choice(held)
+        value = [column.name for column in self.ledger.schema.columns if column.name in LATER]
+        if value:
+            name = self.rng.choice(value)
             self.spark.sql(f"ALTER TABLE {{t}} DROP COLUMN {name}")
             self.ledger.drop_column(name)
 
@@ -281,7 +287,7 @@ class Story:
         if self.kind.compacted:
             self._compact_log()
             return
-        for partition, end in self.ledger.cold.watermark.items():
+        for partition, end in self.ledger.head.covered.items():
             before = self.rng.randint(self.log_starts.get(partition, 0), end)
             if before:
                 self.kafka.delete_records(self.topic, partition, before)
@@ -295,17 +301,17 @@ class Story:
         # Not tombstones: those would be cleaned too, at a time of the cleaner's choice.
         value = b'{"n": 1}'
         doubled = self._send(producer, 6, partition=0, key=b"same key", value=value)
-        self.ledger.commit(*doubled)
-        gone = {record.offset for record in doubled[:-1]}
+        self.ledger.commit(doubled)
+        *gone, _ = sorted(doubled)
         time.sleep(0.1)
 
         def cleaned() -> bool:
             # An append closes the segment before it; only closed ones are cleaned.
-            self.ledger.commit(*self._send(producer, 1, partition=0))
-            return not gone & self._readable(0, doubled[0].offset)
+            self.ledger.commit(self._send(producer, 1, partition=0))
+            return not self._readable(0, gone[0][1]).intersection(offset for _, offset in gone)
 
         _until(cleaned, pause_s=0.3)
-        self.ledger.compacted_away(*doubled[:-1])
+        self.ledger.compacted_away(gone)
 
     def compact(self) -> None:
         before = self._head()
@@ -318,14 +324,14 @@ class Story:
         remainder = self.rng.randrange(7)
         chosen = [
             (partition, offset)
-            for partition, offset in self.ledger.cold.rows
+            for partition, offset in self.ledger.cold_places()
             if offset % 7 == remainder and partition != 2
         ]
         before = self._head()
         self.spark.sql(
             f"DELETE FROM {{t}} WHERE kafka_offset % 7 = {remainder} AND kafka_partition <> 2"
         )
-        self.ledger.delete(*chosen)
+        self.ledger.delete(chosen)
         if self._head() != before:
             self.removed_since_tiering.append(len(chosen))
             self._remember()
@@ -334,13 +340,13 @@ class Story:
         """Somebody's rollback; forward again where the log no longer has what cold then lacks."""
         if len(self.history) < 2:
             return
-        (newest, held), index = self.history[-1], self.rng.randrange(len(self.history) - 1)
+        (newest, _), index = self.history[-1], self.rng.randrange(len(self.history) - 1)
         snapshot, cold = self.history[index]
         self.spark.call("rollback_to_snapshot", f"snapshot_id => {snapshot}")
         lost = [
-            (partition, cold.watermark[partition], start)
+            (partition, cold.covered.get(partition, 0), start)
             for partition, start in sorted(self.log_starts.items())
-            if cold.watermark[partition] < start
+            if cold.covered.get(partition, 0) < start
         ]
         if lost:
             self.server.refresh(self.name)
@@ -350,14 +356,13 @@ class Story:
             )
             self.spark.call("set_current_snapshot", f"snapshot_id => {newest}")
             return
-        assert held is not cold
-        self.ledger.cold = Cold(dict(cold.rows), cold.watermark.copy())
+        self.ledger.head = cold
         del self.history[index + 1 :]
         self.removed_since_tiering, self.rolled_back = [], True
 
     def expire(self) -> None:
         """Somebody's expiry to one snapshot, where it hides nothing (see docs/limits.md)."""
-        if self.rolled_back or sum(self.removed_since_tiering[:-1]):
+        if self.rolled_back or any(self.removed_since_tiering[:-1]):
             self.produce()
             if self.pending is not None:
                 self.open_transaction()
@@ -366,7 +371,7 @@ class Story:
         del self.history[:-1]
 
     def _remember(self) -> None:
-        self.history.append((self._head(), self.ledger.saved()))
+        self.history.append((self._head(), self.ledger.head))
 
     # --- looking at broker and catalog without our code ---
 
@@ -390,14 +395,16 @@ class Story:
         """Offsets of one partition from ``start`` that a bare consumer gets."""
         _, end = self.broker.get_watermark_offsets(TopicPartition(self.topic, partition), 15)
         self.broker.assign([TopicPartition(self.topic, partition, start)])
-        found: set[int] = set()
-        while end - 1 not in found:  # the last one was written plainly, by us
+        counts: set[int] = set()
+        while end - 1 not in counts:  # the last one was written plainly, by us
             message = self.broker.poll(10)
             assert message is not None
             assert message.error() is None, message.error()
-            found.add(message.offset())
+            offset = message.offset()
+            assert offset is not None
+            counts.add(offset)
         self.broker.unassign()
-        return found
+        return counts
 
     # --- the promise ---
 
@@ -412,13 +419,13 @@ class Story:
             plain.execute("CREATE TABLE expected AS FROM ledger")
             assert whole.schema.equals(plain.table("expected").to_arrow_table().schema)
             for sql in QUERIES:
-                wanted = plain.sql(sql.format(t="expected")).to_arrow_table()
+                expected = plain.sql(sql.format(t="expected")).to_arrow_table()
                 if self.kind.on_error == "null" and "* EXCLUDE" in sql:
                     sql = sql.replace("(kafka_timestamp)", "(kafka_timestamp, kafka_error)")
-                    wanted = plain.sql(sql.format(t="expected")).to_arrow_table()
-                found = self._ask(sql)
-                assert found.schema.equals(wanted.schema), (found.schema, wanted.schema)
-                assert same(wanted.to_pylist(), found.to_pylist()), sql
+                    expected = plain.sql(sql.format(t="expected")).to_arrow_table()
+                table = self._ask(sql)
+                assert table.schema.equals(expected.schema), (table.schema, expected.schema)
+                assert same(expected.to_pylist(), table.to_pylist()), sql
         self._same_rows(self.ledger.cold_rows(), self._ask("SELECT * FROM {cold}"))
         self._same_rows(self.ledger.tail_rows(), self._ask("SELECT * FROM {tail}"))
         assert self._ask(HALVES).to_pylist() == [
@@ -428,12 +435,12 @@ class Story:
         assert seam.to_pylist() == [
             {
                 "kafka_partition": partition,
-                "watermark": self.ledger.cold.watermark[partition],
+                "watermark": self.ledger.head.covered.get(partition, 0),
                 "log_end": end,
                 "topic": self.topic,
             }
             for partition, end in sorted(self.ledger.stable_ends.items())
-            if end or partition < PARTITIONS or partition in self.ledger.cold.watermark
+            if end or partition < PARTITIONS or partition in self.ledger.head.covered
         ]
 
     def _ask(self, sql: str) -> pa.Table:
@@ -444,13 +451,13 @@ class Story:
         self.cursor.execute(sql.format(t=self.name, **names))
         return self.cursor.fetch_arrow_table()
 
-    def _same_rows(self, wanted: list[dict[str, Any]], found: pa.Table) -> None:
-        held = sorted(
-            found.to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
+    def _same_rows(self, expected: list[dict[str, Any]], table: pa.Table) -> None:
+        value = sorted(
+            table.to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
         )
-        for want, got in zip(wanted, held, strict=False):
+        for want, got in zip(expected, value, strict=False):
             assert same(want, got), f"expected {want}\nfound    {got}"
-        assert len(wanted) == len(held)
+        assert len(expected) == len(value)
 
     def _refused(self, message: str) -> None:
         with pytest.raises(adbc.Error, match=re.escape(message)):
@@ -465,8 +472,8 @@ def _until(holds: Any, *, pause_s: float = 0.02, timeout_s: float = 60) -> None:
 
 
 @pytest.fixture
-def cursor(lakeside: Lakeside) -> Iterator[adbc.Cursor]:
-    with lakeside.cursor() as opened:
+def cursor(tiered_server: TieredServer) -> Iterator[adbc.Cursor]:
+    with tiered_server.cursor() as opened:
         yield opened
 
 
@@ -474,17 +481,19 @@ def cursor(lakeside: Lakeside) -> Iterator[adbc.Cursor]:
 BEHIND_AN_OLD_PIN = {"produce", "transaction", "open_transaction", "abort", "tier", "compact"}
 
 
-def tell(seed: int, steps: int, kafka: Kafka, lakeside: Lakeside, cursor: adbc.Cursor) -> None:
+def tell(
+    seed: int, steps: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
+) -> None:
     rng = random.Random(seed)
-    with closing(Story(kafka, lakeside, rng, KINDS[seed % len(KINDS)], cursor)) as story:
+    with closing(Story(kafka, tiered_server, rng, KINDS[seed % len(KINDS)], cursor)) as story:
         story.check()
-        told = []
+        items = []
         plan = [step for _ in range(-(-steps // len(STEPS))) for step in shuffled(rng)]
         for step in plan[:steps]:
             for action in ("produce", step):
-                told.append(action)
+                items.append(action)
                 try:
-                    if action in ("rename_column", "widen_column") and told.count(action) > 1:
+                    if action in ("rename_column", "widen_column") and items.count(action) > 1:
                         continue
                     getattr(story, action)()
                     if action == "tier":
@@ -493,14 +502,14 @@ def tell(seed: int, steps: int, kafka: Kafka, lakeside: Lakeside, cursor: adbc.C
                     if action == step:
                         story.check()
                 except BaseException as error:
-                    error.add_note(f"seed {seed}, {story.kind}: {' '.join(told)}")
+                    error.add_note(f"seed {seed}, {story.kind}: {' '.join(items)}")
                     raise
 
 
 def _check_behind(story: Story) -> None:
     """Ask before the server has seen the newest commit."""
-    found = story._ask("SELECT * FROM {t}")
-    assert found.num_rows == len(story.ledger.rows())
+    table = story._ask("SELECT * FROM {t}")
+    assert table.num_rows == len(story.ledger.rows())
 
 
 def shuffled(rng: random.Random) -> list[str]:
@@ -511,14 +520,14 @@ def shuffled(rng: random.Random) -> list[str]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_story_of_every_kind_of_step_changes_no_answer(
-    seed: int, kafka: Kafka, lakeside: Lakeside, cursor: adbc.Cursor
+    seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:
-    tell(seed, len(STEPS) + 1, kafka, lakeside, cursor)
+    tell(seed, len(STEPS) + 1, kafka, tiered_server, cursor)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3, 23))
 def test_long_stories_change_no_answer(
-    seed: int, kafka: Kafka, lakeside: Lakeside, cursor: adbc.Cursor
+    seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:
-    tell(seed, 2 * (len(STEPS) + 1), kafka, lakeside, cursor)
+    tell(seed, 2 * (len(STEPS) + 1), kafka, tiered_server, cursor)

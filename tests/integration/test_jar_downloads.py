@@ -55,30 +55,30 @@ def started(cache: Path) -> subprocess.Popen[bytes]:
 
 
 def sleepers(cache: Path) -> list[int]:
-    found = []
+    items = []
     for process in psutil.process_iter(["cwd", "pid"]):
         cwd = process.info["cwd"]
         if cwd is not None and cwd.startswith(str(cache)):
-            found.append(process.info["pid"])
-    return found
+            items.append(process.info["pid"])
+    return items
 
 
 def test_progress_rises_and_the_set_appears_whole(cache: Path, tmp_path: Path) -> None:
     ivy(tmp_path, WRITES_AND_ENDS)
-    seen: list[float] = []
+    items: list[float] = []
     assert not jars.is_resolved("iceberg")
-    found = jars.resolve("iceberg", progress=seen.append)
-    assert [jar.name for jar in found] == [
+    resolved = jars.resolve("iceberg", progress=items.append)
+    assert [jar.name for jar in resolved] == [
         "iceberg-spark-runtime-4.1_2.13-1.12.0.jar",
         "sqlite-jdbc-3.54.1.0.jar",
     ]
     assert jars.is_resolved("iceberg")
-    assert seen == sorted(seen)
-    assert 0 < seen[-1] <= 1
+    assert items == sorted(items)
+    assert 0 < items[-1] <= 1
     assert [path.name for path in cache.iterdir() if path.name.startswith(".")] == []
     # The second time nothing is downloaded, so nothing is told.
     ivy(tmp_path, "exit 1\n")
-    assert jars.resolve("iceberg", progress=seen.append) == found
+    assert jars.resolve("iceberg", progress=items.append) == resolved
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -40,8 +40,8 @@ def own_kafka(tmp_path: Path) -> Iterator[Kafka]:
 
 
 def whole(log: KafkaLog, topic: str) -> list[OffsetRange]:
-    held = log.measure([topic])[topic].partitions
-    return [OffsetRange(item.partition, item.log_start, item.log_end) for item in held]
+    partitions = log.measure([topic])[topic].partitions
+    return [OffsetRange(item.partition, item.log_start, item.log_end) for item in partitions]
 
 
 def positions(
@@ -66,11 +66,11 @@ def test_open_transactions_show_as_the_distance_to_the_high_watermark(
     producer = kafka.transactional()
     producer.begin_transaction()
     kafka.produce(topic, [b"t"] * 4, producer=producer)
-    (held,) = log.measure([topic])[topic].partitions
-    assert (held.log_end, held.high_watermark) == (3, 7)
+    (bounds,) = log.measure([topic])[topic].partitions
+    assert (bounds.log_end, bounds.high_watermark) == (3, 7)
     kafka.end_transaction(producer, topic, commit=False)
-    (held,) = log.measure([topic])[topic].partitions
-    assert (held.log_end, held.high_watermark) == (8, 8)
+    (bounds,) = log.measure([topic])[topic].partitions
+    assert (bounds.log_end, bounds.high_watermark) == (8, 8)
 
 
 def test_the_leader_epoch_is_measured(kafka: Kafka, log: KafkaLog) -> None:
@@ -116,8 +116,8 @@ def test_a_compacted_topic_under_the_real_cleaner_reads_the_same_before_and_afte
     kafka.produce(topic, [b"end"], keys=[b"end"])
     expected = [(0, at) for at in range(40, 62) if at != 43]
     deadline = time.monotonic() + 30
-    while (found := positions(log, topic, whole(log, topic))) != expected:
-        assert time.monotonic() < deadline, found
+    while (result := positions(log, topic, whole(log, topic))) != expected:
+        assert time.monotonic() < deadline, result
         time.sleep(0.1)
     assert positions(log, topic, [OffsetRange(0, 5, 43)]) == expected[:3]
     assert positions(log, topic, [OffsetRange(0, 0, 40)]) == []
@@ -158,8 +158,10 @@ def test_a_growing_log_is_read_to_the_measured_end_only(kafka: Kafka, log: Kafka
     try:
         for _ in range(30):
             ranges = whole(log, topic)
-            found = sorted(positions(log, topic, ranges))
-            assert found == [(item.partition, at) for item in ranges for at in range(item.stop)]
+            result = sorted(positions(log, topic, ranges))
+            assert result == [
+                (item.partition, at) for item in ranges for at in range(item.stop)
+            ]
     finally:
         stop.set()
         writer.join()
@@ -179,8 +181,8 @@ def test_many_readers_share_one_log(kafka: Kafka, log: KafkaLog) -> None:
             batches.close()
             return True
         log.measure([topic])
-        found = sorted(positions(log, topic, ranges))
-        return found == [
+        result = sorted(positions(log, topic, ranges))
+        return result == [
             (item.partition, at) for item in ranges for at in range(item.start, item.stop)
         ]
 
@@ -236,17 +238,17 @@ def test_a_broker_killed_while_reading_is_waited_for(own_kafka: Kafka) -> None:
     with KafkaLog(own_kafka.settings, buffer_bytes=1024 * 1024) as log:
         ranges = whole(log, topic)
         batches = log.fetch(TopicSource(topic), ranges, timeout_s=60)
-        found = [next(batches)]
+        items = [next(batches)]
         own_kafka.broker.kill()
         restart = threading.Thread(target=own_kafka.broker.start)
         restart.start()
         try:
-            found += batches
+            items += batches
         finally:
             restart.join()
         read = sorted(
             position
-            for batch in found
+            for batch in items
             for position in zip(
                 batch.column("kafka_partition").to_pylist(),
                 batch.column("kafka_offset").to_pylist(),
@@ -274,9 +276,9 @@ def test_a_broker_that_stays_away_fails_the_read_by_its_deadline(own_kafka: Kafk
         assert time.monotonic() - began < 3
         own_kafka.broker.start()
         assert len(positions(log, topic, whole(log, topic))) == 100_000
-    told = caught.value.message
-    assert own_kafka.bootstrap not in told
-    assert "\n" not in told
+    message = caught.value.message
+    assert own_kafka.bootstrap not in message
+    assert "\n" not in message
     pickle.loads(pickle.dumps(caught.value))
 
 

@@ -25,7 +25,8 @@ from pyiceberg.catalog import load_catalog
 from proxy.process.landlock import NoLandlock, version
 from tests.fixtures.certificates import Authority
 from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.integration.test_reload import Process
+from tests.harness.configurations import write_locked_configuration
+from tests.harness.server_process import ServerProcess
 from thermocline.config.settings import load
 from thermocline.doctor.lock import file_system_lock
 from thermocline.serve.assembly import running_server
@@ -105,23 +106,8 @@ def python(script: str, *arguments: str, **variables: str) -> subprocess.Complet
     )
 
 
-def configure(folder: Path, *, server: str = "") -> Path:
-    """A configuration as users have it, and a lake beside it. Nobody answers at the broker's address."""
-    lake = sqlite_catalog(folder / "lake")
-    load_catalog("lake", **lake).close()
-    (folder / "conf").mkdir()
-    (folder / "tmp").mkdir()
-    file = folder / "conf" / "thermocline.toml"
-    catalog = "".join(f'{key} = "{value}"\n' for key, value in lake.items())
-    file.write_text(
-        f'[catalogs.lake]\n{catalog}[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
-        f"[server]\n{server}"
-    )
-    return file
-
-
 def test_nothing_in_the_process_reaches_files_it_does_not_need(tmp_path: Path) -> None:
-    config = configure(tmp_path)
+    config = write_locked_configuration(tmp_path)
     outside = tmp_path / "outside.txt"
     outside.write_text(MARK)
     link = tmp_path / "lake" / "warehouse" / "link.txt"
@@ -146,21 +132,24 @@ def test_nothing_in_the_process_reaches_files_it_does_not_need(tmp_path: Path) -
         TMPDIR=str(tmp_path / "tmp"),
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    came = found["came"]
-    assert found["says"] == f"file system locked: Landlock ABI {ABI}"
+    fields: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    came = fields["came"]
+    assert fields["says"] == f"file system locked: Landlock ABI {ABI}"
     assert came.pop(f"scan {data}") == "[(3,)]"
     assert came.pop("scratch") == "1"
     assert came.pop("spill") == "[(3000000,)]"
     assert len(came) == 2 * 4 + 3 * 6 + 3 + 2
-    for what, told in came.items():
-        assert re.match(r"PermissionError|IOException: .*Permission denied", told), (what, told)
+    for what, reply in came.items():
+        assert re.match(r"PermissionError|IOException: .*Permission denied", reply), (
+            what,
+            reply,
+        )
     assert (outside.read_text(), data.read_bytes()) == (MARK, before)
     assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_it_can_be_required_and_turned_off(tmp_path: Path) -> None:
-    config = configure(tmp_path, server='landlock = "required"\n')
+    config = write_locked_configuration(tmp_path, server='landlock = "required"\n')
     threaded = (
         "import sys, threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "from thermocline.cli import main\n"
@@ -186,7 +175,7 @@ def test_it_can_be_required_and_turned_off(tmp_path: Path) -> None:
 def test_a_served_process_is_locked_in_all_its_threads_and_reads_what_is_replaced(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    served = Process(tmp_path)
+    served = ServerProcess(tmp_path)
     try:
         assert served.lock == f"file system locked: Landlock ABI {ABI}"
         (child,) = map(int, _children(served.process.pid))
@@ -239,7 +228,9 @@ def test_doctor_starts_a_server_to_say_whether_it_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audit = tmp_path / "audit.log"
-    config = configure(tmp_path, server=f'audit_log = "{audit}"\nlandlock = "required"\n')
+    config = write_locked_configuration(
+        tmp_path, server=f'audit_log = "{audit}"\nlandlock = "required"\n'
+    )
 
     def finding() -> tuple[str, str]:
         it = file_system_lock(load(str(config)), str(config))
@@ -270,7 +261,7 @@ def test_automatic_that_fails_where_the_kernel_could_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """This process has other threads, so it stays as it is."""
-    config = configure(tmp_path)
+    config = write_locked_configuration(tmp_path)
     settings = settings_of(load(str(config)).catalogs, {}, http_port=0)
     keep_waiting = threading.Event()
     waiting = threading.Thread(target=keep_waiting.wait)

@@ -11,17 +11,17 @@ import pytest
 from pyarrow import flight
 
 from planner.names import METADATA_COLUMNS
-from tests.fixtures.house import (
+from tests.fixtures.permissions import (
     CLOSED,
     COLUMN,
     PAY,
     ROW,
     USERS,
-    House,
+    PermissionsServer,
     outcome,
     records,
 )
-from tests.protocol.wire import prepare, select
+from tests.harness.wire import prepare, select
 
 pytestmark = pytest.mark.kafka
 
@@ -113,82 +113,101 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("user", USERS)
 def test_no_statement_shows_what_is_closed(
-    house: House, user: str, caplog: pytest.LogCaptureFixture
+    permissions_server: PermissionsServer, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     forbidden, _ = USERS[user]
-    for table in (house.bound, house.plain):
+    for table in (permissions_server.bound, permissions_server.plain):
         for statement in STATEMENTS:
             sql = statement.replace('"{t}$', f'lake.net."{table.name}$').format(
                 t=table, n=table.name
             )
-            told = outcome(house, user, sql)
+            reply = outcome(permissions_server, user, sql)
             for pattern in forbidden:
-                asked_for = pattern is CLOSED and pattern.search(sql)
-                assert asked_for or not pattern.search(told), (sql, told)
+                requested = pattern is CLOSED and pattern.search(sql)
+                assert requested or not pattern.search(reply), (sql, reply)
     assert not any(pattern.search(caplog.text) for pattern in forbidden[:-1])
 
 
-def test_the_statements_would_show_it(house: House) -> None:
+def test_the_statements_would_show_it(permissions_server: PermissionsServer) -> None:
     """The matrix looks for something that is there."""
-    told = [
-        outcome(house, "boss", statement.replace('"{t}$', 'lake.net."people$').format(
-            t=house.bound, n="people"))
+    items = [
+        outcome(permissions_server, "boss", statement.replace('"{t}$', 'lake.net."people$').format(
+            t=permissions_server.bound, n="people"))
         for statement in STATEMENTS
     ]  # fmt: skip
     for pattern, times in ((ROW, 25), (COLUMN, 14), (PAY, 8), (CLOSED, 3)):
-        assert sum(pattern.search(text) is not None for text in told) >= times, pattern
-    errors = [text for text in told if re.match(r"\w*Error: ", text)]
+        assert sum(pattern.search(text) is not None for text in items) >= times, pattern
+    errors = [text for text in items if re.match(r"\w*Error: ", text)]
     assert sum(ROW.search(text) is not None for text in errors) >= 5, "errors quote values"
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_what_is_open_is_answered_in_full(house: House, user: str) -> None:
+def test_what_is_open_is_answered_in_full(
+    permissions_server: PermissionsServer, user: str
+) -> None:
     _, rows = USERS[user]
     visible = [row for row in records() if row["region"] == "eu" or rows > 20]
-    for table in (house.bound, house.plain):
-        assert house.ask(user, f"SELECT count(*) AS n FROM {table}").to_pylist() == [
-            {"n": rows}
-        ]
-        found = house.ask(
+    for table in (permissions_server.bound, permissions_server.plain):
+        assert permissions_server.ask(
+            user, f"SELECT count(*) AS n FROM {table}"
+        ).to_pylist() == [{"n": rows}]
+        result = permissions_server.ask(
             user, f"SELECT id, region, name FROM {table} WHERE name IS NOT NULL ORDER BY id"
         ).to_pylist()
-        assert found == [{key: row[key] for key in ("id", "region", "name")} for row in visible]
+        assert result == [
+            {key: row[key] for key in ("id", "region", "name")} for row in visible
+        ]
 
 
-def test_masks_hold_for_everything_that_is_asked_of_the_column(house: House) -> None:
-    for table in (house.bound, house.plain):
-        found = house.ask("masked", f"SELECT ssn, pay FROM {table} WHERE id = 105").to_pylist()
-        assert found == [{"ssn": "COLMARK-x ROWMARK-x", "pay": 0}]
+def test_masks_hold_for_everything_that_is_asked_of_the_column(
+    permissions_server: PermissionsServer,
+) -> None:
+    for table in (permissions_server.bound, permissions_server.plain):
+        rows = permissions_server.ask(
+            "masked", f"SELECT ssn, pay FROM {table} WHERE id = 105"
+        ).to_pylist()
+        assert rows == [{"ssn": "COLMARK-x ROWMARK-x", "pay": 0}]
         sql = f"FROM {table} WHERE pay > 0 OR ssn = ?"
-        assert house.ask("masked", sql, ["COLMARK-5"]).num_rows == 0
-        n = house.ask("masked", f"SELECT count(*) AS n FROM {table} WHERE pay = 0").to_pylist()
+        assert permissions_server.ask("masked", sql, ["COLMARK-5"]).num_rows == 0
+        n = permissions_server.ask(
+            "masked", f"SELECT count(*) AS n FROM {table} WHERE pay = 0"
+        ).to_pylist()
         assert n == [{"n": 30}]
         assert {
-            row["ssn"] for row in house.ask("both", f"SELECT ssn FROM {table}").to_pylist()
+            row["ssn"]
+            for row in permissions_server.ask("both", f"SELECT ssn FROM {table}").to_pylist()
         } == {"of both"}
 
 
 @pytest.mark.parametrize("user", [*USERS, "nobody", "boss"])
-def test_prepared_statements_and_their_parameters(house: House, user: str) -> None:
+def test_prepared_statements_and_their_parameters(
+    permissions_server: PermissionsServer, user: str
+) -> None:
     forbidden, _ = USERS.get(user, ([CLOSED] if user == "nobody" else [], 0))
-    for table in (house.bound, house.plain):
+    for table in (permissions_server.bound, permissions_server.plain):
         for sql, value in (
             (f"SELECT * FROM {table} WHERE name > ?", "Q"),
             (f"SELECT * FROM {table} WHERE ssn > ?", "A"),
             (f"SELECT id FROM {table} WHERE CAST(name AS INTEGER) = ?", 1),
         ):
-            told = outcome(house, user, sql, [value])
-            assert not any(pattern.search(told) for pattern in forbidden), told
+            reply = outcome(permissions_server, user, sql, [value])
+            assert not any(pattern.search(reply) for pattern in forbidden), reply
             if user == "nobody":
-                assert f"there is no table {table}" in told
-    with flight.connect(house.served.uri) as client:
-        told = _said(
-            lambda: str(prepare(client, f"SELECT * FROM {house.bound}", house.options(user)))
+                assert f"there is no table {table}" in reply
+    with flight.connect(permissions_server.server.uri) as client:
+        reply = _said(
+            lambda: str(
+                prepare(
+                    client,
+                    f"SELECT * FROM {permissions_server.bound}",
+                    permissions_server.options(user),
+                )
+            )
         )
         schema = _said(lambda: client.get_schema(
-            select(f"SELECT * FROM {house.bound}"), house.options(user)).schema.to_string())  # fmt: skip
-    for text in (told, schema):
+            select(f"SELECT * FROM {permissions_server.bound}"), permissions_server.options(user)).schema.to_string())  # fmt: skip
+    for text in (reply, schema):
         assert ("kafka_value" in text) is (user == "boss")
         assert ("pay" in text) is (user in ("boss", "masked", "filtered"))
 
@@ -212,10 +231,12 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("user", COLUMNS)
-def test_metadata_tells_of_what_is_open(house: House, user: str) -> None:
-    connection = house.cursor(user).connection
+def test_metadata_tells_of_what_is_open(
+    permissions_server: PermissionsServer, user: str
+) -> None:
+    connection = permissions_server.cursor(user).connection
     objects = connection.adbc_get_objects(depth="all").read_all().to_pylist()
-    found = {
+    items = {
         (catalog["catalog_name"], schema["db_schema_name"], table["table_name"]): {
             column["column_name"] for column in table["table_columns"] or ()
         }
@@ -224,32 +245,37 @@ def test_metadata_tells_of_what_is_open(house: House, user: str) -> None:
         for table in schema["db_schema_tables"]
     }
     if user == "boss":
-        assert len(found) == 5
+        assert len(items) == 5
     else:
-        assert set(found) == {
+        assert set(items) == {
             ("lake", "net", name) for name in ("people", "archive", "failing")
         }
         assert {catalog["catalog_name"] for catalog in objects} == {"lake"}
-    assert found["lake", "net", "people"] == COLUMNS[user]
-    listed = house.ask(
+    assert items["lake", "net", "people"] == COLUMNS[user]
+    listed = permissions_server.ask(
         user,
         "SELECT column_name FROM information_schema.columns WHERE table_name = 'people' AND table_schema = 'net'",
     )
     assert {row["column_name"] for row in listed.to_pylist()} == COLUMNS[user]
 
 
-def test_who_may_nothing_sees_nothing(house: House) -> None:
-    connection = house.cursor("nobody").connection
+def test_who_may_nothing_sees_nothing(permissions_server: PermissionsServer) -> None:
+    connection = permissions_server.cursor("nobody").connection
     objects = connection.adbc_get_objects(depth="tables").read_all().to_pylist()
-    assert [(held["catalog_name"], held["catalog_db_schemas"]) for held in objects] == [
+    assert [(value["catalog_name"], value["catalog_db_schemas"]) for value in objects] == [
         ("lake", [])
     ]
-    assert house.ask("nobody", "SELECT 1 AS a").to_pylist() == [{"a": 1}]
-    assert house.ask("nobody", "SELECT * FROM information_schema.tables").num_rows == 0
+    assert permissions_server.ask("nobody", "SELECT 1 AS a").to_pylist() == [{"a": 1}]
+    assert (
+        permissions_server.ask("nobody", "SELECT * FROM information_schema.tables").num_rows
+        == 0
+    )
 
 
 @pytest.mark.parametrize("user", ["nobody", "filtered"])
-def test_a_closed_table_is_a_table_that_does_not_exist(house: House, user: str) -> None:
+def test_a_closed_table_is_a_table_that_does_not_exist(
+    permissions_server: PermissionsServer, user: str
+) -> None:
     for sql in (
         "SELECT * FROM {}",
         "EXPLAIN SELECT * FROM {}",
@@ -257,14 +283,14 @@ def test_a_closed_table_is_a_table_that_does_not_exist(house: House, user: str) 
         "DESCRIBE {}",
     ):
         closed, unknown = (
-            re.sub(r" \(statement \w+\)|Vendor code: \d+", "", outcome(house, user, sql.format(name)))
-            for name in (house.hidden, "lake.net.nothing_here")
+            re.sub(r" \(statement \w+\)|Vendor code: \d+", "", outcome(permissions_server, user, sql.format(name)))
+            for name in (permissions_server.hidden, "lake.net.nothing_here")
         )  # fmt: skip
         assert "there is no table" in closed
         assert closed.replace("hidden_table", "nothing_here") == unknown
-    told = outcome(house, user, "USE vault").replace("vault", "other")
-    unknown = outcome(house, user, "USE nowhere").replace("nowhere", "other")
-    assert re.sub(r"\(\w+ \w{16}\)", "", told) == re.sub(r"\(\w+ \w{16}\)", "", unknown)
+    reply = outcome(permissions_server, user, "USE vault").replace("vault", "other")
+    unknown = outcome(permissions_server, user, "USE nowhere").replace("nowhere", "other")
+    assert re.sub(r"\(\w+ \w{16}\)", "", reply) == re.sub(r"\(\w+ \w{16}\)", "", unknown)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +301,7 @@ def test_a_closed_table_is_a_table_that_does_not_exist(house: House, user: str) 
     ],
 )
 def test_a_grant_that_does_not_fit_closes_the_table_and_the_log_says_why(
-    house: House, user: str, why: str, caplog: pytest.LogCaptureFixture
+    permissions_server: PermissionsServer, user: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for sql in (
         "SELECT id FROM {}",
@@ -283,45 +309,58 @@ def test_a_grant_that_does_not_fit_closes_the_table_and_the_log_says_why(
         "DESCRIBE {}",
         'SELECT * FROM "{}$tail"',
     ):
-        named = sql.replace('"{}$tail"', f'lake.net."{house.bound.name}$tail"').format(
-            house.bound
+        named = sql.replace(
+            '"{}$tail"', f'lake.net."{permissions_server.bound.name}$tail"'
+        ).format(permissions_server.bound)
+        reply = outcome(permissions_server, user, named)
+        assert (
+            f"{permissions_server.bound}: the permissions that hold for you do not fit the table"
+            in reply
         )
-        told = outcome(house, user, named)
-        assert f"{house.bound}: the permissions that hold for you do not fit the table" in told
-        assert "snn" not in told
-        assert "ssn" not in told
-    assert re.search(rf"permissions\.{user} on {house.bound}: .*({why})", caplog.text)
+        assert "snn" not in reply
+        assert "ssn" not in reply
+    assert re.search(
+        rf"permissions\.{user} on {permissions_server.bound}: .*({why})", caplog.text
+    )
 
 
 def test_where_a_record_does_not_decode_is_told_to_those_who_see_all(
-    house: House, caplog: pytest.LogCaptureFixture
+    permissions_server: PermissionsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert "ssn" in outcome(house, "boss", f"SELECT id FROM {house.failing}")
+    assert "ssn" in outcome(
+        permissions_server, "boss", f"SELECT id FROM {permissions_server.failing}"
+    )
     for user in USERS:
-        told = outcome(house, user, f"SELECT id FROM {house.failing}")
-        assert (
-            f"{house.failing}: a record that is not tiered yet does not decode; the server's"
-            in told
+        reply = outcome(
+            permissions_server, user, f"SELECT id FROM {permissions_server.failing}"
         )
-        assert "ssn" not in told
+        assert (
+            f"{permissions_server.failing}: a record that is not tiered yet does not decode; the server's"
+            in reply
+        )
+        assert "ssn" not in reply
     assert "ssn" in caplog.text
 
 
-def test_the_seam_is_for_those_who_see_every_row(house: House) -> None:
-    seam = f'SELECT * FROM lake.net."{house.bound.name}$seam"'
-    assert house.ask("boss", seam).num_rows == house.ask("masked", seam).num_rows == 2
+def test_the_seam_is_for_those_who_see_every_row(permissions_server: PermissionsServer) -> None:
+    seam = f'SELECT * FROM lake.net."{permissions_server.bound.name}$seam"'
+    assert (
+        permissions_server.ask("boss", seam).num_rows
+        == permissions_server.ask("masked", seam).num_rows
+        == 2
+    )
     for user in ("filtered", "both"):
-        told = outcome(house, user, seam)
-        assert "counts rows that you may not see" in told
+        reply = outcome(permissions_server, user, seam)
+        assert "counts rows that you may not see" in reply
 
 
-def test_explain_counts_nothing_under_a_filter(house: House) -> None:
-    for table in (house.bound, house.plain):
+def test_explain_counts_nothing_under_a_filter(permissions_server: PermissionsServer) -> None:
+    for table in (permissions_server.bound, permissions_server.plain):
         for sql in (
             f"EXPLAIN FROM {table}",
             f"EXPLAIN FROM {table} WHERE name = 'x' AND id > 99999",
         ):
-            for row in house.ask("filtered", sql).to_pylist():
+            for row in permissions_server.ask("filtered", sql).to_pylist():
                 assert row["why"] == (
                     "a row filter holds for you: how much there is to read is not told"
                 )
@@ -335,9 +374,13 @@ def test_explain_counts_nothing_under_a_filter(house: House) -> None:
                     "ranges",
                 )
                 assert {row[name] for name in counted} == {None}
-        told = house.ask("masked", f"EXPLAIN FROM {table}").to_pylist()
-        assert sum(row["offsets"] or row["records"] or 0 for row in told) == 31
+        items = permissions_server.ask("masked", f"EXPLAIN FROM {table}").to_pylist()
+        assert sum(row["offsets"] or row["records"] or 0 for row in items) == 31
     # What is asked of a masked column is not held against the files' own values.
-    far = f"EXPLAIN FROM {house.plain} WHERE pay < 5 AND ssn = 'of both'"
-    assert [row["files_to_read"] for row in house.ask("masked", far).to_pylist()] == [1]
-    assert [row["files_to_read"] for row in house.ask("boss", far).to_pylist()] == [0]
+    far = f"EXPLAIN FROM {permissions_server.plain} WHERE pay < 5 AND ssn = 'of both'"
+    assert [
+        row["files_to_read"] for row in permissions_server.ask("masked", far).to_pylist()
+    ] == [1]
+    assert [
+        row["files_to_read"] for row in permissions_server.ask("boss", far).to_pylist()
+    ] == [0]

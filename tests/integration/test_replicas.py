@@ -23,14 +23,14 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
-from tests.fixtures.tcp_proxy import TcpProxy
-from tests.protocol.wire import fetched, select
+from tests.harness.configurations import LOGIN, replica_configuration
+from tests.harness.tcp_proxy import TcpProxy
+from tests.harness.wire import fetched, select
 
 pytestmark = pytest.mark.kafka
 
 TABLE = TableName("lake", ("net",), "flows")
 _START_S = 60.0
-_LOGIN = {"username": "ada", "password": "secret-of-ada"}
 
 
 @dataclass
@@ -52,11 +52,11 @@ class Replica:
                 stderr=output,
             )
         deadline = time.monotonic() + _START_S
-        while not (found := re.search(r"grpc://\S+:(\d+)", self.log.read_text())):
+        while not (items := re.search(r"grpc://\S+:(\d+)", self.log.read_text())):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        self.port = int(found[1])
+        self.port = int(items[1])
 
     def kill(self) -> None:
         if self.process is not None:
@@ -98,24 +98,16 @@ def pair(kafka: Kafka, tmp_path: Path) -> Iterator[Pair]:
     with serving(settings_of(catalogs, kafka.settings)) as owner:
         owner.bind(topic, [Column(0, "id", pa.int64())], name=TABLE)
     config = tmp_path / "thermocline.toml"
-    config.write_text(configuration(catalogs["lake"], kafka.bootstrap))
+    config.write_text(replica_configuration(catalogs["lake"], kafka.bootstrap))
     replicas = [Replica(config, tmp_path / f"{name}.log") for name in ("first", "second")]
     try:
         for replica in replicas:
             replica.start()
-        yield Pair(*replicas, topic, kafka)
+        first, second = replicas
+        yield Pair(first, second, topic, kafka)
     finally:
         for replica in replicas:
             replica.kill()
-
-
-def configuration(catalog: dict[str, str], bootstrap: str) -> str:
-    lake = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
-    return (
-        f'[catalogs.lake]\n{lake}\n[kafka]\n"bootstrap.servers" = "{bootstrap}"\n\n'
-        f'[server]\nticket_secret = "shared by all replicas of this test"\nthreads = 1\n'
-        f"[server.users]\n{_LOGIN['username']} = {json.dumps(_LOGIN['password'])}\n"
-    )
 
 
 def connected(replica: Replica) -> contextlib.closing[flight.FlightClient]:
@@ -125,7 +117,7 @@ def connected(replica: Replica) -> contextlib.closing[flight.FlightClient]:
 def test_a_ticket_and_a_session_of_one_replica_work_at_the_other(pair: Pair) -> None:
     pair.produce(20)
     with connected(pair.first) as first, connected(pair.second) as second:
-        header = first.authenticate_basic_token(*_LOGIN.values())
+        header = first.authenticate_basic_token(*LOGIN.values())
         options = flight.FlightCallOptions(headers=[header])
         ticket = first.get_flight_info(select(pair.count), options).endpoints[0].ticket
         pair.produce(15)
@@ -149,7 +141,7 @@ def test_clients_behind_a_balancer_survive_the_death_of_a_replica_and_are_right(
 
         def ask_on() -> None:
             with closing(flight.connect(f"grpc://127.0.0.1:{balancer.port}")) as client:
-                header = client.authenticate_basic_token(*_LOGIN.values())
+                header = client.authenticate_basic_token(*LOGIN.values())
                 options = flight.FlightCallOptions(headers=[header], timeout=10)
                 while not over.is_set():
                     before = pair.produced
@@ -167,13 +159,13 @@ def test_clients_behind_a_balancer_survive_the_death_of_a_replica_and_are_right(
         _until(lambda: len(answers) >= 10, pair)
         balancer.target = pair.second.address
         pair.first.kill()
-        seen = len(answers)
-        _until(lambda: len(answers) >= seen + 30, pair)
+        observed = len(answers)
+        _until(lambda: len(answers) >= observed + 30, pair)
         pair.first.start()
         balancer.target = pair.first.address
         pair.second.kill()
-        seen = len(answers)
-        _until(lambda: len(answers) >= seen + 30, pair)
+        observed = len(answers)
+        _until(lambda: len(answers) >= observed + 30, pair)
         over.set()
         for client in clients:
             client.join(30)

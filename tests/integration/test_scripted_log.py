@@ -16,7 +16,7 @@ from planner.errors import LogTruncated, LogUnavailable, OffsetsExpired, TailGap
 from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import TopicSource
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
-from tests.unit.builders import FLOWS, watermark
+from tests.harness.builders import FLOWS, watermark
 
 PRODUCER = 7
 
@@ -109,7 +109,9 @@ def test_an_open_transaction_whose_records_were_removed_leaves_a_gap_and_brokers
     began = time.monotonic()
     measured = log.measure([TOPIC])[TOPIC]
     assert time.monotonic() - began < 1.5
-    assert [(held.log_start, held.log_end) for held in measured.partitions] == [(22, 22)]
+    assert [(partition.log_start, partition.log_end) for partition in measured.partitions] == [
+        (22, 22)
+    ]
     marked = watermark(
         10, topic=TOPIC, topic_id=measured.topic_id, cluster_id=measured.cluster_id
     )
@@ -129,8 +131,8 @@ def test_a_log_start_that_moved_while_the_end_was_told_is_asked_for_again(
     script.add(0, [(offset, b"a") for offset in range(30)])
     script.log_start = 22
     script.stale_ends = [10]
-    (held,) = log.measure([TOPIC])[TOPIC].partitions
-    assert (held.log_start, held.log_end) == (22, 30)
+    (bounds,) = log.measure([TOPIC])[TOPIC].partitions
+    assert (bounds.log_start, bounds.log_end) == (22, 30)
 
 
 def test_later_offsets_than_asked_are_a_gap_when_the_log_start_has_moved(
@@ -189,8 +191,8 @@ def test_slow_answers_inside_the_deadline_are_waited_for(log: KafkaLog, script: 
 def test_a_damaged_batch_is_an_error_and_never_skipped(log: KafkaLog, script: Script) -> None:
     script.add(0, [(0, b"a")])
     script.add(1, [(1, b"b")])
-    first, last, held = script.batches[0]
-    script.batches[0] = (first, last, held[:-2] + b"x" + held[-1:])
+    first, last, value = script.batches[0]
+    script.batches[0] = (first, last, value[:-2] + b"x" + value[-1:])
     with pytest.raises(LogUnavailable):
         offsets(log, 0, 2, timeout_s=2)
 
@@ -217,16 +219,16 @@ def test_nothing_is_kept_of_a_topic_that_was_described(fake_broker: FakeBroker) 
     """A client that does, does so for each statement."""
     admin = Admin({"bootstrap.servers": fake_broker.bootstrap})
     for _ in range(20):
-        told = admin.described([TOPIC], 5.0)[TOPIC].result(30)
+        reply = admin.described([TOPIC], 5.0)[TOPIC].result(30)
         until = time.monotonic() + 30
         # Held by what was told, and by the call that counts.
-        while (held := sys.getrefcount(told.topic_id)) != 2:
-            assert time.monotonic() < until, held
+        while (references := sys.getrefcount(reply.topic_id)) != 2:
+            assert time.monotonic() < until, references
             time.sleep(0.001)
         time.sleep(0.001)
-        held = sys.getrefcount(told.topic_id)
-        assert held == 2
-        assert str(told.topic_id)
+        references = sys.getrefcount(reply.topic_id)
+        assert references == 2
+        assert str(reply.topic_id)
 
 
 def test_an_offset_that_is_none_is_no_answer(log: KafkaLog, script: Script) -> None:
@@ -251,9 +253,9 @@ def test_a_stop_that_the_log_lost_is_truncation_and_not_a_missing_answer(
 def test_a_silent_topic_costs_no_request(log: KafkaLog, script: Script) -> None:
     script.add(0, [(0, b"a")])
     end = log.measure([TOPIC])[TOPIC].partitions[0].log_end
-    before = len(script.asked)
+    before = len(script.requests)
     assert offsets(log, end, end) == []
-    assert len(script.asked) == before
+    assert len(script.requests) == before
 
 
 def test_consumers_are_used_again(log: KafkaLog, fake_broker: FakeBroker) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fixtures.generated_log import expected_rows
 from tests.fixtures.spark import BoundTable
-from tests.fixtures.spark_cluster import running_cluster
+from tests.harness.generated_log import expected_rows
+from tests.harness.spark_cluster import running_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 
@@ -37,10 +37,10 @@ class Cluster:
     def executors(self) -> list[psutil.Process]:
         """This cluster's: another one may run on the machine."""
         return [
-            held
-            for held in psutil.process_iter(["cmdline", "cwd"])
-            if "CoarseGrainedExecutorBackend" in " ".join(held.info["cmdline"] or ())
-            and (held.info["cwd"] or "").startswith(str(self.folder))
+            value
+            for value in psutil.process_iter(["cmdline", "cwd"])
+            if "CoarseGrainedExecutorBackend" in " ".join(value.info["cmdline"] or ())
+            and (value.info["cwd"] or "").startswith(str(self.folder))
         ]
 
 
@@ -52,16 +52,16 @@ class Session:
 
     def order(self, *ends: int, gate: Path | None = None) -> None:
         assert self.process.stdin is not None
-        asked = {"ends": ends, "gate": None if gate is None else str(gate)}
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        request = {"ends": ends, "gate": None if gate is None else str(gate)}
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the tierer ended"
-        told: dict[str, Any] = json.loads(line)
-        return told
+        fields: dict[str, Any] = json.loads(line)
+        return fields
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +73,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def session(cluster: Cluster, flows: BoundTable, tmp_path: Path) -> Iterator[Session]:
-    asked = {"master": cluster.url, "catalogs": flows.catalogs, "table": str(flows.name)}
+    request = {"master": cluster.url, "catalogs": flows.catalogs, "table": str(flows.name)}
     with (tmp_path / "tierer.log").open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.cluster_tierer", json.dumps(asked)],
+            [sys.executable, "-m", "tests.integration.cluster_tierer", json.dumps(request)],
             cwd=ROOT,
             env=os.environ | {"CLUSTER_SECRET": SECRET},
             stdin=subprocess.PIPE,
@@ -107,14 +107,14 @@ def test_the_job_ships_itself_hides_its_secrets_and_survives_an_executor(
     session.order(6_000, 4_000, gate=gate)
     _until(gate.exists)
     cluster.executors()[0].kill()
-    with _kept_open(gate):
+    with _open_gate(gate):
         assert session.answer()["published"]
     assert flows.rows() == expected_rows(6_000, 4_000)
     assert flows.watermark() == {0: 6_000, 1: 4_000}
 
 
 @contextlib.contextmanager
-def _kept_open(gate: Path) -> Iterator[None]:
+def _open_gate(gate: Path) -> Iterator[None]:
     """Let every attempt at the gate pass: those of the task that was killed too."""
     closed = threading.Event()
 
@@ -135,10 +135,10 @@ def _no_secret_in_any_command_line() -> None:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                held = (folder / "cmdline").read_bytes()
+                value = (folder / "cmdline").read_bytes()
             except OSError:
                 continue
-            assert SECRET.encode() not in held, held[:200]
+            assert SECRET.encode() not in value, value[:200]
 
 
 def _no_secret_in_the_ui(ui: str) -> None:

@@ -15,8 +15,8 @@ from planner.binding import MIRROR
 from planner.errors import ForeignCommit, TieringConflict, WatermarkMissing
 from planner.ports import Staged
 from planner.snapshots import TAG
-from tests.fixtures.generated_log import GeneratedLog, Row, expected_rows
 from tests.fixtures.spark import BoundTable, SparkLake
+from tests.harness.generated_log import GeneratedLog, Row, expected_rows
 
 pytestmark = pytest.mark.spark
 

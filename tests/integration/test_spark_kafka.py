@@ -29,7 +29,7 @@ from planner.watermark import Outcomes, Watermark
 from tests.fixtures.cold import cold_slice
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.spark import SparkLake
-from tests.oracle import oracle_decode, same
+from tests.harness.oracle import oracle_decode, same
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -84,13 +84,15 @@ def _bind(
 ) -> Tiered:
     binding = Binding(topic, **options)
     log = KafkaLog(kafka.settings)
-    found = log.measure([topic])[topic]
+    result = log.measure([topic])[topic]
     name = TableName("lake", ("net",), f"kafka_{next(lake.numbers)}")
     first = Watermark(
-        cluster_id=found.cluster_id,
+        cluster_id=result.cluster_id,
         topic=topic,
-        topic_id=found.topic_id,
-        next=OffsetVector.of((held.partition, held.log_start) for held in found.partitions),
+        topic_id=result.topic_id,
+        next=OffsetVector.of(
+            (partition.partition, partition.log_start) for partition in result.partitions
+        ),
         shape=binding.shape,
         run="created",
     )
@@ -223,7 +225,7 @@ def test_every_type_has_the_same_value_in_cold_as_in_the_log(kafka: Kafka, bind:
     columns = [Column(0, name, kind) for name, (kind, _) in TYPES.items()]
     flows = bind(topic, columns)
     records = [{}, dict.fromkeys(TYPES)]
-    records += [{name: value} for name, (_, held) in TYPES.items() for value in held]
+    records += [{name: value} for name, (_, items) in TYPES.items() for value in items]
     kafka.produce(topic, [json.dumps(record).encode() for record in records])
     result = flows.tier()
     assert result.outcomes == Outcomes(rows=len(records))
@@ -232,15 +234,15 @@ def test_every_type_has_the_same_value_in_cold_as_in_the_log(kafka: Kafka, bind:
         flows.log.fetch(TopicSource(topic), result.plan.splits, timeout_s=30), RAW_SCHEMA
     )
     assert pin.binding is not None
-    wanted = [oracle_decode(pin.schema, pin.binding, record) for record in raw.to_pylist()]
+    expected = [oracle_decode(pin.schema, pin.binding, record) for record in raw.to_pylist()]
     cold = flows.cold()
-    assert len(cold) == len(wanted)
-    for want, held in zip(wanted, cold, strict=True):
+    assert len(cold) == len(expected)
+    for want, items in zip(expected, cold, strict=True):
         assert isinstance(want, dict)
         different = {
-            name: (want[name], held.get(name))
+            name: (want[name], items.get(name))
             for name in want
-            if not same(want[name], held.get(name))
+            if not same(want[name], items.get(name))
         }
         assert different == {}
-        assert list(held) == list(want)
+        assert list(items) == list(want)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import pytest
 from connectors.tiering.round import tier_once
 from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
-from tests.fixtures.generated_log import GeneratedLog, expected_rows
 from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
+from tests.harness.generated_log import GeneratedLog, expected_rows
 
 pytestmark = pytest.mark.spark
 
@@ -31,9 +31,9 @@ class CountedLog(GeneratedLog):
 
     def fetch(
         self, source: TopicSource, ranges: Sequence[OffsetRange], **options: Any
-    ) -> Iterator[pa.RecordBatch]:
-        for held in ranges:
-            name = f"{held.partition}-{held.start}-{held.stop}-{uuid.uuid4()}"
+    ) -> Generator[pa.RecordBatch, None, None]:
+        for span in ranges:
+            name = f"{span.partition}-{span.start}-{span.stop}-{uuid.uuid4()}"
             (self.folder / name).touch()
         yield from super().fetch(source, ranges, **options)
 
@@ -72,7 +72,7 @@ def test_the_log_is_read_once(
     assert flows.rows() == expected_rows(9_000, 4_000)
     fetched = log.fetched()
     for partition, end in enumerate((9_000, 4_000)):
-        ranges = [held[1:] for held in fetched if held[0] == partition]
+        ranges = [items[1:] for items in fetched if items[0] == partition]
         assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
         assert ranges[-1][1] == end
 
@@ -96,8 +96,8 @@ def test_every_transform_in_both_versions(
     flows.tier(3_000, 1_000)
     flows.tier(4_500, 4_000)
     assert flows.rows() == expected_rows(4_500, 4_000)
-    held = flows.sql("SELECT count(DISTINCT partition) AS n FROM {t}.files")[0]["n"]
-    assert held > 1 or terms[0].startswith("month")
+    value = flows.sql("SELECT count(DISTINCT partition) AS n FROM {t}.files")[0]["n"]
+    assert value > 1 or terms[0].startswith("month")
     for file in files(flows):
         hosts = pq.read_table(file, columns=["host"])["host"].to_pylist()
         assert hosts == sorted(hosts)

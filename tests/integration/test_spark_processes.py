@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from planner.watermark import Outcomes
-from tests.fixtures.generated_log import expected_outcomes, expected_rows
 from tests.fixtures.spark import BoundTable
+from tests.harness.generated_log import expected_outcomes, expected_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -78,9 +78,9 @@ def start(flows: BoundTable, tmp_path: Path) -> Iterator[Start]:
 
     def run(failpoint: str, *ends: tuple[int, ...]) -> Tierer:
         marker = tmp_path / f"hit-{len(started)}"
-        asked = {"catalogs": flows.catalogs, "table": str(flows.name), "ends": ends}
+        request = {"catalogs": flows.catalogs, "table": str(flows.name), "ends": ends}
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.tierer", json.dumps(asked)],
+            [sys.executable, "-m", "tests.integration.tierer", json.dumps(request)],
             cwd=REPOSITORY,
             env=os.environ
             | {"THERMOCLINE_FAILPOINT": failpoint, "THERMOCLINE_FAILPOINT_FILE": str(marker)},

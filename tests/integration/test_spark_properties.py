@@ -15,8 +15,8 @@ import pytest
 from planner.cut import cold_cut
 from planner.errors import BadBinding, FederationError, UnsupportedFile
 from planner.ports import SqlRelation
-from tests.fixtures.generated_log import Row, expected_rows
 from tests.fixtures.spark import BoundTable, SparkLake
+from tests.harness.generated_log import Row, expected_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -103,7 +103,7 @@ def grown(table: BoundTable) -> tuple[int, int]:
     return ends[0] + 10, ends[1] + 5
 
 
-@pytest.mark.parametrize("altered", PASSING, indirect=True, ids=lambda held: " ".join(held))
+@pytest.mark.parametrize("altered", PASSING, indirect=True, ids=lambda value: " ".join(value))
 def test_a_publish_leaves_files_that_readers_read(
     table: BoundTable,
     altered: dict[str, str],
@@ -138,15 +138,18 @@ def publish_and_read(table: BoundTable, duck: duckdb.DuckDBPyConnection) -> tupl
         "AND e.snapshot_id = (SELECT max_by(snapshot_id, committed_at) FROM {t}.snapshots)"
     ):
         assert file[0] == "PARQUET"
-        for held in file[1:]:
-            assert {1, 2, 3} <= set(held)
+        for value in file[1:]:
+            assert {1, 2, 3} <= set(value)
         assert struct.unpack("<q", file[2][2])[0] < max(ends)
     assert read(table, duck) == expected_rows(*ends)
     return ends
 
 
 @pytest.mark.parametrize(
-    ("altered", "error", "text"), REFUSED, indirect=["altered"], ids=lambda held: str(held)[:40]
+    ("altered", "error", "text"),
+    REFUSED,
+    indirect=["altered"],
+    ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_written_is_refused_by_name(
     table: BoundTable, altered: dict[str, str], error: type[FederationError], text: str

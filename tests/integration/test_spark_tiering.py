@@ -23,13 +23,13 @@ from planner.errors import (
 )
 from planner.snapshots import TAG
 from planner.watermark import SUMMARY_KEY, parse_watermark
-from tests.fixtures.generated_log import (
+from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
+from tests.harness.generated_log import (
     GeneratedLog,
     expected_outcomes,
     expected_rows,
     open_decoder_with_bad,
 )
-from tests.fixtures.spark import BUDGET, BoundTable, SparkLake
 
 pytestmark = pytest.mark.spark
 
@@ -131,8 +131,8 @@ def test_nothing_of_a_publish_stays_in_the_driver(flows: BoundTable) -> None:
     assert gateway is not None
 
     def checks() -> list[object]:
-        held = list(gateway.gateway_property.pool.dict.values())
-        return [found for found in held if isinstance(found, _AncestryCheck)]
+        items = list(gateway.gateway_property.pool.dict.values())
+        return [result for result in items if isinstance(result, _AncestryCheck)]
 
     flows.tier(100, 100)
     target, late = flows.stage(GeneratedLog((200, 200)))

@@ -14,21 +14,20 @@ from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
+from tests.fixtures.commands import CliSite
 from tests.fixtures.kafka import Kafka
-from tests.integration.test_end_to_end_commands import Site, site
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import load
 
 pytestmark = pytest.mark.kafka
-__all__ = ["site"]  # a fixture of the commands' tests
 
 TABLES = 50
 COLUMNS = [Column(1, "id", pa.int64())]
 
 
-def bind(site: Site, topics: list[str]) -> None:
+def bind(cli_site: CliSite, topics: list[str]) -> None:
     """One table per topic, named alike."""
-    settings = load(str(site.config))
+    settings = load(str(cli_site.config))
     with KafkaLog(settings.kafka) as log:
         measured = log.measure(topics)
     for topic in topics:
@@ -46,82 +45,90 @@ def records(count: int) -> list[bytes]:
     return [b'{"id": %d}' % number for number in range(count)]
 
 
-def told(site: Site, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    code, out, err = site.run("status", "--json", *arguments)
+def status_of(cli_site: CliSite, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    code, out, err = cli_site.run("status", "--json", *arguments)
     assert err == ""
-    return code, {held["topic"]: held for held in json.loads(out)}
+    return code, {value["topic"]: value for value in json.loads(out)}
 
 
 def test_fifty_tables_are_asked_at_once(
-    kafka: Kafka, site: Site, capfd: pytest.CaptureFixture[str]
+    kafka: Kafka, cli_site: CliSite, capfd: pytest.CaptureFixture[str]
 ) -> None:
     topics = [kafka.topic(2) for _ in range(TABLES)]
-    bind(site, topics)
+    bind(cli_site, topics)
     for number, topic in enumerate(topics):
         kafka.produce(topic, records(number), partition=number % 2)
     began_s = time.monotonic()
-    code, found = told(site)
+    code, result = status_of(cli_site)
     took_s = time.monotonic() - began_s
     with capfd.disabled():
         print(f"\nstatus of {TABLES} tables as a process: {took_s:.2f} s")
     assert code == 0
-    assert {topic: found[topic]["lag"] for topic in topics} == {
+    assert {topic: result[topic]["lag"] for topic in topics} == {
         topic: number for number, topic in enumerate(topics)
     }
     for number, topic in enumerate(topics):
-        held = found[topic]
+        fields = result[topic]
         if number:
-            assert number * 9 <= held["lag_bytes"] <= number * 10
-            assert 0 <= held["lag_s"] < 300
-            assert held["headroom_s"] == pytest.approx(7 * 86_400, rel=0.01)
+            assert number * 9 <= fields["lag_bytes"] <= number * 10
+            assert 0 <= fields["lag_s"] < 300
+            assert fields["headroom_s"] == pytest.approx(7 * 86_400, rel=0.01)
         else:
-            assert (held["lag_bytes"], held["lag_s"], held["headroom_s"]) == (0, None, None)
-        assert held["retention_s"] == 7 * 86_400
+            assert (fields["lag_bytes"], fields["lag_s"], fields["headroom_s"]) == (
+                0,
+                None,
+                None,
+            )
+        assert fields["retention_s"] == 7 * 86_400
 
 
-def test_a_table_in_trouble_hides_no_other(kafka: Kafka, site: Site) -> None:
+def test_a_table_in_trouble_hides_no_other(kafka: Kafka, cli_site: CliSite) -> None:
     topics = [kafka.topic() for _ in range(3)]
     for topic in topics:
         kafka.produce(topic, records(5))
-    bind(site, topics)
+    bind(cli_site, topics)
     gone, expired, healthy = topics
     kafka.delete_topic(gone)
     kafka.delete_records(expired, 0, 4)
-    code, found = told(site)
+    code, result = status_of(cli_site)
     assert code == 6
-    assert (found[healthy]["error"], found[healthy]["lag"]) == (None, 5)
-    assert found[gone]["error_class"] == "UnknownTopic"
-    assert found[expired]["error_class"] == "TailGap"
-    code, out, _ = site.run("status")
+    assert (result[healthy]["error"], result[healthy]["lag"]) == (None, 5)
+    assert result[gone]["error_class"] == "UnknownTopic"
+    assert result[expired]["error_class"] == "TailGap"
+    code, out, _ = cli_site.run("status")
     assert code == 6
     [heading, _, row, *errors] = out.splitlines()
     assert heading.split() == ["TABLE", "TOPIC", "LAG", "BYTES", "OLDEST", "HEADROOM", "NOTES"]
-    assert row.split()[:3] == [found[healthy]["table"], healthy, "5"]
+    assert row.split()[:3] == [result[healthy]["table"], healthy, "5"]
     assert sorted(line.split()[1] for line in errors) == ["TailGap:", "UnknownTopic:"]
 
 
-def test_two_tables_of_one_topic_and_retention_of_their_own(kafka: Kafka, site: Site) -> None:
+def test_two_tables_of_one_topic_and_retention_of_their_own(
+    kafka: Kafka, cli_site: CliSite
+) -> None:
     forever = kafka.topic(config={"retention.ms": "-1", "retention.bytes": "1000000"})
     compacted = kafka.topic(config={"cleanup.policy": "compact"})
     kafka.produce(forever, records(2))
-    bind(site, [forever, compacted])
-    code, found = told(site)
+    bind(cli_site, [forever, compacted])
+    code, result = status_of(cli_site)
     assert code == 0
-    assert (found[forever]["retention_s"], found[forever]["is_kept_by_size"]) == (None, True)
-    assert (found[compacted]["retention_s"], found[compacted]["is_kept_by_size"]) == (
+    assert (result[forever]["retention_s"], result[forever]["is_kept_by_size"]) == (None, True)
+    assert (result[compacted]["retention_s"], result[compacted]["is_kept_by_size"]) == (
         None,
         False,
     )
-    out = site.run("status", "--partitions", found[forever]["table"])[1]
+    out = cli_site.run("status", "--partitions", result[forever]["table"])[1]
     assert "by size" in out
     assert out.splitlines()[-1].split() == ["0", "0", "0", "2", "2", "0"]
 
 
-def test_brokers_that_do_not_answer_are_told_for_every_table(kafka: Kafka, site: Site) -> None:
+def test_brokers_that_do_not_answer_are_told_for_every_table(
+    kafka: Kafka, cli_site: CliSite
+) -> None:
     topics = [kafka.topic() for _ in range(2)]
-    bind(site, topics)
-    text = site.config.read_text().replace(kafka.bootstrap, "127.0.0.1:1")
-    site.config.write_text(text)
-    code, found = told(site)
+    bind(cli_site, topics)
+    text = cli_site.config.read_text().replace(kafka.bootstrap, "127.0.0.1:1")
+    cli_site.config.write_text(text)
+    code, result = status_of(cli_site)
     assert code == 6
-    assert {held["error_class"] for held in found.values()} == {"LogUnavailable"}
+    assert {fields["error_class"] for fields in result.values()} == {"LogUnavailable"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.test_reload import SOON_S, Process
+from tests.harness.server_process import SOON_S, ServerProcess
 
 #: On SIGUSR2 a process keeps Python's lock for ten minutes: ``PyDLL`` does not let it go, as a pattern does not that
 #: backtracks.
@@ -100,7 +100,7 @@ def test_a_server_whose_lock_is_kept_is_replaced(
     (tmp_path / "early").mkdir()
     (tmp_path / "early" / "sitecustomize.py").write_text(HOLDING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "early"))
-    served = Process(tmp_path)
+    served = ServerProcess(tmp_path)
     try:
         (child,) = psutil.Process(served.process.pid).children()
         time.sleep(3)  # it has been asked

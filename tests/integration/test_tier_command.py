@@ -58,8 +58,8 @@ class Tierer:
     def metrics(self) -> str:
         port = re.search(r"metrics on port (\d+)", self.said)
         assert port is not None, self.said
-        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=5) as held:
-            text: str = held.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=5) as value:
+            text: str = value.read().decode()
             return text
 
     def stop(self) -> float:
@@ -71,7 +71,7 @@ class Tierer:
 
 
 @dataclass
-class Site:
+class TierSite:
     folder: Path
     kafka: Kafka
     started: list[Tierer] = field(default_factory=list)
@@ -129,8 +129,8 @@ class Site:
 
 
 @pytest.fixture
-def site(kafka: Kafka, tmp_path: Path) -> Iterator[Site]:
-    site = Site(tmp_path, kafka)
+def site(kafka: Kafka, tmp_path: Path) -> Iterator[TierSite]:
+    site = TierSite(tmp_path, kafka)
     yield site
     for tierer in site.started:
         if tierer.process.poll() is None:
@@ -151,7 +151,7 @@ def values(count: int) -> list[bytes | None]:
     return [json.dumps({"host": "a", "bytes": number}).encode() for number in range(count)]
 
 
-def test_many_tables_in_one_application(site: Site, kafka: Kafka) -> None:
+def test_many_tables_in_one_application(site: TierSite, kafka: Kafka) -> None:
     well, poisoned, late = kafka.topic(2), kafka.topic(), kafka.topic()
     first, bad = site.create(well), site.create(poisoned)
     kafka.produce(well, values(300))
@@ -170,9 +170,9 @@ def test_many_tables_in_one_application(site: Site, kafka: Kafka) -> None:
     # A publish is counted a moment after it is visible.
     counted = f'thermocline_tier_records_total{{outcome="rows",table="{first}"}} 350.0'
     tierer.wait_for(lambda: counted in tierer.metrics())
-    held = tierer.metrics()
-    assert f'thermocline_tier_failing{{table="{bad}"}} 1.0' in held
-    assert f'thermocline_tier_lag_rows{{table="{bad}"}} 7.0' in held
+    value = tierer.metrics()
+    assert f'thermocline_tier_failing{{table="{bad}"}} 1.0' in value
+    assert f'thermocline_tier_lag_rows{{table="{bad}"}} 7.0' in value
     assert tierer.stop() < 2 * STOP_S
     assert tierer.process.returncode == 0, tierer.said
     assert "Traceback" not in tierer.said
@@ -180,7 +180,7 @@ def test_many_tables_in_one_application(site: Site, kafka: Kafka) -> None:
 
 
 def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
-    site: Site, kafka: Kafka, tmp_path: Path
+    site: TierSite, kafka: Kafka, tmp_path: Path
 ) -> None:
     topic = kafka.topic()
     name = site.create(topic)
@@ -197,11 +197,11 @@ def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
     assert tierer.process.returncode == 0, tierer.said
     assert site.watermark(name) == 0
     assert "Traceback" not in tierer.said
-    held = load_catalog("lake", **site.catalogs["lake"]).load_table(("net", name.name))
-    assert not [ref for ref in held.metadata.refs if ref.startswith(STAGE_BRANCH_PREFIX)]
+    loaded = load_catalog("lake", **site.catalogs["lake"]).load_table(("net", name.name))
+    assert not [ref for ref in loaded.metadata.refs if ref.startswith(STAGE_BRANCH_PREFIX)]
 
 
-def test_once_names_the_first_failure_and_tiers_the_rest(site: Site, kafka: Kafka) -> None:
+def test_once_names_the_first_failure_and_tiers_the_rest(site: TierSite, kafka: Kafka) -> None:
     poisoned, well = kafka.topic(), kafka.topic()
     bad, good = site.create(poisoned), site.create(well)
     kafka.produce(poisoned, [b"not json"])
@@ -214,7 +214,7 @@ def test_once_names_the_first_failure_and_tiers_the_rest(site: Site, kafka: Kafk
 
 @pytest.mark.parametrize("failpoint", ["", "after_fetch", "before_commit"])
 def test_a_tierer_whose_jvm_is_killed_ends_with_its_one_sentence(
-    site: Site, kafka: Kafka, tmp_path: Path, failpoint: str
+    site: TierSite, kafka: Kafka, tmp_path: Path, failpoint: str
 ) -> None:
     topic = kafka.topic()
     name = site.create(topic)

@@ -16,8 +16,8 @@ from planner.errors import FederationError, ForeignCommit, TailGap, UndecodableR
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.server import Lakeside
-from tests.integration.test_end_to_end import EVENT, TYPES, events
+from tests.fixtures.server import TieredServer
+from tests.harness.events import EVENT, TYPES, events
 from thermocline.cli import app, exit_code
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -40,10 +40,10 @@ Run = Callable[..., Answer]
 
 
 @pytest.fixture
-def run(lakeside: Lakeside, tmp_path: Path) -> Run:
+def run(tiered_server: TieredServer, tmp_path: Path) -> Run:
     """Run a command with a configuration file: ``run("verify", table)``."""
     lines = []
-    for name, properties in lakeside.settings.catalogs.items():
+    for name, properties in tiered_server.settings.catalogs.items():
         lines.append(f"[catalogs.{name}]")
         lines += [
             f"{json.dumps(key)} = {json.dumps(value)}" for key, value in properties.items()
@@ -51,14 +51,14 @@ def run(lakeside: Lakeside, tmp_path: Path) -> Run:
     lines.append("[kafka]")
     lines += [
         f"{json.dumps(key)} = {json.dumps(value)}"
-        for key, value in lakeside.settings.kafka.items()
+        for key, value in tiered_server.settings.kafka.items()
     ]
     config = tmp_path / "thermocline.toml"
     config.write_text("\n".join(lines))
 
     def command(*arguments: object, answer: str | None = None) -> Answer:
-        given = ["--config", str(config), *map(str, arguments)]
-        done = CliRunner().invoke(app, given, input=answer)
+        inputs = ["--config", str(config), *map(str, arguments)]
+        done = CliRunner().invoke(app, inputs, input=answer)
         error = done.exception if isinstance(done.exception, FederationError) else None
         if error is None and done.exception is not None:
             assert isinstance(done.exception, SystemExit), done.exception
@@ -68,15 +68,15 @@ def run(lakeside: Lakeside, tmp_path: Path) -> Run:
 
 
 def test_every_type_tiered_by_spark_is_verified_value_by_value(
-    kafka: Kafka, lakeside: Lakeside, run: Run
+    kafka: Kafka, tiered_server: TieredServer, run: Run
 ) -> None:
     topic = kafka.topic()
     columns = [Column(0, name, kind) for name, (kind, _, _) in TYPES.items()]
-    table = lakeside.bind(topic, columns)
+    table = tiered_server.bind(topic, columns)
     records: list[Any] = [{}, dict.fromkeys(TYPES)]
-    records += [{name: value} for name, (_, _, held) in TYPES.items() for value in held]
+    records += [{name: value} for name, (_, _, items) in TYPES.items() for value in items]
     kafka.produce(topic, [json.dumps(record).encode() for record in records])
-    lakeside.tier(table)
+    tiered_server.tier(table)
     verified = run("verify", table, "--json")
     [report] = verified.document
     assert report["findings"] == []
@@ -86,14 +86,14 @@ def test_every_type_tiered_by_spark_is_verified_value_by_value(
 
 
 def test_what_is_wrong_is_found_and_what_others_changed_is_told_apart(
-    kafka: Kafka, lakeside: Lakeside, run: Run
+    kafka: Kafka, tiered_server: TieredServer, run: Run
 ) -> None:
     topic = kafka.topic(2)
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     for partition in range(2):
         kafka.produce(topic, events(0, 300), partition=partition)
-    lakeside.tier(table)
-    spark = lakeside.spark(table)
+    tiered_server.tier(table)
+    spark = tiered_server.spark(table)
     spark.sql("DELETE FROM {t} WHERE kafka_partition = 0 AND kafka_offset BETWEEN 10 AND 14")
     spark.sql("UPDATE {t} SET name = 'theirs' WHERE kafka_partition = 1 AND kafka_offset = 7")
     spark.compact()
@@ -114,36 +114,38 @@ def test_what_is_wrong_is_found_and_what_others_changed_is_told_apart(
     assert [f["kind"] for f in quick.document[0]["findings"]] == ["mirror"]
 
 
-def rows(lakeside: Lakeside, table: TableName) -> list[int]:
-    lakeside.refresh(table)
-    found = lakeside.ask(f"SELECT id FROM {table} ORDER BY kafka_partition, kafka_offset")
-    return [row["id"] for row in found.to_pylist()]
+def rows(tiered_server: TieredServer, table: TableName) -> list[int]:
+    tiered_server.refresh(table)
+    answer = tiered_server.ask(f"SELECT id FROM {table} ORDER BY kafka_partition, kafka_offset")
+    return [row["id"] for row in answer.to_pylist()]
 
 
 def test_a_lost_range_is_given_up_and_tiering_goes_on(
-    kafka: Kafka, lakeside: Lakeside, run: Run
+    kafka: Kafka, tiered_server: TieredServer, run: Run
 ) -> None:
     topic = kafka.topic()
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 10))
     kafka.delete_records(topic, 0, 4)
     with pytest.raises(TailGap, match=f"thermocline gap accept {table}`"):
-        lakeside.tier(table)
-    found = run("verify", table)
-    assert found.code == 1
-    assert "offsets 0 to 3 were removed from the log before they were tiered" in found.out
+        tiered_server.tier(table)
+    output = run("verify", table)
+    assert output.code == 1
+    assert "offsets 0 to 3 were removed from the log before they were tiered" in output.out
     refused = run("gap", "accept", table, answer="n\n")
     assert refused.code == 1
     accepted = run("gap", "accept", table, answer="y\n")
     assert accepted.code == 0
     assert "gave up partition 0, offsets 0 to 3; the watermark is 4 now" in accepted.out
-    assert rows(lakeside, table) == list(range(4, 10))
-    lakeside.tier(table)
-    assert rows(lakeside, table) == list(range(4, 10))
+    assert rows(tiered_server, table) == list(range(4, 10))
+    tiered_server.tier(table)
+    assert rows(tiered_server, table) == list(range(4, 10))
     verified = run("verify", table)
     assert verified.code == 0, verified.out
     assert "gap accepted: partition 0, offsets 0 to 3 were lost" in verified.out
-    seam = lakeside.ask(f'SELECT * FROM {table.catalog}.{table.schema}."{table.name}$seam"')
+    seam = tiered_server.ask(
+        f'SELECT * FROM {table.catalog}.{table.schema}."{table.name}$seam"'
+    )
     assert seam["accepted_gap_offsets"].to_pylist() == [4]
     again = run("gap", "accept", table, "--yes")
     assert again.code == 2
@@ -151,13 +153,13 @@ def test_a_lost_range_is_given_up_and_tiering_goes_on(
 
 
 def test_a_poisoned_record_is_given_up_by_readers_and_tierer_alike(
-    kafka: Kafka, lakeside: Lakeside, run: Run
+    kafka: Kafka, tiered_server: TieredServer, run: Run
 ) -> None:
     topic = kafka.topic()
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     kafka.produce(topic, [*events(0, 3), b"{poison", *events(4, 6)])
     with pytest.raises(UndecodableRecord, match="--partition 0 --offset 3`"):
-        lakeside.tier(table)
+        tiered_server.tier(table)
     sound = run("skip", table, "--partition", 0, "--offset", 2)
     assert sound.code == 2
     assert "say --force" in str(sound.error)
@@ -165,31 +167,31 @@ def test_a_poisoned_record_is_given_up_by_readers_and_tierer_alike(
         "skip", table, "--partition", 0, "--offset", 3, "--reason", "a test", "--json"
     )
     assert (skipped.code, skipped.document["skipped"]) == (0, [{"partition": 0, "offset": 3}])
-    assert rows(lakeside, table) == [0, 1, 2, 4, 5]
-    outcomes = lakeside.tier(table).outcomes
+    assert rows(tiered_server, table) == [0, 1, 2, 4, 5]
+    outcomes = tiered_server.tier(table).outcomes
     assert (outcomes.rows, outcomes.skipped) == (5, 1)
-    assert rows(lakeside, table) == [0, 1, 2, 4, 5]
+    assert rows(tiered_server, table) == [0, 1, 2, 4, 5]
     verified = run("verify", table)
     assert verified.code == 0, verified.out
     assert "record skipped: partition 0, offset 3: a test" in verified.out
     # A record that decodes, and that the tail holds already.
     kafka.produce(topic, events(6, 8))
-    assert rows(lakeside, table) == [0, 1, 2, 4, 5, 6, 7]
+    assert rows(tiered_server, table) == [0, 1, 2, 4, 5, 6, 7]
     assert run("skip", table, "--partition", 0, "--offset", 6, "--force").code == 0
-    assert rows(lakeside, table) == [0, 1, 2, 4, 5, 7]
+    assert rows(tiered_server, table) == [0, 1, 2, 4, 5, 7]
 
 
 def test_rows_of_another_writer_are_accepted(
-    kafka: Kafka, lakeside: Lakeside, run: Run
+    kafka: Kafka, tiered_server: TieredServer, run: Run
 ) -> None:
     topic = kafka.topic()
-    table = lakeside.bind(topic, EVENT)
+    table = tiered_server.bind(topic, EVENT)
     kafka.produce(topic, events(0, 3))
-    lakeside.tier(table)
-    spark = lakeside.spark(table)
+    tiered_server.tier(table)
+    spark = tiered_server.spark(table)
     spark.sql("INSERT INTO {t} (id, name) VALUES (100, 'theirs')")
     with pytest.raises(ForeignCommit) as caught:
-        lakeside.tier(table)
+        tiered_server.tier(table)
     snapshot = caught.value.facts["snapshot_id"]
     refused = run("verify", table)
     assert refused.code == 1
@@ -199,19 +201,21 @@ def test_rows_of_another_writer_are_accepted(
         0,
         f"{table}: accepted snapshot {snapshot} with 1 rows\n",
     )
-    assert sorted(rows(lakeside, table)) == [0, 1, 2, 100]
+    assert sorted(rows(tiered_server, table)) == [0, 1, 2, 100]
     kafka.produce(topic, events(3, 4))
-    lakeside.tier(table)
+    tiered_server.tier(table)
     verified = run("verify", table)
     assert verified.code == 0, verified.out
     assert f"foreign snapshot {snapshot} accepted" in verified.out
     # Rows the tail has too.
     kafka.produce(topic, events(4, 6))
-    with lakeside.catalog() as catalog:
+    with tiered_server.catalog() as catalog:
         loaded = catalog.load_table((*table.namespace, table.name))
         row = {"kafka_partition": 0, "kafka_offset": 5, "id": 5}
         loaded.append(pa.Table.from_pylist([row], schema=loaded.schema().as_arrow()))
-        doubled = loaded.current_snapshot().snapshot_id
+        head = loaded.current_snapshot()
+        assert head is not None
+        doubled = head.snapshot_id
     declined = run("accept", table, "--snapshot", doubled, "--yes")
     assert declined.code == 6
     assert "partition 0, offset 5, and the watermark is 4" in str(declined.error)

@@ -99,8 +99,8 @@ def test_time_in_which_the_process_stood_still_is_not_held_against_anybody() -> 
     process.send_signal(signal.SIGSTOP)
     time.sleep(8)
     process.send_signal(signal.SIGCONT)
-    told, log = process.communicate("\n", timeout=60)
-    assert (process.returncode, told) == (0, "alive\n"), log
+    reply, log = process.communicate("\n", timeout=60)
+    assert (process.returncode, reply) == (0, "alive\n"), log
     assert "this process stood still for" in log
 
 

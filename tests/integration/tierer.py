@@ -17,23 +17,23 @@ from connectors.tiering.round import tier_once
 from planner.errors import StalePlan
 from planner.names import TableName
 from planner.tiering import TieringBudget
-from tests.fixtures.generated_log import GeneratedLog, open_decoder
+from tests.harness.generated_log import GeneratedLog, open_decoder
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
-    store = IcebergStore(asked["catalogs"])
+    document = json.loads(sys.argv[1])
+    store = IcebergStore(document["catalogs"])
     session = start_session(
         SparkSettings(master="local[2]", driver_memory="512m"),
-        asked["catalogs"],
+        document["catalogs"],
         jars.resolve("iceberg"),
     )
-    for ends in asked["ends"]:
+    for ends in document["ends"]:
         log = GeneratedLog(tuple(ends))
         target = SparkTieringTarget(
             session,
             store,
-            TableName.parse(asked["table"]),
+            TableName.parse(document["table"]),
             open_log=log.opened,
             open_decoder=open_decoder,
         )

@@ -38,12 +38,12 @@ with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
     assert server.stderr is not None
     try:
         said = ""
-        while (found := re.search(r"grpc://\S+", said)) is None:
+        while (match := re.search(r"grpc://\S+", said)) is None:
             line = server.stderr.readline()
             assert line, said
             said += line
         with (
-            flight_sql.connect(found[0], autocommit=True) as connection,
+            flight_sql.connect(match[0], autocommit=True) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute("SELECT count(*), max(n) FROM lake.net.hosts")

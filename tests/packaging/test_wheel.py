@@ -29,7 +29,7 @@ def run(
     *command: str | Path, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run as a user would: nothing of this checkout or its settings is in the environment."""
-    kept = {
+    saved = {
         key: value
         for key, value in os.environ.items()
         if key not in ("PYTHONPATH", "VIRTUAL_ENV") and not key.startswith("THERMOCLINE_")
@@ -37,7 +37,7 @@ def run(
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**kept, **environment},
+        env={**saved, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -72,13 +72,13 @@ def test_the_wheel_ships_the_files_of_four_packages_and_nothing_else(wheel: Path
         "--deduplicate",
         *PACKAGES,
     ]
-    held = {
+    value = {
         name
         for name in succeeded(run("git", *listed, cwd=ROOT)).split()
         if (ROOT / name).exists()
     }
-    assert held
-    assert {name for name in names if not name.startswith(described)} == held
+    assert value
+    assert {name for name in names if not name.startswith(described)} == value
     assert {name.removeprefix(described) for name in names if name.startswith(described)} == {
         "METADATA",
         "RECORD",
@@ -120,14 +120,14 @@ def newest_python() -> str | None:
     for minor in NEWER:
         if tuple(map(int, minor.split("."))) <= sys.version_info[:2]:
             return None
-        held = [version for version in versions if version.startswith(f"{minor}.")]
-        if held:
+        value = [version for version in versions if version.startswith(f"{minor}.")]
+        if value:
             return str(
-                Path(succeeded(run("pyenv", "prefix", held[-1])).strip()) / "bin" / "python"
+                Path(succeeded(run("pyenv", "prefix", value[-1])).strip()) / "bin" / "python"
             )
-        found = shutil.which(f"python{minor}")
-        if found is not None and run(found, "--version").returncode == 0:
-            return found
+        result = shutil.which(f"python{minor}")
+        if result is not None and run(result, "--version").returncode == 0:
+            return result
     return None
 
 
@@ -217,12 +217,12 @@ def test_a_package_installed_over_ours_is_refused_with_a_sentence(
 ) -> None:
     (home,) = installed.bin.parent.glob("lib/python*/site-packages")
     ours = home / name / "__init__.py"
-    kept = ours.read_bytes()
+    saved = ours.read_bytes()
     ours.write_text('"""Plans trips."""\n')
     try:
         refused(installed("--help", cwd=tmp_path), name)
     finally:
-        ours.write_bytes(kept)
+        ours.write_bytes(saved)
 
 
 def refused(done: subprocess.CompletedProcess[str], name: str) -> None:

@@ -29,7 +29,7 @@ from planner.watermark import (
     Watermark,
     format_watermark,
 )
-from tests.unit.builders import BINDING, FLOWS, schema
+from tests.harness.builders import BINDING, FLOWS, schema
 
 Row = tuple[int, int]
 DATA, TOMBSTONE, BAD, MARKER, HOLE = "data", "tombstone", "bad", "marker", "hole"
@@ -70,8 +70,8 @@ class Log:
             "flows",
             f"topic-{self.incarnation}",
             tuple(
-                PartitionBounds(index, held.start, held.end)
-                for index, held in enumerate(self.partitions)
+                PartitionBounds(index, value.start, value.end)
+                for index, value in enumerate(self.partitions)
             ),
         )
 
@@ -81,11 +81,11 @@ class Log:
         rows: list[Row] = []
         count: Counter[str] = Counter()
         for item in ranges:
-            held = self.partitions[item.partition]
-            if item.start < held.start:
+            value = self.partitions[item.partition]
+            if item.start < value.start:
                 raise OffsetsExpired("the log no longer holds the range")
             for offset in range(item.start, item.stop):
-                entry = held.entries[offset]
+                entry = value.entries[offset]
                 if (item.partition, offset) in skipped:
                     count[BAD] += entry.state == "committed"
                 elif entry.state == "committed":
@@ -99,7 +99,7 @@ class Log:
 class Version:
     """A snapshot with what it really holds. What follows ``covered`` is for judging, never told.
 
-    ``deleted`` are committed rows a foreign DELETE removed from this line, ``given_up`` those a person gave up
+    ``deleted`` are committed rows a foreign DELETE removed from this line, ``abandoned`` those a person gave up
     on it; ``foreign`` says that another writer appended on it, ``foreign_rows`` that it appended rows (they may
     be deleted again by now), unless a person accepted that. ``extra`` are another writer's rows it holds,
     ``appended`` those of this very snapshot.
@@ -111,7 +111,7 @@ class Version:
     deleted: frozenset[Row] = frozenset()
     foreign: bool = False
     foreign_rows: bool = False
-    given_up: frozenset[Row] = frozenset()
+    abandoned: frozenset[Row] = frozenset()
     extra: tuple[Row, ...] = ()
     appended: tuple[Row, ...] = ()
     #: Built on a state that Seam.hidden_swap describes.
@@ -172,21 +172,21 @@ class Table:
                 self._pins[snapshot_id] = self._pin(snapshot_id)
             except FederationError as error:
                 self._pins[snapshot_id] = error
-        held = self._pins[snapshot_id]
-        if isinstance(held, FederationError):
-            raise held
-        return held
+        value = self._pins[snapshot_id]
+        if isinstance(value, FederationError):
+            raise value
+        return value
 
     def _pin(self, snapshot_id: int) -> Pin:
-        found = resolve(self.looked_up(snapshot_id), snapshot_id, table=str(FLOWS))
+        resolved = resolve(self.looked_up(snapshot_id), snapshot_id, table=str(FLOWS))
         return Pin(
             FLOWS,
             "table-1",
             f"file:///w/{snapshot_id}.metadata.json",
             snapshot_id,
             schema(),
-            replace(BINDING, skips=found.watermark.skipped),
-            found.watermark,
+            replace(BINDING, skips=resolved.watermark.skipped),
+            resolved.watermark,
         )
 
     def publish(self, plan: TieringPlan, rows: list[Row], outcomes: Outcomes, run: str) -> None:
@@ -194,11 +194,11 @@ class Table:
         mark = advance(plan, outcomes, run=run, head=self.head)
         self._add("append", (*self.current.rows, *rows), mark.next, mark=mark)
 
-    def decide(self, mark: Watermark, *, given_up: frozenset[Row] = frozenset()) -> None:
+    def decide(self, mark: Watermark, *, abandoned: frozenset[Row] = frozenset()) -> None:
         """A person's decision: a commit without rows. Foreign rows of before it are accepted by it, or none."""
         before = self.current
         self._add("append", before.rows, mark.next, mark=mark)
-        self.current.given_up = before.given_up | given_up
+        self.current.abandoned = before.abandoned | abandoned
         self.current.foreign = self.current.foreign_rows = False
 
     def refused(self) -> tuple[int, ...]:
@@ -229,12 +229,12 @@ class Table:
 
     def texts(self) -> list[str]:
         """Return all watermarks that a writer can read in the table."""
-        held = (version.snapshot.watermark_text for version in self.versions.values())
-        return sorted({text for text in held if text is not None})
+        items = (version.snapshot.watermark_text for version in self.versions.values())
+        return sorted({text for text in items if text is not None})
 
     def delete(self, rows: frozenset[Row], *, operation: str) -> None:
         """A foreign DELETE, merge-on-read (``delete``) or copy-on-write (``overwrite``)."""
-        kept = tuple(row for row in self.current.rows if row not in rows)
+        items = tuple(row for row in self.current.rows if row not in rows)
         gone = frozenset(
             (partition, offset)
             for partition, offset in rows
@@ -242,7 +242,7 @@ class Table:
         )
         self._add(
             operation,
-            kept,
+            items,
             self.current.covered,
             deleted=self.current.deleted | gone,
             extra=tuple(row for row in self.current.extra if row not in rows),
@@ -291,16 +291,16 @@ class Table:
 
         ``orphans``: as pyiceberg does it, which also takes the parent id of what it leaves without a parent.
         """
-        kept = set()
+        items: set[int] = set()
         current: int | None = self.head
-        while current in self.versions and len(kept) < keep:
-            kept.add(current)
+        while current in self.versions and len(items) < keep:
+            items.add(current)
             current = self.versions[current].snapshot.parent_id
-        kept.add(self.tagged_id if self.tagged_id is not None else self.head)
-        for key, held in self.versions.items():
+        items.add(self.tagged_id if self.tagged_id is not None else self.head)
+        for key, value in self.versions.items():
             # A snapshot that lost its parent id before is in a still older file, with it.
-            self.older.setdefault(key, held.snapshot)
-        self.versions = {key: held for key, held in self.versions.items() if key in kept}
+            self.older.setdefault(key, value.snapshot)
+        self.versions = {key: value for key, value in self.versions.items() if key in items}
         if orphans:
             for version in self.versions.values():
                 if version.snapshot.parent_id not in self.versions:
@@ -330,7 +330,7 @@ class Table:
         old = before.rows if before is not None else ()
         dead = before.dead if before is not None else 0
         delete_files = before.delete_files if before is not None else 0
-        summary = {}
+        summary: dict[str, int] = {}
         if rewritten:
             # What a rewritten file held counts, rows that were deleted from it before too.
             summary |= {"added-records": len(rows), "deleted-records": len(old) + dead}
@@ -382,7 +382,7 @@ class Table:
             inherited if deleted is None else deleted,
             was_foreign or foreign is not None,
             had_rows or bool(foreign),
-            frozenset() if before is None else before.given_up,
+            frozenset() if before is None else before.abandoned,
             (*inherited_extra, *(foreign or ())) if extra is None else extra,
             foreign or (),
             before is not None and before.swapped,
@@ -442,13 +442,13 @@ class World:
         gone = frozenset(
             (item.partition, offset) for item in lost for offset in range(item.start, item.stop)
         )
-        self.table.decide(mark, given_up=gone)
+        self.table.decide(mark, abandoned=gone)
 
     def skip(self, row: Row) -> None:
         """Give up a record, whatever it is."""
         pin = self.table.pin(self.table.head)
         mark = skip_record(pin, self.log.bounds(), [Skip(*row)], run=self.next_run())
-        self.table.decide(mark, given_up=frozenset([row]))
+        self.table.decide(mark, abandoned=frozenset([row]))
 
     def accept_foreign(self, *, all_of_them: bool) -> None:
         """Accept what is refused, or forget to name one."""
@@ -474,8 +474,8 @@ class World:
         for partition, offset in table.current.rows:
             places.setdefault(partition, []).append(offset)
         rows = [
-            PartitionRows(partition, min(held), max(held), len(held), len(set(held)))
-            for partition, held in places.items()
+            PartitionRows(partition, min(items), max(items), len(items), len(set(items)))
+            for partition, items in places.items()
         ]
         mark = cover(
             FLOWS,
@@ -489,7 +489,7 @@ class World:
             run=self.next_run(),
         )
         table.decide(
-            mark, given_up=frozenset((skip.partition, skip.offset) for skip in mark.skips)
+            mark, abandoned=frozenset((skip.partition, skip.offset) for skip in mark.skips)
         )
 
     def next_run(self) -> str:
@@ -503,30 +503,30 @@ class World:
         """
         version = self.table.versions[snapshot_id]
         ends = [
-            max(held.end, version.covered.get(partition) or 0)
-            for partition, held in enumerate(self.log.partitions)
+            max(value.end, version.covered.get(partition) or 0)
+            for partition, value in enumerate(self.log.partitions)
         ]
-        held = {row for row in self.truth if row[1] < ends[row[0]]}
-        return Counter(held - version.deleted - version.given_up) + Counter(version.extra)
+        value = {row for row in self.truth if row[1] < ends[row[0]]}
+        return Counter(value - version.deleted - version.abandoned) + Counter(version.extra)
 
     def lost(self, snapshot_id: int) -> bool:
         """Whether the log really lost offsets this version still needs, or is another log."""
         covered = self.table.versions[snapshot_id].covered
         return self.log.incarnation != self.bound_to or any(
-            held.start > (covered.get(index) or 0)
-            for index, held in enumerate(self.log.partitions)
+            value.start > (covered.get(index) or 0)
+            for index, value in enumerate(self.log.partitions)
         )
 
-    def story(self, asked: int) -> str:
+    def story(self, number: int) -> str:
         """Say what a failed example's table looked like."""
-        lines = [f"asked {asked}, head {self.table.head}, tag {self.table.tagged_id}"]
+        lines = [f"asked {number}, head {self.table.head}, tag {self.table.tagged_id}"]
         for version in self.table.versions.values():
-            held = version.snapshot
+            snapshot = version.snapshot
             lines.append(
-                f"{held.snapshot_id} <- {held.parent_id} {held.operation} rows={len(version.rows)} "
+                f"{snapshot.snapshot_id} <- {snapshot.parent_id} {snapshot.operation} rows={len(version.rows)} "
                 f"covered={version.covered.items} deleted={sorted(version.deleted)} "
-                f"summary={ {key: text for key, text in held.summary.items() if key != SUMMARY_KEY} } "
-                f"watermark={held.watermark_text}"
+                f"summary={ {key: text for key, text in snapshot.summary.items() if key != SUMMARY_KEY} } "
+                f"watermark={snapshot.watermark_text}"
             )
         lines.append(f"mirror {self.table.mirror}")
         return "\n".join(lines)
@@ -537,10 +537,10 @@ class World:
         while current is not None:
             if current in self.table.ours:
                 return self.is_believed(current)
-            held = self.table.older.get(current)
-            if held is None and current in self.table.versions:
-                held = self.table.versions[current].snapshot
-            current = None if held is None else held.parent_id
+            snapshot = self.table.older.get(current)
+            if snapshot is None and current in self.table.versions:
+                snapshot = self.table.versions[current].snapshot
+            current = None if snapshot is None else snapshot.parent_id
         return False
 
     def is_believed(self, snapshot_id: int) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from connectors.iceberg.pin_cache import PinCache
 from connectors.json import decoder_for
 from planner.binding import Binding
+from planner.cut import TableCut
 from planner.errors import SnapshotExpired, StalePlan, TieringConflict
 from planner.names import TableName
 from planner.offsets import OffsetVector
@@ -38,7 +39,7 @@ from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.properties.serving import NOW_US, SECRET, SESSION, forget, serve
+from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
 
 TABLE = TableName("lake", ("net",), "storm")
 TOPIC, PARTITIONS = "storm", 4
@@ -110,7 +111,7 @@ class Storm:
             refresh_s=0.05,
             pacing=IN_PIECES,
         )
-        pins = lambda: [held.pin for held in board.status() if held.pin is not None]  # noqa: E731
+        pins = lambda: [value.pin for value in board.status() if value.pin is not None]  # noqa: E731
         keeper = Keeper(tails, tables=[], pins=pins, cut=_unused)
         keeper.start()
         try:
@@ -137,7 +138,7 @@ class Storm:
             for done in world:
                 done.result()
         # Nobody may have asked since the schema was last changed, and all may be tiered.
-        (end,) = (held.log_end for held in self.log.measure([TOPIC])[TOPIC].partitions[:1])
+        (end,) = (bounds.log_end for bounds in self.log.measure([TOPIC])[TOPIC].partitions[:1])
         self.log.append(TOPIC, 0, _record(0, end))
         board.refresh(TABLE)
         _answer(statements, statements.plan(SESSION, SQL, None, Deadline(60)).ticket)
@@ -206,14 +207,14 @@ class Storm:
     # --- readers ---
 
     def _read(self, board: PinCache, statements: Statements, seed: float) -> None:
-        rng, seen = random.Random(seed), [0] * PARTITIONS
+        rng, observed = random.Random(seed), [0] * PARTITIONS
         tickets: list[bytes] = []
         answered = 0
         while answered < self.count:
             planned = statements.plan(SESSION, SQL, None, Deadline(60)).ticket
             ends = _ends(board, planned)
-            assert all(end >= before for end, before in zip(ends, seen, strict=True)), "T28"
-            seen = ends
+            assert all(end >= before for end, before in zip(ends, observed, strict=True)), "T28"
+            observed = ends
             tickets.append(planned)
             chosen = tickets[-1] if rng.random() < 0.8 else rng.choice(tickets[-5:])
             expected = [
@@ -222,13 +223,13 @@ class Storm:
                 for row in self.ledgers[partition].below(partition, end)
             ]
             try:
-                found = _answer(statements, chosen)
+                result = _answer(statements, chosen)
             except StalePlan:
                 # Retention went on while this reader did not: on a slow machine. Its client would plan anew.
                 self.stale += 1
                 tickets.clear()
                 continue
-            assert found == expected
+            assert result == expected
             answered += 1
             self.compared += 1
 
@@ -258,5 +259,5 @@ def _answer(statements: Statements, ticket: bytes) -> Answer:
     return [tuple(int(cell) for cell in row.values()) for row in table.to_pylist()]
 
 
-def _unused(table: TableName) -> object:
+def _unused(table: TableName) -> TableCut:
     raise AssertionError(f"nothing is configured to be followed, not {table}")

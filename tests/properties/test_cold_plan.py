@@ -24,13 +24,13 @@ from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from proxy.query.file_pruning import StatementContext, scan_filter
 from tests.fixtures.engine import Place
-from tests.properties.cold_tables import RandomTable, arrow, folder_of, statement
+from tests.harness.cold_tables import RandomTable, arrow, folder_of, statement
 
 NOW = dt.datetime(2026, 4, 1, tzinfo=dt.UTC)
 ZONES = ("UTC", "America/New_York", "Pacific/Apia")
 
 
-class Asked:
+class Comparison:
     """One table, read in three ways."""
 
     def __init__(self, engine: Engine, store: IcebergStore, made: RandomTable) -> None:
@@ -49,27 +49,31 @@ class Asked:
             self.engine, asking, conjuncts(document)[reference], self.cold.schema
         )
         ours = self.store.scan(self.cold, rows)
-        self.outcomes[self._outcome(ours, is_asked=rows != EVERYTHING)] += 1
+        self.outcomes[self._outcome(ours, is_queried=rows != EVERYTHING)] += 1
         theirs = SqlRelation(self.store.extension_sql(self.cold))
-        truth, found, extension = (
+        truth, text, extension = (
             self._answer(sql, part, zone) for part in (self.rows, ours, theirs)
         )
-        told = f"{sql}\nzone {zone}\nwanted {rows}\n" + "\n".join(self.made.steps)
+        reply = f"{sql}\nzone {zone}\nwanted {rows}\n" + "\n".join(self.made.steps)
         if truth.startswith("["):
-            assert found == truth, told
-            assert extension == truth, told
+            assert text == truth, reply
+            assert extension == truth, reply
         else:
             # A cast that fails on some row: files left out may spare it.
-            assert found.startswith(("[", truth)), told
+            assert text.startswith(("[", truth)), reply
 
-    def _outcome(self, part: SqlRelation | ArrowRelation, *, is_asked: bool) -> str:
+    def _outcome(self, part: SqlRelation | ArrowRelation, *, is_queried: bool) -> str:
         if isinstance(part, ArrowRelation):
             return "nothing left"
         if "iceberg_scan" in part.sql:
             return "extension"
         left = part.sql.count(".parquet'")
         return (
-            "some left" if left < self.files else "all left, asked" if is_asked else "all left"
+            "some left"
+            if left < self.files
+            else "all left, asked"
+            if is_queried
+            else "all left"
         )
 
     def _answer(self, sql: str, part: SqlRelation | ArrowRelation, zone: str) -> str:
@@ -96,10 +100,10 @@ def run(place: Place, folder: Path, seed: int, tables: int, statements: int) -> 
         for number in range(tables):
             chosen = random.Random(seed * 1_000_003 + number)
             made = RandomTable.create(chosen, catalog, f"t{number}")
-            asked = Asked(place.engine, store, made)
+            request = Comparison(place.engine, store, made)
             for _ in range(statements):
-                asked.check(statement(chosen, made.columns), chosen.choice(ZONES))
-            outcomes += asked.outcomes
+                request.check(statement(chosen, made.columns), chosen.choice(ZONES))
+            outcomes += request.outcomes
     finally:
         store.close()
         catalog.close()

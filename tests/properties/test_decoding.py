@@ -15,9 +15,16 @@ from connectors.json.decoder import JsonDecoder
 from planner.binding import Binding
 from planner.errors import UndecodableRecord
 from planner.names import METADATA_COLUMNS
-from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
+from planner.schema import (
+    METADATA_TYPES,
+    RAW_SCHEMA,
+    TIMESTAMPTZ,
+    Column,
+    EpochUnit,
+    TableSchema,
+)
 from planner.watermark import Outcomes
-from tests.oracle import Bad, oracle_decode, same
+from tests.harness.oracle import Bad, oracle_decode, same
 
 EXAMPLES = int(os.environ.get("DECODING_EXAMPLES", "300"))
 NAMES = ("a", "b", "c", "d", "É", "a.b", "A", "")
@@ -74,7 +81,7 @@ def is_time(kind: pa.DataType) -> bool:
     return pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
 
 
-UNITS = st.sampled_from(["s", "ms", "us", "ns"])
+UNITS: st.SearchStrategy[EpochUnit] = st.sampled_from(["s", "ms", "us", "ns"])
 
 
 @st.composite
@@ -104,7 +111,7 @@ def tables(draw: st.DrawFn) -> tuple[TableSchema, Binding]:
 
 def _time_ids(columns: list[Column]) -> set[int]:
     """Ids that only times have: ids are drawn, so one may stand for several nested fields."""
-    held: dict[int, list[pa.DataType]] = {}
+    value: dict[int, list[pa.DataType]] = {}
 
     def walk(kind: pa.DataType) -> None:
         if pa.types.is_struct(kind):
@@ -117,12 +124,14 @@ def _time_ids(columns: list[Column]) -> set[int]:
             inner = []
         for field in inner:
             if field.metadata:
-                held.setdefault(int(field.metadata[b"PARQUET:field_id"]), []).append(field.type)
+                value.setdefault(int(field.metadata[b"PARQUET:field_id"]), []).append(
+                    field.type
+                )
             walk(field.type)
 
     for column in columns:
         walk(column.type)
-    return {field_id for field_id, kinds in held.items() if all(map(is_time, kinds))}
+    return {field_id for field_id, kinds in value.items() if all(map(is_time, kinds))}
 
 
 # Payloads, as text: what matters is how a value is written.
@@ -212,8 +221,8 @@ HEX = st.one_of(
     st.binary(max_size=4).map(bytes.hex),
     st.binary(min_size=2, max_size=2).map(lambda raw: raw.hex().upper()),
     st.uuids().map(str),
-    st.uuids().map(lambda held: str(held).upper()),
-    st.uuids().map(lambda held: held.hex),
+    st.uuids().map(lambda number: str(number).upper()),
+    st.uuids().map(lambda number: number.hex),
     st.sampled_from(["0", "0g", " 00", "00 ", "00\n", "\u0660\u0660", "00-00"]),
 )
 TEXT = st.one_of(
@@ -317,7 +326,7 @@ def objects(draw: st.DrawFn, members: list[tuple[str, pa.DataType]], value: Any)
         if draw(st.integers(0, 9)) == 0:
             continue
         for _ in range(2 if draw(st.integers(0, 14)) == 0 else 1):
-            held = draw(value(kind))
+            entry = draw(value(kind))
             key = written(name)
             if name and draw(st.integers(0, 9)) == 0:
                 key = (
@@ -329,7 +338,7 @@ def objects(draw: st.DrawFn, members: list[tuple[str, pa.DataType]], value: Any)
                     )
                     + '"'
                 )
-            parts.append(f"{draw(SPACE)}{key}{draw(SPACE)}:{draw(SPACE)}{held}{draw(SPACE)}")
+            parts.append(f"{draw(SPACE)}{key}{draw(SPACE)}:{draw(SPACE)}{entry}{draw(SPACE)}")
     if draw(st.integers(0, 4)) == 0:
         parts.append(f'"extra": {draw(NASTY)}')
     return "{" + ",".join(draw(st.permutations(parts))) + "}"
@@ -342,7 +351,7 @@ def payloads(draw: st.DrawFn, schema: TableSchema) -> bytes | None:
     parts = [(column.name, column) for column in schema.payload]
     parts += [(key, column) for column in schema.payload for key in column.keys[1:]]
     text = draw(
-        objects(parts, lambda column: values(column.type, column.epoch_unit is not None))  # type: ignore[arg-type]
+        objects(parts, lambda column: values(column.type, column.epoch_unit is not None))
     )
     raw = (draw(SPACE) + text + draw(SPACE)).encode("utf-8", "surrogatepass")
     if draw(st.integers(0, 14)) == 0:
@@ -380,8 +389,8 @@ def test_fast_and_exact_paths_and_the_oracle_agree(
         assert decoded.rows.schema.equals(schema.arrow, check_metadata=True)
         actual = decoded.rows.to_pylist()
         assert len(actual) == len(expected)
-        for wanted, row in zip(expected, actual, strict=True):
-            assert same(wanted, row), (exact_only, wanted, row)
+        for target, row in zip(expected, actual, strict=True):
+            assert same(target, row), (exact_only, target, row)
         assert decoded.outcomes == Outcomes(
             rows=len(expected),
             skipped=sum(isinstance(row, Bad) for row in results),
@@ -462,7 +471,7 @@ def test_the_columnar_path_gives_what_the_exact_path_gives(
         assert actual.rows.schema.equals(schema.arrow, check_metadata=True)
         assert actual.outcomes == expected.outcomes
         pairs = zip(expected.rows.to_pylist(), actual.rows.to_pylist(), strict=True)
-        assert all(same(wanted, row) for wanted, row in pairs), (expected.rows, actual.rows)
+        assert all(same(target, row) for target, row in pairs), (expected.rows, actual.rows)
 
 
 @settings(

@@ -32,10 +32,11 @@ from hypothesis.stateful import (
 from planner.errors import FederationError, SnapshotExpired, TieringConflict
 from planner.names import TableName
 from planner.schema import Column
-from tests.properties.asking import SEEN, STATEMENTS, Asking, Kept
-from tests.properties.lake import TABLES, Lake, Work
-from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Topic
-from tests.properties.renaming import also_called, not_called, renamed
+from tests.harness.asking import EVENTS, STATEMENTS, Asking, SavedTicket
+from tests.harness.lake import TABLES, Lake, Work
+from tests.harness.ledger import Topic
+from tests.harness.records import BAD, GOOD, TOMBSTONE
+from tests.harness.renaming import also_called, not_called, renamed
 
 #: What hurts happens when this is 2.
 CHANCE = st.integers(0, 4)
@@ -46,12 +47,12 @@ PATIENCE_STEPS = 6
 class Doubles(Asking, RuleBasedStateMachine):
     plans = Bundle("plans")
     works = Bundle("works")
-    kept = Bundle("kept")
+    saved = Bundle("saved")
 
     def __init__(self) -> None:
         super().__init__()
         self.lake = Lake()
-        self.asked = 0
+        self.statement_count = 0
         self.unsound_steps = dict.fromkeys(TABLES, 0)
         self.outage_steps = 0
 
@@ -93,19 +94,19 @@ class Doubles(Asking, RuleBasedStateMachine):
     @rule(index=st.integers(0, 3), commit=st.booleans())
     def end_transaction(self, index: int, commit: bool) -> None:
         self.lake.end_transaction(index % len(self.lake.transactions), commit=commit)
-        SEEN["commit" if commit else "abort"] += 1
+        EVENTS["commit" if commit else "abort"] += 1
 
     @rule(of=st.integers(0, 1), index=st.integers(0, 3))
     def compact_the_log(self, of: int, index: int) -> None:
         topic, partition = self.place(of, index)
         self.lake.compact_log(topic, partition)
-        SEEN["compacted log"] += any(slot.compacted for slot in topic.partitions[partition])
+        EVENTS["compacted log"] += any(slot.compacted for slot in topic.partitions[partition])
 
     @rule(of=st.integers(0, 1))
     def add_partition(self, of: int) -> None:
         if len(self.topic(of).partitions) < 4:
             self.lake.add_partition(self.topic(of))
-            SEEN["new partition"] += 1
+            EVENTS["new partition"] += 1
 
     @rule(of=st.integers(0, 1), index=st.integers(0, 3), back=st.integers(0, 4))
     def delete_records_that_are_cold(self, of: int, index: int, back: int) -> None:
@@ -119,13 +120,13 @@ class Doubles(Asking, RuleBasedStateMachine):
         covered = self.lake.head(list(TABLES)[of]).covered.get(partition, 0)
         if chance == 2 and covered < topic.end(partition):
             self.lake.retain(topic, partition, covered + 1)
-            SEEN["retention"] += 1
+            EVENTS["retention"] += 1
 
     @rule(of=st.integers(0, 1), partitions=st.integers(1, 3), chance=CHANCE)
     def recreate_topic(self, of: int, partitions: int, chance: int) -> None:
         if chance == 2:
             self.lake.recreate_topic(self.topic(of).name, partitions)
-            SEEN["recreated"] += 1
+            EVENTS["recreated"] += 1
 
     @rule(
         of=st.integers(0, 1),
@@ -140,7 +141,7 @@ class Doubles(Asking, RuleBasedStateMachine):
                 topic, partition, max(0, len(topic.partitions[partition]) - back)
             )
             self.restart()
-            SEEN["truncated"] += 1
+            EVENTS["truncated"] += 1
 
     # --- schema ---
 
@@ -151,22 +152,22 @@ class Doubles(Asking, RuleBasedStateMachine):
         if number < 4:
             self.lake.store.set_columns(table, _renamed(number) if rename else _wider(number))
             self.lake.note(table)
-            SEEN["renamed" if rename else "column added"] += 1
+            EVENTS["renamed" if rename else "column added"] += 1
 
     @rule(of=st.integers(0, 1), how=st.integers(0, 2))
     def change_names(self, of: int, how: int) -> None:
         """Take a rename back, which gives the table its old schema id, or edit the name mapping alone."""
         table = list(TABLES)[of]
         columns = self.lake.store.facts(table).schema.columns
-        host = next(held for held in columns if held.name.startswith("host"))
+        host = next(column for column in columns if column.name.startswith("host"))
         before = [name for name in host.keys[1:] if name != "nick"]
         if how == 0 and before:
             self.lake.store.set_columns(table, renamed(host.name, before[0]))
-            SEEN["renamed back"] += 1
+            EVENTS["renamed back"] += 1
         elif how:
             edit = (also_called, not_called)[how - 1]
             self.lake.store.set_columns(table, edit(host.name, "nick"))
-            SEEN["mapping edited"] += 1
+            EVENTS["mapping edited"] += 1
         self.lake.note(table)
 
     # --- tierers ---
@@ -181,7 +182,7 @@ class Doubles(Asking, RuleBasedStateMachine):
         try:
             return work()
         except FederationError as error:
-            SEEN[f"tierer: {type(error).__name__}"] += 1
+            EVENTS[f"tierer: {type(error).__name__}"] += 1
             facts = self.lake.store.facts(table)
             causes = self.lake.causes_of(facts) | self.lake.may_refuse_to_plan(table)
             self.justify(error, causes | {TieringConflict, SnapshotExpired, *also})
@@ -199,7 +200,7 @@ class Doubles(Asking, RuleBasedStateMachine):
             return None
         lost = self.lake.may_refuse_to_read(table, plan[1].start.topic_id, plan[1].splits)
         work = self.attempt(table, lambda: self.lake.stage(table, *plan), lost)
-        SEEN["staged later"] += work is not None
+        EVENTS["staged later"] += work is not None
         return work
 
     @rule(target=works, of=st.integers(0, 1), rows=st.integers(1, 12))
@@ -225,7 +226,7 @@ class Doubles(Asking, RuleBasedStateMachine):
             work = self.attempt(table, lambda: self.lake.stage(table, *plan))
             if work is not None:
                 self.publish_work(work)
-                if self.asked % 4 == 0:
+                if self.statement_count % 4 == 0:
                     self.publish_work(work)
 
     @rule(of=st.integers(0, 1), rows=st.tuples(st.integers(1, 12), st.integers(1, 12)))
@@ -246,8 +247,8 @@ class Doubles(Asking, RuleBasedStateMachine):
         head = self.lake.store.facts(work.table).head
         committed = self.attempt(work.table, lambda: self.lake.publish(work))
         assert committed or self.lake.store.facts(work.table).head == head
-        SEEN["publish"] += committed is True
-        SEEN["published before"] += committed is False
+        EVENTS["publish"] += committed is True
+        EVENTS["published before"] += committed is False
 
     # --- other writers ---
 
@@ -268,13 +269,13 @@ class Doubles(Asking, RuleBasedStateMachine):
             self.lake.update(table, place)
         else:
             self.lake.delete(table, place, rewriting=bool(how))
-        SEEN["foreign update" if how == 2 else "foreign delete"] += 1
+        EVENTS["foreign update" if how == 2 else "foreign delete"] += 1
 
     @rule(of=st.integers(0, 1), offset=st.integers(0, 30), chance=CHANCE)
     def append_rows(self, of: int, offset: int, chance: int) -> None:
         if chance == 2:
             self.lake.append(list(TABLES)[of], (0, offset))
-            SEEN["foreign append"] += 1
+            EVENTS["foreign append"] += 1
 
     @rule(of=st.integers(0, 1), copies_summary=st.booleans())
     def compact_a_table(self, of: int, copies_summary: bool) -> None:
@@ -287,7 +288,7 @@ class Doubles(Asking, RuleBasedStateMachine):
             self.roll_back(of, back)
             self.lake.compact(list(TABLES)[of])
             self.lake.expire(list(TABLES)[of], 1, orphans=orphans)
-            SEEN["hidden rollback"] += 1
+            EVENTS["hidden rollback"] += 1
 
     @rule(of=st.integers(0, 1), back=st.integers(1, 3))
     def roll_back(self, of: int, back: int) -> None:
@@ -300,7 +301,7 @@ class Doubles(Asking, RuleBasedStateMachine):
         if snapshot.snapshot_id != facts.head:
             self.lake.store.rollback(table, snapshot.snapshot_id)
             self.lake.note(table)
-            SEEN["rollback"] += 1
+            EVENTS["rollback"] += 1
 
     @rule(
         of=st.integers(0, 1),
@@ -311,14 +312,14 @@ class Doubles(Asking, RuleBasedStateMachine):
     def expire(self, of: int, keep: int, orphans: bool, chance: int) -> None:
         if chance == 2:
             self.lake.expire(list(TABLES)[of], keep, orphans=orphans)
-            SEEN["expiry"] += 1
+            EVENTS["expiry"] += 1
 
     @rule(of=st.integers(0, 1), chance=CHANCE)
     def lose_the_files_of_a_pin(self, of: int, chance: int) -> None:
         facts = self.lake.store.facts(list(TABLES)[of])
         if chance == 2 and facts.head is not None and facts.head not in self.lake.lost:
             self.lake.lose(facts.head)
-            SEEN["lost files"] += 1
+            EVENTS["lost files"] += 1
 
     # --- the operator ---
 
@@ -327,7 +328,7 @@ class Doubles(Asking, RuleBasedStateMachine):
         """Ends by itself after some steps (``one_statement``)."""
         if self.outage_steps == 0:
             self.outage_steps = 5
-            SEEN["catalog outage" if catalog else "broker outage"] += 1
+            EVENTS["catalog outage" if catalog else "broker outage"] += 1
             if catalog:
                 self.lake.catalog_answers = False
             else:
@@ -343,7 +344,7 @@ class Doubles(Asking, RuleBasedStateMachine):
     def restart_the_server(self, chance: int) -> None:
         if chance == 2:
             self.restart()
-            SEEN["restart"] += 1
+            EVENTS["restart"] += 1
 
     def restart(self) -> None:
         self.lake.stop_server()
@@ -356,16 +357,16 @@ class Doubles(Asking, RuleBasedStateMachine):
             if lake.versions[snapshot_id].is_ours and self.stands(table, snapshot_id):
                 lake.store.rollback(table, snapshot_id)
                 lake.note(table)
-                SEEN["rolled back to an answer"] += 1
+                EVENTS["rolled back to an answer"] += 1
                 return
         lake.bind_anew(table)
-        SEEN["bound anew"] += 1
+        EVENTS["bound anew"] += 1
 
     # --- readers ---
 
     @invariant()
     def one_statement(self) -> None:
-        SEEN["step"] += 1
+        EVENTS["step"] += 1
         lake = self.lake
         self.outage_steps = max(0, self.outage_steps - 1)
         if self.outage_steps == 0 and not (lake.catalog_answers and lake.brokers_answer):
@@ -377,48 +378,48 @@ class Doubles(Asking, RuleBasedStateMachine):
             self.unsound_steps[table] = 0 if sound else self.unsound_steps[table] + 1
             if self.unsound_steps[table] > PATIENCE_STEPS:
                 self.repair(table)
-        self.asked += 1
-        if self.asked % 2:
+        self.statement_count += 1
+        if self.statement_count % 2:
             lake.followers.step()
-            SEEN["followed"] += any(state.rows for state in lake.tails.states())
-        kept = self.planned(STATEMENTS[self.asked % len(STATEMENTS)])
-        if kept is not None:
-            self.opened(kept)
+            EVENTS["followed"] += any(state.rows for state in lake.tails.states())
+        saved = self.planned(STATEMENTS[self.statement_count % len(STATEMENTS)])
+        if saved is not None:
+            self.opened(saved)
 
-    @rule(target=kept, which=st.integers(0, len(STATEMENTS) - 1))
-    def keep_a_ticket(self, which: int) -> Kept | None:
+    @rule(target=saved, which=st.integers(0, len(STATEMENTS) - 1))
+    def keep_a_ticket(self, which: int) -> SavedTicket | None:
         return self.planned(STATEMENTS[which])
 
-    @rule(kept=kept)
-    def open_a_kept_ticket(self, kept: Kept | None) -> None:
-        if kept is not None and self.opened(kept):
-            SEEN["opened later"] += 1
+    @rule(saved=saved)
+    def open_a_saved_ticket(self, saved: SavedTicket | None) -> None:
+        if saved is not None and self.opened(saved):
+            EVENTS["opened later"] += 1
 
-    @rule(kept=kept)
-    def return_to_a_cut(self, kept: Kept | None) -> None:
-        if kept is not None and self.returned(kept):
-            SEEN["returned"] += 1
+    @rule(saved=saved)
+    def return_to_a_cut(self, saved: SavedTicket | None) -> None:
+        if saved is not None and self.returned(saved):
+            EVENTS["returned"] += 1
 
     @rule(of=st.integers(0, 1), back=st.integers(0, 12))
     def look_back(self, of: int, back: int) -> None:
         """At any version there ever was of a table, most of them retained."""
         table = list(TABLES)[of]
         facts = self.lake.store.facts(table)
-        held = sorted(facts.history.snapshots, reverse=True)
-        self.looked_back(table, held[back % len(held)] if back < 12 else 4_711)
+        value = sorted(facts.history.snapshots, reverse=True)
+        self.looked_back(table, value[back % len(value)] if back < 12 else 4_711)
 
     def traffic(self) -> None:
         """What goes on by itself: producers, and a tierer that comes by now and then."""
         for of in (0, 1):
-            if (self.asked + of) % 3:
-                self.lake.produce(*self.place(of, self.asked // 3), GOOD)
-        if self.asked % 5 == 4:
-            self.tier(self.asked % 2, 8)
+            if (self.statement_count + of) % 3:
+                self.lake.produce(*self.place(of, self.statement_count // 3), GOOD)
+        if self.statement_count % 5 == 4:
+            self.tier(self.statement_count % 2, 8)
 
 
 def _renamed(number: int) -> Callable[[tuple[Column, ...]], tuple[Column, ...]]:
     def change(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        host = next(held for held in columns if held.name.startswith("host"))
+        host = next(column for column in columns if column.name.startswith("host"))
         return renamed(host.name, f"host_{number}")(columns)
 
     return change
@@ -491,12 +492,12 @@ def test_what_is_rare_happens_and_the_answers_stay_right(event: str) -> None:
         lake.produce(0, 0, [GOOD] * 4)
         for _ in STATEMENTS:
             lake.one_statement()
-        before = SEEN[event]
+        before = EVENTS[event]
         STORIES[event](lake)
         for _ in range(2 * len(STATEMENTS)):
             lake.refresh_pins()
             lake.one_statement()
-        assert SEEN[event] > before
+        assert EVENTS[event] > before
     finally:
         lake.teardown()
 
@@ -517,4 +518,4 @@ def test_sql_over_both_sides_is_plain_sql_over_all_committed_rows() -> None:
         ),
     )
     if RANDOM_SEED is None:
-        assert [event for event in SOMETIMES if not SEEN[event]] == [], SEEN
+        assert [event for event in SOMETIMES if not EVENTS[event]] == [], EVENTS

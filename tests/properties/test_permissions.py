@@ -23,10 +23,10 @@ from proxy.query.executor import Statements
 from proxy.session import Session
 from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place
-from tests.properties.asking import bag
-from tests.properties.cold_tables import folder_of
-from tests.properties.lake import FLOWS, Lake
-from tests.properties.serving import forget, serve
+from tests.harness.asking import bag
+from tests.harness.cold_tables import folder_of
+from tests.harness.lake import FLOWS, Lake
+from tests.harness.serving import forget, serve
 
 ADA = Session("test", "ada", frozenset({"eu", "staff"}))
 ROOT = Session("root", "root")
@@ -70,7 +70,7 @@ class World:
         finally:
             stream.close()
 
-    def told(self, sql: str) -> pa.Table | FederationError:
+    def answer_of(self, sql: str) -> pa.Table | FederationError:
         """What is answered to a statement over ``t``."""
         try:
             return self.ask(ADA, re.sub(r"\b(FROM|JOIN) t\b", rf"\1 {self.table}", sql))
@@ -167,6 +167,8 @@ class Drawn:
     def grant(self, world: World) -> Grant:
         read = world.statements.grants.expression
         opened = self.some(1)
+        columns: tuple[str, ...]
+        without: tuple[str, ...]
         columns, without = ((ANY,), ()) if self.chance.random() < 0.5 else (tuple(opened), ())
         if columns == (ANY,) and self.chance.random() < 0.5:
             without = tuple(name for name in self.types if name not in opened)
@@ -231,7 +233,7 @@ def plainly(raw: pa.Table, grant: Grant, visible: Sequence[str]) -> duckdb.DuckD
             "current_groups", "['eu', 'staff']"
         )
 
-    masks = {name: held.text for name, held in grant.masks}
+    masks = {name: value.text for name, value in grant.masks}
     columns = ", ".join(
         f"TRY(CAST(({text(masks[name])}) AS {sql_type(raw.schema.field(name).type)})) AS {identifier(name)}"
         if name in masks
@@ -258,32 +260,34 @@ def compare(world: World, seed: int, grants: int, statements: int) -> Counter[st
         drawn = Drawn(seed * 1_000_003 + number, world.types)
         grant = drawn.grant(world)
         grants_of.policy = GrantList((grant,))
-        seen = world.ask(ADA, f"SELECT * FROM {world.table}")
-        visible = seen.schema.names
+        answer = world.ask(ADA, f"SELECT * FROM {world.table}")
+        visible = answer.schema.names
         plain = plainly(raw, grant, visible)
         opened = [name for name in visible if name in world.types] or list(world.types)
-        hidden = Counter(bag(raw.select(visible))) - Counter(bag(seen))
+        hidden = Counter(bag(raw.select(visible))) - Counter(bag(answer))
         outcomes["rows hidden"] += bool(hidden)
         # Files are left out by bounds of a column, which say nothing of its mask.
-        asked = [
+        request = [
             f"SELECT count(*) AS k FROM t WHERE {name} = {constant}"
             for name, _ in grant.masks
             for constant in CONSTANTS[world.types[name]][:3]
         ]
-        for sql in asked + [drawn.statement(opened) for _ in range(statements)]:
-            told = f"{sql}\n{grant}"
+        for sql in request + [drawn.statement(opened) for _ in range(statements)]:
+            reply = f"{sql}\n{grant}"
             try:
                 truth = rows_of(plain.execute(sql).to_arrow_table())
             except (duckdb.Error, UnicodeDecodeError):  # quoting half a character
                 truth = None
-            found = world.told(sql)
-            if isinstance(found, BadStatement) and truth is None:
-                quoted = set(re.findall(rf"{HIDDEN}\d+", str(found)))
-                assert quoted <= set(re.findall(rf"{HIDDEN}\d+", str(seen.to_pylist()))), told
+            result = world.answer_of(sql)
+            if isinstance(result, BadStatement) and truth is None:
+                quoted = set(re.findall(rf"{HIDDEN}\d+", str(result)))
+                assert quoted <= set(re.findall(rf"{HIDDEN}\d+", str(answer.to_pylist()))), (
+                    reply
+                )
                 outcomes["refused"] += 1
                 continue
-            assert isinstance(found, pa.Table), f"{found}\n{told}"
-            assert rows_of(found) == truth, told
+            assert isinstance(result, pa.Table), f"{result}\n{reply}"
+            assert rows_of(result) == truth, reply
             outcomes["answered"] += 1
         plain.close()
     grants_of.policy = None

@@ -30,8 +30,8 @@ from proxy.deadline import Deadline
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.properties.renaming import also_called, commented, not_called, renamed
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.renaming import also_called, commented, not_called, renamed
+from tests.harness.serving import SESSION, forget, serve
 
 TABLE, TOPIC = TableName("lake", ("net",), "ledger"), "ledger"
 PARTITIONS, NAMES = 2, ("s", "s2", "t")
@@ -44,7 +44,7 @@ Rows = list[dict[str, object]]
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedCut:
     """A cut, and what it gave."""
 
     sql: str
@@ -55,7 +55,7 @@ class Kept:
 class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.seen: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
         self.log = MemoryLog(batch_rows=5)
         topic_id = self.log.create_topic(TOPIC, PARTITIONS)
         self.store = MemoryColdStore()
@@ -68,7 +68,7 @@ class World:
             self.store, TABLE, self.log, partial(decoder_for, str(TABLE))
         )
         self.staged: list[Staged] = []
-        self.kept: list[Kept] = []
+        self.saved_cuts: list[SavedCut] = []
 
     def close(self) -> None:
         for board, tails, _ in self.servers:
@@ -110,9 +110,9 @@ class World:
         try:
             self.target.publish(self.staged.pop(self.rng.randrange(len(self.staged))))
         except TieringConflict:
-            self.seen["conflict"] += 1
+            self.events["conflict"] += 1
         else:
-            self.seen["published"] += 1
+            self.events["published"] += 1
         assert self.whole() == before
 
     def tier(self) -> None:
@@ -156,13 +156,13 @@ class World:
         )
         self.store.set_columns(
             TABLE,
-            lambda held: (*held[:at], replace(held[at], type=kind), *held[at + 1 :]),
+            lambda value: (*value[:at], replace(value[at], type=kind), *value[at + 1 :]),
         )
 
     def add_or_drop_column(self) -> None:
         extra = Column(7, "extra", pa.int32(), keys=("extra",))
         self.store.set_columns(
-            TABLE, lambda held: held[:6] if len(held) > 6 else (*held, extra)
+            TABLE, lambda items: items[:6] if len(items) > 6 else (*items, extra)
         )
 
     def retain(self) -> None:
@@ -191,7 +191,7 @@ class World:
         (row,) = self.ask(
             server, f"{sql.replace(' FROM', ', thermocline_cut() AS cut FROM')} GROUP BY cut"
         )
-        self.kept.append(Kept(sql, str(row.pop("cut")), [row]))
+        self.saved_cuts.append(SavedCut(sql, str(row.pop("cut")), [row]))
 
     def text_of(self, column: Column) -> str:
         if column.type == pa.string():
@@ -200,17 +200,17 @@ class World:
 
     # --- what must hold ---
 
-    def replay(self, kept: Kept) -> None:
+    def replay(self, saved: SavedCut) -> None:
         for server in range(2):
             if self.rng.random() < 0.5:
                 self.servers[server][0].refresh(TABLE)
             try:
-                rows = self.ask(server, kept.sql, kept.text)
+                rows = self.ask(server, saved.sql, saved.text)
             except (CutExpired, StalePlan) as error:
-                self.seen[type(error).__name__] += 1
+                self.events[type(error).__name__] += 1
             else:
-                assert rows == kept.rows, self.store.facts(TABLE)
-                self.seen["replayed"] += 1
+                assert rows == saved.rows, self.store.facts(TABLE)
+                self.events["replayed"] += 1
 
     def step(self) -> None:
         events: list[tuple[int, Callable[[], None]]] = [
@@ -230,11 +230,15 @@ class World:
             (1, self.expire),
             (1, self.restart),
         ]
-        (event,) = self.rng.choices([held for _, held in events], [many for many, _ in events])
+        (event,) = self.rng.choices(
+            [value for _, value in events], [many for many, _ in events]
+        )
         event()
-        chosen = self.kept[-2:] + self.rng.sample(self.kept[:-2], min(2, len(self.kept[:-2])))
-        for kept in chosen:
-            self.replay(kept)
+        chosen = self.saved_cuts[-2:] + self.rng.sample(
+            self.saved_cuts[:-2], min(2, len(self.saved_cuts[:-2]))
+        )
+        for saved in chosen:
+            self.replay(saved)
 
 
 def played(seed: int, steps: int) -> Counter[str]:
@@ -243,18 +247,18 @@ def played(seed: int, steps: int) -> Counter[str]:
         world.produce()
         for _ in range(steps):
             world.step()
-        return world.seen
+        return world.events
     finally:
         world.close()
 
 
 def test_a_cut_asked_again_gives_what_it_gave_or_says_why_not() -> None:
-    seen = sum((played(seed, 40) for seed in (1, 2)), Counter[str]())
-    assert {"replayed", "CutExpired", "conflict", "published"} <= set(seen), seen
+    observed = sum((played(seed, 40) for seed in (1, 2)), Counter[str]())
+    assert {"replayed", "CutExpired", "conflict", "published"} <= set(observed), observed
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_cuts_of_two_hundred_tables_asked_again() -> None:
-    seen = sum((played(seed, 120) for seed in range(100, 300)), Counter[str]())
-    assert seen["replayed"] > seen["CutExpired"] > 100, seen
+    fields = sum((played(seed, 120) for seed in range(100, 300)), Counter[str]())
+    assert fields["replayed"] > fields["CutExpired"] > 100, fields

@@ -53,7 +53,7 @@ Work = tuple[TieringPlan, list[Row], Outcomes]
 #: The owner leaves a refused table for so many steps: everybody else goes on meanwhile.
 PATIENCE_STEPS = 8
 #: What happened in all examples together: an event that never came proves nothing (see the last test).
-SEEN: Counter[str] = Counter()
+EVENTS: Counter[str] = Counter()
 
 
 class Seam(RuleBasedStateMachine):
@@ -68,65 +68,65 @@ class Seam(RuleBasedStateMachine):
     # --- the log ---
 
     def partition(self, index: int) -> tuple[int, Partition]:
-        held = self.world.log.partitions
-        return index % len(held), held[index % len(held)]
+        partitions = self.world.log.partitions
+        return index % len(partitions), partitions[index % len(partitions)]
 
     @rule(
         index=PARTITIONS,
         kinds=st.lists(st.sampled_from([DATA, DATA, DATA, TOMBSTONE, BAD, HOLE]), max_size=6),
     )
     def produce(self, index: int, kinds: list[str]) -> None:
-        number, held = self.partition(index)
+        number, value = self.partition(index)
         for kind in kinds:
             if kind == DATA:
-                self.world.truth.add((number, len(held.entries)))
-            held.entries.append(Entry(kind))
+                self.world.truth.add((number, len(value.entries)))
+            value.entries.append(Entry(kind))
 
     @rule(index=PARTITIONS, count=st.integers(1, 3))
     def write_in_transaction(self, index: int, count: int) -> None:
-        _, held = self.partition(index)
-        held.opened.extend(range(len(held.entries), len(held.entries) + count))
-        held.entries.extend(Entry(DATA, "open") for _ in range(count))
+        _, value = self.partition(index)
+        value.opened.extend(range(len(value.entries), len(value.entries) + count))
+        value.entries.extend(Entry(DATA, "open") for _ in range(count))
 
     @rule(index=PARTITIONS, commit=st.booleans())
     def end_transaction(self, index: int, commit: bool) -> None:
-        number, held = self.partition(index)
-        if not held.opened:
+        number, value = self.partition(index)
+        if not value.opened:
             return
-        for offset in held.opened:
-            held.entries[offset].state = "committed" if commit else "aborted"
+        for offset in value.opened:
+            value.entries[offset].state = "committed" if commit else "aborted"
             if commit:
                 self.world.truth.add((number, offset))
-        held.opened.clear()
-        held.entries.append(Entry(MARKER))
-        SEEN["commit" if commit else "abort"] += 1
+        value.opened.clear()
+        value.entries.append(Entry(MARKER))
+        EVENTS["commit" if commit else "abort"] += 1
 
     @precondition(lambda self: len(self.world.log.partitions) < 4)
     @rule()
     def add_partition(self) -> None:
         self.world.log.partitions.append(Partition())
-        SEEN["partition"] += 1
+        EVENTS["partition"] += 1
 
     @rule(index=PARTITIONS, back=st.integers(0, 3))
     def retain_up_to_the_watermark(self, index: int, back: int) -> None:
         """Retention that took only what is tiered in every retained snapshot's head line."""
-        number, held = self.partition(index)
+        number, value = self.partition(index)
         covered = self.world.table.current.covered.get(number) or 0
-        held.start = max(held.start, min(covered - back, held.end))
+        value.start = max(value.start, min(covered - back, value.end))
 
     @rule(index=PARTITIONS, chance=st.integers(0, 9))
     def retain_too_far(self, index: int, chance: int) -> None:
-        _, held = self.partition(index)
-        if chance == 0 and held.end > held.start:
-            held.start += 1
-            SEEN["retention"] += 1
+        _, value = self.partition(index)
+        if chance == 0 and value.end > value.start:
+            value.start += 1
+            EVENTS["retention"] += 1
 
     @rule(chance=st.integers(0, 60))
     def recreate_topic(self, chance: int) -> None:
         if chance == 0:
             self.incarnations += 1
             self.world.log.incarnation = self.incarnations
-            SEEN["recreated"] += 1
+            EVENTS["recreated"] += 1
 
     # --- tierers ---
 
@@ -162,13 +162,13 @@ class Seam(RuleBasedStateMachine):
         try:
             self.world.table.publish(plan, read, outcomes, run=self.world.next_run())
         except TieringConflict:
-            SEEN["conflict"] += 1
+            EVENTS["conflict"] += 1
             assert self.world.table.head == before
         except (ForeignCommit, WatermarkMissing) as error:
             self.judge(before, error)
             assert self.world.table.head == before
         else:
-            SEEN["publish"] += 1
+            EVENTS["publish"] += 1
             self.world.table.current.swapped = swapped
 
     # --- other writers ---
@@ -183,7 +183,7 @@ class Seam(RuleBasedStateMachine):
     )
     def delete(self, picks: list[int], operation: str) -> None:
         self.world.table.delete(self.some_rows(picks), operation=operation)
-        SEEN[f"foreign {operation}"] += 1
+        EVENTS[f"foreign {operation}"] += 1
 
     @rule(
         rows=st.lists(st.tuples(PARTITIONS, st.integers(0, 20)), max_size=2),
@@ -196,8 +196,8 @@ class Seam(RuleBasedStateMachine):
             texts = self.world.table.texts()
             text = texts[copied % len(texts)] if copied < 3 else None
             self.world.table.append_foreign(tuple(rows), text=text)
-            SEEN["foreign append"] += bool(rows)
-            SEEN["copied watermark"] += text is not None
+            EVENTS["foreign append"] += bool(rows)
+            EVENTS["copied watermark"] += text is not None
 
     @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=2), chance=st.integers(0, 9))
     def append_again(self, picks: list[int], chance: int) -> None:
@@ -212,7 +212,7 @@ class Seam(RuleBasedStateMachine):
     def merge(self, rows: list[Row], chance: int) -> None:
         if chance == 0:
             self.world.table.overwrite_with(tuple(rows))
-            SEEN["foreign merge"] += bool(rows)
+            EVENTS["foreign merge"] += bool(rows)
 
     @rule(
         dead=st.lists(st.integers(0, 99), max_size=2),
@@ -234,11 +234,11 @@ class Seam(RuleBasedStateMachine):
         if chance or len(set(table.current.rows)) < 5:
             return
         table.delete(self.some_rows(dead), operation="delete")
-        held = table.current.rows
-        rows = tuple(held[pick % len(held)] for pick in again)
+        items = table.current.rows
+        rows = tuple(items[pick % len(items)] for pick in again)
         removed = self.some_rows(gone)
-        if len(rows) > sum(row in removed for row in held):
-            SEEN["merge over deletes"] += table.current.dead > 0
+        if len(rows) > sum(row in removed for row in items):
+            EVENTS["merge over deletes"] += table.current.dead > 0
             table.overwrite_with(rows, removed, by_vectors=by_vectors)
 
     @rule(copies_summary=st.booleans())
@@ -252,7 +252,7 @@ class Seam(RuleBasedStateMachine):
             parent = table.current.snapshot.parent_id
             if parent in table.versions:
                 table.rollback(parent)
-                SEEN["rollback"] += 1
+                EVENTS["rollback"] += 1
 
     @rule(
         picks=st.lists(st.integers(0, 99), min_size=1, max_size=3),
@@ -267,13 +267,13 @@ class Seam(RuleBasedStateMachine):
         self.world.table.delete(self.some_rows(picks), operation=operation)
         self.compact(copies_summary=False)
         self.expire(1, orphans)
-        SEEN["maintained"] += 1
+        EVENTS["maintained"] += 1
 
     @rule(chance=st.integers(0, 5))
     def remove_older_metadata_files(self, chance: int) -> None:
         if chance == 0:
             self.world.table.lose_older()
-            SEEN["older files removed"] += 1
+            EVENTS["older files removed"] += 1
 
     @rule(chance=st.integers(0, 9), removes=st.booleans())
     def change_a_property(self, chance: int, removes: bool) -> None:
@@ -281,7 +281,7 @@ class Seam(RuleBasedStateMachine):
         if chance == 0:
             texts = self.world.table.texts()
             self.world.table.edit_mirror(None if removes or not texts else texts[0])
-            SEEN["property changed"] += 1
+            EVENTS["property changed"] += 1
 
     @rule(keep=st.integers(1, 3), orphans=st.booleans())
     def expire(self, keep: int, orphans: bool) -> None:
@@ -347,13 +347,13 @@ class Seam(RuleBasedStateMachine):
         try:
             decision()
         except BadParameter:
-            SEEN[f"{event}: refused"] += 1
+            EVENTS[f"{event}: refused"] += 1
             assert table.head == before
         except FederationError as error:
             self.judge(before, error)
             assert table.head == before
         else:
-            SEEN[event] += 1
+            EVENTS[event] += 1
             table.current.swapped = swapped
             self.world.table.pin(
                 table.head
@@ -368,11 +368,11 @@ class Seam(RuleBasedStateMachine):
         for snapshot_id in sorted(self.world.table.versions, reverse=True):
             if self.is_sound(snapshot_id):
                 self.world.table.rollback(snapshot_id)
-                SEEN["rolled back to an answer"] += 1
+                EVENTS["rolled back to an answer"] += 1
                 return
         self.incarnations += 1
         self.world = World(partitions=2, incarnation=self.incarnations)
-        SEEN["bound anew"] += 1
+        EVENTS["bound anew"] += 1
 
     def is_sound(self, snapshot_id: int) -> bool:
         """Whether a snapshot answers, and not by the one lie that is not caught."""
@@ -386,7 +386,7 @@ class Seam(RuleBasedStateMachine):
 
     @invariant()
     def every_snapshot_answers_right_or_says_why_not(self) -> None:
-        SEEN["step"] += 1
+        EVENTS["step"] += 1
         self.unsound_steps += 1
         if self.is_sound(self.world.table.head):
             self.unsound_steps = 0
@@ -401,11 +401,11 @@ class Seam(RuleBasedStateMachine):
                 self.judge(snapshot_id, error)
             else:
                 if not self.world.chain_can_be_read(snapshot_id):
-                    SEEN["answered by tag"] += 1
+                    EVENTS["answered by tag"] += 1
                 elif not self.world.chain_is_whole(snapshot_id):
-                    SEEN["answered by older files"] += 1
+                    EVENTS["answered by older files"] += 1
                 if self.hidden_swap(snapshot_id):
-                    SEEN["hidden swap"] += 1
+                    EVENTS["hidden swap"] += 1
                     continue
                 expected = self.world.expected(snapshot_id)
                 assert Counter(answer) == expected, self.world.story(snapshot_id)
@@ -426,14 +426,14 @@ class Seam(RuleBasedStateMachine):
         return (
             version.foreign_rows
             or tagged.swapped
-            or (version.deleted, version.given_up, version.extra)
-            != (tagged.deleted, tagged.given_up, tagged.extra)
+            or (version.deleted, version.abandoned, version.extra)
+            != (tagged.deleted, tagged.abandoned, tagged.extra)
         )
 
     def judge(self, snapshot_id: int, error: FederationError) -> None:
         """An error must be one of the named families, and must have a cause in the world."""
         version = self.world.table.versions[snapshot_id]
-        SEEN[type(error).__name__] += 1
+        EVENTS[type(error).__name__] += 1
         assert isinstance(error, Inconsistent | StalePlan), error
         if isinstance(error, ForeignCommit):
             whole = self.world.chain_is_whole(snapshot_id)
@@ -441,7 +441,7 @@ class Seam(RuleBasedStateMachine):
                 # An expired overwrite of a table with row deletes: its counts do not tell.
                 assert not whole
                 assert version.delete_files or version.foreign, error
-                SEEN["growth unknown"] += 1
+                EVENTS["growth unknown"] += 1
                 return
             assert version.foreign_rows or (version.foreign and not whole), error
         elif isinstance(error, WatermarkMissing):
@@ -506,5 +506,5 @@ def test_the_answer_is_all_committed_rows_or_a_named_error() -> None:
             phases=[Phase.generate],
         ),
     )
-    assert [event for event in SOMETIMES if not SEEN[event]] == [], SEEN
-    assert SEEN["step"] >= STEPS, SEEN
+    assert [event for event in SOMETIMES if not EVENTS[event]] == [], EVENTS
+    assert EVENTS["step"] >= STEPS, EVENTS

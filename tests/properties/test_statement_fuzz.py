@@ -28,11 +28,10 @@ from planner.statement.rewrite import LINEAR, rewrite
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
-from tests.unit.sql import TABLES
+from tests.harness.sql import TABLES, VARIED
 
 DATA = Path(__file__).parents[1]
 HOSTILE = (DATA / "protocol" / "data" / "hostile_statements.sql").read_text().splitlines()
-VARIED = (DATA / "unit" / "data" / "varied_statements.sql").read_text().splitlines()
 MARK = "do-not-read-me"
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TOKEN = re.compile(r"\s+|[A-Za-z_][A-Za-z0-9_$]*|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[0-9.]+|.")
@@ -48,8 +47,8 @@ class Mutator:
         self._seeds = [TOKEN.findall(line) for line in VARIED if line]
         hostile = [line.replace("{outside}", outside) for line in HOSTILE if line[:3] != "-- "]
         self._pieces = [TOKEN.findall(line) for line in hostile if line]
-        known = (*self._pieces, *self._seeds)
-        words = {token for line in known for token in line if token.strip()}
+        items = (*self._pieces, *self._seeds)
+        words = {token for line in items for token in line if token.strip()}
         self._words = sorted(words)
 
     def statement(self) -> str:
@@ -135,15 +134,15 @@ class Tried:
         check(document)
         names = {}
         for reference in references(document):
-            found = resolve(reference, "memory", "main", self.tables).table
-            names[reference] = f"__tc:{found.schema}.{found.name}"
-        used = [held for held in self.relations if held.name in names.values()]
+            table = resolve(reference, "memory", "main", self.tables).table
+            names[reference] = f"__tc:{table.schema}.{table.name}"
+        used = [relation for relation in self.relations if relation.name in names.values()]
         rewritten = rewrite(document, names)
         engine.describe(rewritten, used)
         with engine.run(rewritten, used, statement_time=NOW, deadline=Deadline(1)) as result:
-            told = pa.Table.from_batches(list(result), result.schema)
-        assert MARK not in told.slice(0, 1000).to_string(preview_cols=1000)
-        return document, told.num_rows
+            reply = pa.Table.from_batches(list(result), result.schema)
+        assert MARK not in reply.slice(0, 1000).to_string(preview_cols=1000)
+        return document, reply.num_rows
 
 
 def named(tree: Any) -> Iterator[tuple[str, str]]:
@@ -168,12 +167,12 @@ ALLOWED = FUNCTIONS | WINDOWS | TABLE_FUNCTIONS | set(LINEAR.values())
 
 
 def check_refusal(refused: FederationError, sql: str, folder: Path) -> None:
-    told = str(refused)
-    assert not LEAKS.search(told), (sql, told)
+    text = str(refused)
+    assert not LEAKS.search(text), (sql, text)
     # What the statement holds may come back, and nothing else of the machine.
-    assert str(folder.parent) not in told.replace(sql, "") or str(folder.parent) in sql
+    assert str(folder.parent) not in text.replace(sql, "") or str(folder.parent) in sql
     # A fault of DuckDB's own: after it the engine is as well as before, or replaced.
-    assert not isinstance(refused, InternalError) or "the engine failed" in told
+    assert not isinstance(refused, InternalError) or "the engine failed" in text
 
 
 def run(seed: int, count: int, folder: Path) -> int:
@@ -194,9 +193,9 @@ def run(seed: int, count: int, folder: Path) -> int:
             except Exception as error:
                 raise AssertionError((seed, number, sql)) from error  # no type of ours
             passed += 1
-            found = list(named(tree))
-            clauses = {name for kind, name in found if kind == "clause"}
-            for kind, name in found:
+            items = list(named(tree))
+            clauses = {name for kind, name in items if kind == "clause"}
+            for kind, name in items:
                 assert kind != "function" or name in ALLOWED, (sql, name)
                 assert kind != "table" or name in tables | clauses, (sql, name)
     finally:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
@@ -16,32 +14,8 @@ from pyarrow import flight
 
 from planner.names import TableName
 from proxy.access.authentication.callers import Access, FixedUsers
-from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.server import FlightSqlServer, start
-from tests.fixtures.server import Served as RealServer
-from tests.fixtures.server import serving, settings_of, sqlite_catalog
-from tests.protocol.canned import CannedBackend
-
-PRODUCT = Product("Thermocline", "1.2.3", keywords=("QUALIFY",), string_functions=("upper",))
-USERS = {"ada": "pässword:1", "bob": "b"}
-
-
-@dataclass
-class Served:
-    server: FlightSqlServer
-    backend: CannedBackend
-
-    @property
-    def port(self) -> int:
-        return self.server.port
-
-    @property
-    def uri(self) -> str:
-        return f"grpc://127.0.0.1:{self.port}"
-
-
-def serve(backend: CannedBackend, access: Access, **settings: Any) -> FlightSqlServer:
-    return start(backend, host="127.0.0.1", port=0, access=access, product=PRODUCT, **settings)
+from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 
 
 @pytest.fixture
@@ -50,35 +24,38 @@ def backend() -> CannedBackend:
 
 
 @pytest.fixture
-def served(backend: CannedBackend) -> Iterator[Served]:
+def canned_server(backend: CannedBackend) -> Iterator[CannedServer]:
     """Anybody may call."""
     server = serve(backend, Access(allow_anonymous=True))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
 @pytest.fixture
-def guarded(backend: CannedBackend) -> Iterator[Served]:
+def password_server(backend: CannedBackend) -> Iterator[CannedServer]:
     """Only ``USERS`` may call."""
     server = serve(backend, Access(FixedUsers(USERS).verify))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
 @pytest.fixture
-def cursor(served: Served) -> Iterator[adbc.Cursor]:
-    with adbc.connect(served.uri, autocommit=True) as connection, connection.cursor() as cur:
+def cursor(canned_server: CannedServer) -> Iterator[adbc.Cursor]:
+    with (
+        adbc.connect(canned_server.uri, autocommit=True) as connection,
+        connection.cursor() as cur,
+    ):
         yield cur
 
 
 @pytest.fixture
-def client(served: Served) -> Iterator[flight.FlightClient]:
-    with closing(flight.connect(served.uri)) as connected:
+def client(canned_server: CannedServer) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(canned_server.uri)) as connected:
         yield connected
 
 
 @pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+def iceberg_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
     """The real server over two plain Iceberg tables; no broker."""
     catalogs = {"lake": sqlite_catalog(tmp_path_factory.mktemp("real"))}
     with serving(settings_of(catalogs, {})) as running:

@@ -117,12 +117,12 @@ class Quiet:
         self._mark = canary()
         self._stack = contextlib.ExitStack()
         self._cursor: adbc.Cursor | None = None
-        self._asked = 0
+        self._statements = 0
 
     def ask(self, phase: Phase) -> None:
         """Ask one statement, once."""
-        self._asked += 1
-        number = self._asked % ROWS
+        self._statements += 1
+        number = self._statements % ROWS
         sql = f"SELECT id, name, '{self._mark}' AS mark FROM {self._table} WHERE id = {number}"
         began = time.monotonic()
         try:
@@ -359,7 +359,7 @@ class Attacks:
 
 def _free_port() -> int:
     """The same for each process of a server: with 0 the next one would have another."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
+    with socket.socket() as batch:
+        batch.bind(("127.0.0.1", 0))
+        port: int = batch.getsockname()[1]
         return port

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 from adbc_driver_manager import ProgrammingError
 
-from tests.protocol.canned import COLUMNS, TABLES
-from tests.protocol.conftest import Served
+from tests.harness.canned import COLUMNS, TABLES, CannedServer
 
 
 def test_a_query_is_prepared_planned_and_executed_exactly_once(
-    served: Served, cursor: adbc.Cursor
+    canned_server: CannedServer, cursor: adbc.Cursor
 ) -> None:
     cursor.execute("SELECT 42 AS answer, 'text' AS t")
     assert cursor.fetchall() == [(42, "text")]
-    assert {name: served.backend.calls[name] for name in ("prepare", "plan", "open")} == {
+    assert {
+        name: canned_server.backend.calls[name] for name in ("prepare", "plan", "open")
+    } == {
         "prepare": 1,
         "plan": 1,
         "open": 1,
@@ -69,12 +70,12 @@ def test_a_parameter_of_each_kind_comes_back_unchanged(
 ) -> None:
     target = "DECIMAL(18,4)" if kind == "DECIMAL" else kind
     cursor.execute(f"SELECT CAST(?::{kind} AS {target}) AS v", [value])
-    [(found,)] = cursor.fetchall()
-    assert found == value
+    [(result,)] = cursor.fetchall()
+    assert result == value
 
 
 def test_a_prepared_statement_takes_new_parameters_each_time(
-    served: Served, cursor: adbc.Cursor
+    canned_server: CannedServer, cursor: adbc.Cursor
 ) -> None:
     for value in (1, 2, 3):
         cursor.execute("SELECT ?::BIGINT * 2", [value])
@@ -92,30 +93,35 @@ def test_ingestion_is_refused_with_a_reason(cursor: adbc.Cursor) -> None:
 
 
 def test_the_schema_of_a_statement_is_known_without_executing_it(
-    served: Served, cursor: adbc.Cursor
+    canned_server: CannedServer, cursor: adbc.Cursor
 ) -> None:
     schema = cursor.adbc_execute_schema("SELECT 1::BIGINT AS a")
     assert schema.names == ["a"]
-    assert served.backend.calls["plan"] == served.backend.calls["open"] == 0
+    assert canned_server.backend.calls["plan"] == canned_server.backend.calls["open"] == 0
 
 
 def test_the_parameter_schema_is_known_after_preparing(cursor: adbc.Cursor) -> None:
     schema = cursor.adbc_prepare("SELECT ?::BIGINT, ?::TIMESTAMP")
+    assert schema is not None
     assert schema.types == [pa.int64(), pa.timestamp("ms")]
 
 
-def test_low_level_statements_need_no_preparing(served: Served, cursor: adbc.Cursor) -> None:
+def test_low_level_statements_need_no_preparing(
+    canned_server: CannedServer, cursor: adbc.Cursor
+) -> None:
     statement = cursor.adbc_statement
     statement.set_sql_query("SELECT 7 AS a")
     stream, _ = statement.execute_query()
     assert pa.RecordBatchReader.from_stream(stream).read_all().to_pylist() == [{"a": 7}]
-    assert served.backend.calls["prepare"] == 0
-    assert served.backend.calls["open"] == 1
+    assert canned_server.backend.calls["prepare"] == 0
+    assert canned_server.backend.calls["open"] == 1
 
 
-def test_two_cursors_of_a_connection_stream_at_the_same_time(served: Served) -> None:
+def test_two_cursors_of_a_connection_stream_at_the_same_time(
+    canned_server: CannedServer,
+) -> None:
     with (
-        adbc.connect(served.uri, autocommit=True) as connection,
+        adbc.connect(canned_server.uri, autocommit=True) as connection,
         connection.cursor() as one,
         connection.cursor() as two,
     ):
@@ -127,17 +133,17 @@ def test_two_cursors_of_a_connection_stream_at_the_same_time(served: Served) -> 
 
 class TestBrowsing:
     @pytest.fixture
-    def connection(self, served: Served) -> Any:
-        with adbc.connect(served.uri, autocommit=True) as connected:
+    def connection(self, canned_server: CannedServer) -> Any:
+        with adbc.connect(canned_server.uri, autocommit=True) as connected:
             yield connected
 
     @pytest.mark.parametrize("depth", ["catalogs", "db_schemas", "tables", "columns", "all"])
-    def test_objects_at_each_depth(self, connection: adbc.Connection, depth: str) -> None:
-        found = connection.adbc_get_objects(depth=depth).read_all().to_pylist()
-        assert [row["catalog_name"] for row in found] == ["lake", "second"]
+    def test_objects_at_each_depth(self, connection: adbc.Connection, depth: Any) -> None:
+        items = connection.adbc_get_objects(depth=depth).read_all().to_pylist()
+        assert [row["catalog_name"] for row in items] == ["lake", "second"]
         if depth == "catalogs":
             return
-        lake = {row["db_schema_name"]: row for row in found[0]["catalog_db_schemas"]}
+        lake = {row["db_schema_name"]: row for row in items[0]["catalog_db_schemas"]}
         assert sorted(lake) == ["main", "other"]
         if depth == "db_schemas":
             return
@@ -154,10 +160,10 @@ class TestBrowsing:
         assert columns["tag"]["xdbc_type_name"] == "UUID"
 
     def test_filters_reach_the_server(self, connection: adbc.Connection) -> None:
-        found = connection.adbc_get_objects(
+        table = connection.adbc_get_objects(
             depth="tables", db_schema_filter="oth%", table_name_filter="f_ows"
         ).read_all()
-        [lake] = [row for row in found.to_pylist() if row["catalog_name"] == "lake"]
+        [lake] = [row for row in table.to_pylist() if row["catalog_name"] == "lake"]
         [schema] = [row for row in lake["catalog_db_schemas"] if row["db_schema_tables"]]
         assert schema["db_schema_name"] == "other"
 
@@ -189,9 +195,9 @@ class TestBrowsing:
         assert (info["vendor_name"], info["vendor_version"]) == ("Thermocline", "1.2.3")
 
 
-def test_one_that_wants_transactions_is_warned_and_served(served: Served) -> None:
+def test_one_that_wants_transactions_is_warned_and_served(canned_server: CannedServer) -> None:
     with pytest.warns(Warning, match="Cannot disable autocommit"):
-        connection = adbc.connect(served.uri)
+        connection = adbc.connect(canned_server.uri)
     with connection, connection.cursor() as cur:
         cur.execute("SELECT 1")
         assert cur.fetchall() == [(1,)]

@@ -42,9 +42,8 @@ from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.deadline import Deadline
 from proxy.flightsql import messages
 from proxy.session import Planned, Prepared, Session
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import bodies, command, packed, prepare, select
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
+from tests.harness.wire import bodies, command, packed, prepare, select
 
 # The first run compiles a Go program.
 pytestmark = pytest.mark.timeout(900)
@@ -82,14 +81,14 @@ class ScenarioBackend(CannedBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
+        self.statements: list[str] = []
         self.bound: list[dict[str, Any]] = []
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        self.asked.append(f"prepare {sql}")
+        self.statements.append(f"prepare {sql}")
         if sql in UPDATES:
             return Prepared(pa.schema([]), pa.schema([]))
-        self._known(sql)
+        self._check_statement(sql)
         return Prepared(QUERY_SCHEMA, QUERY_SCHEMA if "PREPARED" in sql else pa.schema([]))
 
     def plan(
@@ -99,8 +98,8 @@ class ScenarioBackend(CannedBackend):
         parameters: pa.RecordBatch | None,
         deadline: Deadline,
     ) -> Planned:
-        self.asked.append(f"plan {sql}")
-        self._known(sql)
+        self.statements.append(f"plan {sql}")
+        self._check_statement(sql)
         if parameters is not None:
             self.bound += parameters.to_pylist()
         return Planned(sql.encode(), QUERY_SCHEMA)
@@ -108,8 +107,8 @@ class ScenarioBackend(CannedBackend):
     def open(  # type: ignore[override]  # another stream than the canned one
         self, session: Session, ticket: bytes, deadline: Deadline
     ) -> NoRows:
-        self.asked.append(f"open {ticket.decode()}")
-        self._known(ticket.decode())
+        self.statements.append(f"open {ticket.decode()}")
+        self._check_statement(ticket.decode())
         return NoRows()
 
     def update(
@@ -119,12 +118,12 @@ class ScenarioBackend(CannedBackend):
         rows: Iterable[pa.RecordBatch],
         deadline: Deadline,
     ) -> int:
-        self.asked.append(f"update {sql}")
+        self.statements.append(f"update {sql}")
         if sql not in UPDATES:
             raise errors.BadStatement(f"{sql} is no update of a scenario.")
         return UPDATES[sql]
 
-    def _known(self, sql: str) -> None:
+    def _check_statement(self, sql: str) -> None:
         if sql not in QUERIES:
             raise errors.BadStatement(f"{sql} is no query of a scenario.")
 
@@ -156,11 +155,11 @@ def run(client: Path, scenario: str, port: int) -> str:
 
 
 def test_flight_sql(
-    arrow_integration_client: Path, served: Served, backend: ScenarioBackend
+    arrow_integration_client: Path, canned_server: CannedServer, backend: ScenarioBackend
 ) -> None:
-    assert run(arrow_integration_client, "flight_sql", served.port) == ""
+    assert run(arrow_integration_client, "flight_sql", canned_server.port) == ""
     # Each once: nothing runs twice because it was prepared, described or planned.
-    assert backend.asked == [
+    assert backend.statements == [
         "plan SELECT STATEMENT",
         "open SELECT STATEMENT",
         "prepare SELECT STATEMENT",
@@ -186,10 +185,13 @@ STOPS = {
 
 @pytest.mark.parametrize("scenario", STOPS)
 def test_what_a_read_only_server_lacks_ends_a_scenario_where_it_is_told(
-    arrow_integration_client: Path, served: Served, backend: ScenarioBackend, scenario: str
+    arrow_integration_client: Path,
+    canned_server: CannedServer,
+    backend: ScenarioBackend,
+    scenario: str,
 ) -> None:
-    assert STOPS[scenario] in run(arrow_integration_client, scenario, served.port)
-    assert backend.asked == []
+    assert STOPS[scenario] in run(arrow_integration_client, scenario, canned_server.port)
+    assert backend.statements == []
 
 
 class TestExtension:
@@ -197,13 +199,13 @@ class TestExtension:
 
     @pytest.mark.parametrize("call", ["get_flight_info", "get_schema"])
     def test_a_substrait_plan_is_refused(self, client: flight.FlightClient, call: str) -> None:
-        asked = command("CommandStatementSubstraitPlan", plan=PLAN)
+        request = command("CommandStatementSubstraitPlan", plan=PLAN)
         with pytest.raises(NotImplementedError, match="SQL, not Substrait plans"):
-            getattr(client, call)(asked)
+            getattr(client, call)(request)
 
     def test_an_update_by_substrait_is_refused(self, client: flight.FlightClient) -> None:
-        asked = command("CommandStatementSubstraitPlan", plan=PLAN)
-        writer, _ = client.do_put(asked, pa.schema([]))
+        request = command("CommandStatementSubstraitPlan", plan=PLAN)
+        writer, _ = client.do_put(request, pa.schema([]))
         with pytest.raises(NotImplementedError, match="SQL, not Substrait plans"):
             writer.close()
 
@@ -241,7 +243,7 @@ class TestExtension:
         writer, _ = client.do_put(command("CommandStatementUpdate", **update), pa.schema([]))
         with pytest.raises(pa.ArrowInvalid, match="no transactions"):
             writer.close()
-        assert backend.asked == []
+        assert backend.statements == []
 
     def test_a_query_is_cancelled_by_its_info(self, client: flight.FlightClient) -> None:
         info = client.get_flight_info(select("SELECT STATEMENT"))
@@ -256,7 +258,7 @@ class TestExtension:
 def test_ingestion_says_that_the_server_is_read_only(
     client: flight.FlightClient, backend: ScenarioBackend
 ) -> None:
-    asked = command(
+    request = command(
         "CommandStatementIngest",
         table_definition_options={"if_not_exist": 1, "if_exists": 3},
         table="test_table",
@@ -269,13 +271,13 @@ def test_ingestion_says_that_the_server_is_read_only(
     rows = pa.record_batch({"test_field": pa.nulls(5, pa.int64())})
 
     def ingest() -> None:
-        writer, _ = client.do_put(asked, rows.schema)
+        writer, _ = client.do_put(request, rows.schema)
         writer.write_batch(rows)
         writer.close()
 
     with pytest.raises(pa.ArrowInvalid, match="This server is read-only"):
         ingest()
-    assert backend.asked == []
+    assert backend.statements == []
 
 
 def test_session_options(client: flight.FlightClient) -> None:
@@ -283,25 +285,25 @@ def test_session_options(client: flight.FlightClient) -> None:
 
     def options() -> dict[str, Any]:
         [body] = bodies(client, "GetSessionOptions", b"")
-        held = messages.parse(messages.GetSessionOptionsResult, body).session_options
+        entry = messages.parse(messages.GetSessionOptionsResult, body).session_options
         return {
             name: getattr(value, value.WhichOneof("option_value"))
-            for name, value in held.items()
+            for name, value in entry.items()
         }
 
     def set_them(**settings: Any) -> dict[str, int]:
-        asked = messages.SetSessionOptionsRequest()
+        request = messages.SetSessionOptionsRequest()
         for name, value in settings.items():
-            held = asked.session_options[name]
+            entry = request.session_options[name]
             if isinstance(value, list):
-                held.string_list_value.values.extend(value)
+                entry.string_list_value.values.extend(value)
             elif isinstance(value, str):
-                held.string_value = value
+                entry.string_value = value
             elif isinstance(value, float):
-                held.double_value = value
+                entry.double_value = value
             elif value is not None:
-                held.int64_value = value
-        [body] = bodies(client, "SetSessionOptions", asked.SerializeToString())
+                entry.int64_value = value
+        [body] = bodies(client, "SetSessionOptions", request.SerializeToString())
         failed = messages.parse(messages.SetSessionOptionsResult, body).errors
         return {name: error.value for name, error in failed.items()}
 

@@ -62,11 +62,11 @@ def test_every_family_is_refused_or_answered_and_harms_nobody(besieged: Siege) -
     assert len(phase.took_s) > 10
     assert set(attacks.noted[-1]) == set(FAMILIES)
     assert attacks.starts == 1, "an attacker was ended by what it sent"
-    for family, found in attacks.noted[-1].items():
-        assert not found["leaks"], (family, found["leaks"])
-        assert not found["faults"], (family, found["faults"])
-        assert not found["ends"].get("late"), (family, found["samples"]["late"])
-        assert sum(found["ends"].values()) > 0, family
+    for family, fields in attacks.noted[-1].items():
+        assert not fields["leaks"], (family, fields["leaks"])
+        assert not fields["faults"], (family, fields["faults"])
+        assert not fields["ends"].get("late"), (family, fields["samples"]["late"])
+        assert sum(fields["ends"].values()) > 0, family
     assert attacks.noted[-1]["idle callers"]["ends"]["calls left idle"] > 0
 
 
@@ -152,7 +152,7 @@ def _besiege(siege: Siege, family: str) -> tuple[dict[str, Any], list[str]]:
     # An end in the last moments is part of it: the next process has to answer.
     if phase.ends and phase.back_s[-1] == float("inf"):
         _await_answer(siege, phase)
-    found = _together(attacks)
+    fields = _together(attacks)
     row = {
         "user": ATTACKERS[family],
         "idle": _figures(idle),
@@ -163,38 +163,38 @@ def _besiege(siege: Siege, family: str) -> tuple[dict[str, Any], list[str]]:
         "process_ends": len(phase.ends),
         "back_s": [round(back, 2) for back in phase.back_s],
         "why": [line.strip() for line in siege.said[said:] if "server" in line][:20],
-        "attacks": found,
+        "attacks": fields,
     }
     faults = [line.strip() for line in siege.said[said:] if "internal error" in line]
-    found["faults"] += faults
-    return row, [f"{family}: {problem}" for problem in _problems(idle, phase, found)]
+    fields["faults"] += faults
+    return row, [f"{family}: {problem}" for problem in _problems(idle, phase, fields)]
 
 
 def _await_answer(siege: Siege, phase: Phase) -> None:
-    later = siege.measure(lambda held: bool(held.took_s))
+    later = siege.measure(lambda value: bool(value.took_s))
     phase.answers += later.answers
     phase.failures += later.failures
 
 
 def _together(attacks: Attacks) -> dict[str, Any]:
     """What the processes of one family noted."""
-    noted = [found for each in attacks.noted for found in each.values()]
+    noted = [fields for each in attacks.noted for fields in each.values()]
     ends: Counter[str] = Counter()
-    for found in noted:
-        ends.update(found["ends"])
-    longest = max(
-        noted, key=lambda found: found["longest_s"], default={"longest_s": 0, "longest": ""}
+    for fields in noted:
+        ends.update(fields["ends"])
+    longest: dict[str, Any] = max(
+        noted, key=lambda fields: fields["longest_s"], default={"longest_s": 0, "longest": ""}
     )
     return {
         "ends": dict(ends),
-        "leaks": [leak for found in noted for leak in found["leaks"]],
-        "faults": [fault for found in noted for fault in found["faults"]],
+        "leaks": [leak for fields in noted for leak in fields["leaks"]],
+        "faults": [fault for fields in noted for fault in fields["faults"]],
         "longest_s": round(longest["longest_s"], 1),
         "longest": longest["longest"],
         "samples": {
             how: text
-            for found in noted
-            for how, text in found["samples"].items()
+            for fields in noted
+            for how, text in fields["samples"].items()
             if how not in ("answered", "ArrowInvalid")
         },
         "processes": attacks.starts,
@@ -212,7 +212,7 @@ def _figures(phase: Phase) -> dict[str, Any]:
     }
 
 
-def _problems(idle: Phase, phase: Phase, found: dict[str, Any]) -> Iterator[str]:
+def _problems(idle: Phase, phase: Phase, fields: dict[str, Any]) -> Iterator[str]:
     ratio = phase.p99_ms / idle.p99_ms
     if ratio > MAX_RATIO:
         yield (
@@ -223,10 +223,10 @@ def _problems(idle: Phase, phase: Phase, found: dict[str, Any]) -> Iterator[str]
         yield f"only {len(phase.took_s)} statements were answered"
     yield from _problems_of_ends(phase)
     for what in ("leaks", "faults"):
-        if found[what]:
-            yield f"{what}: {found[what][:3]}"
-    if found["ends"].get("late"):
-        yield f"{found['ends']['late']} calls were ended by nothing"
+        if fields[what]:
+            yield f"{what}: {fields[what][:3]}"
+    if fields["ends"].get("late"):
+        yield f"{fields['ends']['late']} calls were ended by nothing"
 
 
 def _problems_of_ends(phase: Phase) -> Iterator[str]:

@@ -23,10 +23,8 @@ from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.ops.audit_log import AuditLog
 from proxy.ops.call_record import CallRecord, Journal
 from tests.fixtures.server import serving, settings_of, sqlite_catalog
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.test_sessions import login
-from tests.protocol.wire import bodies, fetched, packed, prepare, select, ticket
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
+from tests.harness.wire import bodies, fetched, login, packed, prepare, select, ticket
 from thermocline.serve.auditing import open_journal
 
 SOON_S = 30
@@ -63,14 +61,14 @@ def journal(lines: Lines, *, with_text: bool = False) -> Journal:
 
 
 @pytest.fixture
-def audited(backend: CannedBackend, lines: Lines) -> Iterator[Served]:
+def audited(backend: CannedBackend, lines: Lines) -> Iterator[CannedServer]:
     server = serve(backend, Access(FixedUsers(USERS).verify), journals=[journal(lines)])
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
 @pytest.fixture
-def client(audited: Served) -> Iterator[flight.FlightClient]:
+def client(audited: CannedServer) -> Iterator[flight.FlightClient]:
     with closing(flight.connect(audited.uri)) as connected:
         yield connected
 
@@ -81,9 +79,9 @@ def ada(client: flight.FlightClient) -> flight.FlightCallOptions:
 
 
 def id_of(error: BaseException, word: str = "statement") -> str:
-    found = re.search(rf"\({word} ([0-9a-f]{{16}})\)", str(error))
-    assert found, str(error)
-    return found[1]
+    items = re.search(rf"\({word} ([0-9a-f]{{16}})\)", str(error))
+    assert items, str(error)
+    return items[1]
 
 
 def test_a_statement_that_ended_is_one_line(
@@ -131,10 +129,10 @@ def test_the_client_s_error_and_the_line_carry_one_id(
     call: Callable[[flight.FlightClient, Any], Any],
     kind: str,
 ) -> None:
-    with pytest.raises((pa.ArrowException, KeyError)) as found:
+    with pytest.raises((pa.ArrowException, KeyError)) as result:
         call(client, ada)
     line = lines.next()
-    assert line["id"] == id_of(found.value)
+    assert line["id"] == id_of(result.value)
     assert (line["outcome"], line["user"]) == (kind, "ada")
     assert re.fullmatch("[0-9a-f]{64}", line["sha256"])
     assert lines.texts == []
@@ -143,11 +141,11 @@ def test_the_client_s_error_and_the_line_carry_one_id(
 def test_a_fault_of_ours_is_named_no_further(
     client: flight.FlightClient, ada: flight.FlightCallOptions, lines: Lines
 ) -> None:
-    with pytest.raises(flight.FlightInternalError) as found:
+    with pytest.raises(flight.FlightInternalError) as result:
         fetched(client, "trick bug", ada)
     line = lines.next()
     assert line["outcome"] == "Internal"
-    assert line["id"] in str(found.value)
+    assert line["id"] in str(result.value)
 
 
 def test_the_same_ticket_has_the_same_id_wherever_it_is_redeemed(
@@ -160,7 +158,7 @@ def test_the_same_ticket_has_the_same_id_wherever_it_is_redeemed(
 
 
 def test_a_statement_its_client_left_is_told_as_left(
-    audited: Served,
+    audited: CannedServer,
     client: flight.FlightClient,
     ada: flight.FlightCallOptions,
     lines: Lines,
@@ -189,10 +187,10 @@ def test_what_a_session_sets_is_a_statement_and_browsing_is_none(
 def test_messages_that_are_none_and_logins_that_fail_are_written_too(
     client: flight.FlightClient, ada: flight.FlightCallOptions, lines: Lines
 ) -> None:
-    with pytest.raises(pa.ArrowInvalid) as found:
+    with pytest.raises(pa.ArrowInvalid) as result:
         bodies(client, "CreatePreparedStatement", packed("CommandGetCatalogs"), ada)
     line = lines.next()
-    assert line["id"] == id_of(found.value, "request")
+    assert line["id"] == id_of(result.value, "request")
     assert (line["call"], line["outcome"]) == ("DO_ACTION", "Malformed")
     assert "sha256" not in line
     with pytest.raises(flight.FlightUnauthenticatedError) as refused:
@@ -249,11 +247,11 @@ def test_the_real_server_writes_a_file_and_finds_it_again_after_a_rotation(
 ) -> None:
     log = tmp_path / "audit.jsonl"
     catalogs = {"lake": sqlite_catalog(tmp_path)}
-    with serving(settings_of(catalogs, {}, audit_log=str(log))) as served:
-        table = served.create_plain(
+    with serving(settings_of(catalogs, {}, audit_log=str(log))) as canned_server:
+        table = canned_server.create_plain(
             pa.table({"a": [1, 2]}), name=TableName("lake", ("net",), "t")
         )
-        with served.cursor() as cursor:
+        with canned_server.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table}")
             cursor.fetch_arrow_table()
             until = time.monotonic() + SOON_S

@@ -14,8 +14,8 @@ import pytest
 from pyarrow import flight
 
 from tests.fixtures.jdbc import Jdbc, prepared, query, values
-from tests.fixtures.server import Served as RealServer
-from tests.protocol.wire import command, prepare
+from tests.fixtures.server import SqlServer
+from tests.harness.wire import command, prepare
 
 #: Of ``lake.net.flows``, its first row: 1, 'a', 1.5000, 2024-02-29.
 ORDINARY: list[tuple[str, Any, Any]] = [
@@ -64,8 +64,8 @@ ORDINARY: list[tuple[str, Any, Any]] = [
 
 
 @pytest.fixture
-def cursor(real: RealServer) -> Iterator[adbc.Cursor]:
-    with real.cursor() as opened:
+def cursor(iceberg_server: SqlServer) -> Iterator[adbc.Cursor]:
+    with iceberg_server.cursor() as opened:
         yield opened
 
 
@@ -93,8 +93,8 @@ def test_one_statement_takes_other_types_each_time(cursor: adbc.Cursor) -> None:
         assert cursor.fetchall() == [(value,)]
 
 
-def test_a_session_s_time_zone_is_in_the_schema_told(real: RealServer) -> None:
-    with real.cursor(
+def test_a_session_s_time_zone_is_in_the_schema_told(iceberg_server: SqlServer) -> None:
+    with iceberg_server.cursor(
         **{"adbc.flight.sql.rpc.call_header.time_zone": "Europe/Zurich"}
     ) as cursor:
         cursor.execute('SELECT "at", now() AS n, ? AS v FROM lake.net.flows', [1])
@@ -102,8 +102,10 @@ def test_a_session_s_time_zone_is_in_the_schema_told(real: RealServer) -> None:
     assert schema.types == [pa.timestamp("us", "Europe/Zurich")] * 2 + [pa.int64()]
 
 
-def test_a_schema_asked_for_after_binding_is_that_of_the_rows(real: RealServer) -> None:
-    with closing(flight.connect(real.uri)) as client:
+def test_a_schema_asked_for_after_binding_is_that_of_the_rows(
+    iceberg_server: SqlServer,
+) -> None:
+    with closing(flight.connect(iceberg_server.uri)) as client:
         handle = prepare(client, "SELECT ? AS v").prepared_statement_handle
         statement = command("CommandPreparedStatementQuery", prepared_statement_handle=handle)
         assert client.get_schema(statement).schema.types == [pa.string()]
@@ -139,7 +141,7 @@ def test_enums_bins_and_bare_parts_reach_a_driver(cursor: adbc.Cursor) -> None:
 
 
 def test_jdbc_binds_whole_numbers_and_reads_times_as_objects(
-    jdbc: Jdbc, real: RealServer
+    jdbc: Jdbc, iceberg_server: SqlServer
 ) -> None:
     sql = (
         "SELECT id * ? AS product, round(price, ?) AS r, lpad(name, ?, 'x') AS l, "
@@ -148,7 +150,7 @@ def test_jdbc_binds_whole_numbers_and_reads_times_as_objects(
     )
     numbers = [("Int", number) for number in (2, 1, 3, 1, 1, 2, 1)]
     steps = [prepared(sql, *numbers), query("SELECT * FROM lake.net.flows WHERE id = 1")]
-    _, bound, plain, _ = jdbc.run(steps, port=real.port, properties={"profile": "bi"})
+    _, bound, plain, _ = jdbc.run(steps, port=iceberg_server.port, properties={"profile": "bi"})
     day = "2024-03-01"
     assert [list(map(str, row)) for row in values(bound)] == [
         ["2.0", "1.5", "xxa", day, day, "2 months"]

@@ -9,19 +9,19 @@ import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
 
-from tests.fixtures.server import Served as RealServer
+from tests.fixtures.server import SqlServer
 
 
 @pytest.fixture
-def cursor(real: RealServer) -> Iterator[adbc.Cursor]:
-    with real.cursor() as opened:
+def cursor(iceberg_server: SqlServer) -> Iterator[adbc.Cursor]:
+    with iceberg_server.cursor() as opened:
         yield opened
 
 
 def rows(cursor: adbc.Cursor, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
     cursor.execute(sql, parameters)
-    found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
+    result: list[tuple[Any, ...]] = cursor.fetchall()
+    return result
 
 
 def test_tables_and_their_comments(cursor: adbc.Cursor) -> None:
@@ -50,9 +50,9 @@ def test_columns_with_types_nullability_and_comments(cursor: adbc.Cursor) -> Non
 
 
 def test_what_is_listed_here_is_what_the_listing_commands_list(
-    real: RealServer, cursor: adbc.Cursor
+    iceberg_server: SqlServer, cursor: adbc.Cursor
 ) -> None:
-    with adbc.connect(real.uri, autocommit=True) as connection:
+    with adbc.connect(iceberg_server.uri, autocommit=True) as connection:
         tree = connection.adbc_get_objects(depth="columns").read_all().to_pylist()
     listed = {
         (

@@ -15,9 +15,8 @@ from pyarrow import flight
 
 from proxy.access.authentication.callers import Access
 from proxy.flightsql import messages
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.wire import bodies, fetched, packed, prepare, select, ticket
+from tests.harness.canned import CannedBackend, CannedServer, serve
+from tests.harness.wire import bodies, fetched, packed, prepare, select, ticket
 
 #: A client that leaves is noticed within 50 ms; the rest is for a busy machine.
 SOON_S = 5
@@ -48,38 +47,38 @@ class Background:
 
 @pytest.mark.parametrize("where", ["prepare", "plan", "open"])
 def test_a_client_that_gives_up_interrupts_the_backend_wherever_it_is(
-    served: Served, client: flight.FlightClient, where: str
+    canned_server: CannedServer, client: flight.FlightClient, where: str
 ) -> None:
     sql = f"trick stuck_{where}"
     impatient = flight.FlightCallOptions(timeout=0.3)
     call = prepare if where == "prepare" else fetched
     with pytest.raises(flight.FlightTimedOutError):
         call(client, sql, impatient)
-    assert served.backend.running.is_set()
-    assert served.backend.interrupted.wait(SOON_S)
+    assert canned_server.backend.running.is_set()
+    assert canned_server.backend.interrupted.wait(SOON_S)
 
 
-def test_a_reader_closed_early_ends_the_stream(served: Served) -> None:
-    client = flight.connect(served.uri)
+def test_a_reader_closed_early_ends_the_stream(canned_server: CannedServer) -> None:
+    client = flight.connect(canned_server.uri)
     info = client.get_flight_info(select("trick slow"))
     reader = client.do_get(info.endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
-    assert served.backend.running.wait(SOON_S)
+    assert canned_server.backend.running.wait(SOON_S)
     reader.cancel()
-    assert served.backend.interrupted.wait(SOON_S)
-    assert served.backend.closed.wait(SOON_S)
+    assert canned_server.backend.interrupted.wait(SOON_S)
+    assert canned_server.backend.closed.wait(SOON_S)
     client.close()
 
 
-def test_adbc_cancel_ends_the_stream(served: Served, cursor: adbc.Cursor) -> None:
+def test_adbc_cancel_ends_the_stream(canned_server: CannedServer, cursor: adbc.Cursor) -> None:
     cursor.execute("trick slow")
     reader = cursor.fetch_record_batch()
     assert reader.read_next_batch().num_rows == 1
-    assert served.backend.running.wait(SOON_S)
+    assert canned_server.backend.running.wait(SOON_S)
     reading = Background(reader.read_all)
     cursor.adbc_cancel()
-    assert served.backend.interrupted.wait(SOON_S)
-    assert served.backend.closed.wait(SOON_S)
+    assert canned_server.backend.interrupted.wait(SOON_S)
+    assert canned_server.backend.closed.wait(SOON_S)
     assert reading.ended() is not None
 
 
@@ -87,8 +86,8 @@ def _status(client: flight.FlightClient, action: str, info: flight.FlightInfo) -
     """Cancel: the status told."""
     if action == "CancelFlightInfo":
         inner = messages.parse(messages.FlightInfo, info.serialize())
-        asked = messages.CancelFlightInfoRequest(info=inner).SerializeToString()
-        [answer] = bodies(client, action, asked)
+        request = messages.CancelFlightInfoRequest(info=inner).SerializeToString()
+        [answer] = bodies(client, action, request)
         return int(messages.parse(messages.CancelFlightInfoResult, answer).status)
     [answer] = bodies(client, action, packed("ActionCancelQueryRequest", info=info.serialize()))
     return int(messages.unpack(answer).result)
@@ -96,29 +95,29 @@ def _status(client: flight.FlightClient, action: str, info: flight.FlightInfo) -
 
 @pytest.mark.parametrize("action", ["CancelFlightInfo", "CancelQuery"])
 def test_a_cancel_action_before_the_first_row_makes_the_ticket_void(
-    served: Served, client: flight.FlightClient, action: str
+    canned_server: CannedServer, client: flight.FlightClient, action: str
 ) -> None:
     info = client.get_flight_info(select("SELECT 1 AS a"))
     assert _status(client, action, info) == CANCELLED
     assert _status(client, action, info) == CANCELLED
     with pytest.raises(flight.FlightCancelledError, match="The statement was cancelled"):
         client.do_get(info.endpoints[0].ticket).read_all()
-    assert served.backend.calls["open"] == 0
+    assert canned_server.backend.calls["open"] == 0
 
 
 @pytest.mark.parametrize("action", ["CancelFlightInfo", "CancelQuery"])
 def test_what_was_read_to_its_end_cannot_be_cancelled(
-    served: Served, client: flight.FlightClient, action: str
+    canned_server: CannedServer, client: flight.FlightClient, action: str
 ) -> None:
     info = client.get_flight_info(select("SELECT 1 AS a"))
     assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 1
-    assert served.backend.closed.wait(SOON_S)
+    assert canned_server.backend.closed.wait(SOON_S)
     # The call ends a moment after its last row.
     deadline = time.monotonic() + SOON_S
-    while (told := _status(client, action, info)) == CANCELLED and time.monotonic() < deadline:
+    while (reply := _status(client, action, info)) == CANCELLED and time.monotonic() < deadline:
         info = client.get_flight_info(select("SELECT 1 AS a"))
         assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 1
-    assert told == NOT_CANCELLABLE
+    assert reply == NOT_CANCELLABLE
 
 
 def test_a_ticket_this_session_was_not_given_is_not_found(client: flight.FlightClient) -> None:
@@ -135,60 +134,60 @@ def test_a_ticket_this_session_was_not_given_is_not_found(client: flight.FlightC
 
 @pytest.mark.parametrize("action", ["CancelFlightInfo", "CancelQuery"])
 def test_a_cancel_action_ends_the_stream_it_names(
-    served: Served, client: flight.FlightClient, action: str
+    canned_server: CannedServer, client: flight.FlightClient, action: str
 ) -> None:
     info = client.get_flight_info(select("trick slow"))
     reader = client.do_get(info.endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
-    assert served.backend.running.wait(SOON_S)
+    assert canned_server.backend.running.wait(SOON_S)
     assert _status(client, action, info) == CANCELLED
     with pytest.raises(flight.FlightCancelledError, match="The statement was cancelled"):
         reader.read_chunk()
-    assert served.backend.closed.wait(SOON_S)
+    assert canned_server.backend.closed.wait(SOON_S)
 
 
 def test_what_the_engine_says_when_interrupted_is_not_told(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
     info = client.get_flight_info(select("trick vague"))
     reader = client.do_get(info.endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
-    assert served.backend.running.wait(SOON_S)
+    assert canned_server.backend.running.wait(SOON_S)
     bodies(client, "CancelQuery", packed("ActionCancelQueryRequest", info=info.serialize()))
     with pytest.raises(flight.FlightCancelledError, match="The statement was cancelled"):
         reader.read_chunk()
 
 
 def test_a_stream_of_another_session_cannot_be_cancelled(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
     info = client.get_flight_info(select("trick slow"))
     reader = client.do_get(info.endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
     body = packed("ActionCancelQueryRequest", info=info.serialize())
-    with closing(flight.connect(served.uri)) as stranger, pytest.raises(KeyError):
+    with closing(flight.connect(canned_server.uri)) as stranger, pytest.raises(KeyError):
         bodies(stranger, "CancelQuery", body)
-    assert not served.backend.interrupted.is_set()
+    assert not canned_server.backend.interrupted.is_set()
     reader.cancel()
 
 
 def test_closing_the_session_ends_its_streams(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
     reader = client.do_get(client.get_flight_info(select("trick slow")).endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
-    assert served.backend.running.wait(SOON_S)
+    assert canned_server.backend.running.wait(SOON_S)
     bodies(client, "CloseSession", b"")
     with pytest.raises(flight.FlightCancelledError, match="The session was closed"):
         reader.read_chunk()
 
 
 def test_a_stream_read_to_its_end_is_closed(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
     assert fetched(client, "SELECT 1 AS a") == [{"a": 1}]
-    assert served.backend.closed.wait(SOON_S)
-    assert not served.backend.interrupted.is_set()
+    assert canned_server.backend.closed.wait(SOON_S)
+    assert not canned_server.backend.interrupted.is_set()
 
 
 class TestPlaces:

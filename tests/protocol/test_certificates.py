@@ -14,36 +14,43 @@ from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from proxy.access.authentication.credentials import make_token
 from proxy.flightsql.server import Tls
 from tests.fixtures.certificates import Authority, Pem
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import bearer, fetched, get_options, select, set_options
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
+from tests.harness.wire import bearer, fetched, get_options, select, set_options
 
 TOKEN, _ = make_token()
 
 
-def serve_certificates(backend: CannedBackend, authority: Authority, access: Access) -> Served:
+def serve_certificates(
+    backend: CannedBackend, authority: Authority, access: Access
+) -> CannedServer:
     issued = authority.server()
     tls = Tls(issued.certificate, issued.key, client_ca=authority.certificate)
-    return Served(serve(backend, access, tls=tls), backend)
+    return CannedServer(serve(backend, access, tls=tls), backend)
 
 
 @pytest.fixture
-def by_certificate(backend: CannedBackend, authority: Authority) -> Iterator[Served]:
+def by_certificate(backend: CannedBackend, authority: Authority) -> Iterator[CannedServer]:
     """The certificate's subject is the user; passwords and one token are accepted too."""
 
-    def token(given: str) -> Caller | None:
-        return Caller("bot") if given == TOKEN else None
+    def token(text: str) -> Caller | None:
+        return Caller("bot") if text == TOKEN else None
 
     access = Access(verify=FixedUsers(USERS).verify, tokens=(token,), certificates=True)
-    served = serve_certificates(backend, authority, access)
-    yield served
-    assert served.server.stop(10)
+    canned_server = serve_certificates(backend, authority, access)
+    yield canned_server
+    assert canned_server.server.stop(10)
 
 
-def connect(served: Served, authority: Authority, shown: Pem | None) -> flight.FlightClient:
-    own = {} if shown is None else {"cert_chain": shown.certificate, "private_key": shown.key}
+def connect(
+    canned_server: CannedServer, authority: Authority, output: Pem | None
+) -> flight.FlightClient:
+    own = (
+        {} if output is None else {"cert_chain": output.certificate, "private_key": output.key}
+    )
     return flight.FlightClient(
-        f"grpc+tls://localhost:{served.port}", tls_root_certs=authority.certificate, **own
+        f"grpc+tls://localhost:{canned_server.port}",
+        tls_root_certs=authority.certificate,
+        **own,
     )
 
 
@@ -51,7 +58,7 @@ def connect(served: Served, authority: Authority, shown: Pem | None) -> flight.F
     ("names", "user"), [(("ada",), "ada"), (("ada", "ada@example.com"), "ada@example.com")]
 )
 def test_the_subject_is_the_user(
-    by_certificate: Served, authority: Authority, names: tuple[str, ...], user: str
+    by_certificate: CannedServer, authority: Authority, names: tuple[str, ...], user: str
 ) -> None:
     with closing(connect(by_certificate, authority, authority.client(*names))) as client:
         assert fetched(client, "SELECT 1 AS a") == [{"a": 1}]
@@ -59,12 +66,12 @@ def test_the_subject_is_the_user(
     assert by_certificate.backend.planned_in.user == user
 
 
-def test_adbc_shows_its_certificate(by_certificate: Served, authority: Authority) -> None:
-    shown = authority.client("ada")
+def test_adbc_shows_its_certificate(by_certificate: CannedServer, authority: Authority) -> None:
+    output = authority.client("ada")
     options = {
         DatabaseOptions.TLS_ROOT_CERTS.value: authority.certificate.decode(),
-        DatabaseOptions.MTLS_CERT_CHAIN.value: shown.certificate.decode(),
-        DatabaseOptions.MTLS_PRIVATE_KEY.value: shown.key.decode(),
+        DatabaseOptions.MTLS_CERT_CHAIN.value: output.certificate.decode(),
+        DatabaseOptions.MTLS_PRIVATE_KEY.value: output.key.decode(),
     }
     with (
         adbc.connect(
@@ -79,7 +86,7 @@ def test_adbc_shows_its_certificate(by_certificate: Served, authority: Authority
 
 
 def test_credentials_in_the_call_win_over_the_certificate(
-    by_certificate: Served, authority: Authority
+    by_certificate: CannedServer, authority: Authority
 ) -> None:
     backend = by_certificate.backend
     with closing(connect(by_certificate, authority, authority.client("eve"))) as client:
@@ -91,7 +98,7 @@ def test_credentials_in_the_call_win_over_the_certificate(
 
 
 def test_two_subjects_are_two_sessions_and_one_cannot_redeem_the_other_s_ticket(
-    by_certificate: Served, authority: Authority
+    by_certificate: CannedServer, authority: Authority
 ) -> None:
     with (
         closing(connect(by_certificate, authority, authority.client("ada"))) as ada,
@@ -107,12 +114,12 @@ def test_two_subjects_are_two_sessions_and_one_cannot_redeem_the_other_s_ticket(
 
 @pytest.mark.parametrize("stranger", [False, True])
 def test_nobody_gets_in_without_a_certificate_of_the_right_authority(
-    by_certificate: Served, authority: Authority, stranger: bool
+    by_certificate: CannedServer, authority: Authority, stranger: bool
 ) -> None:
-    shown = Authority("another").client("ada") if stranger else None
+    output = Authority("another").client("ada") if stranger else None
     options = flight.FlightCallOptions(timeout=5)
     with (
-        closing(connect(by_certificate, authority, shown)) as client,
+        closing(connect(by_certificate, authority, output)) as client,
         pytest.raises((flight.FlightUnavailableError, flight.FlightTimedOutError)),
     ):
         fetched(client, "SELECT 1", options)
@@ -122,11 +129,13 @@ def test_nobody_gets_in_without_a_certificate_of_the_right_authority(
 def test_a_certificate_alone_may_be_only_the_way_in(
     backend: CannedBackend, authority: Authority
 ) -> None:
-    served = serve_certificates(backend, authority, Access(verify=FixedUsers(USERS).verify))
-    with closing(connect(served, authority, authority.client("eve"))) as client:
+    canned_server = serve_certificates(
+        backend, authority, Access(verify=FixedUsers(USERS).verify)
+    )
+    with closing(connect(canned_server, authority, authority.client("eve"))) as client:
         with pytest.raises(flight.FlightUnauthenticatedError, match="user name and a password"):
             fetched(client, "SELECT 1")
-        _, given = client.authenticate_basic_token("ada", USERS["ada"])
-        options = bearer(given.decode().removeprefix("Bearer "))
+        _, inputs = client.authenticate_basic_token("ada", USERS["ada"])
+        options = bearer(inputs.decode().removeprefix("Bearer "))
         assert fetched(client, "SELECT 1 AS a", options) == [{"a": 1}]
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)

@@ -20,34 +20,36 @@ import pytest
 from pyarrow import parquet
 
 from planner import errors
-from tests.protocol.conftest import Served
-from tests.protocol.test_errors import ROWS
+from tests.harness.canned import CannedServer
+from tests.harness.error_statuses import ROWS
 from thermocline.cli import exit_code, main
 
-Told = tuple[int, bytes, str]
+Output = tuple[int, bytes, str]
 ERROR_ID = re.compile(r"\((statement|request) [0-9a-f]{16}\)")
 
 
 @pytest.fixture
-def run(served: Served, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Told]:
+def run(
+    canned_server: CannedServer, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., Output]:
     """Run a command in this process: exit code, standard output, standard error.
 
     The id that an error carries, another one each time, is shown as N.
     """
 
-    def told(*arguments: str) -> Told:
+    def reply(*arguments: str) -> Output:
         code = 0
         try:
-            main([*arguments, "--server", served.uri])
+            main([*arguments, "--server", canned_server.uri])
         except SystemExit as ended:
             code = int(ended.code or 0)
         out, err = capfdbinary.readouterr()
         return code, out, ERROR_ID.sub(r"(\1 N)", err.decode())
 
-    return told
+    return reply
 
 
-def test_a_statement_is_a_table_unless_told_otherwise(run: Callable[..., Told]) -> None:
+def test_a_statement_is_a_table_unless_told_otherwise(run: Callable[..., Output]) -> None:
     assert run("sql", "SELECT 1 AS a, 'x' AS b") == (
         0,
         "a  b\n─  ─\n1  x\n(1 row)\n".encode(),
@@ -55,26 +57,26 @@ def test_a_statement_is_a_table_unless_told_otherwise(run: Callable[..., Told]) 
     )
 
 
-def test_every_format_holds_the_same_rows(run: Callable[..., Told], tmp_path: Path) -> None:
+def test_every_format_holds_the_same_rows(run: Callable[..., Output], tmp_path: Path) -> None:
     sql = "SELECT range AS n, 'row ' || range AS name FROM range(10000)"
-    wanted = [{"n": n, "name": f"row {n}"} for n in range(10_000)]
+    expected = [{"n": n, "name": f"row {n}"} for n in range(10_000)]
     code, out, err = run("sql", sql, "--format", "jsonl")
     assert (code, err) == (0, "")
-    assert [json.loads(line) for line in out.splitlines()] == wanted
-    assert json.loads(run("sql", sql, "--format", "json")[1]) == wanted
+    assert [json.loads(line) for line in out.splitlines()] == expected
+    assert json.loads(run("sql", sql, "--format", "json")[1]) == expected
     assert run("sql", sql, "--format", "csv")[1].count(b"\n") == 10_001
     assert (
         pa.ipc.open_file(run("sql", sql, "--format", "arrow")[1]).read_all().to_pylist()
-        == wanted
+        == expected
     )
-    held = parquet.read_table(io.BytesIO(run("sql", sql, "--format", "parquet")[1]))
-    assert held.to_pylist() == wanted
+    table = parquet.read_table(io.BytesIO(run("sql", sql, "--format", "parquet")[1]))
+    assert table.to_pylist() == expected
     target = tmp_path / "rows.parquet"
     assert run("sql", sql, "-o", str(target)) == (0, b"", "")
-    assert parquet.read_table(target).to_pylist() == wanted
+    assert parquet.read_table(target).to_pylist() == expected
 
 
-def test_a_long_table_says_that_there_is_more(run: Callable[..., Told]) -> None:
+def test_a_long_table_says_that_there_is_more(run: Callable[..., Output]) -> None:
     _, out, _ = run("sql", "FROM range(1000)", "--max-rows", "2")
     assert out.decode().splitlines() == [
         "range",
@@ -86,7 +88,7 @@ def test_a_long_table_says_that_there_is_more(run: Callable[..., Told]) -> None:
 
 
 def test_statements_of_a_file_run_one_after_the_other(
-    run: Callable[..., Told], tmp_path: Path
+    run: Callable[..., Output], tmp_path: Path
 ) -> None:
     file = tmp_path / "two.sql"
     file.write_text("SELECT 1 AS a;\n-- a comment; with a semicolon\nSELECT ';' AS b;\n")
@@ -97,7 +99,7 @@ def test_statements_of_a_file_run_one_after_the_other(
     assert "2 results do not make one parquet file" in err
 
 
-def test_a_failure_leaves_no_file(run: Callable[..., Told], tmp_path: Path) -> None:
+def test_a_failure_leaves_no_file(run: Callable[..., Output], tmp_path: Path) -> None:
     target = tmp_path / "rows.csv"
     code, _, err = run("sql", "trick late_fail TailGap", "-o", str(target))
     assert (code, err) == (
@@ -108,24 +110,24 @@ def test_a_failure_leaves_no_file(run: Callable[..., Told], tmp_path: Path) -> N
 
 
 #: What a status cannot tell apart: a stale plan is retried as an outage is.
-_AS_TOLD = {4: 3}
+_EXIT_CODES = {4: 3}
 
 
 @pytest.mark.parametrize("ours", [ours for ours, _, _ in ROWS])
 @pytest.mark.parametrize("trick", ["fail", "late_fail"])
 def test_each_error_ends_with_the_code_of_its_family(
-    run: Callable[..., Told], ours: type[errors.FederationError], trick: str
+    run: Callable[..., Output], ours: type[errors.FederationError], trick: str
 ) -> None:
     code, _, err = run("sql", f"trick {trick} {ours.__name__}")
-    wanted = exit_code(ours(""))
-    assert code == _AS_TOLD.get(wanted, wanted)
+    expected = exit_code(ours(""))
+    assert code == _EXIT_CODES.get(expected, expected)
     assert (
         err
         == f"thermocline: lake.main.flows: this is what {ours.__name__} says (statement N).\n"
     )
 
 
-def test_a_bug_of_the_server_is_told_as_one(run: Callable[..., Told]) -> None:
+def test_a_bug_of_the_server_is_told_as_one(run: Callable[..., Output]) -> None:
     code, _, err = run("sql", "trick bug")
     assert code == 70
     assert err.startswith("thermocline: Internal error ")
@@ -145,7 +147,9 @@ def test_nobody_at_the_address_is_told_with_the_address(
 
 
 def test_a_password_is_taken_from_the_environment(
-    guarded: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    password_server: CannedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     arguments = [
         "sql",
@@ -153,7 +157,7 @@ def test_a_password_is_taken_from_the_environment(
         "--format",
         "csv",
         "--server",
-        guarded.uri,
+        password_server.uri,
         "--user",
         "ada",
     ]
@@ -164,20 +168,24 @@ def test_a_password_is_taken_from_the_environment(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    told = ERROR_ID.sub(r"(\1 N)", capfd.readouterr().err)
-    assert told == "thermocline: Unknown user or wrong password (request N).\n"
+    reply = ERROR_ID.sub(r"(\1 N)", capfd.readouterr().err)
+    assert reply == "thermocline: Unknown user or wrong password (request N).\n"
 
 
-def started(served: Served, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
+def started(
+    canned_server: CannedServer, *arguments: str, **options: object
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "thermocline", "sql", "--server", served.uri, *arguments],
+        [sys.executable, "-m", "thermocline", "sql", "--server", canned_server.uri, *arguments],
         **options,  # type: ignore[call-overload]
     )
 
 
-def test_a_reader_that_has_seen_enough_ends_the_command_quietly(served: Served) -> None:
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
+    canned_server: CannedServer,
+) -> None:
     with started(
-        served,
+        canned_server,
         "FROM range(3000000)",
         "--format",
         "csv",
@@ -192,30 +200,35 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(served: Served) 
         assert process.stderr.read() == b""
 
 
-def test_ctrl_c_ends_the_statement_on_the_server_too(served: Served) -> None:
+def test_ctrl_c_ends_the_statement_on_the_server_too(canned_server: CannedServer) -> None:
     with started(
-        served, "trick slow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        canned_server, "trick slow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert served.backend.running.wait(30)
+        assert canned_server.backend.running.wait(30)
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-    assert served.backend.closed.wait(10)
+    assert canned_server.backend.closed.wait(10)
 
 
 class Terminal:
     """A command on a terminal of 100 columns."""
 
-    def __init__(self, served: Served, home: Path, *arguments: str) -> None:
+    def __init__(self, canned_server: CannedServer, home: Path, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
         environment = {**os.environ, "HOME": str(home), "TERM": "xterm", "COLUMNS": "100"}
         environment.pop("XDG_STATE_HOME", None)
         # Nobody here answers where the cursor is.
         environment["PROMPT_TOOLKIT_NO_CPR"] = "1"
         self.process = started(
-            served, *arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+            canned_server,
+            *arguments,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
         )
         os.close(theirs)
-        self.seen = ""
+        self.screen = ""
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -223,12 +236,12 @@ class Terminal:
     def until(self, text: str, timeout_s: float = 30) -> str:
         """Read until ``text`` shows; what was shown up to it since the last time."""
         deadline = time.monotonic() + timeout_s
-        while (end := self.seen.find(text)) < 0:
-            assert time.monotonic() < deadline, self.seen
+        while (end := self.screen.find(text)) < 0:
+            assert time.monotonic() < deadline, self.screen
             if select.select([self._ours], [], [], 0.1)[0]:
-                self.seen += os.read(self._ours, 65_536).decode()
-        shown, self.seen = self.seen[: end + len(text)], self.seen[end + len(text) :]
-        return shown
+                self.screen += os.read(self._ours, 65_536).decode()
+        output, self.screen = self.screen[: end + len(text)], self.screen[end + len(text) :]
+        return output
 
     def close(self) -> None:
         self.process.kill()
@@ -240,8 +253,10 @@ class Terminal:
 PROMPT = "\x1b[?2004h"
 
 
-def test_the_prompt_runs_lists_completes_and_remembers(served: Served, tmp_path: Path) -> None:
-    terminal = Terminal(served, tmp_path)
+def test_the_prompt_runs_lists_completes_and_remembers(
+    canned_server: CannedServer, tmp_path: Path
+) -> None:
+    terminal = Terminal(canned_server, tmp_path)
     try:
         terminal.until(PROMPT)
         terminal.type("select 40 + 2\n")
@@ -277,10 +292,10 @@ def test_the_prompt_runs_lists_completes_and_remembers(served: Served, tmp_path:
 
 
 def test_ctrl_c_at_the_prompt_ends_the_statement_and_ctrl_d_the_prompt(
-    served: Served, tmp_path: Path
+    canned_server: CannedServer, tmp_path: Path
 ) -> None:
     (tmp_path / ".local").touch()  # no folder for a history can be made
-    terminal = Terminal(served, tmp_path)
+    terminal = Terminal(canned_server, tmp_path)
     try:
         terminal.until(PROMPT)
         terminal.type("trick slow;\n")
@@ -296,9 +311,9 @@ def test_ctrl_c_at_the_prompt_ends_the_statement_and_ctrl_d_the_prompt(
 
 
 def test_a_long_statement_shows_rows_and_seconds_and_wipes_them(
-    served: Served, tmp_path: Path
+    canned_server: CannedServer, tmp_path: Path
 ) -> None:
-    terminal = Terminal(served, tmp_path, "trick slow")
+    terminal = Terminal(canned_server, tmp_path, "trick slow")
     try:
         assert "\r\033[K" not in terminal.until(" rows  1 s")
     finally:

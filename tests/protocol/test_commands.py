@@ -13,10 +13,9 @@ from pyarrow import flight
 from proxy.flightsql import messages
 from proxy.flightsql.metadata import schemas
 from proxy.session import COMMENT, Session, Table
-from tests.fixtures.server import Served as RealServer
-from tests.protocol.canned import COLUMNS, TABLES, CannedBackend
-from tests.protocol.conftest import Served
-from tests.protocol.wire import (
+from tests.fixtures.server import SqlServer
+from tests.harness.canned import COLUMNS, TABLES, CannedBackend, CannedServer
+from tests.harness.wire import (
     bodies,
     command,
     fetched,
@@ -59,13 +58,13 @@ def test_info_schema_and_stream_of_a_metadata_command_agree(
     [endpoint] = info.endpoints
     assert endpoint.locations == []
     assert endpoint.ticket.ticket == descriptor.command
-    for found in (
+    for result in (
         info.schema,
         client.get_schema(descriptor).schema,
         client.do_get(endpoint.ticket).schema,
     ):
         # Nullability is part of a field's equality.
-        assert found.equals(schema, check_metadata=True)
+        assert result.equals(schema, check_metadata=True)
 
 
 def test_no_fixed_schema_lets_a_required_column_be_null() -> None:
@@ -92,14 +91,14 @@ def test_no_fixed_schema_lets_a_required_column_be_null() -> None:
 
 class TestTables:
     def names(self, client: flight.FlightClient, **fields: Any) -> list[tuple[str, ...]]:
-        found = rows(client, "CommandGetTables", **fields)
-        return [(r["catalog_name"], r["db_schema_name"], r["table_name"]) for r in found]
+        items = rows(client, "CommandGetTables", **fields)
+        return [(r["catalog_name"], r["db_schema_name"], r["table_name"]) for r in items]
 
     def test_all_are_listed_sorted(self, client: flight.FlightClient) -> None:
         assert self.names(client) == sorted((t.catalog, t.schema, t.name) for t in TABLES)
 
     @pytest.mark.parametrize(
-        ("pattern", "found"),
+        ("pattern", "names"),
         [
             ("flows", {"flows"}),
             ("%flows", {"flows", "v_flows"}),
@@ -114,10 +113,10 @@ class TestTables:
         ],
     )
     def test_the_name_filter_is_a_like_pattern(
-        self, client: flight.FlightClient, pattern: str, found: set[str]
+        self, client: flight.FlightClient, pattern: str, names: set[str]
     ) -> None:
         listed = self.names(client, catalog="lake", table_name_filter_pattern=pattern)
-        assert {name for _, _, name in listed} == found
+        assert {name for _, _, name in listed} == names
 
     def test_the_catalog_is_exact_and_an_empty_one_means_none(
         self, client: flight.FlightClient
@@ -173,54 +172,57 @@ class TestTables:
     def test_a_table_that_cannot_be_served_is_listed_without_columns(
         self, client: flight.FlightClient
     ) -> None:
-        found = rows(client, "CommandGetTables", include_schema=True)
-        [broken] = [row for row in found if row["table_name"] == "unreadable"]
+        items = rows(client, "CommandGetTables", include_schema=True)
+        [broken] = [row for row in items if row["table_name"] == "unreadable"]
         assert len(pa.ipc.read_schema(pa.py_buffer(broken["table_schema"]))) == 0
-        assert len(found) == len(TABLES)
+        assert len(items) == len(TABLES)
 
 
 def test_schemas_are_filtered_like_tables(client: flight.FlightClient) -> None:
-    found = rows(client, "CommandGetDbSchemas", catalog="lake", db_schema_filter_pattern="m%")
-    assert found == [{"catalog_name": "lake", "db_schema_name": "main"}]
+    result = rows(client, "CommandGetDbSchemas", catalog="lake", db_schema_filter_pattern="m%")
+    assert result == [{"catalog_name": "lake", "db_schema_name": "main"}]
 
 
 def test_sql_info_answers_what_was_asked_in_order_and_leaves_unknown_codes_out(
     client: flight.FlightClient,
 ) -> None:
-    found = rows(client, "CommandGetSqlInfo", info=[8, 99_999, 0])
-    assert found == [
+    result = rows(client, "CommandGetSqlInfo", info=[8, 99_999, 0])
+    assert result == [
         {"info_name": 8, "value": 0},
         {"info_name": 0, "value": "Thermocline"},
     ]
 
 
 def test_type_info_can_be_asked_for_one_type(client: flight.FlightClient) -> None:
-    found = rows(client, "CommandGetXdbcTypeInfo", data_type=93)
-    assert [row["type_name"] for row in found] == ["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]
+    items = rows(client, "CommandGetXdbcTypeInfo", data_type=93)
+    assert [row["type_name"] for row in items] == ["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]
     everything = rows(client, "CommandGetXdbcTypeInfo")
     assert everything == sorted(everything, key=lambda r: (r["data_type"], r["type_name"]))
 
 
 class TestStatements:
     def test_get_flight_info_plans_and_do_get_executes_once_each(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
         info = client.get_flight_info(select("SELECT 1 AS a"))
         [endpoint] = info.endpoints
         assert (info.schema.names, endpoint.locations) == (["a"], [])
-        assert served.backend.calls["plan"] == 1
-        assert served.backend.calls["open"] == 0
+        assert canned_server.backend.calls["plan"] == 1
+        assert canned_server.backend.calls["open"] == 0
         assert client.do_get(endpoint.ticket).read_all().to_pylist() == [{"a": 1}]
-        assert (served.backend.calls["plan"], served.backend.calls["open"]) == (1, 1)
+        assert (canned_server.backend.calls["plan"], canned_server.backend.calls["open"]) == (
+            1,
+            1,
+        )
 
     def test_get_schema_plans_nothing(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
         assert client.get_schema(select("SELECT 1 AS a")).schema.names == ["a"]
         handle = prepare(client, "SELECT 2 AS b").prepared_statement_handle
         descriptor = command("CommandPreparedStatementQuery", prepared_statement_handle=handle)
         assert client.get_schema(descriptor).schema.names == ["b"]
-        assert served.backend.calls["plan"] == 0
+        assert canned_server.backend.calls["plan"] == 0
 
     def test_preparing_says_that_it_is_no_update(self, client: flight.FlightClient) -> None:
         prepared = prepare(client, "SELECT ?::BIGINT AS a")
@@ -281,13 +283,13 @@ class TestStatements:
         assert table.num_rows == 1
 
     def test_too_few_parameters_are_an_error_before_anything_runs(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
         handle = prepare(client, "SELECT ?::BIGINT AS a").prepared_statement_handle
         fields = {"prepared_statement_handle": handle}
         with pytest.raises(pa.ArrowInvalid, match="1 parameters, 0 were bound"):
             client.get_flight_info(command("CommandPreparedStatementQuery", **fields))
-        assert served.backend.calls["open"] == 0
+        assert canned_server.backend.calls["open"] == 0
 
     @pytest.mark.parametrize(
         ("name", "fields"),
@@ -360,19 +362,21 @@ def test_there_are_no_flights_to_list(client: flight.FlightClient) -> None:
 
 
 def test_a_table_told_before_is_told_anew_once_it_changed(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
-    asked = ticket("CommandGetTables", table_name_filter_pattern="plain", include_schema=True)
+    request = ticket("CommandGetTables", table_name_filter_pattern="plain", include_schema=True)
 
     def remarks() -> bytes | None:
-        [row] = client.do_get(asked).read_all().to_pylist()
+        [row] = client.do_get(request).read_all().to_pylist()
         schema = pa.ipc.read_schema(pa.py_buffer(row["table_schema"]))
-        found: bytes | None = schema.field("id").metadata.get(b"ARROW:FLIGHT:SQL:REMARKS")
-        return found
+        data: bytes | None = schema.field("id").metadata.get(b"ARROW:FLIGHT:SQL:REMARKS")
+        return data
 
     assert remarks() == remarks() == b"the key"
-    field = served.backend.columns.field("id").with_metadata({COMMENT: b"another comment"})
-    served.backend.columns = served.backend.columns.set(0, field)
+    field = canned_server.backend.columns.field("id").with_metadata(
+        {COMMENT: b"another comment"}
+    )
+    canned_server.backend.columns = canned_server.backend.columns.set(0, field)
     assert remarks() == b"another comment"
 
 
@@ -380,9 +384,9 @@ class TestManyTables:
     MANY = 3_000
 
     def test_they_come_in_batches_as_they_are_described(
-        self, served: Served, client: flight.FlightClient
+        self, canned_server: CannedServer, client: flight.FlightClient
     ) -> None:
-        served.backend.extra_tables = self.MANY
+        canned_server.backend.extra_tables = self.MANY
         reader = client.do_get(ticket("CommandGetTables", include_schema=True))
         batches = [chunk.data for chunk in reader]
         assert len(batches) > 1
@@ -399,17 +403,20 @@ class TestManyTables:
             assert metadata[b"ARROW:FLIGHT:SQL:TABLE_NAME"].decode() == row["table_name"]
 
     def test_a_fault_behind_the_first_batch_is_told_as_one(
-        self, served: Served, client: flight.FlightClient, monkeypatch: pytest.MonkeyPatch
+        self,
+        canned_server: CannedServer,
+        client: flight.FlightClient,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        served.backend.extra_tables = self.MANY
-        table_schema = type(served.backend).table_schema
+        canned_server.backend.extra_tables = self.MANY
+        table_schema = type(canned_server.backend).table_schema
 
         def failing(backend: CannedBackend, session: Session, table: Table) -> pa.Schema:
             if table.name == "we_ird%":  # sorted behind those that are many
                 raise ZeroDivisionError("a secret")
             return table_schema(backend, session, table)
 
-        monkeypatch.setattr(type(served.backend), "table_schema", failing)
+        monkeypatch.setattr(type(canned_server.backend), "table_schema", failing)
         reader = client.do_get(ticket("CommandGetTables", include_schema=True))
         assert reader.read_chunk().data.num_rows > 0
         with pytest.raises(flight.FlightInternalError, match="Internal error") as caught:
@@ -417,21 +424,21 @@ class TestManyTables:
         assert "secret" not in str(caught.value)
 
     def test_of_none_there_is_the_schema(self, client: flight.FlightClient) -> None:
-        asked = ticket(
+        request = ticket(
             "CommandGetTables", table_name_filter_pattern="nosuch", include_schema=True
         )
-        answer = client.do_get(asked).read_all()
+        answer = client.do_get(request).read_all()
         assert answer.num_rows == 0
         assert answer.schema == schemas.TABLES_WITH_SCHEMA
 
 
 class TestRenewing:
     @staticmethod
-    def renewed(client: flight.FlightClient, held: flight.Ticket) -> Any:
-        asked = messages.RenewFlightEndpointRequest()
-        asked.endpoint.ticket.ticket = held.ticket
-        asked.endpoint.app_metadata = b"kept"
-        [body] = bodies(client, "RenewFlightEndpoint", asked.SerializeToString())
+    def renewed(client: flight.FlightClient, ticket: flight.Ticket) -> Any:
+        request = messages.RenewFlightEndpointRequest()
+        request.endpoint.ticket.ticket = ticket.ticket
+        request.endpoint.app_metadata = b"kept"
+        [body] = bodies(client, "RenewFlightEndpoint", request.SerializeToString())
         return messages.parse(messages.FlightEndpoint, body)
 
     def test_a_renewed_ticket_fetches_the_same_answer(
@@ -441,8 +448,8 @@ class TestRenewing:
         endpoint = self.renewed(client, info.endpoints[0].ticket)
         assert endpoint.app_metadata == b"kept"
         assert endpoint.expiration_time.ToMicroseconds() == 4_000_000_000_000_000
-        found = client.do_get(flight.Ticket(endpoint.ticket.ticket)).read_all()
-        assert found.to_pylist() == [{"a": 7}]
+        table = client.do_get(flight.Ticket(endpoint.ticket.ticket)).read_all()
+        assert table.to_pylist() == [{"a": 7}]
 
     def test_what_does_not_expire_is_not_renewed(self, client: flight.FlightClient) -> None:
         with pytest.raises(pa.ArrowInvalid, match="Only a statement's ticket"):
@@ -457,12 +464,12 @@ class TestRenewing:
             self.renewed(client, info.endpoints[0].ticket)
 
 
-def test_a_real_ticket_says_when_it_expires_and_is_renewed(real: RealServer) -> None:
-    with closing(flight.connect(real.uri)) as client:
+def test_a_real_ticket_says_when_it_expires_and_is_renewed(iceberg_server: SqlServer) -> None:
+    with closing(flight.connect(iceberg_server.uri)) as client:
         info = client.get_flight_info(select("SELECT id FROM net.flows"))
         [first] = info.endpoints
         left_s = first.expiration_time.as_py().timestamp() - time.time()
-        assert 200 < left_s <= real.settings.server.ticket_ttl_s
+        assert 200 < left_s <= iceberg_server.settings.server.ticket_ttl_s
         endpoint = TestRenewing.renewed(client, first.ticket)
         again = endpoint.expiration_time.ToMicroseconds() / 1e6
         assert again >= first.expiration_time.as_py().timestamp()

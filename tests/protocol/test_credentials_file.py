@@ -19,10 +19,8 @@ from proxy.access.authentication.callers import Access
 from proxy.access.authentication.credentials import Credentials, entry, make_token
 from proxy.access.authentication.hashes import Passwords, make_hash
 from tests.fixtures.jdbc import Jdbc, query, values
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.test_sessions import NoHandshake
-from tests.protocol.wire import bearer, bodies, fetched, prepare
+from tests.harness.canned import CannedBackend, CannedServer, serve
+from tests.harness.wire import NoHandshake, bearer, bodies, fetched, prepare
 from thermocline.cli import app
 
 TOKEN, DIGEST = make_token()
@@ -55,19 +53,19 @@ def file(tmp_path: Path, hashed: str) -> Path:
 
 
 @pytest.fixture
-def filed(backend: CannedBackend, file: Path) -> Iterator[Served]:
+def filed(backend: CannedBackend, file: Path) -> Iterator[CannedServer]:
     credentials = Credentials(file, clock_s=Clock())
     server = serve(backend, Access(verify=credentials.verify, tokens=(credentials.token,)))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
-def login(served: Served, user: str, password: str) -> adbc.Connection:
-    held = {"username": user, "password": password}
-    return adbc.connect(served.uri, db_kwargs=held, autocommit=True)
+def login(canned_server: CannedServer, user: str, password: str) -> adbc.Connection:
+    value = {"username": user, "password": password}
+    return adbc.connect(canned_server.uri, db_kwargs=value, autocommit=True)
 
 
-def test_a_user_logs_in_and_statements_run_in_their_name(filed: Served) -> None:
+def test_a_user_logs_in_and_statements_run_in_their_name(filed: CannedServer) -> None:
     with login(filed, "ada", "pässword:1") as connection, connection.cursor() as cur:
         cur.execute("SELECT 1")
         assert cur.fetchall() == [(1,)]
@@ -80,20 +78,22 @@ def test_a_user_logs_in_and_statements_run_in_their_name(filed: Served) -> None:
     ("user", "password"),
     [("ada", "wrong"), ("eve", "pässword:1"), ("dashboards", "")],
 )
-def test_others_are_told_nothing_of_who_exists(filed: Served, user: str, password: str) -> None:
+def test_others_are_told_nothing_of_who_exists(
+    filed: CannedServer, user: str, password: str
+) -> None:
     with pytest.raises(ProgrammingError, match="Unknown user or wrong password") as caught:
         login(filed, user, password).close()
     assert "ada" not in str(caught.value)
 
 
 def test_a_static_token_needs_no_handshake_and_survives_the_end_of_its_sessions(
-    filed: Served,
+    filed: CannedServer,
 ) -> None:
     for _ in range(2):
-        held = {"adbc.flight.sql.authorization_header": f"Bearer {TOKEN}"}
+        value = {"adbc.flight.sql.authorization_header": f"Bearer {TOKEN}"}
         # Closing the connection sends CloseSession.
         with (
-            adbc.connect(filed.uri, db_kwargs=held, autocommit=True) as connection,
+            adbc.connect(filed.uri, db_kwargs=value, autocommit=True) as connection,
             connection.cursor() as cur,
         ):
             cur.execute("SELECT 1")
@@ -102,7 +102,7 @@ def test_a_static_token_needs_no_handshake_and_survives_the_end_of_its_sessions(
     assert filed.backend.planned_in.user == "dashboards"
 
 
-def test_two_connections_with_one_static_token_are_two_sessions(filed: Served) -> None:
+def test_two_connections_with_one_static_token_are_two_sessions(filed: CannedServer) -> None:
     with (
         closing(flight.connect(filed.uri)) as one,
         closing(flight.connect(filed.uri)) as two,
@@ -112,7 +112,7 @@ def test_two_connections_with_one_static_token_are_two_sessions(filed: Served) -
         assert fetched(one, "SELECT 1 AS a", bearer(TOKEN)) == [{"a": 1}]
 
 
-def test_jdbc_shakes_hands_with_a_static_token(filed: Served, jdbc: Jdbc) -> None:
+def test_jdbc_shakes_hands_with_a_static_token(filed: CannedServer, jdbc: Jdbc) -> None:
     _, outcome, closed = jdbc.run(
         [query("SELECT 1")], port=filed.port, properties={"token": TOKEN}
     )
@@ -120,7 +120,9 @@ def test_jdbc_shakes_hands_with_a_static_token(filed: Served, jdbc: Jdbc) -> Non
     assert "ok" in closed
 
 
-def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(filed: Served) -> None:
+def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(
+    filed: CannedServer,
+) -> None:
     with closing(flight.connect(filed.uri)) as client:
         client.authenticate(NoHandshake(), bearer(TOKEN))
         with pytest.raises(flight.FlightUnauthenticatedError, match="unknown or over"):
@@ -128,11 +130,11 @@ def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(filed: S
 
 
 def test_a_removed_user_s_session_ends_and_a_changed_password_s_too(
-    filed: Served, file: Path, hashed: str
+    filed: CannedServer, file: Path, hashed: str
 ) -> None:
     with closing(flight.connect(filed.uri)) as client:
-        _, given = client.authenticate_basic_token("ada", "pässword:1")
-        session = bearer(given.decode().removeprefix("Bearer "))
+        _, inputs = client.authenticate_basic_token("ada", "pässword:1")
+        session = bearer(inputs.decode().removeprefix("Bearer "))
         assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
         file.write_text(entry("users", "bob", "password", hashed))
         with pytest.raises(flight.FlightUnauthenticatedError, match="not valid any more"):
@@ -141,8 +143,8 @@ def test_a_removed_user_s_session_ends_and_a_changed_password_s_too(
             fetched(client, "SELECT 1", bearer(TOKEN))
         with pytest.raises(flight.FlightUnauthenticatedError, match="wrong password"):
             client.authenticate_basic_token("ada", "pässword:1")
-        _, given = client.authenticate_basic_token("bob", "pässword:1")
-        session = bearer(given.decode().removeprefix("Bearer "))
+        _, inputs = client.authenticate_basic_token("bob", "pässword:1")
+        session = bearer(inputs.decode().removeprefix("Bearer "))
         assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
         file.write_text(entry("users", "bob", "password", make_hash("another")))
         with pytest.raises(flight.FlightUnauthenticatedError, match="not valid any more"):
@@ -170,7 +172,7 @@ def test_a_file_that_went_wrong_locks_nobody_out_and_is_told_once(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[users", "not a file of"),
         ("users = " + "[" * 5_000, "nested too deeply"),
@@ -185,11 +187,11 @@ def test_a_file_that_went_wrong_locks_nobody_out_and_is_told_once(
     ],
 )
 def test_at_the_start_a_wrong_file_is_refused_without_showing_a_secret(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     path = tmp_path / "credentials.toml"
     path.write_text(text)
-    with pytest.raises(BadConfig, match=told) as caught:
+    with pytest.raises(BadConfig, match=message) as caught:
         Credentials(path, clock_s=Clock())
     assert "secret" not in str(caught.value)
 
@@ -212,19 +214,19 @@ def test_a_password_that_was_right_is_not_computed_again(hashed: str) -> None:
 
 def test_the_commands_print_entries_that_work(tmp_path: Path) -> None:
     run = CliRunner()
-    asked = ["password", 'o\'hara "x"', "--group", "eu", "--stdin"]
-    user = run.invoke(app, asked, input="hush\n", catch_exceptions=False)
+    request = ["password", 'o\'hara "x"', "--group", "eu", "--stdin"]
+    user = run.invoke(app, request, input="hush\n", catch_exceptions=False)
     token = run.invoke(app, ["token", "bot"], catch_exceptions=False)
     path = tmp_path / "credentials.toml"
     path.write_text(user.stdout + token.stdout)
     credentials = Credentials(path, clock_s=Clock())
-    found = credentials.verify('o\'hara "x"', "hush")
-    assert found is not None
-    assert found.groups == {"eu"}
-    told = token.stderr.removeprefix("token: ").strip()
-    assert hashlib.sha256(told.encode()).hexdigest() in token.stdout
-    assert told not in token.stdout
-    bot = credentials.token(told)
+    result = credentials.verify('o\'hara "x"', "hush")
+    assert result is not None
+    assert result.groups == {"eu"}
+    reply = token.stderr.removeprefix("token: ").strip()
+    assert hashlib.sha256(reply.encode()).hexdigest() in token.stdout
+    assert reply not in token.stdout
+    bot = credentials.token(reply)
     assert bot is not None
     assert bot.user == "bot"
     assert run.invoke(app, ["password", "x", "--stdin"], input="\n").exit_code == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -18,25 +17,11 @@ from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql.server import FlightSqlServer, Tls
 from proxy.flightsql.state.quotas import UserLimits, unlimited
 from tests.fixtures.certificates import Authority
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.test_sessions import login
-from tests.protocol.wire import fetched, get_options, prepare, select
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
+from tests.harness.wire import SOON_S, fetched, get_options, login, prepare, refused, select
 
-SOON_S = 30
 #: More than what gRPC sends ahead of a reader.
 LARGE = "SELECT * FROM range(5000000)"
-
-
-def refused(call: Callable[[], Any], within_s: float = SOON_S) -> str:
-    """Repeat a call until the server refuses it; what it says."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        try:
-            call()
-        except flight.FlightUnavailableError as error:
-            return str(error)
-    raise AssertionError("it was never refused")
 
 
 class TestDraining:
@@ -52,15 +37,17 @@ class TestDraining:
 
         return result
 
-    def test_what_runs_or_was_planned_ends_and_nothing_begins(self, guarded: Served) -> None:
-        with closing(flight.connect(guarded.uri)) as client:
+    def test_what_runs_or_was_planned_ends_and_nothing_begins(
+        self, password_server: CannedServer
+    ) -> None:
+        with closing(flight.connect(password_server.uri)) as client:
             ada = login(client, "ada")
             planned = client.get_flight_info(select("SELECT 1 AS a"), ada)
             running = client.do_get(
                 client.get_flight_info(select(LARGE), ada).endpoints[0].ticket, ada
             )
             rows = running.read_chunk().data.num_rows
-            result = self.drained(guarded.server, SOON_S)
+            result = self.drained(password_server.server, SOON_S)
             refusal = refused(lambda: client.get_flight_info(select("SELECT 1"), ada))
             assert "shutting down. Retry on another server" in refusal
             for call in (
@@ -187,7 +174,7 @@ class TestPolicy:
             assert reader.read_chunk().data.num_rows == 1
             with pytest.raises(flight.FlightUnavailableError, match="max_streams"):
                 fetched(client, "SELECT 1 AS a")
-            places = {"max_queued": 1, "stream_wait_s": 0.1}
+            places: dict[str, Any] = {"max_queued": 1, "stream_wait_s": 0.1}
             server.limit(unlimited, max_streams=2, **places)
             assert fetched(client, "SELECT 1 AS a") == [{"a": 1}]
             server.limit(lambda _user, _groups: UserLimits(max_rows=1), max_streams=2, **places)

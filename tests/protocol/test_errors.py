@@ -7,6 +7,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -23,42 +24,11 @@ from proxy.flightsql.errors import MAX_MESSAGE_CHARS, TABLE, to_wire
 from proxy.flightsql.messages import UnknownCommand
 from proxy.flightsql.state.client_session import UnknownHandle
 from proxy.ops.call_record import CallRecord
-from tests.protocol.canned import SECRET
-from tests.protocol.conftest import Served
-from tests.protocol.wire import bodies, command, fetched, packed, select, ticket
-
-LEAKS = re.compile(r'Traceback|File "|/work|site-packages|\.py\b|line \d+, in')
+from tests.harness.canned import SECRET, CannedServer
+from tests.harness.error_statuses import LEAKS, ROWS
+from tests.harness.wire import bodies, command, fetched, packed, select, ticket
 
 RECORD = CallRecord("DO_GET")
-
-#: One row for each leaf and family: what raw Flight raises, what ADBC calls it.
-ROWS: list[tuple[type[errors.FederationError], type[Exception], str]] = [
-    (errors.RequestError, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.BadStatement, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnsupportedStatement, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnknownTable, KeyError, "NOT_FOUND"),
-    (errors.UnknownTopic, KeyError, "NOT_FOUND"),
-    (errors.NotAllowed, flight.FlightUnauthorizedError, "UNAUTHORIZED"),
-    (errors.BadParameter, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.BadTicket, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnsupportedType, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.UnsupportedFile, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.Unavailable, flight.FlightUnavailableError, "IO"),
-    (errors.LogUnavailable, flight.FlightUnavailableError, "IO"),
-    (errors.CatalogUnavailable, flight.FlightUnavailableError, "IO"),
-    (errors.Overloaded, flight.FlightUnavailableError, "IO"),
-    (errors.DeadlineExceeded, flight.FlightTimedOutError, "TIMEOUT"),
-    (errors.Cancelled, flight.FlightCancelledError, "CANCELLED"),
-    (errors.StalePlan, flight.FlightUnavailableError, "IO"),
-    (errors.SnapshotExpired, flight.FlightUnavailableError, "IO"),
-    (errors.GrantsChanged, flight.FlightUnavailableError, "IO"),
-    (errors.TicketExpired, flight.FlightUnavailableError, "IO"),
-    (errors.LimitExceeded, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.TailTooLarge, pa.ArrowInvalid, "INVALID_ARGUMENT"),
-    (errors.Inconsistent, flight.FlightInternalError, "INTERNAL"),
-    (errors.TailGap, flight.FlightInternalError, "INTERNAL"),
-    (errors.WatermarkMissing, flight.FlightInternalError, "INTERNAL"),
-]
 
 
 def _said(kind: type[Exception]) -> str:
@@ -73,14 +43,14 @@ def test_each_error_has_its_status_and_whole_message(
     raised: type[Exception],
     adbc_status: str,
 ) -> None:
-    with pytest.raises(raised) as found:
+    with pytest.raises(raised) as result:
         client.get_flight_info(select(f"trick fail {ours.__name__}"))
-    assert str(found.value).strip("'").startswith(_said(ours))
-    assert not LEAKS.search(str(found.value))
-    with pytest.raises(adbc.Error) as told:
+    assert str(result.value).strip("'").startswith(_said(ours))
+    assert not LEAKS.search(str(result.value))
+    with pytest.raises(adbc.Error) as reply:
         cursor.execute(f"trick fail {ours.__name__}")
-    assert str(told.value).startswith(f"{adbc_status}: [FlightSQL] {_said(ours)}")
-    assert not LEAKS.search(str(told.value))
+    assert str(reply.value).startswith(f"{adbc_status}: [FlightSQL] {_said(ours)}")
+    assert not LEAKS.search(str(reply.value))
 
 
 @pytest.mark.parametrize(("ours", "raised", "adbc_status"), ROWS)
@@ -93,20 +63,20 @@ def test_an_error_halfway_through_the_rows_has_the_same_status(
     info = client.get_flight_info(select(f"trick late_fail {ours.__name__}"))
     reader = client.do_get(info.endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
-    with pytest.raises(raised) as found:
+    with pytest.raises(raised) as result:
         reader.read_chunk()
-    assert _said(ours) in str(found.value)
-    assert not LEAKS.search(str(found.value))
+    assert _said(ours) in str(result.value)
+    assert not LEAKS.search(str(result.value))
 
 
 def test_get_schema_tells_the_message_without_a_traceback(client: flight.FlightClient) -> None:
     for ours, raised, _ in ROWS:
-        with pytest.raises(pa.ArrowException) as found:
+        with pytest.raises(pa.ArrowException) as result:
             client.get_schema(select(f"trick fail_prepare {ours.__name__}"))
-        assert _said(ours) in str(found.value)
-        assert not LEAKS.search(str(found.value))
+        assert _said(ours) in str(result.value)
+        assert not LEAKS.search(str(result.value))
         if raised in (pa.ArrowInvalid, KeyError):
-            assert isinstance(found.value, raised)
+            assert isinstance(result.value, raised)
 
 
 def test_the_table_covers_every_family_and_each_row_is_reachable() -> None:
@@ -114,10 +84,10 @@ def test_the_table_covers_every_family_and_each_row_is_reachable() -> None:
         errors.InternalError,
         Unauthenticated,
     }
-    held = [kind for kind, _ in TABLE]
-    assert families <= set(held)
-    for position, kind in enumerate(held):
-        assert not any(issubclass(kind, earlier) for earlier in held[:position])
+    value = [kind for kind, _ in TABLE]
+    assert families <= set(value)
+    for position, kind in enumerate(value):
+        assert not any(issubclass(kind, earlier) for earlier in value[:position])
     assert issubclass(type(to_wire(UnknownCommand("x"), RECORD)), NotImplementedError)
     assert issubclass(type(to_wire(UnknownHandle("x"), RECORD)), KeyError)
     assert isinstance(to_wire(Unauthenticated("x"), RECORD), flight.FlightUnauthenticatedError)
@@ -130,13 +100,16 @@ class TestBugs:
     def test_the_client_gets_an_id_and_the_log_the_rest_once(
         self, client: flight.FlightClient, caplog: pytest.LogCaptureFixture, sql: str
     ) -> None:
-        with caplog.at_level(logging.ERROR), pytest.raises(flight.FlightInternalError) as found:
+        with (
+            caplog.at_level(logging.ERROR),
+            pytest.raises(flight.FlightInternalError) as result,
+        ):
             fetched(client, sql)
-        told = str(found.value)
-        assert not LEAKS.search(told)
-        assert SECRET not in told
+        reply = str(result.value)
+        assert not LEAKS.search(reply)
+        assert SECRET not in reply
         error_id = re.search(
-            r"Internal error ([0-9a-f]{16})\. This is a fault of the server", told
+            r"Internal error ([0-9a-f]{16})\. This is a fault of the server", reply
         )
         assert error_id
         [record] = [record for record in caplog.records if error_id[1] in record.getMessage()]
@@ -150,14 +123,14 @@ class TestBugs:
 @pytest.mark.parametrize("character", ["a", "%", "é", "\n", "🧊"])
 @pytest.mark.parametrize("count", [1_800, 100_000])
 def test_a_message_is_cut_before_it_fills_the_trailers(character: str, count: int) -> None:
-    told = str(to_wire(errors.BadStatement(character * count), RECORD))
-    assert len(told) <= MAX_MESSAGE_CHARS
-    assert (len(told) > MAX_MESSAGE_CHARS - 10) == (
+    items = str(to_wire(errors.BadStatement(character * count), RECORD))
+    assert len(items) <= MAX_MESSAGE_CHARS
+    assert (len(items) > MAX_MESSAGE_CHARS - 10) == (
         character == "a" and count > MAX_MESSAGE_CHARS
     )
     # As gRPC sends it, and as Arrow does beside it; others are there, too.
-    assert len(quote(told, safe=" ")) + len(told.encode()) * 4 // 3 < 7_000
-    assert told.endswith(f" {RECORD.id})")
+    assert len(quote(items, safe=" ")) + len(items.encode()) * 4 // 3 < 7_000
+    assert items.endswith(f" {RECORD.id})")
 
 
 def test_unknown_commands_are_unimplemented(client: flight.FlightClient) -> None:
@@ -174,7 +147,7 @@ def test_unknown_commands_are_unimplemented(client: flight.FlightClient) -> None
 
 
 def test_a_plain_text_ticket_is_not_taken_for_sql(
-    served: Served, client: flight.FlightClient
+    canned_server: CannedServer, client: flight.FlightClient
 ) -> None:
     for call in (
         lambda: client.do_get(flight.Ticket(b"SELECT 1")).read_all(),
@@ -182,7 +155,7 @@ def test_a_plain_text_ticket_is_not_taken_for_sql(
     ):
         with pytest.raises(pa.ArrowInvalid):
             call()
-    assert served.backend.calls["plan"] == served.backend.calls["open"] == 0
+    assert canned_server.backend.calls["plan"] == canned_server.backend.calls["open"] == 0
 
 
 def test_a_path_is_not_a_command(client: flight.FlightClient) -> None:
@@ -227,15 +200,18 @@ def _hostile() -> Iterator[bytes]:
 
 
 def test_damaged_bytes_never_bring_out_a_traceback(
-    served: Served, client: flight.FlightClient, caplog: pytest.LogCaptureFixture
+    canned_server: CannedServer, client: flight.FlightClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = []
+    items = []
 
     def attempt(call: Callable[[], Any]) -> None:
         try:
             call()
         except Exception as error:
-            told.append(str(error))
+            items.append(str(error))
+
+    def read(data: bytes) -> None:
+        client.do_get(flight.Ticket(data)).read_all()
 
     def upload(data: bytes) -> None:
         writer, reader = client.do_put(
@@ -248,17 +224,17 @@ def test_damaged_bytes_never_bring_out_a_traceback(
 
     for data in _hostile():
         descriptor = flight.FlightDescriptor.for_command(data)
-        attempt(lambda d=descriptor: client.get_flight_info(d))
-        attempt(lambda d=descriptor: client.get_schema(d))
-        attempt(lambda d=data: client.do_get(flight.Ticket(d)).read_all())
-        attempt(lambda d=data: upload(d))
+        attempt(partial(client.get_flight_info, descriptor))
+        attempt(partial(client.get_schema, descriptor))
+        attempt(partial(read, data))
+        attempt(partial(upload, data))
     names = [name for name in ACTIONS if name != "CloseSession"]
     for data in _hostile():
         for name in names:
-            attempt(lambda n=name, d=data: bodies(client, n, d))
-    assert len(told) > 1_000
-    assert not [text for text in told if LEAKS.search(text)]
-    assert not [text for text in told if "Internal error" in text], caplog.text
+            attempt(partial(bodies, client, name, data))
+    assert len(items) > 1_000
+    assert not [text for text in items if LEAKS.search(text)]
+    assert not [text for text in items if "Internal error" in text], caplog.text
     # And the server is as well as before.
     assert client.get_flight_info(select("SELECT 1")).schema.names == ["1"]
 
@@ -270,6 +246,6 @@ def _exchanged(client: flight.FlightClient) -> None:
 
 
 def test_do_exchange_is_unimplemented(client: flight.FlightClient) -> None:
-    with pytest.raises(NotImplementedError) as found:
+    with pytest.raises(NotImplementedError) as result:
         _exchanged(client)
-    assert not LEAKS.search(str(found.value))
+    assert not LEAKS.search(str(result.value))

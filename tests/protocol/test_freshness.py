@@ -13,8 +13,8 @@ import pytest
 from proxy.access.authentication.callers import Access
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
-from tests.properties.lake import Lake
-from tests.rules.test_statements import tier, write
+from tests.harness.flows import tier, write
+from tests.harness.lake import Lake
 from thermocline.cli import main
 
 COUNT = "SELECT count(*) AS n FROM flows"
@@ -23,7 +23,7 @@ OPTION = "adbc.flight.sql.session.option."
 
 
 @dataclass
-class Site:
+class LakeServer:
     lake: Lake
     uri: str
 
@@ -32,7 +32,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Site]:
+def running() -> Iterator[LakeServer]:
     """Five records; three are cold."""
     lake = Lake()
     write(lake, 0, 5)
@@ -44,28 +44,28 @@ def running() -> Iterator[Site]:
         access=Access(allow_anonymous=True),
         product=Product("Thermocline", "1"),
     )
-    yield Site(lake, f"grpc://127.0.0.1:{server.port}")
+    yield LakeServer(lake, f"grpc://127.0.0.1:{server.port}")
     assert server.stop(10)
     lake.stop_server()
 
 
 @pytest.fixture
-def cursor(running: Site) -> Iterator[adbc.Cursor]:
+def cursor(running: LakeServer) -> Iterator[adbc.Cursor]:
     with running.connect() as connection, connection.cursor() as cur:
         yield cur
 
 
 def count(cursor: adbc.Cursor, sql: str = COUNT) -> int:
     cursor.execute(sql)
-    found: int = cursor.fetchone()[0]  # type: ignore[index]
-    return found
+    result: int = cursor.fetchone()[0]  # type: ignore[index]
+    return result
 
 
-def total(running: Site) -> int:
+def total(running: LakeServer) -> int:
     return running.lake.topics["flows"].end(0)
 
 
-def test_a_contract_is_set_in_sql_and_shown(running: Site, cursor: adbc.Cursor) -> None:
+def test_a_contract_is_set_in_sql_and_shown(running: LakeServer, cursor: adbc.Cursor) -> None:
     for text, expected in {
         "SET freshness = 'cold'": 3,
         "SET freshness = tail": total(running) - 3,
@@ -85,7 +85,7 @@ def test_a_contract_is_set_in_sql_and_shown(running: Site, cursor: adbc.Cursor) 
         cursor.execute("SET cut = 'c:soon'")
 
 
-def test_a_contract_is_a_session_option(running: Site) -> None:
+def test_a_contract_is_a_session_option(running: LakeServer) -> None:
     with running.connect() as connection:
         connection.adbc_connection.set_options(**{f"{OPTION}freshness": "cold"})
         with connection.cursor() as cursor:
@@ -93,7 +93,7 @@ def test_a_contract_is_a_session_option(running: Site) -> None:
         assert connection.adbc_connection.get_option(f"{OPTION}freshness") == "cold"
 
 
-def test_a_contract_is_a_header_of_one_call(running: Site, cursor: adbc.Cursor) -> None:
+def test_a_contract_is_a_header_of_one_call(running: LakeServer, cursor: adbc.Cursor) -> None:
     header = f"{HEADER}thermocline-freshness"
     cursor.adbc_statement.set_options(**{header: "cold"})
     assert count(cursor) == 3
@@ -104,7 +104,7 @@ def test_a_contract_is_a_header_of_one_call(running: Site, cursor: adbc.Cursor) 
         cursor.execute(COUNT)
 
 
-def test_a_contract_comes_with_the_connection(running: Site) -> None:
+def test_a_contract_comes_with_the_connection(running: LakeServer) -> None:
     with (
         running.connect(**{f"{HEADER}freshness": "cold"}) as connection,
         connection.cursor() as cursor,
@@ -113,7 +113,7 @@ def test_a_contract_comes_with_the_connection(running: Site) -> None:
 
 
 @pytest.mark.parametrize("way", ["metadata", "sql"])
-def test_reads_are_repeated_with_the_cut_of_the_first(running: Site, way: str) -> None:
+def test_reads_are_repeated_with_the_cut_of_the_first(running: LakeServer, way: str) -> None:
     with running.connect() as connection, connection.cursor() as cursor:
         cursor.execute(
             COUNT
@@ -138,22 +138,24 @@ def test_reads_are_repeated_with_the_cut_of_the_first(running: Site, way: str) -
 
 def test_a_prepared_statement_tells_its_cut_too(cursor: adbc.Cursor) -> None:
     cursor.execute("SELECT kafka_offset FROM flows WHERE kafka_offset < ?", (2,))
-    found = cursor.fetch_arrow_table()
-    assert found.num_rows == 2
-    assert (found.schema.metadata or {})[b"thermocline.cut"].startswith(b"c:")
+    table = cursor.fetch_arrow_table()
+    assert table.num_rows == 2
+    assert (table.schema.metadata or {})[b"thermocline.cut"].startswith(b"c:")
     cursor.execute("SELECT thermocline_cut() IS NULL")
     assert cursor.fetch_arrow_table().schema.metadata is None
 
 
 def test_an_empty_answer_tells_its_cut_too(cursor: adbc.Cursor) -> None:
     cursor.execute("SELECT * FROM flows WHERE n > 1000")
-    found = cursor.fetch_record_batch()
-    assert b"thermocline.cut" in (found.schema.metadata or {})
-    assert found.read_all().num_rows == 0
+    table = cursor.fetch_record_batch()
+    assert b"thermocline.cut" in (table.schema.metadata or {})
+    assert table.read_all().num_rows == 0
 
 
-def test_a_version_is_asked_for_in_sql(running: Site, cursor: adbc.Cursor) -> None:
-    first = min(key for key, held in running.lake.versions.items() if held.covered.get(0) == 3)
+def test_a_version_is_asked_for_in_sql(running: LakeServer, cursor: adbc.Cursor) -> None:
+    first = min(
+        key for key, version in running.lake.versions.items() if version.covered.get(0) == 3
+    )
     assert count(cursor, f"{COUNT} AT (VERSION => {first})") == 3
     with pytest.raises(adbc.ProgrammingError, match="snapshot 4711 is not one of the"):
         cursor.execute(f"{COUNT} AT (VERSION => 4711)")
@@ -161,13 +163,13 @@ def test_a_version_is_asked_for_in_sql(running: Site, cursor: adbc.Cursor) -> No
         cursor.execute(f"{COUNT} AT (VERSION => ?)", (first,))
 
 
-def test_own_writes_are_read(running: Site, cursor: adbc.Cursor) -> None:
+def test_own_writes_are_read(running: LakeServer, cursor: adbc.Cursor) -> None:
     write(running.lake, 0, 1)
     cursor.execute(f"SET wait_for = 'flows/0:{total(running) - 1}'")
     assert count(cursor) == total(running)
 
 
-def test_two_sessions_have_contracts_of_their_own(running: Site) -> None:
+def test_two_sessions_have_contracts_of_their_own(running: LakeServer) -> None:
     with running.connect() as one, running.connect() as other:
         with one.cursor() as cursor:
             cursor.execute("SET freshness = 'cold'")
@@ -176,22 +178,22 @@ def test_two_sessions_have_contracts_of_their_own(running: Site) -> None:
             assert count(cursor) == total(running)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     main(arguments)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_the_command_asks_under_a_contract(
-    running: Site, capsys: pytest.CaptureFixture[str]
+    running: LakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask = ("sql", "--server", running.uri, "--format", "jsonl")
     with_cut = "SELECT thermocline_cut() AS cut, count(*) AS n FROM flows GROUP BY 1"
-    (first,) = told(capsys, *ask, with_cut)
-    assert told(capsys, *ask, COUNT, "--freshness", "cold") == [{"n": 3}]
+    (first,) = rows_of(capsys, *ask, with_cut)
+    assert rows_of(capsys, *ask, COUNT, "--freshness", "cold") == [{"n": 3}]
     write(running.lake, 0, 1)
     last = total(running) - 1
-    assert told(capsys, *ask, COUNT, "--wait-for", f"flows/0:{last}") == [{"n": last + 1}]
-    assert told(capsys, *ask, COUNT, "--cut", first["cut"]) == [{"n": first["n"]}]
+    assert rows_of(capsys, *ask, COUNT, "--wait-for", f"flows/0:{last}") == [{"n": last + 1}]
+    assert rows_of(capsys, *ask, COUNT, "--cut", first["cut"]) == [{"n": first["n"]}]
     main(("explain", "--server", running.uri, COUNT, "--freshness", "max_staleness 1h"))
     assert "max_staleness 3600s, measured" in capsys.readouterr().out
     with pytest.raises(SystemExit) as refused:

@@ -25,21 +25,19 @@ import pytest
 from pyarrow import flight
 from pyiceberg.catalog import load_catalog
 
-from tests.contract.test_engine_hostile import LARGE
 from tests.fixtures.server import sqlite_catalog
-from tests.protocol.test_errors import LEAKS
-from tests.protocol.wire import bearer, prepare, select
+from tests.harness.configurations import DEADLINE_S, MAX_PROCESS_BYTES, hostile_configuration
+from tests.harness.error_statuses import LEAKS
+from tests.harness.hostile_statements import LARGE
+from tests.harness.wire import bearer, prepare, select
 
 DATA = Path(__file__).parent / "data"
 MARK = "do-not-read-me"
-DEADLINE_S = 0.5
 #: What a call may take beyond that, on a machine that is not shared; where it is, so many times as long as a
 #: statement that does nothing takes just then.
 GRACE_S, NOTHINGS = 1.0, 10
 PATIENCE_S = 60.0
 TRIES = 3
-#: What a statement may take at most, all together: the server ends itself beyond it.
-MAX_PROCESS_BYTES = 4 << 30
 SETTINGS = re.compile(r"allowed_directories|temp_directory|enable_external_access|lock_config")
 
 
@@ -95,18 +93,6 @@ class Besieged:
         assert self.process.poll() is None, "".join(self.said[-20:])
 
 
-def settings(folder: Path, catalog: dict[str, str]) -> str:
-    properties = "".join(f'{key} = "{value}"\n' for key, value in catalog.items())
-    return (
-        f"[catalogs.lake]\n{properties}"
-        f'[server]\nport = 0\nthreads = 2\naudit_log = "off"\n'
-        f"statement_timeout_s = {DEADLINE_S}\nmax_result_rows = 1_000_000\n"
-        f"memory_limit_bytes = {512 << 20}\nmax_process_bytes = {MAX_PROCESS_BYTES}\n"
-        f'[server.users]\nada = "secret"\n'
-        f'[permissions.ada]\nusers = ["ada"]\ntables = ["lake.default.flows"]\n'
-    )
-
-
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     folder = tmp_path_factory.mktemp("besieged")
@@ -121,7 +107,7 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
         catalog.create_table("default.hidden", marked.schema).append(marked)
     (folder / "warehouse" / "x.csv").write_text(f"a\n{MARK}\n")
     pq.write_table(marked, folder / "warehouse" / "x.parquet")
-    (folder / "thermocline.toml").write_text(settings(folder, properties))
+    (folder / "thermocline.toml").write_text(hostile_configuration(folder, properties))
     process = subprocess.Popen(
         [
             sys.executable,
@@ -138,16 +124,16 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    found = Besieged(folder, process)
-    reading = threading.Thread(target=found.read, daemon=True)
+    result = Besieged(folder, process)
+    reading = threading.Thread(target=result.read, daemon=True)
     reading.start()
     until = time.monotonic() + PATIENCE_S
-    while not (ports := re.findall(r"127\.0\.0\.1:(\d+)", "".join(found.said))):
-        found.check_alive()
+    while not (ports := re.findall(r"127\.0\.0\.1:(\d+)", "".join(result.said))):
+        result.check_alive()
         assert time.monotonic() < until
         time.sleep(0.05)
-    found.port = int(ports[0])
-    yield found
+    result.port = int(ports[0])
+    yield result
     process.terminate()
     process.wait(PATIENCE_S)
     reading.join(PATIENCE_S)
@@ -206,19 +192,19 @@ class Caller:
         for send in (self.ask, self.prepare):
             try:
                 answer = send(sql)
-                told = str(answer.to_pylist()) if isinstance(answer, pa.Table) else str(answer)
+                text = str(answer.to_pylist()) if isinstance(answer, pa.Table) else str(answer)
             except (pa.ArrowException, KeyError, NotImplementedError) as error:
-                told = str(error)
+                text = str(error)
                 # What the caller wrote may come back to it, nothing else of the machine.
-                assert not LEAKS.search(told.replace(sql, "")), told
-                assert "Internal error" not in told, (written, told)
+                assert not LEAKS.search(text.replace(sql, "")), text
+                assert "Internal error" not in text, (written, text)
                 if written == sql:
-                    assert str(self.besieged.folder) not in told, told
-                    assert not SETTINGS.search(told) or SETTINGS.search(written), told
+                    assert str(self.besieged.folder) not in text, text
+                    assert not SETTINGS.search(text) or SETTINGS.search(written), text
             except UnicodeEncodeError:
-                told = ""  # not a text to this client
-            assert MARK not in told, (written, told)
-            came.append(told)
+                text = ""  # not a text to this client
+            assert MARK not in text, (written, text)
+            came.append(text)
         if written.startswith(("USE", "SET", "RESET")):
             self.options = login(self.client)  # a session may change itself, and nothing else
         return came[0]
@@ -236,9 +222,9 @@ def login(client: flight.FlightClient) -> flight.FlightCallOptions:
 @pytest.fixture(scope="module")
 def caller(besieged: Besieged) -> Iterator[Caller]:
     with closing(flight.connect(f"grpc://127.0.0.1:{besieged.port}")) as client:
-        found = Caller(client, login(client), besieged)
-        found.check_answers()
-        yield found
+        result = Caller(client, login(client), besieged)
+        result.check_answers()
+        yield result
 
 
 #: Tables somebody else may read, by every way to name them.
@@ -330,13 +316,13 @@ def test_hidden_tables_are_as_if_they_were_not(caller: Caller) -> None:
     """Of a table somebody may not read, errors and listings say what they say of one that is not there."""
     for sql in HIDDEN:
         other = sql.replace("hidden", "nosuch").replace("HIDDEN", "NOSUCH")
-        told, expected = caller.attack(sql), caller.attack(other)
+        reply, expected = caller.attack(sql), caller.attack(other)
         expected = expected.replace("nosuch", "hidden").replace("NOSUCH", "HIDDEN")
-        assert _without_ids(told) == _without_ids(expected), sql
+        assert _without_ids(reply) == _without_ids(expected), sql
 
 
-def _without_ids(told: str) -> str:
-    return re.sub(r"\((?:statement|request) [0-9a-f]{16}\)", "", told)
+def _without_ids(message: str) -> str:
+    return re.sub(r"\((?:statement|request) [0-9a-f]{16}\)", "", message)
 
 
 def test_what_only_a_limit_ends_is_ended_and_its_memory_comes_back(caller: Caller) -> None:

@@ -11,8 +11,7 @@ from pyarrow import flight
 
 from proxy.access.authentication.callers import Access, FixedUsers
 from tests.fixtures.jdbc import Jdbc, again, connection, metadata, prepared, query, values
-from tests.protocol.canned import COLUMNS, TABLES, CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
+from tests.harness.canned import COLUMNS, TABLES, USERS, CannedBackend, CannedServer, serve
 
 # java.sql.Types
 _VARCHAR, _BIGINT = 12, -5
@@ -21,11 +20,11 @@ _AT_MS = 1_709_209_815_123
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
+def shared() -> Iterator[CannedServer]:
     """A server for scenarios that leave nothing behind."""
     backend = CannedBackend()
     server = serve(backend, Access(allow_anonymous=True))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
@@ -56,12 +55,12 @@ PARAMETERS = {
 }
 
 
-def test_parameters_of_every_kind_arrive_unchanged(jdbc: Jdbc, shared: Served) -> None:
+def test_parameters_of_every_kind_arrive_unchanged(jdbc: Jdbc, shared: CannedServer) -> None:
     steps = [prepared(sql, parameter) for parameter, sql, _ in PARAMETERS.values()]
     opened, *outcomes, closed = jdbc.run(steps, port=shared.port)
     _ok(opened)
-    found = {name: values(outcome) for name, outcome in zip(PARAMETERS, outcomes, strict=True)}
-    assert found == {name: [[expected]] for name, (_, _, expected) in PARAMETERS.items()}
+    result = {name: values(outcome) for name, outcome in zip(PARAMETERS, outcomes, strict=True)}
+    assert result == {name: [[expected]] for name, (_, _, expected) in PARAMETERS.items()}
     _ok(closed)
 
 
@@ -95,7 +94,7 @@ RESULTS = {
 }
 
 
-def test_results_of_every_type_can_be_read(jdbc: Jdbc, shared: Served) -> None:
+def test_results_of_every_type_can_be_read(jdbc: Jdbc, shared: CannedServer) -> None:
     names = list(RESULTS)
     sql = "SELECT " + ", ".join(f'{RESULTS[name][0]} AS "{name}"' for name in names)
     _, statement, parameterless, *_ = jdbc.run([query(sql), prepared(sql)], port=shared.port)
@@ -110,7 +109,7 @@ def test_results_of_every_type_can_be_read(jdbc: Jdbc, shared: Served) -> None:
         }
 
 
-def test_a_timestamp_with_zone_reads_as_text(jdbc: Jdbc, shared: Served) -> None:
+def test_a_timestamp_with_zone_reads_as_text(jdbc: Jdbc, shared: CannedServer) -> None:
     sql = "SELECT TIMESTAMPTZ '2024-02-29 12:30:15.123Z' AS at"
     _, outcome, _ = jdbc.run([query(sql)], port=shared.port)
     [[text]] = values(outcome)
@@ -118,7 +117,9 @@ def test_a_timestamp_with_zone_reads_as_text(jdbc: Jdbc, shared: Served) -> None
     assert text.startswith("2024-02-29")
 
 
-def test_many_rows_arrive_whole_and_a_statement_runs_once(jdbc: Jdbc, shared: Served) -> None:
+def test_many_rows_arrive_whole_and_a_statement_runs_once(
+    jdbc: Jdbc, shared: CannedServer
+) -> None:
     before = shared.backend.calls.copy()
     _, outcome, _ = jdbc.run([query("SELECT range AS n FROM range(30000)")], port=shared.port)
     assert [row[0] for row in values(outcome)] == [str(n) for n in range(30_000)]
@@ -127,7 +128,7 @@ def test_many_rows_arrive_whole_and_a_statement_runs_once(jdbc: Jdbc, shared: Se
 
 
 def test_a_prepared_statement_is_executed_again_with_other_parameters(
-    jdbc: Jdbc, shared: Served
+    jdbc: Jdbc, shared: CannedServer
 ) -> None:
     sql = "SELECT ?::BIGINT + ?::BIGINT AS v"
     _, *outcomes, _ = jdbc.run(
@@ -141,7 +142,7 @@ def test_a_prepared_statement_is_executed_again_with_other_parameters(
     assert [values(outcome) for outcome in outcomes] == [[["3"]], [["7"]], [[None]]]
 
 
-def test_the_tree_can_be_browsed(jdbc: Jdbc, shared: Served) -> None:
+def test_the_tree_can_be_browsed(jdbc: Jdbc, shared: CannedServer) -> None:
     _, catalogs, db_schemas, tables, views, one, columns, kinds, keys, imported, *_ = jdbc.run(
         [
             metadata("getCatalogs"),
@@ -163,9 +164,9 @@ def test_the_tree_can_be_browsed(jdbc: Jdbc, shared: Served) -> None:
     )
     assert [row["TABLE_NAME"] for row in _ok(views)] == ["v_flows"]
     assert [row["TABLE_NAME"] for row in _ok(one)] == ['Quo"ted.Name é']
-    held = {row["COLUMN_NAME"]: row for row in _ok(columns)}
-    assert list(held) == COLUMNS.names
-    assert {name: row["TYPE_NAME"] for name, row in held.items()} == {
+    fields = {row["COLUMN_NAME"]: row for row in _ok(columns)}
+    assert list(fields) == COLUMNS.names
+    assert {name: row["TYPE_NAME"] for name, row in fields.items()} == {
         "id": "BIGINT",
         "name": "VARCHAR",
         "price": "DECIMAL(18,4)",
@@ -173,9 +174,9 @@ def test_the_tree_can_be_browsed(jdbc: Jdbc, shared: Served) -> None:
         "tag": "UUID",
         "parts": "INTEGER[]",
     }
-    assert (held["id"]["IS_NULLABLE"], held["name"]["IS_NULLABLE"]) == ("NO", "YES")
-    assert held["id"]["REMARKS"] == "the key"
-    assert (held["price"]["COLUMN_SIZE"], held["price"]["DECIMAL_DIGITS"]) == ("18", "4")
+    assert (fields["id"]["IS_NULLABLE"], fields["name"]["IS_NULLABLE"]) == ("NO", "YES")
+    assert fields["id"]["REMARKS"] == "the key"
+    assert (fields["price"]["COLUMN_SIZE"], fields["price"]["DECIMAL_DIGITS"]) == ("18", "4")
     assert [row["TABLE_TYPE"] for row in _ok(kinds)] == ["TABLE", "VIEW"]
     assert _ok(keys) == _ok(imported) == []
 
@@ -233,7 +234,9 @@ GETTERS: dict[str, Any] = {
 }
 
 
-def test_every_property_a_tool_may_ask_for_is_answered(jdbc: Jdbc, shared: Served) -> None:
+def test_every_property_a_tool_may_ask_for_is_answered(
+    jdbc: Jdbc, shared: CannedServer
+) -> None:
     steps = [metadata(name) for name in GETTERS]
     steps += [
         metadata("supportsResultSetType", 1003),
@@ -250,7 +253,7 @@ def test_every_property_a_tool_may_ask_for_is_answered(jdbc: Jdbc, shared: Serve
 
 
 def test_errors_carry_the_message_and_leave_the_connection_usable(
-    jdbc: Jdbc, shared: Served
+    jdbc: Jdbc, shared: CannedServer
 ) -> None:
     _, bad, unknown, late, fine, _ = jdbc.run(
         [

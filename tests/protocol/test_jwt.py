@@ -20,10 +20,8 @@ from proxy.access.authentication.jwks import Jwks
 from proxy.access.authentication.jwt_tokens import JwtTokens
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.oidc import AUDIENCE, Provider
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.test_sessions import NoHandshake
-from tests.protocol.wire import bearer, fetched
+from tests.harness.canned import CannedBackend, CannedServer, serve
+from tests.harness.wire import NoHandshake, bearer, fetched
 
 
 class Clock:
@@ -53,19 +51,19 @@ def check(provider: Provider, keys: Jwks) -> JwtTokens:
 
 
 @pytest.fixture
-def served_jwt(backend: CannedBackend, check: JwtTokens) -> Iterator[Served]:
+def served_jwt(backend: CannedBackend, check: JwtTokens) -> Iterator[CannedServer]:
     server = serve(backend, Access(tokens=(check,)))
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
 def test_adbc_calls_with_a_token_in_the_name_and_groups_it_says(
-    served_jwt: Served, provider: Provider
+    served_jwt: CannedServer, provider: Provider
 ) -> None:
     token = provider.token(groups=["analysts", "eu"])
-    held = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
+    value = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
     with (
-        adbc.connect(served_jwt.uri, db_kwargs=held, autocommit=True) as connection,
+        adbc.connect(served_jwt.uri, db_kwargs=value, autocommit=True) as connection,
         connection.cursor() as cur,
     ):
         cur.execute("SELECT 1")
@@ -76,7 +74,9 @@ def test_adbc_calls_with_a_token_in_the_name_and_groups_it_says(
     assert provider.requests["/keys"] == 1
 
 
-def test_jdbc_calls_with_a_token(served_jwt: Served, provider: Provider, jdbc: Jdbc) -> None:
+def test_jdbc_calls_with_a_token(
+    served_jwt: CannedServer, provider: Provider, jdbc: Jdbc
+) -> None:
     _, outcome, _ = jdbc.run(
         [query("SELECT 1")], port=served_jwt.port, properties={"token": provider.token()}
     )
@@ -84,7 +84,7 @@ def test_jdbc_calls_with_a_token(served_jwt: Served, provider: Provider, jdbc: J
 
 
 def test_a_new_token_of_the_same_user_goes_on_in_the_connection_s_session(
-    served_jwt: Served, provider: Provider
+    served_jwt: CannedServer, provider: Provider
 ) -> None:
     with closing(flight.connect(served_jwt.uri)) as client:
         fetched(client, "SELECT 1", bearer(provider.token()))
@@ -105,7 +105,7 @@ def test_a_new_token_of_the_same_user_goes_on_in_the_connection_s_session(
     ],
 )
 def test_callers_of_one_connection_have_sessions_of_their_own(
-    served_jwt: Served, provider: Provider, first: dict[str, Any], second: dict[str, Any]
+    served_jwt: CannedServer, provider: Provider, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     """As behind a proxy; whatever their names would be together with their groups."""
     with closing(flight.connect(served_jwt.uri)) as client:
@@ -114,7 +114,10 @@ def test_callers_of_one_connection_have_sessions_of_their_own(
             fetched(client, "SELECT 1", bearer(provider.token(**claims)))
             session = served_jwt.backend.planned_in
             assert session is not None
-            assert (session.user, session.groups) == (claims["sub"], set(claims["groups"]))
+            assert (session.user, session.groups) == (
+                claims["sub"],
+                frozenset(claims["groups"]),
+            )
             sessions.append(session.id)
     assert sessions[0] == sessions[2] != sessions[1]
 
@@ -129,8 +132,8 @@ class Headers(flight.ClientMiddlewareFactory):
         factory = self
 
         class Read(flight.ClientMiddleware):
-            def received_headers(self, found: dict[str, list[str]]) -> None:
-                factory.authorization.extend(found.get("authorization", []))
+            def received_headers(self, names: dict[str, list[str]]) -> None:
+                factory.authorization.extend(names.get("authorization", []))
 
         return Read()
 
@@ -141,12 +144,12 @@ def test_a_session_ends_with_the_token_it_was_opened_with(
     now = Clock()
     now.now_s = time.time()
     server = serve(backend, Access(tokens=(checker(provider, keys, now_s=now),)))
-    seen = Headers()
+    observed = Headers()
     uri = f"grpc://127.0.0.1:{server.port}"
-    with closing(flight.FlightClient(uri, middleware=[seen])) as client:
+    with closing(flight.FlightClient(uri, middleware=[observed])) as client:
         client.authenticate(NoHandshake(), bearer(provider.token(expires_in_s=600)))
     with closing(flight.connect(uri)) as client:
-        session = bearer(seen.authorization[0].removeprefix("Bearer "))
+        session = bearer(observed.authorization[0].removeprefix("Bearer "))
         assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
         now.now_s += 640
         with pytest.raises(flight.FlightUnauthenticatedError, match="not valid any more"):
@@ -155,7 +158,7 @@ def test_a_session_ends_with_the_token_it_was_opened_with(
 
 
 @pytest.mark.parametrize(
-    ("claims", "told"),
+    ("claims", "message"),
     [
         ({"expires_in_s": -60}, "has expired"),
         ({"iss": "https://evil.example"}, "by somebody else"),
@@ -170,9 +173,9 @@ def test_a_session_ends_with_the_token_it_was_opened_with(
     ],
 )
 def test_each_claim_is_checked(
-    check: JwtTokens, provider: Provider, claims: dict[str, Any], told: str
+    check: JwtTokens, provider: Provider, claims: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(Unauthenticated, match=told):
+    with pytest.raises(Unauthenticated, match=message):
         check(provider.token(**claims))
 
 
@@ -239,14 +242,15 @@ def test_a_time_that_is_none_is_refused_by_name(check: JwtTokens, provider: Prov
     for far in (10**400, 1e300):
         with pytest.raises(Unauthenticated, match="exp is not a time"):
             check(provider.token(exp=far))
-    for claim, value in (
+    claims: tuple[tuple[str, Any], ...] = (
         ("exp", float("inf")),
         ("exp", float("nan")),
         ("nbf", float("inf")),
         ("iat", float("inf")),
         ("nbf", 10**400),
         ("iat", "x" * 1_000),
-    ):
+    )
+    for claim, value in claims:
         with pytest.raises(Unauthenticated):
             check(provider.token(**{claim: value}))
 
@@ -301,7 +305,7 @@ class TestKeys:
         assert check(provider.token()) is not None
 
     def test_a_provider_that_is_down_from_the_start_is_unavailable_to_the_client(
-        self, served_jwt: Served, provider: Provider
+        self, served_jwt: CannedServer, provider: Provider
     ) -> None:
         provider.down = True
         with (
@@ -321,9 +325,9 @@ class TestKeys:
 
 def test_users_and_groups_may_be_in_other_claims(provider: Provider, keys: Jwks) -> None:
     check = checker(provider, keys, user_claim="email", groups_claim="realm_access.roles")
-    found = check(provider.token(email="a@b", realm_access={"roles": ["x", 3, "y"]}))
-    assert found is not None
-    assert (found.user, found.groups) == ("a@b", {"x", "y"})
+    result = check(provider.token(email="a@b", realm_access={"roles": ["x", 3, "y"]}))
+    assert result is not None
+    assert (result.user, result.groups) == ("a@b", frozenset({"x", "y"}))
     spaced = checker(provider, keys, groups_claim="scope")(provider.token(scope="p q"))
     assert spaced is not None
     assert spaced.groups == {"p", "q"}

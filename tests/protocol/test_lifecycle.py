@@ -21,9 +21,8 @@ from planner.errors import BadConfig
 from proxy.access.authentication.callers import Access
 from proxy.flightsql.server import Tls, start
 from tests.fixtures.jdbc import Jdbc, query, values
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import PRODUCT, Served, serve
-from tests.protocol.wire import fetched, select, ticket
+from tests.harness.canned import PRODUCT, CannedBackend, CannedServer, serve
+from tests.harness.wire import fetched, select, ticket
 
 ANYBODY = Access(allow_anonymous=True)
 SOON_S = 5
@@ -86,10 +85,16 @@ class TestStopping:
 
 class TestListening:
     def test_a_taken_port_is_refused_and_not_shared(
-        self, served: Served, backend: CannedBackend
+        self, canned_server: CannedServer, backend: CannedBackend
     ) -> None:
         with pytest.raises(BadConfig, match="the address is taken"):
-            start(backend, host="127.0.0.1", port=served.port, access=ANYBODY, product=PRODUCT)
+            start(
+                backend,
+                host="127.0.0.1",
+                port=canned_server.port,
+                access=ANYBODY,
+                product=PRODUCT,
+            )
 
     @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
     def test_an_address_of_another_machine_is_refused(
@@ -116,13 +121,13 @@ class TestTls:
         if shutil.which("openssl") is None:
             pytest.skip("needs the openssl command to make a certificate")
         # CA:FALSE, or rustls refuses it.
-        asked = (
+        request = (
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
             "-keyout key.pem -out cert.pem -subj /CN=localhost -addext "
             "subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE"
         )
         subprocess.run(
-            ["openssl", *asked.split()], cwd=tmp_path, check=True, capture_output=True
+            ["openssl", *request.split()], cwd=tmp_path, check=True, capture_output=True
         )
         return Tls((tmp_path / "cert.pem").read_bytes(), (tmp_path / "key.pem").read_bytes())
 

@@ -18,10 +18,8 @@ from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.quotas import Rate, Slots, UserLimits
 from proxy.ops.call_record import CallRecord
 from proxy.process.suspects import Suspects
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.test_sessions import login
-from tests.protocol.wire import fetched, get_options, select
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
+from tests.harness.wire import fetched, get_options, login, select
 
 SOON_S = 30
 
@@ -33,20 +31,20 @@ class Clock:
         return self.now_s
 
 
-def limited(backend: CannedBackend, **limits: float) -> Served:
+def limited(backend: CannedBackend, **limits: float) -> CannedServer:
     """Each user has these limits, but for bob."""
-    held = UserLimits(**limits)  # type: ignore[arg-type]
+    value = UserLimits(**limits)  # type: ignore[arg-type]
 
     def limits_of(user: str | None, groups: frozenset[str]) -> UserLimits:
-        return UserLimits() if user == "bob" else held
+        return UserLimits() if user == "bob" else value
 
     access = Access(FixedUsers(USERS).verify)
-    return Served(serve(backend, access, limits_of=limits_of, stream_wait_s=0.1), backend)
+    return CannedServer(serve(backend, access, limits_of=limits_of, stream_wait_s=0.1), backend)
 
 
 def test_one_user_s_streams_leave_the_places_of_others(backend: CannedBackend) -> None:
-    served = limited(backend, max_streams=1)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_streams=1)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada, bob = login(client, "ada"), login(client, "bob")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
@@ -56,12 +54,12 @@ def test_one_user_s_streams_leave_the_places_of_others(backend: CannedBackend) -
             fetched(client, "SELECT 1", another)
         assert fetched(client, "SELECT 1 AS a", bob) == [{"a": 1}]
         reader.cancel()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_a_user_s_oldest_idle_session_makes_room_for_their_next(backend: CannedBackend) -> None:
-    served = limited(backend, max_sessions=2)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_sessions=2)
+    with closing(flight.connect(canned_server.uri)) as client:
         bob = login(client, "bob")
         tokens = [login(client, "ada") for _ in range(3)]
         assert get_options(client, bob)
@@ -69,12 +67,12 @@ def test_a_user_s_oldest_idle_session_makes_room_for_their_next(backend: CannedB
         assert get_options(client, tokens[2])
         with pytest.raises(flight.FlightUnauthenticatedError):
             get_options(client, tokens[0])
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_sessions_at_work_are_not_ended_for_another(backend: CannedBackend) -> None:
-    served = limited(backend, max_sessions=1)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_sessions=1)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada = login(client, "ada")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
@@ -83,7 +81,7 @@ def test_sessions_at_work_are_not_ended_for_another(backend: CannedBackend) -> N
             login(client, "ada")
         login(client, "bob")
         reader.cancel()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def _often(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
@@ -92,13 +90,13 @@ def _often(client: flight.FlightClient, options: flight.FlightCallOptions) -> No
 
 
 def test_calls_of_one_user_are_counted_alone(backend: CannedBackend) -> None:
-    served = limited(backend, max_calls_per_s=2)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_calls_per_s=2)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada, bob = login(client, "ada"), login(client, "bob")
         with pytest.raises(flight.FlightUnavailableError, match="max_calls_per_s_per_user"):
             _often(client, ada)
         assert get_options(client, bob)
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_a_rate_fills_up_again_and_holds_two_seconds_worth() -> None:
@@ -140,19 +138,19 @@ def test_users_seen_once_are_forgotten() -> None:
 
 def test_calls_in_all_are_bounded() -> None:
     calls = Calls(max_calls=2)
-    held = [calls.begin(CallRecord("DO_GET")), calls.begin(CallRecord("DO_GET"))]
+    items = [calls.begin(CallRecord("DO_GET")), calls.begin(CallRecord("DO_GET"))]
     with pytest.raises(Overloaded, match="too many calls"):
         calls.begin(CallRecord("DO_GET"))
-    calls.end(held[0])
+    calls.end(items[0])
     calls.end(calls.begin(CallRecord("DO_GET")))
-    calls.end(held[1])
+    calls.end(items[1])
     assert calls.close(1) == 0
 
 
 def test_an_answer_of_too_many_rows_or_bytes_ends_as_an_error(backend: CannedBackend) -> None:
     for what in ("rows", "bytes"):
-        served = limited(backend, **{f"max_{what}": 1_000})
-        with closing(flight.connect(served.uri)) as client:
+        canned_server = limited(backend, **{f"max_{what}": 1_000})
+        with closing(flight.connect(canned_server.uri)) as client:
             ada, bob = login(client, "ada"), login(client, "bob")
             fits, large = "SELECT * FROM range(10)", "SELECT * FROM range(1001)"
             assert len(fetched(client, fits, ada)) == 10
@@ -161,21 +159,21 @@ def test_an_answer_of_too_many_rows_or_bytes_ends_as_an_error(backend: CannedBac
             ):
                 fetched(client, large, ada)
             assert len(fetched(client, large, bob)) == 1_001
-        assert served.server.stop(10)
+        assert canned_server.server.stop(10)
 
 
 def test_an_answer_nobody_reads_is_given_up_and_its_place_is_free(
     backend: CannedBackend,
 ) -> None:
-    served = limited(backend, max_streams=1, answer_timeout_s=0.2)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = limited(backend, max_streams=1, answer_timeout_s=0.2)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada = login(client, "ada")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
         assert reader.read_chunk().data.num_rows == 1
         with pytest.raises(flight.FlightTimedOutError, match="answer_timeout_s"):
             reader.read_all()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 class Queue:
@@ -216,81 +214,81 @@ class Queue:
 
 
 def test_places_go_to_who_has_fewest_and_then_to_who_waits_longest() -> None:
-    asked = Queue(Slots(2, wait_s=SOON_S))
+    request = Queue(Slots(2, wait_s=SOON_S))
     for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
-        asked.ask(name, name[0])
-    assert {asked.next(), asked.next()} == {"a1", "a2"}
+        request.ask(name, name[0])
+    assert {request.next(), request.next()} == {"a1", "a2"}
     order = []
     for leaving in ("a1", "b1", "a2", "c1", "a3"):
-        asked.leave(leaving)
-        order.append(asked.next())
+        request.leave(leaving)
+        order.append(request.next())
     assert order == ["b1", "c1", "a3", "b2", "a4"]
 
 
 def test_a_user_at_his_limit_lets_others_pass() -> None:
-    asked = Queue(Slots(2, wait_s=SOON_S))
+    request = Queue(Slots(2, wait_s=SOON_S))
     for name in ("a1", "a2", "b1"):
-        asked.ask(name, name[0], most=1)
-    assert [asked.next(), asked.next()] == ["a1", "b1"]
-    asked.leave("b1")
-    assert asked.slots.waiting == 1
-    asked.leave("a1")
-    assert asked.next() == "a2"
+        request.ask(name, name[0], most=1)
+    assert [request.next(), request.next()] == ["a1", "b1"]
+    request.leave("b1")
+    assert request.slots.waiting == 1
+    request.leave("a1")
+    assert request.next() == "a2"
 
 
 def test_the_queue_is_bounded_and_who_finds_it_full_is_told_when_to_retry() -> None:
-    asked = Queue(Slots(1, wait_s=SOON_S, max_waiting=2))
+    request = Queue(Slots(1, wait_s=SOON_S, max_waiting=2))
     for name in ("a1", "a2", "b1", "c1"):
-        asked.ask(name, name[0])
-    refused = asked.refused.get(timeout=SOON_S)
+        request.ask(name, name[0])
+    refused = request.refused.get(timeout=SOON_S)
     assert isinstance(refused, Overloaded)
     assert re.search(r"2 statements wait .*max_queued.* Retry in about \d+ s\.", str(refused))
     assert refused.facts["retry_after_s"] == 1
-    assert asked.slots.waiting == 2
+    assert request.slots.waiting == 2
 
 
 def test_who_leaves_the_queue_takes_no_place() -> None:
-    asked = Queue(Slots(1, wait_s=SOON_S))
+    request = Queue(Slots(1, wait_s=SOON_S))
     for name in ("a1", "b1", "c1"):
-        asked.ask(name, name[0])
-    asked.calls["b1"].cancellation.request()
-    assert isinstance(asked.refused.get(timeout=SOON_S), Cancelled)
-    asked.leave("a1")
-    assert {asked.next(), asked.next()} == {"a1", "c1"}
+        request.ask(name, name[0])
+    request.calls["b1"].cancellation.request()
+    assert isinstance(request.refused.get(timeout=SOON_S), Cancelled)
+    request.leave("a1")
+    assert {request.next(), request.next()} == {"a1", "c1"}
     # A call that is given up frees its place before it ends, and once.
-    asked.ask("d1", "d")
-    asked.calls["c1"].cancellation.request()
-    asked.leave("c1")
-    assert asked.next() == "d1"
-    asked.ask("e1", "e")
-    assert asked.slots.waiting == 1
+    request.ask("d1", "d")
+    request.calls["c1"].cancellation.request()
+    request.leave("c1")
+    assert request.next() == "d1"
+    request.ask("e1", "e")
+    assert request.slots.waiting == 1
 
 
 def test_a_wait_ends_with_an_error_that_names_the_limit() -> None:
     slots = Slots(1, wait_s=0.05)
     slots.take(Call(CallRecord("DO_GET")), "ada", 1)
-    for user, told in (("ada", "max_streams_per_user"), ("bob", r"max_streams\)")):
-        with pytest.raises(Overloaded, match=told):
+    for user, reply in (("ada", "max_streams_per_user"), ("bob", r"max_streams\)")):
+        with pytest.raises(Overloaded, match=reply):
             slots.take(Call(CallRecord("DO_GET")), user, 1)
     assert slots.waiting == 0
 
 
 def test_a_user_alone_leaves_a_place_for_who_comes_next() -> None:
-    asked = Queue(Slots(8, wait_s=SOON_S))
+    request = Queue(Slots(8, wait_s=SOON_S))
     for number in range(10):
-        asked.ask(f"a{number}", "a")
-    asked.ask("b", "b")
-    assert sorted(asked.next() for _ in range(8)) == [
+        request.ask(f"a{number}", "a")
+    request.ask("b", "b")
+    assert sorted(request.next() for _ in range(8)) == [
         *(f"a{number}" for number in range(7)),
         "b",
     ]
-    assert asked.slots.waiting == 3
+    assert request.slots.waiting == 3
 
 
 def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
     slots = Slots(1, wait_s=SOON_S, max_waiting=2)
-    held = Call(CallRecord("DO_GET"))
-    slots.take(held, "ada", None)
+    value = Call(CallRecord("DO_GET"))
+    slots.take(value, "ada", None)
     refused: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def wait(user: str, waiting: Call) -> None:
@@ -317,17 +315,17 @@ def test_a_full_queue_makes_room_for_who_has_less_in_it() -> None:
         call.cancellation.request()
     for thread in threads:
         thread.join(SOON_S)
-    held.end()
+    value.end()
 
 
 def test_whose_statements_ended_the_process_is_refused_by_name_and_others_are_not(
     backend: CannedBackend,
 ) -> None:
     suspects = Suspects()
-    served = Served(
+    canned_server = CannedServer(
         serve(backend, Access(FixedUsers(USERS).verify), suspects=suspects), backend
     )
-    with closing(flight.connect(served.uri)) as client:
+    with closing(flight.connect(canned_server.uri)) as client:
         ada, bob = login(client, "ada"), login(client, "bob")
         info = client.get_flight_info(select("SELECT 1 AS a"), ada)
         suspects.blame("ada")
@@ -340,43 +338,43 @@ def test_whose_statements_ended_the_process_is_refused_by_name_and_others_are_no
         with pytest.raises(flight.FlightUnavailableError, match="user 'ada' ended"):
             client.do_get(info.endpoints[0].ticket, ada).read_all()
         assert fetched(client, "SELECT 1 AS a", bob) == [{"a": 1}]
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_who_waits_when_the_process_ends_reads_that_it_may_be_tried_again(
     backend: CannedBackend,
 ) -> None:
-    served = Served(serve(backend, Access(FixedUsers(USERS).verify)), backend)
-    with closing(flight.connect(served.uri)) as client:
+    canned_server = CannedServer(serve(backend, Access(FixedUsers(USERS).verify)), backend)
+    with closing(flight.connect(canned_server.uri)) as client:
         ada = login(client, "ada")
         info = client.get_flight_info(select("trick slow"), ada)
         reader = client.do_get(info.endpoints[0].ticket, ada)
         assert reader.read_chunk().data.num_rows == 1
-        served.server.give_up("the process holds 3 bytes")
+        canned_server.server.give_up("the process holds 3 bytes")
         with pytest.raises(
             flight.FlightUnavailableError, match=r"lost: .* Retry in a few seconds"
         ):
             reader.read_all()
-    assert served.server.stop(10)
+    assert canned_server.server.stop(10)
 
 
 def test_beside_others_a_user_s_costly_statements_are_at_work_a_few_at_a_time() -> None:
-    asked = Queue(Slots(32, wait_s=SOON_S, first=4))
-    asked.ask("b", "bob")
+    request = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request.ask("b", "bob")
     for number in range(8):
-        asked.ask(f"a{number}", "ada")
-    assert asked.slots.waiting == 4
-    running = {asked.next() for _ in range(5)}
+        request.ask(f"a{number}", "ada")
+    assert request.slots.waiting == 4
+    running = {request.next() for _ in range(5)}
     assert running == {"b", "a0", "a1", "a2", "a3"}
-    asked.calls["a0"].await_reader(SOON_S)  # it does not work, its client reads
-    assert asked.next() == "a4"
+    request.calls["a0"].await_reader(SOON_S)  # it does not work, its client reads
+    assert request.next() == "a4"
     # One that was short lets in one more than it leaves behind.
-    asked.leave("a1")
-    assert {asked.next(), asked.next()} == {"a5", "a6"}
+    request.leave("a1")
+    assert {request.next(), request.next()} == {"a5", "a6"}
 
 
 def test_a_user_alone_has_all_but_what_is_left_for_others_at_work() -> None:
-    asked = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request = Queue(Slots(32, wait_s=SOON_S, first=4))
     for number in range(25):
-        asked.ask(str(number), "ada")
-    assert asked.slots.waiting == 0
+        request.ask(str(number), "ada")
+    assert request.slots.waiting == 0

@@ -11,9 +11,8 @@ import pytest
 from pyarrow import flight
 
 from proxy.access.authentication.callers import Access, Caller, FixedUsers
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import bearer, fetched, get_options, set_options
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
+from tests.harness.wire import bearer, fetched, get_options, set_options
 
 IDLE_S = 1_800.0
 
@@ -31,11 +30,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def idling(backend: CannedBackend, clock: Clock) -> Iterator[Served]:
+def idling(backend: CannedBackend, clock: Clock) -> Iterator[CannedServer]:
     """Asks for a password; sessions end after ``IDLE_S``."""
     access = Access(FixedUsers(USERS).verify)
     server = serve(backend, access, clock_s=clock, idle_timeout_s=IDLE_S)
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
@@ -44,12 +43,14 @@ def basic(user: str) -> str:
 
 
 @pytest.mark.parametrize("token", ["None", "", "eyJhbGciOiJSUzI1NiJ9.e30.c2ln"])
-def test_a_server_without_users_does_not_look_at_tokens(served: Served, token: str) -> None:
-    with closing(flight.connect(served.uri)) as client:
+def test_a_server_without_users_does_not_look_at_tokens(
+    canned_server: CannedServer, token: str
+) -> None:
+    with closing(flight.connect(canned_server.uri)) as client:
         assert fetched(client, "SELECT 1 AS a", bearer(token)) == [{"a": 1}]
     header = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
     with (
-        adbc.connect(served.uri, db_kwargs=header, autocommit=True) as connection,
+        adbc.connect(canned_server.uri, db_kwargs=header, autocommit=True) as connection,
         connection.cursor() as cursor,
     ):
         cursor.execute("SELECT ? AS a", [1])
@@ -90,7 +91,7 @@ def test_a_session_that_is_over_is_not_taken_up_in_silence(
 
 
 def test_a_password_sent_with_every_call_outlives_its_session(
-    idling: Served, clock: Clock
+    idling: CannedServer, clock: Clock
 ) -> None:
     header = {"adbc.flight.sql.authorization_header": basic("ada")}
     with adbc.connect(idling.uri, db_kwargs=header, autocommit=True) as connection:
@@ -102,7 +103,7 @@ def test_a_password_sent_with_every_call_outlives_its_session(
 
 
 def test_one_sent_beside_a_token_takes_its_place_when_that_is_over(
-    idling: Served, clock: Clock
+    idling: CannedServer, clock: Clock
 ) -> None:
     with closing(flight.connect(idling.uri)) as client:
         _, value = client.authenticate_basic_token(b"ada", USERS["ada"].encode())

@@ -22,8 +22,7 @@ from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States, degraded
 from proxy.tail.states import TailState
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import serve
+from tests.harness.canned import CannedBackend, serve
 
 TABLE = TableName("lake", ("net",), "flows")
 

@@ -14,9 +14,9 @@ import pytest
 
 from planner.names import TableName
 from tests.fixtures.jdbc import Jdbc, metadata, prepared, query, values
-from tests.fixtures.server import Served, serving, settings_of, sqlite_catalog
+from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.fixtures.toolchains import Program
-from tests.protocol.wire import packed
+from tests.harness.wire import packed
 from thermocline.config.settings import Granted
 
 # The first run compiles a Go program and installs a Node one.
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.timeout(900)
 
 USER, PASSWORD = "clerk", "c"
 SQL = "SELECT id, region, iban FROM net.accounts ORDER BY id"
-SEEN = [(1, "eu", "CH.."), (3, "eu", "DE.."), (4, "eu", None)]
+VISIBLE = [(1, "eu", "CH.."), (3, "eu", "DE.."), (4, "eu", None)]
 #: A mask holds in conditions too: what the clerk asks of the column is asked of what he sees of it.
 BOUND = "SELECT count(*) AS n FROM net.accounts WHERE iban = ?"
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
     catalogs = {"lake": sqlite_catalog(tmp_path_factory.mktemp("bank"))}
     settings = settings_of(catalogs, {}, users={USER: PASSWORD, "boss": "b"})
     grants = {
@@ -60,33 +60,33 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def test_adbc_pandas_and_polars(bank: Served) -> None:
+def test_adbc_pandas_and_polars(bank: SqlServer) -> None:
     options = {"username": USER, "password": PASSWORD}
     with adbc.connect(bank.uri, db_kwargs=options, autocommit=True) as connection:
         with connection.cursor() as cur:
             cur.execute(SQL)
-            assert cur.fetchall() == SEEN
-            for held, count in (("CH93-SECRET", 0), ("CH..", 1)):
-                cur.execute(BOUND, (held,))
+            assert cur.fetchall() == VISIBLE
+            for value, count in (("CH93-SECRET", 0), ("CH..", 1)):
+                cur.execute(BOUND, (value,))
                 assert cur.fetchall() == [(count,)]
             for hidden in ("SELECT limit_chf FROM net.accounts", "FROM net.vault"):
                 with pytest.raises(adbc.Error) as caught:
                     cur.execute(hidden)
                 assert "SECRET" not in str(caught.value)
-        found = pd.read_sql(SQL, connection)
-        assert found.astype(object).where(found.notna(), None).values.tolist() == [
-            list(row) for row in SEEN
+        result = pd.read_sql(SQL, connection)
+        assert result.astype(object).where(result.notna(), None).values.tolist() == [
+            list(row) for row in VISIBLE
         ]
-        assert pl.read_database(SQL, connection).rows() == SEEN
+        assert pl.read_database(SQL, connection).rows() == VISIBLE
         listed = connection.adbc_get_objects(depth="columns").read_all().to_pylist()
-        told = str(listed)
-        assert "'accounts'" in told
-        assert "vault" not in told
-        assert "limit_chf" not in told
+        reply = str(listed)
+        assert "'accounts'" in reply
+        assert "vault" not in reply
+        assert "limit_chf" not in reply
 
 
-def test_jdbc(bank: Served, jdbc: Jdbc) -> None:
-    _, asked, raw, shown, tables, columns, hidden, _ = jdbc.run(
+def test_jdbc(bank: SqlServer, jdbc: Jdbc) -> None:
+    _, request, raw, output, tables, columns, hidden, _ = jdbc.run(
         [
             query(SQL),
             prepared(BOUND, ("String", "CH93-SECRET")),
@@ -98,24 +98,26 @@ def test_jdbc(bank: Served, jdbc: Jdbc) -> None:
         port=bank.port,
         properties={"user": USER, "password": PASSWORD},
     )
-    assert values(asked) == [[str(row[0]), row[1], row[2]] for row in SEEN]
-    assert (values(raw), values(shown)) == ([["0"]], [["1"]])
+    assert values(request) == [[str(row[0]), row[1], row[2]] for row in VISIBLE]
+    assert (values(raw), values(output)) == ([["0"]], [["1"]])
     assert [row["TABLE_NAME"] for row in tables["ok"]] == ["accounts"]
     assert [row["COLUMN_NAME"] for row in columns["ok"]] == ["id", "region", "iban", "at"]
     assert "SECRET" not in hidden["error"]["message"]
 
 
-def test_go(bank: Served, go_client: Program) -> None:
+def test_go(bank: SqlServer, go_client: Program) -> None:
     hidden = "SELECT limit_chf FROM net.accounts"
-    seen = go_client(f"127.0.0.1:{bank.port}", "", USER, PASSWORD, SQL, hidden)
-    assert seen[SQL] == [[str(row[0]), row[1], row[2] or "(null)"] for row in SEEN]
-    assert seen[hidden]["error"] == "InvalidArgument"
+    fields = go_client(f"127.0.0.1:{bank.port}", "", USER, PASSWORD, SQL, hidden)
+    assert fields[SQL] == [[str(row[0]), row[1], row[2] or "(null)"] for row in VISIBLE]
+    assert fields[hidden]["error"] == "InvalidArgument"
     # Its columns but the one he may not know of.
-    assert seen["tables"] == {"accounts": 4}
+    assert fields["tables"] == {"accounts": 4}
 
 
-def test_node(bank: Served, node_client: Program) -> None:
-    asked = base64.b64encode(packed("CommandStatementQuery", query=SQL)).decode()
-    seen = node_client(f"127.0.0.1:{bank.port}", "plain", USER, PASSWORD, asked, "rows", SQL)
-    expected = [[str(row[0]), row[1], row[2]] for row in SEEN]
-    assert seen == {"direct": expected, "stock": expected}
+def test_node(bank: SqlServer, node_client: Program) -> None:
+    decoded = base64.b64encode(packed("CommandStatementQuery", query=SQL)).decode()
+    observed = node_client(
+        f"127.0.0.1:{bank.port}", "plain", USER, PASSWORD, decoded, "rows", SQL
+    )
+    expected = [[str(row[0]), row[1], row[2]] for row in VISIBLE]
+    assert observed == {"direct": expected, "stock": expected}

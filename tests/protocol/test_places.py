@@ -9,13 +9,13 @@ import adbc_driver_flightsql.dbapi as adbc
 import pytest
 from pyarrow import flight
 
-from tests.fixtures.server import Served as RealServer
-from tests.protocol.wire import fetched, get_options, select, set_options
+from tests.fixtures.server import SqlServer
+from tests.harness.wire import fetched, get_options, select, set_options
 
 
 @pytest.fixture
-def client(real: RealServer) -> Iterator[flight.FlightClient]:
-    with closing(flight.connect(real.uri)) as connected:
+def client(iceberg_server: SqlServer) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(iceberg_server.uri)) as connected:
         yield connected
 
 
@@ -47,7 +47,7 @@ def test_a_place_that_does_not_exist_is_refused(client: flight.FlightClient, sql
 
 
 def test_options_name_values_that_do_not_exist(
-    client: flight.FlightClient, real: RealServer
+    client: flight.FlightClient, iceberg_server: SqlServer
 ) -> None:
     result = set_options(client, catalog="nowhere", schema="nothing", time_zone="Nowhere/Land")
     assert {name: error.value for name, error in result.errors.items()} == {
@@ -55,7 +55,7 @@ def test_options_name_values_that_do_not_exist(
         "schema": 2,
         "time_zone": 2,
     }
-    with adbc.connect(real.uri, autocommit=True) as connection:
+    with adbc.connect(iceberg_server.uri, autocommit=True) as connection:
         with pytest.raises(adbc.Error):
             connection.adbc_current_catalog = "nowhere"
         with pytest.raises(adbc.Error):

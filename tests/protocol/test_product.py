@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from tests.fixtures.jdbc import Jdbc, metadata
-from tests.fixtures.server import Served as RealServer
+from tests.fixtures.server import SqlServer
 from thermocline.sql_info import DATETIME, KEYWORDS, NUMERIC, STRING, SYSTEM, product
 
 
@@ -33,21 +33,21 @@ def _error(cursor: adbc.Cursor, sql: str) -> str:
 
 @pytest.mark.parametrize("functions", [NUMERIC, STRING, DATETIME, SYSTEM])
 def test_every_listed_function_is_known_and_allowed(
-    real: RealServer, functions: tuple[str, ...]
+    iceberg_server: SqlServer, functions: tuple[str, ...]
 ) -> None:
     unknown = []
-    with real.cursor() as cursor:
+    with iceberg_server.cursor() as cursor:
         for name in functions:
             # Called with no arguments, most fail; not one may fail for being unknown or refused. Some words of
             # SQL (current_time) are called without parentheses.
-            told = _error(cursor, f"SELECT {name}()")
-            missing = "is not supported" in told or "does not exist" in told
+            reply = _error(cursor, f"SELECT {name}()")
+            missing = "is not supported" in reply or "does not exist" in reply
             if missing and _error(cursor, f"SELECT {name}"):
                 unknown.append(name)
     assert unknown == []
 
 
-def test_jdbc_reads_the_lists(real: RealServer, jdbc: Jdbc) -> None:
+def test_jdbc_reads_the_lists(iceberg_server: SqlServer, jdbc: Jdbc) -> None:
     _, numeric, string, dates, system, keywords, _ = jdbc.run(
         [
             metadata("getNumericFunctions"),
@@ -56,7 +56,7 @@ def test_jdbc_reads_the_lists(real: RealServer, jdbc: Jdbc) -> None:
             metadata("getSystemFunctions"),
             metadata("getSQLKeywords"),
         ],
-        port=real.port,
+        port=iceberg_server.port,
     )
     assert numeric["ok"].split(", ") == list(product().numeric_functions)
     assert "substring" in string["ok"]

@@ -13,9 +13,8 @@ from pyarrow import flight
 from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from proxy.flightsql.server import FlightSqlServer
 from proxy.flightsql.state.tokens import LIFETIME_S, SessionTokens
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, serve
-from tests.protocol.wire import bodies, fetched
+from tests.harness.canned import USERS, CannedBackend, serve
+from tests.harness.wire import bodies, fetched
 
 SECRET = b"one for all replicas"
 
@@ -24,7 +23,7 @@ SECRET = b"one for all replicas"
 class Replicas:
     first: FlightSqlServer
     second: FlightSqlServer
-    stack: ExitStack
+    stack: ExitStack[bool | None]
 
     def client(self, server: FlightSqlServer) -> flight.FlightClient:
         uri = f"grpc://127.0.0.1:{server.port}"
@@ -41,13 +40,14 @@ def start() -> Iterator[Any]:
     with ExitStack() as stack:
 
         def run(users: dict[str, str], secret: bytes = SECRET) -> Replicas:
-            servers = []
-            for held in (USERS, users):
-                each = SECRET if held is USERS and not servers else secret
-                server = serve(CannedBackend(), access(held), session_secret=each)
+            servers: list[FlightSqlServer] = []
+            for value in (USERS, users):
+                each = SECRET if value is USERS and not servers else secret
+                server = serve(CannedBackend(), access(value), session_secret=each)
                 stack.callback(server.stop, 5)
                 servers.append(server)
-            return Replicas(*servers, stack)
+            first, second = servers
+            return Replicas(first, second, stack)
 
         yield run
 

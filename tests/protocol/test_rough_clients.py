@@ -22,9 +22,8 @@ from pyarrow import flight
 
 from proxy.access.authentication.callers import Access
 from proxy.flightsql import server as server_module
-from tests.protocol.canned import SECRET, CannedBackend
-from tests.protocol.conftest import Served, serve
-from tests.protocol.wire import bodies, command, fetched, packed, prepare, select, ticket
+from tests.harness.canned import SECRET, CannedBackend, CannedServer, serve
+from tests.harness.wire import bodies, command, fetched, packed, prepare, select, ticket
 
 SOON_S = 15
 ROUNDS = 16
@@ -35,9 +34,9 @@ SLACK_THREADS, SLACK_FILES = 8, 8
 class Base:
     """What the process holds, and whether it came back to it."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, canned_server: CannedServer) -> None:
         self._process = psutil.Process()
-        self._served = served
+        self._served = canned_server
         self._before = self._now()
 
     def _now(self) -> tuple[int, int]:
@@ -63,13 +62,13 @@ class Base:
 
 
 @pytest.fixture
-def rough(backend: CannedBackend) -> Iterator[Served]:
+def rough(backend: CannedBackend) -> Iterator[CannedServer]:
     server = serve(backend, Access(allow_anonymous=True), max_streams=4, stream_wait_s=SOON_S)
-    yield Served(server, backend)
+    yield CannedServer(server, backend)
     assert server.stop(10)
 
 
-def test_streams_broken_off_release_all_they_hold(rough: Served) -> None:
+def test_streams_broken_off_release_all_they_hold(rough: CannedServer) -> None:
     def broken_off() -> None:
         client = flight.connect(rough.uri)
         info = client.get_flight_info(select("SELECT * FROM range(10_000_000)"))
@@ -86,7 +85,7 @@ def test_streams_broken_off_release_all_they_hold(rough: Served) -> None:
     assert rough.backend.open_streams == 0
 
 
-def test_a_reader_that_stalls_holds_back_its_own_stream_only(rough: Served) -> None:
+def test_a_reader_that_stalls_holds_back_its_own_stream_only(rough: CannedServer) -> None:
     base = Base(rough)
     memory = psutil.Process().memory_info().rss
     stalled = []
@@ -116,7 +115,7 @@ def _read_forever(uri: str, started: Any) -> None:
     reader.read_chunk()
 
 
-def test_a_client_killed_amid_its_stream_frees_it(rough: Served) -> None:
+def test_a_client_killed_amid_its_stream_frees_it(rough: CannedServer) -> None:
     context = multiprocessing.get_context("spawn")
     base = Base(rough)
     started = context.Event()
@@ -131,7 +130,7 @@ def test_a_client_killed_amid_its_stream_frees_it(rough: Served) -> None:
     base.restored()
 
 
-def test_an_upload_left_half_open_ends_with_its_client(rough: Served) -> None:
+def test_an_upload_left_half_open_ends_with_its_client(rough: CannedServer) -> None:
     base = Base(rough)
     for _ in range(ROUNDS):
         client = flight.connect(rough.uri)
@@ -145,7 +144,7 @@ def test_an_upload_left_half_open_ends_with_its_client(rough: Served) -> None:
     base.restored()
 
 
-def test_bytes_that_are_no_http_harm_nobody(rough: Served) -> None:
+def test_bytes_that_are_no_http_harm_nobody(rough: CannedServer) -> None:
     base = Base(rough)
     chance = random.Random(20261121)
     for _ in range(ROUNDS * 4):
@@ -178,7 +177,9 @@ CALLS: dict[str, Callable[[flight.FlightClient, bytes], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_mutated_messages_bring_out_nothing_of_the_inside(rough: Served, name: str) -> None:
+def test_mutated_messages_bring_out_nothing_of_the_inside(
+    rough: CannedServer, name: str
+) -> None:
     chance = random.Random(name)
     seeds = [
         packed("CommandStatementQuery", query="SELECT 1"),
@@ -203,18 +204,18 @@ def test_mutated_messages_bring_out_nothing_of_the_inside(rough: Served, name: s
             try:
                 CALLS[name](client, bytes(data))
             except (pa.ArrowException, KeyError, NotImplementedError) as error:
-                told = str(error)
-                assert "Traceback" not in told
-                assert ".py" not in told
-                assert SECRET not in told
+                text = str(error)
+                assert "Traceback" not in text
+                assert ".py" not in text
+                assert SECRET not in text
                 assert (
-                    "/" not in told.replace("://", "").split("gRPC client")[0]
-                    or "type URL" in told
+                    "/" not in text.replace("://", "").split("gRPC client")[0]
+                    or "type URL" in text
                 )
     base.restored()
 
 
-def test_many_clients_at_once_come_and_go(rough: Served) -> None:
+def test_many_clients_at_once_come_and_go(rough: CannedServer) -> None:
     def come_and_go(number: int) -> None:
         with closing(flight.connect(rough.uri)) as client:
             for turn in range(5):
@@ -250,7 +251,7 @@ class Gone:
 
 
 def test_a_client_that_left_during_its_upload_is_no_fault_of_the_server(
-    served: Served,
+    canned_server: CannedServer,
     client: flight.FlightClient,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -260,8 +261,8 @@ def test_a_client_that_left_during_its_upload_is_no_fault_of_the_server(
     monkeypatch.setattr(
         served_type,
         "do_put",
-        lambda server, context, asked, reader, _: do_put(
-            server, context, asked, reader, Gone()
+        lambda server, context, request, reader, _: do_put(
+            server, context, request, reader, Gone()
         ),
     )
     handle = prepare(client, "SELECT ?::BIGINT").prepared_statement_handle

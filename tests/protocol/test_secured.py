@@ -18,9 +18,8 @@ from proxy.access.authentication.hashes import make_hash
 from tests.fixtures.certificates import Authority
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.oidc import AUDIENCE, Provider
-from tests.fixtures.server import Served as RealServer
-from tests.fixtures.server import serving
-from tests.protocol.wire import bearer, fetched, select
+from tests.fixtures.server import SqlServer, serving
+from tests.harness.wire import bearer, fetched, select
 from thermocline.config.settings import AccessSettings
 
 TOKEN, DIGEST = make_token()
@@ -29,8 +28,8 @@ PASSWORD = "open, sesame"
 
 @pytest.fixture
 def secured(
-    real: RealServer, authority: Authority, provider: Provider, tmp_path: Path
-) -> Iterator[RealServer]:
+    iceberg_server: SqlServer, authority: Authority, provider: Provider, tmp_path: Path
+) -> Iterator[SqlServer]:
     issued = authority.server()
     for name, content in (("cert", issued.certificate), ("key", issued.key)):
         (tmp_path / name).write_bytes(content)
@@ -46,15 +45,15 @@ def secured(
         jwt_issuer=provider.issuer,
         jwt_audience=AUDIENCE,
     )
-    server = real.settings.server.model_copy(update={"host": "0.0.0.0"})
+    server = iceberg_server.settings.server.model_copy(update={"host": "0.0.0.0"})
     with serving(
-        real.settings.model_copy(update={"access": access, "server": server})
+        iceberg_server.settings.model_copy(update={"access": access, "server": server})
     ) as running:
         running.refresh()
         yield running
 
 
-def connect(secured: RealServer, authority: Authority, **options: str) -> adbc.Connection:
+def connect(secured: SqlServer, authority: Authority, **options: str) -> adbc.Connection:
     trusted = {DatabaseOptions.TLS_ROOT_CERTS.value: authority.certificate.decode()}
     return adbc.connect(
         f"grpc+tls://localhost:{secured.port}", db_kwargs=trusted | options, autocommit=True
@@ -62,15 +61,15 @@ def connect(secured: RealServer, authority: Authority, **options: str) -> adbc.C
 
 
 def test_every_stock_client_reads_rows(
-    secured: RealServer, authority: Authority, jdbc: Jdbc, provider: Provider, tmp_path: Path
+    secured: SqlServer, authority: Authority, jdbc: Jdbc, provider: Provider, tmp_path: Path
 ) -> None:
     sql = "SELECT id, name FROM net.flows ORDER BY id"
     with connect(secured, authority, username="ada", password=PASSWORD) as connection:
         assert pd.read_sql(sql, connection)["id"].tolist() == [1, 2, 3]
         assert pl.read_database(sql, connection)["name"].to_list() == ["a", None, "ü"]
     for token in (TOKEN, provider.token()):
-        held = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
-        with connect(secured, authority, **held) as connection, connection.cursor() as cur:
+        value = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
+        with connect(secured, authority, **value) as connection, connection.cursor() as cur:
             cur.execute(sql)
             assert cur.fetchall() == [(1, "a"), (2, None), (3, "ü")]
     _, outcome, _ = jdbc.run(
@@ -87,7 +86,7 @@ def test_every_stock_client_reads_rows(
     assert values(outcome) == [["1", "a"], ["2", None], ["3", "ü"]]
 
 
-def test_nobody_else_reads_anything(secured: RealServer, authority: Authority) -> None:
+def test_nobody_else_reads_anything(secured: SqlServer, authority: Authority) -> None:
     for options in (
         {},
         {"username": "ada", "password": "x"},
@@ -102,15 +101,15 @@ def test_nobody_else_reads_anything(secured: RealServer, authority: Authority) -
 
 
 def test_one_user_s_ticket_is_no_use_to_another(
-    secured: RealServer, authority: Authority
+    secured: SqlServer, authority: Authority
 ) -> None:
     with closing(
         flight.FlightClient(
             f"grpc+tls://localhost:{secured.port}", tls_root_certs=authority.certificate
         )
     ) as client:
-        _, given = client.authenticate_basic_token("ada", PASSWORD)
-        ada = bearer(given.decode().removeprefix("Bearer "))
+        _, inputs = client.authenticate_basic_token("ada", PASSWORD)
+        ada = bearer(inputs.decode().removeprefix("Bearer "))
         ticket = (
             client.get_flight_info(select("SELECT id FROM net.flows"), ada).endpoints[0].ticket
         )

@@ -15,8 +15,8 @@ from pyarrow import flight
 
 from proxy.flightsql import messages
 from tests.fixtures.jdbc import Jdbc, connection, execute, query, values
-from tests.protocol.conftest import Served
-from tests.protocol.wire import (
+from tests.harness.canned import CannedServer
+from tests.harness.wire import (
     command,
     fetched,
     get_options,
@@ -34,11 +34,11 @@ def update(client: flight.FlightClient, name: str, **fields: Any) -> int:
     writer, reader = client.do_put(command(name, **fields), pa.schema([]))
     with writer:
         writer.done_writing()
-        told = messages.parse(messages.DoPutUpdateResult, reader.read().to_pybytes())
-    return int(told.record_count)
+        parsed = messages.parse(messages.DoPutUpdateResult, reader.read().to_pybytes())
+    return int(parsed.record_count)
 
 
-def test_adbc_sets_and_shows(cursor: adbc.Cursor, served: Served) -> None:
+def test_adbc_sets_and_shows(cursor: adbc.Cursor, canned_server: CannedServer) -> None:
     cursor.execute("SET time_zone = 'Europe/Zurich'")
     cursor.execute("SHOW time_zone")
     assert cursor.fetchall() == [("Europe/Zurich",)]
@@ -47,44 +47,44 @@ def test_adbc_sets_and_shows(cursor: adbc.Cursor, served: Served) -> None:
     cursor.execute("BEGIN TRANSACTION")
     cursor.execute("COMMIT")
     # The SHOW and the SELECT; nothing else asked the engine.
-    assert served.backend.calls["plan"] == 2
+    assert canned_server.backend.calls["plan"] == 2
 
 
-def test_jdbc_sets_and_shows(served: Served, jdbc: Jdbc) -> None:
-    _, count, told, _ = jdbc.run(
+def test_jdbc_sets_and_shows(canned_server: CannedServer, jdbc: Jdbc) -> None:
+    _, count, reply, _ = jdbc.run(
         [execute("SET time_zone = 'Europe/Zurich'"), query("SHOW TIME ZONE")],
-        port=served.port,
+        port=canned_server.port,
         properties={"user": "a", "password": "b"},
     )
     assert count == {"ok": 0}
-    assert values(told) == [["Europe/Zurich"]]
+    assert values(reply) == [["Europe/Zurich"]]
 
 
 @pytest.mark.parametrize("prepared", [False, True])
 def test_an_update_and_a_query_change_the_session_once_each(
-    client: flight.FlightClient, served: Served, prepared: bool
+    client: flight.FlightClient, canned_server: CannedServer, prepared: bool
 ) -> None:
     sql = "SET CATALOG second"
     fields: dict[str, Any] = {"query": sql}
     kind = "Statement"
     if prepared:
-        told = prepare(client, sql)
-        assert told.is_update
-        assert pa.ipc.read_schema(pa.py_buffer(told.dataset_schema)).names == []
-        fields = {"prepared_statement_handle": told.prepared_statement_handle}
+        reply = prepare(client, sql)
+        assert reply.is_update
+        assert pa.ipc.read_schema(pa.py_buffer(reply.dataset_schema)).names == []
+        fields = {"prepared_statement_handle": reply.prepared_statement_handle}
         kind = "PreparedStatement"
         get_options(client)
-    configured = served.backend.calls["configure"]
+    configured = canned_server.backend.calls["configure"]
     assert update(client, f"Command{kind}Update", **fields) == 0
     assert get_options(client)["catalog"] == "second"
-    assert served.backend.calls["configure"] <= configured + (1 if prepared else 2)
+    assert canned_server.backend.calls["configure"] <= configured + (1 if prepared else 2)
     set_options(client, catalog="lake")
-    before = served.backend.calls["configure"]
+    before = canned_server.backend.calls["configure"]
     info = client.get_flight_info(command(f"Command{kind}Query", **fields))
     assert info.schema.names == []
     assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 0
     assert get_options(client)["catalog"] == "second"
-    assert served.backend.calls["configure"] == before + 1
+    assert canned_server.backend.calls["configure"] == before + 1
 
 
 def test_preparing_and_asking_for_a_schema_change_nothing(client: flight.FlightClient) -> None:
@@ -105,12 +105,12 @@ def test_use_finds_catalogs_before_schemas(
     client: flight.FlightClient, sql: str, place: tuple[str, str]
 ) -> None:
     client.get_flight_info(select(sql))
-    told = get_options(client)
-    assert (told["catalog"], told["schema"]) == place
+    fields = get_options(client)
+    assert (fields["catalog"], fields["schema"]) == place
 
 
 @pytest.mark.parametrize(
-    ("sql", "error", "told"),
+    ("sql", "error", "message"),
     [
         ("USE nowhere", KeyError, "no catalog and no schema 'nowhere'"),
         ("USE nowhere.main", pa.ArrowInvalid, "no catalog nowhere"),
@@ -119,10 +119,10 @@ def test_use_finds_catalogs_before_schemas(
     ],
 )
 def test_what_cannot_be_set_is_an_error_and_changes_nothing(
-    client: flight.FlightClient, sql: str, error: type[Exception], told: str
+    client: flight.FlightClient, sql: str, error: type[Exception], message: str
 ) -> None:
     before = get_options(client)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         client.get_flight_info(select(sql))
     assert get_options(client) == before
 
@@ -133,10 +133,10 @@ def test_a_sensible_error_reaches_adbc(cursor: adbc.Cursor) -> None:
 
 
 class TestProfile:
-    def test_it_is_a_session_s_own(self, served: Served) -> None:
+    def test_it_is_a_session_s_own(self, canned_server: CannedServer) -> None:
         with (
-            closing(flight.connect(served.uri)) as one,
-            closing(flight.connect(served.uri)) as two,
+            closing(flight.connect(canned_server.uri)) as one,
+            closing(flight.connect(canned_server.uri)) as two,
         ):
             set_options(one, profile="bi", timestamp_unit="ms")
             [row] = fetched(one, HUGEINT)
@@ -166,32 +166,32 @@ class TestProfile:
         self, client: flight.FlightClient
     ) -> None:
         set_options(client, timestamp_unit="ns")
-        asked = ticket(
+        request = ticket(
             "CommandGetTables", table_name_filter_pattern="flows", include_schema=True
         )
-        row = client.do_get(asked).read_all().to_pylist()[0]
+        row = client.do_get(request).read_all().to_pylist()[0]
         schema = pa.ipc.read_schema(pa.py_buffer(row["table_schema"]))
         assert schema.field("at").type == pa.timestamp("ns", "UTC")
         assert schema.field("id").metadata[b"ARROW:FLIGHT:SQL:REMARKS"] == b"the key"
 
-    def test_headers_choose_it_at_connect(self, served: Served) -> None:
+    def test_headers_choose_it_at_connect(self, canned_server: CannedServer) -> None:
         prefix = DatabaseOptions.RPC_CALL_HEADER_PREFIX.value
         with (
             adbc.connect(
-                served.uri, db_kwargs={f"{prefix}profile": "bi"}, autocommit=True
+                canned_server.uri, db_kwargs={f"{prefix}profile": "bi"}, autocommit=True
             ) as connected,
             connected.cursor() as cur,
         ):
             cur.execute(HUGEINT)
             assert isinstance(cur.fetchall()[0][0], float)
 
-    def test_jdbc_chooses_it_in_its_url(self, served: Served, jdbc: Jdbc) -> None:
-        [_, told, _, _] = jdbc.run(
+    def test_jdbc_chooses_it_in_its_url(self, canned_server: CannedServer, jdbc: Jdbc) -> None:
+        [_, reply, _, _] = jdbc.run(
             [
                 query("SELECT 7::HUGEINT AS n, 'a'::ENUM('b', 'a') AS e"),
                 connection("getCatalog"),
             ],
-            port=served.port,
+            port=canned_server.port,
             properties={"profile": "bi"},
         )
-        assert values(told) == [["7.0", "a"]]
+        assert values(reply) == [["7.0", "a"]]

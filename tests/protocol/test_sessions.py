@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
@@ -14,14 +13,15 @@ from pyarrow import flight
 
 from proxy.access.authentication.callers import Access, FixedUsers
 from proxy.flightsql import messages
-from tests.protocol.canned import CannedBackend
-from tests.protocol.conftest import USERS, Served, serve
-from tests.protocol.wire import (
+from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
+from tests.harness.wire import (
+    NoHandshake,
     bearer,
     bodies,
     command,
     fetched,
     get_options,
+    login,
     packed,
     prepare,
     select,
@@ -30,47 +30,32 @@ from tests.protocol.wire import (
 
 
 @pytest.fixture
-def caller(guarded: Served) -> Iterator[flight.FlightClient]:
-    with closing(flight.connect(guarded.uri)) as connected:
+def caller(password_server: CannedServer) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(password_server.uri)) as connected:
         yield connected
 
 
-class NoHandshake(flight.ClientAuthHandler):
-    """Performs the Handshake call with whatever headers the call has."""
-
-    def authenticate(self, outgoing: Any, incoming: Any) -> None:
-        pass
-
-    def get_token(self) -> bytes:
-        return b""
-
-
-def login(client: flight.FlightClient, user: str) -> flight.FlightCallOptions:
-    """Call options with a token of a new session."""
-    name, value = client.authenticate_basic_token(user.encode(), USERS[user].encode())
-    assert name == b"authorization"
-    return bearer(value.decode().removeprefix("Bearer "))
-
-
 class TestCredentials:
-    def test_adbc_logs_in_with_user_and_password(self, guarded: Served) -> None:
+    def test_adbc_logs_in_with_user_and_password(self, password_server: CannedServer) -> None:
         options = {"username": "ada", "password": USERS["ada"]}
         with (
-            adbc.connect(guarded.uri, db_kwargs=options, autocommit=True) as connection,
+            adbc.connect(password_server.uri, db_kwargs=options, autocommit=True) as connection,
             connection.cursor() as cur,
         ):
             cur.execute("SELECT 1")
             assert cur.fetchall() == [(1,)]
 
-    def test_adbc_with_a_wrong_password_is_told_so(self, guarded: Served) -> None:
+    def test_adbc_with_a_wrong_password_is_told_so(self, password_server: CannedServer) -> None:
         options = {"username": "ada", "password": "wrong"}
         with pytest.raises(adbc.Error, match="Unknown user or wrong password"):
-            adbc.connect(guarded.uri, db_kwargs=options, autocommit=True)
+            adbc.connect(password_server.uri, db_kwargs=options, autocommit=True)
 
     @pytest.mark.filterwarnings("ignore:Cannot disable autocommit")
-    def test_adbc_without_credentials_is_told_what_is_missing(self, guarded: Served) -> None:
+    def test_adbc_without_credentials_is_told_what_is_missing(
+        self, password_server: CannedServer
+    ) -> None:
         with (
-            adbc.connect(guarded.uri, autocommit=True) as connection,
+            adbc.connect(password_server.uri, autocommit=True) as connection,
             connection.cursor() as cur,
             pytest.raises(adbc.Error, match="needs a user name and a password"),
         ):
@@ -95,16 +80,16 @@ class TestCredentials:
         self, caller: flight.FlightClient, header: str
     ) -> None:
         options = flight.FlightCallOptions(headers=[(b"authorization", header.encode())])
-        with pytest.raises(flight.FlightUnauthenticatedError) as found:
+        with pytest.raises(flight.FlightUnauthenticatedError) as result:
             caller.get_flight_info(select("SELECT 1"), options)
-        assert "Traceback" not in str(found.value)
+        assert "Traceback" not in str(result.value)
 
     def test_a_server_without_users_takes_any_credentials_as_anonymous(
-        self, served: Served
+        self, canned_server: CannedServer
     ) -> None:
         with (
             adbc.connect(
-                served.uri, db_kwargs={"username": "x", "password": "y"}, autocommit=True
+                canned_server.uri, db_kwargs={"username": "x", "password": "y"}, autocommit=True
             ) as connection,
             connection.cursor() as cur,
         ):
@@ -188,10 +173,10 @@ class TestTokens:
 
 
 class TestAnonymous:
-    def test_each_connection_is_a_session_of_its_own(self, served: Served) -> None:
+    def test_each_connection_is_a_session_of_its_own(self, canned_server: CannedServer) -> None:
         with (
-            closing(flight.connect(served.uri)) as one,
-            closing(flight.connect(served.uri)) as two,
+            closing(flight.connect(canned_server.uri)) as one,
+            closing(flight.connect(canned_server.uri)) as two,
         ):
             set_options(one, catalog="second")
             handle = prepare(one, "SELECT 1").prepared_statement_handle
@@ -216,8 +201,8 @@ class TestAnonymous:
         options = flight.FlightCallOptions(
             headers=[(name.encode(), b"second"), (b"schema", b"other")]
         )
-        found = get_options(client, options)
-        assert (found["catalog"], found["schema"]) == ("second", "other")
+        fields = get_options(client, options)
+        assert (fields["catalog"], fields["schema"]) == ("second", "other")
 
     def test_a_header_that_names_no_catalog_is_an_error(
         self, client: flight.FlightClient
@@ -232,8 +217,8 @@ class TestOptions:
         self, client: flight.FlightClient
     ) -> None:
         result = set_options(client, catalog="nowhere", schema=7, time_zone="UTC", colour="red")
-        told = {name: error.value for name, error in result.errors.items()}
-        assert told == {"catalog": 2, "schema": 2, "colour": 1}
+        reply = {name: error.value for name, error in result.errors.items()}
+        assert reply == {"catalog": 2, "schema": 2, "colour": 1}
         assert get_options(client) == {"catalog": "lake", "schema": "main", "time_zone": "UTC"}
 
     def test_another_catalog_starts_with_its_default_schema(

@@ -22,9 +22,8 @@ from proxy.flightsql.server import Tls
 from tests.fixtures.certificates import Authority
 from tests.fixtures.jdbc import Jdbc, metadata, prepared, query, values
 from tests.fixtures.toolchains import Program
-from tests.protocol.canned import TABLES, CannedBackend
-from tests.protocol.conftest import USERS, serve
-from tests.protocol.wire import bearer, fetched, packed
+from tests.harness.canned import TABLES, USERS, CannedBackend, serve
+from tests.harness.wire import bearer, fetched, packed
 
 # The first run compiles a Go program and installs a Node one.
 pytestmark = pytest.mark.timeout(900)
@@ -90,31 +89,31 @@ def test_adbc_with_another_authority_does_not_connect(target: Target) -> None:
 def test_pandas(target: Target) -> None:
     with target.connect() as connection:
         # Lists all tables first; then prepares.
-        found = pd.read_sql(
+        fields = pd.read_sql(
             "SELECT range AS n, range::VARCHAR AS s FROM range(1000)", connection
         )
-        assert found["n"].sum() == 499_500
-        assert found["s"].iloc[-1] == "999"
+        assert fields["n"].sum() == 499_500
+        assert fields["s"].iloc[-1] == "999"
         again = pd.read_sql_query("SELECT NULL::BIGINT AS n", connection)
         assert len(again) == 1
 
 
 def test_polars(target: Target) -> None:
     with target.connect() as connection:
-        found = pl.read_database(
+        table = pl.read_database(
             "SELECT range AS n, TIMESTAMPTZ '2024-01-02 03:04:05Z' AS at FROM range(100000)",
             connection,
         )
-    assert found.shape == (100_000, 2)
-    assert found["n"].sum() == 4_999_950_000
-    assert found.schema["at"] == pl.Datetime("us", "UTC")
+    assert table.shape == (100_000, 2)
+    assert table["n"].sum() == 4_999_950_000
+    assert table.schema["at"] == pl.Datetime("us", "UTC")
 
 
 def test_pyarrow_flight(target: Target) -> None:
     trusted = {} if target.authority is None else {"tls_root_certs": target.authority}
     with closing(flight.connect(target.uri, **trusted)) as client:
-        _, given = client.authenticate_basic_token(USER, PASSWORD)
-        options = bearer(given.decode().removeprefix("Bearer "))
+        _, inputs = client.authenticate_basic_token(USER, PASSWORD)
+        options = bearer(inputs.decode().removeprefix("Bearer "))
         assert fetched(client, "SELECT 7 AS a", options) == [{"a": 7}]
 
 
@@ -122,7 +121,7 @@ def test_jdbc(target: Target, jdbc: Jdbc, authority: Authority, tmp_path: Path) 
     properties = {"user": USER, "password": PASSWORD}
     if target.authority is not None:
         properties |= {"useEncryption": "true", "tlsRootCerts": str(target.authority_file)}
-    _, asked, bound, listed, info, _ = jdbc.run(
+    _, request, bound, listed, info, _ = jdbc.run(
         [
             query("SELECT 1 AS a, 'é' AS t"),
             prepared("SELECT ?::BIGINT * 2", ("Long", 21)),
@@ -133,7 +132,7 @@ def test_jdbc(target: Target, jdbc: Jdbc, authority: Authority, tmp_path: Path) 
         host="localhost",
         properties=properties,
     )
-    assert values(asked) == [["1", "é"]]
+    assert values(request) == [["1", "é"]]
     assert values(bound) == [["42"]]
     assert [row["TABLE_NAME"] for row in listed["ok"]] == ["flows"]
     assert info == {"ok": "Thermocline"}
@@ -141,69 +140,69 @@ def test_jdbc(target: Target, jdbc: Jdbc, authority: Authority, tmp_path: Path) 
 
 def test_go(target: Target, go_client: Program) -> None:
     authority = "" if target.authority is None else str(target.authority_file)
-    seen = go_client(f"localhost:{target.port}", authority, USER, PASSWORD)
-    assert seen.pop("query") == {"rows": 100_000, "first": "0|é|"}
+    observed = go_client(f"localhost:{target.port}", authority, USER, PASSWORD)
+    assert observed.pop("query") == {"rows": 100_000, "first": "0|é|"}
     # 24 MB in messages that a default client takes: 4 MiB each.
-    assert seen.pop("wide") == {"rows": 4_096, "first": "x" * 200}
-    assert seen.pop("bad")["error"] == "InvalidArgument"
-    assert seen.pop("catalogs") == {"rows": 2, "first": "lake|"}
-    assert seen.pop("table_types") == {"rows": 2, "first": "TABLE|"}
-    assert seen.pop("sql_info") == {"rows": 1, "first": '0|[0,"Thermocline"]|'}
-    assert seen.pop("xdbc")["rows"] == 15
-    assert seen.pop("keys") == {"rows": 0, "first": ""}
-    assert seen.pop("tables").keys() == {table.name for table in TABLES}
-    assert seen.pop("prepared") == {"rows": 1, "first": "42|"}
-    assert seen.pop("update") == {"count": 0}
-    cancelled = seen.pop("cancelled")
+    assert observed.pop("wide") == {"rows": 4_096, "first": "x" * 200}
+    assert observed.pop("bad")["error"] == "InvalidArgument"
+    assert observed.pop("catalogs") == {"rows": 2, "first": "lake|"}
+    assert observed.pop("table_types") == {"rows": 2, "first": "TABLE|"}
+    assert observed.pop("sql_info") == {"rows": 1, "first": '0|[0,"Thermocline"]|'}
+    assert observed.pop("xdbc")["rows"] == 15
+    assert observed.pop("keys") == {"rows": 0, "first": ""}
+    assert observed.pop("tables").keys() == {table.name for table in TABLES}
+    assert observed.pop("prepared") == {"rows": 1, "first": "42|"}
+    assert observed.pop("update") == {"count": 0}
+    cancelled = observed.pop("cancelled")
     assert cancelled["status"] == "CANCEL_STATUS_CANCELLED"
     assert cancelled["then"]["error"] == "Canceled"
-    assert seen.pop("options") == {"failed": 0, "time_zone": "Europe/Zurich"}
-    assert seen.pop("database/sql") == {"double": 42, "text": "é"}
-    closed = seen.pop("closed")
+    assert observed.pop("options") == {"failed": 0, "time_zone": "Europe/Zurich"}
+    assert observed.pop("database/sql") == {"double": 42, "text": "é"}
+    closed = observed.pop("closed")
     assert (closed["status"], closed["then"]["error"]) == ("CLOSED", "Unauthenticated")
-    assert seen == {}
+    assert observed == {}
 
 
 def test_go_with_a_wrong_password_is_unauthenticated(
     target: Target, go_client: Program
 ) -> None:
     authority = "" if target.authority is None else str(target.authority_file)
-    seen = go_client(f"localhost:{target.port}", authority, USER, "wrong")
+    observed = go_client(f"localhost:{target.port}", authority, USER, "wrong")
     # Where the server's answer is there before the client has sent all, Arrow's Go client reports the broken sending.
-    told = {
-        (held["error"], held["message"] if held["error"] == "Unknown" else "")
-        for held in seen.values()
+    reply = {
+        (fields["error"], fields["message"] if fields["error"] == "Unknown" else "")
+        for fields in observed.values()
     }
-    assert told <= {("Unauthenticated", ""), ("Unknown", "EOF")}
+    assert reply <= {("Unauthenticated", ""), ("Unknown", "EOF")}
 
 
 def test_node(target: Target, node_client: Program) -> None:
-    asked = packed("CommandStatementQuery", query="SELECT range AS n FROM range(100000)")
+    request = packed("CommandStatementQuery", query="SELECT range AS n FROM range(100000)")
     update = packed("CommandStatementUpdate", query="SET application_name = 'node'")
-    seen = node_client(
+    observed = node_client(
         f"localhost:{target.port}",
         "plain" if target.authority is None else "tls",
         USER,
         PASSWORD,
-        base64.b64encode(asked).decode(),
+        base64.b64encode(request).decode(),
         base64.b64encode(update).decode(),
         GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=str(target.authority_file),
     )
-    assert seen.pop("direct") == {"rows": 100_000, "last": 99_999}
+    assert observed.pop("direct") == {"rows": 100_000, "last": 99_999}
     if target.authority is None:
-        stock: dict[str, Any] = seen.pop("stock")
+        stock: dict[str, Any] = observed.pop("stock")
         assert (stock["rows"], stock["text"]) == (20_000, "é")
         assert stock["bad"]["error"] == "INVALID_ARGUMENT"
     # An update without a schema message, as Rust sends it: answered. The count 0 is an empty message.
-    assert seen.pop("put_without_schema") == {"received": [""]}
+    assert observed.pop("put_without_schema") == {"received": [""]}
     # What is half closed or no message at all ends with a status, in a sentence without a path.
-    assert seen.keys() == {
+    assert observed.keys() == {
         "put_of_nothing",
         "put_of_garbage",
         "exchange_of_nothing",
         "garbage_ticket",
     }
-    for outcome in seen.values():
+    for outcome in observed.values():
         assert outcome["error"] in ("UNKNOWN", "INVALID_ARGUMENT", "UNIMPLEMENTED")
         assert "/" not in outcome["message"]
         assert "Traceback" not in outcome["message"]

@@ -15,14 +15,14 @@ import pytest
 from pyarrow import flight
 
 from proxy.flightsql import uploads
-from tests.fixtures.server import Served
-from tests.protocol.lying import LIES, ROWS, Lie, lying, row
-from tests.protocol.wire import command, prepare
+from tests.fixtures.server import SqlServer
+from tests.harness.lying import LIES, ROWS, Lie, lying, row
+from tests.harness.wire import command, nested, prepare
 
 
 @pytest.fixture(scope="module")
-def client(real: Served) -> Iterator[flight.FlightClient]:
-    with closing(flight.connect(real.uri)) as connected:
+def client(iceberg_server: SqlServer) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(iceberg_server.uri)) as connected:
         yield connected
 
 
@@ -92,13 +92,6 @@ def test_a_time_zone_that_is_none_is_refused_by_name(
     column = pa.ListArray.from_arrays([0, 1], values) if nested else values
     with pytest.raises(pa.ArrowInvalid, match="has the time zone"):
         bind(client, pa.record_batch([column], names=["1"]))
-
-
-def nested(levels: int) -> pa.DataType:
-    kind = pa.int8()
-    for _ in range(levels):
-        kind = pa.list_(kind)
-    return kind
 
 
 @pytest.mark.parametrize(

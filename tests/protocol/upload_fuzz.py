@@ -1,6 +1,6 @@
 """A child process that is sent broken Arrow streams, one per seed: ``python -m tests.protocol.upload_fuzz``.
 
-The first seeds are the lies of ``tests.protocol.lying``, the others are drawn.
+The first seeds are the lies of ``tests.harness.lying``, the others are drawn.
 
 Each stream lies between canaries, and more of them lie about the heap. What a server does with the row of an upload is
 done: it is read, checked, written into a ticket, read again, bound and returned. A canary that comes out of that was
@@ -29,8 +29,8 @@ from planner.errors import RequestError
 from proxy.engine.parameters import _plain
 from proxy.flightsql import uploads
 from proxy.flightsql.service import _one_row
-from proxy.query.executor import _to_ipc, _values
-from tests.protocol.lying import LIES, ROWS, lying_stream, row, stream
+from proxy.query.tickets import parameter_values, to_ipc
+from tests.harness.lying import LIES, ROWS, lying_stream, row, stream
 
 #: Text, so that checks of UTF-8 do not stop it.
 CANARY = b"~"
@@ -204,15 +204,17 @@ def answered(memory: pa.Buffer, intake: Any, engine: duckdb.DuckDBPyConnection) 
     own = [_plain(str(at), column[0]) for at, column in enumerate(batch.columns)]
     if SIGHTED in repr(own).encode("utf-8", "replace"):
         return SIGHTED
-    ticket = _to_ipc(batch)
+    ticket = to_ipc(batch)
     # A ticket comes back, and lies between other things then, too.
-    values = [_plain(str(at), value) for at, value in enumerate(_values(among(ticket)))]
-    seen = [ticket, repr(values).encode("utf-8", "replace")]
+    values = [
+        _plain(str(at), value) for at, value in enumerate(parameter_values(among(ticket)))
+    ]
+    items = [ticket, repr(values).encode("utf-8", "replace")]
     for value in values:
         with contextlib.suppress(duckdb.Error):
             rows = engine.execute("SELECT $1", [value]).fetchall()
-            seen.append(repr(rows).encode("utf-8", "replace"))
-    return b"".join(seen)
+            items.append(repr(rows).encode("utf-8", "replace"))
+    return b"".join(items)
 
 
 def among(content: bytes) -> Any:
@@ -227,29 +229,29 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("notes", type=Path)
     parser.add_argument("--unchecked", action="store_true")
-    asked = parser.parse_args()
+    request = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_BYTES, MAX_ADDRESS_BYTES))
-    intake = unchecked if asked.unchecked else uploads.checked
+    intake = unchecked if request.unchecked else uploads.checked
     engine = duckdb.connect(":memory:", config={"threads": "1"})
     heap = [bytearray(CANARY * (64 << (at % 10))) for at in range(4_000)]
     whole, outcome = streams(), Outcome()
-    notes = os.open(asked.notes, os.O_WRONLY | os.O_CREAT)
-    for seed in range(asked.first, asked.first + asked.count):
+    notes = os.open(request.notes, os.O_WRONLY | os.O_CREAT)
+    for seed in range(request.first, request.first + request.count):
         os.pwrite(notes, b"%-20d" % seed, 0)
         lies = seed < len(LIES)
         content = lying_stream(LIES[seed]) if lies else broken(random.Random(seed), whole)
         try:
-            seen = answered(among(content), intake, engine)
+            observed = answered(among(content), intake, engine)
         except RequestError:
             outcome.refused += 1
         except Exception as error:
             outcome.faults[seed] = repr(error)[:300]
         else:
             outcome.accepted += 1
-            if SIGHTED in seen:
+            if SIGHTED in observed:
                 outcome.leaks.append(seed)
     del heap
-    asked.notes.write_text(json.dumps(asdict(outcome)))
+    request.notes.write_text(json.dumps(asdict(outcome)))
 
 
 if __name__ == "__main__":

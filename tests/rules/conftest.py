@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.properties.lake import Lake
-from tests.rules.test_statements import tier, write
+from tests.harness.flows import tier, write
+from tests.harness.lake import Lake
 
 
 @pytest.fixture
 def lake() -> Iterator[Lake]:
     """Five records in partition 0 of flows and one in partition 1; three of them are cold."""
-    held = Lake()
-    write(held, 0, 5)
-    write(held, 1, 1)
-    tier(held, 3)
-    yield held
-    held.stop_server()
+    value = Lake()
+    write(value, 0, 5)
+    write(value, 1, 1)
+    tier(value, 3)
+    yield value
+    value.stop_server()

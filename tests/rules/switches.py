@@ -426,7 +426,7 @@ SWITCHES = (
         "T14",
         "publish rows staged for another schema",
         "tests/doubles/tiering.py",
-        "if held != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):",
+        "if value != (plan.pin.table_uuid, schema.schema_id, schema.fingerprint, binding):",
         "if False:",
         (
             f"{TIERING}::test_names_changed_between_stage_and_publish_are_a_conflict[memory-mapping]",
@@ -458,8 +458,8 @@ SWITCHES = (
         "T14",
         "publish rows decoded with other names",
         "tests/doubles/tiering.py",
-        "held = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)",
-        "held = (facts.table_uuid, schema.schema_id, plan.pin.schema.fingerprint, binding)",
+        "value = (facts.table_uuid, schema.schema_id, schema.fingerprint, binding)",
+        "value = (facts.table_uuid, schema.schema_id, plan.pin.schema.fingerprint, binding)",
         (
             f"{TIERING}::test_names_changed_between_stage_and_publish_are_a_conflict[memory-mapping]",
             f"{TIERING}::test_names_changed_between_stage_and_publish_are_a_conflict[memory-renames]",

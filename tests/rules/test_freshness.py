@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,11 +21,12 @@ from planner.errors import (
 from planner.names import TableName
 from planner.schema import Column
 from proxy.deadline import Deadline
-from tests.properties.asking import bag
-from tests.properties.lake import FLOWS, Lake
-from tests.properties.ledger import GOOD, Place
-from tests.properties.serving import SESSION
-from tests.rules.test_statements import PLACES, places, tier, write, written
+from tests.harness.asking import bag
+from tests.harness.flows import PLACES, places, tier, write, written
+from tests.harness.lake import FLOWS, Lake
+from tests.harness.ledger import Place
+from tests.harness.records import GOOD
+from tests.harness.serving import SESSION
 
 WHOLE = "SELECT * FROM flows"
 KINDS = TableName("lake", ("net",), "kinds")
@@ -49,14 +51,14 @@ def below(*ends: int) -> Counter[Place]:
     return Counter((at, offset) for at, end in enumerate(ends) for offset in range(end))
 
 
-def cut_of(lake: Lake, sql: str = PLACES, **asked: str) -> str:
-    planned = lake.statements.plan(replace(SESSION, **asked), sql, None, Deadline(60))
+def cut_of(lake: Lake, sql: str = PLACES, **request: Any) -> str:
+    planned = lake.statements.plan(replace(SESSION, **request), sql, None, Deadline(60))
     return planned.app_metadata.decode()
 
 
-def outcome(lake: Lake, sql: str, **asked: str) -> Counter[Place] | FederationError:
+def outcome(lake: Lake, sql: str, **request: str) -> Counter[Place] | FederationError:
     try:
-        return places(lake.ask(sql, **asked))
+        return places(lake.ask(sql, **request))
     except FederationError as error:
         return error
 
@@ -149,17 +151,17 @@ def test_a_record_that_is_waited_for_is_in_the_answer(lake: Lake) -> None:
     write(lake, 0, 1)
     waiting = threading.Thread(target=lambda: write(lake, 0, 3))
     waiting.start()
-    found = places(lake.ask(PLACES, wait_for="flows/0:8, flows/1:0, elsewhere/3:9"))
+    result = places(lake.ask(PLACES, wait_for="flows/0:8, flows/1:0, elsewhere/3:9"))
     waiting.join()
-    assert found == written(lake)
-    assert (0, 8) in found
+    assert result == written(lake)
+    assert (0, 8) in result
 
 
 def test_an_old_round_is_not_enough_for_a_record_that_is_waited_for(lake: Lake) -> None:
     lake.ask(PLACES)
     write(lake, 0, 1)
-    found = places(lake.ask(PLACES, freshness="max_staleness 1h", wait_for="flows/0:5"))
-    assert found == written(lake)
+    result = places(lake.ask(PLACES, freshness="max_staleness 1h", wait_for="flows/0:5"))
+    assert result == written(lake)
 
 
 def test_a_record_that_does_not_come_is_named(lake: Lake) -> None:
@@ -180,9 +182,9 @@ def test_a_record_in_an_open_transaction_is_waited_for_until_it_is_committed(
     lake.produce(lake.topics["flows"], 0, GOOD, 0)
     committing = threading.Timer(0.1, lambda: lake.end_transaction(0, commit=True))
     committing.start()
-    found = places(lake.ask(PLACES, wait_for="flows/0:5"))
+    result = places(lake.ask(PLACES, wait_for="flows/0:5"))
     committing.join()
-    assert (0, 5) in found
+    assert (0, 5) in result
 
 
 # --- versions ---
@@ -198,10 +200,10 @@ def test_a_version_is_the_rows_below_its_own_watermark(lake: Lake, measured: lis
     measured.clear()
     for version in (first, second):
         covered = lake.versions[version or 0].covered
-        asked = f"{PLACES} AT (VERSION => {version})"
-        assert places(lake.ask(asked)) == below(covered[0], covered[1])
-        assert places(lake.ask(asked.replace(str(version), f"'{version}'"))) == places(
-            lake.ask(asked)
+        text = f"{PLACES} AT (VERSION => {version})"
+        assert places(lake.ask(text)) == below(covered[0], covered[1])
+        assert places(lake.ask(text.replace(str(version), f"'{version}'"))) == places(
+            lake.ask(text)
         )
     assert measured == []
     lake.log.start()
@@ -238,7 +240,8 @@ def test_a_version_has_the_columns_it_was_written_with(lake: Lake) -> None:
     version = lake.store.facts(FLOWS).head
     before = lake.ask(f"{WHOLE} AT (VERSION => {version})").schema
     lake.store.set_columns(
-        FLOWS, lambda held: (*held, Column(len(held) + 1, "added", pa.int64(), keys=("added",)))
+        FLOWS,
+        lambda items: (*items, Column(len(items) + 1, "added", pa.int64(), keys=("added",))),
     )
     lake.note(FLOWS)
     tier(lake)
@@ -255,11 +258,11 @@ def test_a_version_that_is_not_retained_is_refused_by_name(lake: Lake) -> None:
     version = lake.store.facts(FLOWS).head
     tier(lake)
     lake.expire(FLOWS, 1, orphans=False)
-    for asked in (version, 4_711, -3):
-        refused = outcome(lake, f"{PLACES} AT (VERSION => {asked})")
+    for request in (version, 4_711, -3):
+        refused = outcome(lake, f"{PLACES} AT (VERSION => {request})")
         assert isinstance(refused, CutExpired)
         assert refused.message.startswith(
-            f"lake.net.flows: snapshot {asked} is not one of the "
+            f"lake.net.flows: snapshot {request} is not one of the "
         )
     with pytest.raises(BadParameter, match="takes the id of a snapshot, or the text of a cut"):
         lake.ask(f"{PLACES} AT (VERSION => 'main')")
@@ -299,21 +302,21 @@ def test_a_time_is_the_same_wherever_the_watermark_is(lake: Lake) -> None:
         for at, slots in enumerate(lake.topics["flows"].partitions)
         for offset, slot in enumerate(slots)
     ]
-    told = sorted(stamp for _, _, stamp in stamps if stamp is not None)
-    asked = {
+    reply = sorted(stamp for _, _, stamp in stamps if stamp is not None)
+    request = {
         since: Counter(
             (at, offset)
             for at, offset, _ in stamps
             if not any(
-                other == at and held <= offset and stamp is not None and stamp >= since
-                for other, held, stamp in stamps
+                other == at and value <= offset and stamp is not None and stamp >= since
+                for other, value, stamp in stamps
             )
         )
-        for since in (told[0], told[2], told[-1], told[-1] + 1)
+        for since in (reply[0], reply[2], reply[-1], reply[-1] + 1)
     }
-    assert len({len(found) for found in asked.values()}) > 2
+    assert len({len(items) for items in request.values()}) > 2
     for _ in range(3):
-        for since, expected in asked.items():
+        for since, expected in request.items():
             time = f"make_timestamp({since * 1000})"
             assert places(lake.ask(f"{PLACES} AT (TIMESTAMP => {time})")) == expected
         tier(lake, 2)
@@ -393,7 +396,10 @@ def test_a_cut_of_what_has_become_another_thing_is_gone(lake: Lake, change: str)
     if change == "columns":
         lake.store.set_columns(
             FLOWS,
-            lambda held: (*held, Column(len(held) + 1, "added", pa.int64(), keys=("added",))),
+            lambda items: (
+                *items,
+                Column(len(items) + 1, "added", pa.int64(), keys=("added",)),
+            ),
         )
         lake.expire(FLOWS, 1, orphans=False)
     elif change == "topic":
@@ -443,7 +449,7 @@ def test_a_cut_holds_all_tables_of_its_statement_and_no_other(lake: Lake) -> Non
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("statements", "why"),
     [
         ({"cut": "c:x"}, "not one a server gave out"),
         ({"wait_for": "flows"}, "names no record to wait for"),
@@ -452,9 +458,11 @@ def test_a_cut_holds_all_tables_of_its_statement_and_no_other(lake: Lake) -> Non
         ({"cut": "c:x", "after": "now"}, "cannot be read at a cut"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(lake: Lake, asked: dict[str, str], why: str) -> None:
+def test_what_cannot_be_asked_is_refused(
+    lake: Lake, statements: dict[str, str], why: str
+) -> None:
     with pytest.raises(BadParameter, match=why):
-        lake.ask(PLACES, **asked)
+        lake.ask(PLACES, **statements)
 
 
 @pytest.mark.parametrize(
@@ -476,8 +484,8 @@ def test_a_follower_is_never_answered_as_of_before(lake: Lake) -> None:
         Deadline(60),
     )
     write(lake, 0, 1)
-    found = lake.ask(PLACES, after=first.app_metadata.decode(), freshness="max_staleness 1h")
-    assert places(found) == Counter([(0, 5)])
+    answer = lake.ask(PLACES, after=first.app_metadata.decode(), freshness="max_staleness 1h")
+    assert places(answer) == Counter([(0, 5)])
 
 
 def test_an_information_schema_has_no_versions(lake: Lake) -> None:
@@ -486,19 +494,19 @@ def test_an_information_schema_has_no_versions(lake: Lake) -> None:
 
 
 def test_explain_tells_the_contract(lake: Lake) -> None:
-    def told(sql: str, **asked: str) -> list[tuple[str, str, bool]]:
-        rows = lake.ask(f"EXPLAIN {sql}", **asked).to_pylist()
+    def reply(sql: str, **request: str) -> list[tuple[str, str, bool]]:
+        rows = lake.ask(f"EXPLAIN {sql}", **request).to_pylist()
         return [(row["side"], row["contract"], row["log_age_s"] is not None) for row in rows]
 
-    assert told(PLACES) == [("cold", "live", False), ("tail", "live", True)]
-    assert told(PLACES, freshness="max_staleness 1h")[1] == (
+    assert reply(PLACES) == [("cold", "live", False), ("tail", "live", True)]
+    assert reply(PLACES, freshness="max_staleness 1h")[1] == (
         "tail",
         "max_staleness 3600s",
         True,
     )
-    assert told(PLACES, freshness="cold") == [("cold", "cold", False)]
-    assert told(PLACES, freshness="tail") == [("tail", "tail", True)]
-    assert told(PLACES, cut=cut_of(lake)) == [("cold", "cut", False), ("tail", "cut", False)]
+    assert reply(PLACES, freshness="cold") == [("cold", "cold", False)]
+    assert reply(PLACES, freshness="tail") == [("tail", "tail", True)]
+    assert reply(PLACES, cut=cut_of(lake)) == [("cold", "cut", False), ("tail", "cut", False)]
     version = lake.store.facts(FLOWS).head
     at = f"AT (VERSION => {version})"
-    assert told(f"{PLACES} {at}") == [("cold", at, False), ("tail", at, False)]
+    assert reply(f"{PLACES} {at}") == [("cold", at, False), ("tail", at, False)]

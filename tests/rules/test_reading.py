@@ -18,8 +18,8 @@ from proxy.deadline import Deadline
 from proxy.tail.budget import TailLimits
 from tests.doubles.cold import MemoryColdStore
 from tests.fixtures.fake_broker import TOPIC, FakeBroker, Script
-from tests.properties.ledger import FLOWS_COLUMNS
-from tests.properties.serving import SESSION, forget, serve
+from tests.harness.records import FLOWS_COLUMNS
+from tests.harness.serving import SESSION, forget, serve
 
 FLOWS = TableName("lake", ("net",), "flows")
 #: An end that is never reached, so no end-of-partition event ever arrives.

@@ -8,8 +8,8 @@ import pytest
 
 from planner.errors import CutExpired
 from tests.doubles.log import MemoryRecord
-from tests.properties.lake import FLOWS, Lake
-from tests.properties.renaming import Columns, also_called, not_called, renamed
+from tests.harness.lake import FLOWS, Lake
+from tests.harness.renaming import Columns, also_called, not_called, renamed
 
 #: Partition 1 of the lake has one record; what these tests send follows it.
 HOSTS = "SELECT host FROM flows WHERE kafka_partition = 1 AND kafka_offset >= 1 ORDER BY kafka_offset"
@@ -26,8 +26,8 @@ def send(lake: Lake, text: str) -> None:
     lake.log.append("flows", 1, MemoryRecord(text.encode()))
 
 
-def hosts(lake: Lake, **asked: str) -> list[str | None]:
-    return lake.ask(HOSTS, **asked)["host"].to_pylist()
+def hosts(lake: Lake, **sql: str) -> list[str | None]:
+    return lake.ask(HOSTS, **sql)["host"].to_pylist()
 
 
 def tier(lake: Lake) -> None:

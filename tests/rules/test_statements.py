@@ -20,40 +20,14 @@ from planner.errors import (
     TopicRecreated,
     UndecodableRecord,
 )
+from planner.names import TableName
 from planner.watermark import Skip
 from proxy.tail.budget import TailLimits
 from tests.doubles.amending import MemoryRepairCommitter
-from tests.properties.lake import FLOWS, TABLES, Lake
-from tests.properties.ledger import BAD, GOOD, TOMBSTONE, Place
-from tests.properties.serving import serve
-
-PLACES = "SELECT kafka_partition, kafka_offset FROM flows"
-
-
-def write(lake: Lake, partition: int, count: int, kind: str = GOOD) -> None:
-    for _ in range(count):
-        lake.produce(lake.topics["flows"], partition, kind)
-
-
-def tier(lake: Lake, max_rows: int = 1000) -> None:
-    target, plan = lake.plan_tiering(FLOWS, max_rows)
-    lake.publish(lake.stage(FLOWS, target, plan))
-
-
-def written(lake: Lake) -> Counter[Place]:
-    """Every committed row, once."""
-    topic = lake.topics["flows"]
-    return Counter(
-        (partition, offset)
-        for partition, slots in enumerate(topic.partitions)
-        for offset in range(topic.end(partition))
-        if slots[offset].state == "committed" and slots[offset].record
-    )
-
-
-def places(table: pa.Table) -> Counter[Place]:
-    columns = (table[name].to_pylist() for name in ("kafka_partition", "kafka_offset"))
-    return Counter(zip(*columns, strict=True))
+from tests.harness.flows import PLACES, places, tier, write, written
+from tests.harness.lake import FLOWS, TABLES, Lake
+from tests.harness.records import BAD, GOOD, TOMBSTONE
+from tests.harness.serving import serve
 
 
 def once(step: str, action: Callable[[], object]) -> Callable[[str], None]:
@@ -235,7 +209,9 @@ def test_a_loss_in_a_new_partition_is_a_gap(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_every_value_is_the_same_before_and_after_it_is_tiered(lake: Lake, table) -> None:
+def test_every_value_is_the_same_before_and_after_it_is_tiered(
+    lake: Lake, table: TableName
+) -> None:
     topic = lake.topics[TABLES[table][0].topic]
     for number in range(90):
         lake.produce(topic, number % 2, (GOOD, GOOD, BAD, GOOD, TOMBSTONE)[number % 5])
@@ -282,7 +258,7 @@ def test_a_column_added_shows_in_the_tail_and_stays_null_in_what_was_tiered_befo
     lake.ask(PLACES)
     schema = lake.store.facts(FLOWS).schema
     extra = type(schema.columns[0])(len(schema.columns) + 1, "extra", pa.int64())
-    lake.store.set_columns(FLOWS, lambda held: (*held, extra))
+    lake.store.set_columns(FLOWS, lambda value: (*value, extra))
     lake.board.refresh(FLOWS)
     answer = lake.ask("SELECT kafka_partition, kafka_offset, extra FROM flows ORDER BY ALL")
     assert answer["extra"].to_pylist() == [None, None, None, 1, 1, 1]

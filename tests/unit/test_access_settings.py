@@ -13,14 +13,14 @@ from proxy.flightsql.state.quotas import UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Server, Settings
 from thermocline.serve.access import access, limits_of, tls
 
-JWT = {"jwt_issuer": "https://login.example", "jwt_audience": "thermocline"}
+JWT: dict[str, Any] = {"jwt_issuer": "https://login.example", "jwt_audience": "thermocline"}
 
 
 def settings(
-    host: str = "127.0.0.1", users: dict[str, str] | None = None, **held: Any
+    host: str = "127.0.0.1", users: dict[str, str] | None = None, **value: Any
 ) -> Settings:
     server: dict[str, Any] = {"host": host, "users": users or {}}
-    return Settings(server=Server(**server), access=AccessSettings(**held))
+    return Settings(server=Server(**server), access=AccessSettings(**value))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
@@ -30,7 +30,10 @@ def test_this_machine_is_served_without_asking(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "server.example", ""])
 def test_an_open_address_needs_users_and_tls(host: str, tmp_path: Path) -> None:
-    pem = {"tls_certificate": str(tmp_path / "c"), "tls_key": str(tmp_path / "k")}
+    pem: dict[str, Any] = {
+        "tls_certificate": str(tmp_path / "c"),
+        "tls_key": str(tmp_path / "k"),
+    }
     with pytest.raises(BadConfig, match=r"for anybody; add users .*allow_insecure_public"):
         access(settings(host))
     with pytest.raises(BadConfig, match="for anybody"):
@@ -45,14 +48,14 @@ def test_an_open_address_needs_users_and_tls(host: str, tmp_path: Path) -> None:
 
 def test_what_is_insecure_can_be_meant() -> None:
     assert access(settings("0.0.0.0", allow_insecure_public=True)).allow_anonymous
-    found = access(settings("0.0.0.0", users={"ada": "x"}, allow_insecure_public=True))
-    assert found.verify is not None
-    assert found.verify("ada", "x") is not None
-    assert found.verify("ada", "y") is None
+    result = access(settings("0.0.0.0", users={"ada": "x"}, allow_insecure_public=True))
+    assert result.verify is not None
+    assert result.verify("ada", "x") is not None
+    assert result.verify("ada", "y") is None
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("fields", "message"),
     [
         ({"tls_certificate": "c"}, "needed together"),
         ({"tls_key": "k"}, "needed together"),
@@ -63,13 +66,13 @@ def test_what_is_insecure_can_be_meant() -> None:
         ),
     ],
 )
-def test_half_of_tls_is_refused(held: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadConfig, match=told):
-        tls(settings(**held))
+def test_half_of_tls_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadConfig, match=message):
+        tls(settings(**fields))
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("fields", "message"),
     [
         ({"jwt_issuer": "https://a"}, "needed together"),
         ({"jwt_audience": "a"}, "needed together"),
@@ -80,16 +83,16 @@ def test_half_of_tls_is_refused(held: dict[str, Any], told: str) -> None:
         ({"credentials_file": "absent.toml"}, "absent.toml: the credentials cannot be read"),
     ],
 )
-def test_half_of_an_identity_is_refused(held: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadConfig, match=told):
-        access(settings(**held))
+def test_half_of_an_identity_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadConfig, match=message):
+        access(settings(**fields))
 
 
 def test_limits_are_handed_on() -> None:
-    found = limits_of(
+    result = limits_of(
         settings(max_sessions_per_user=3, max_streams_per_user=2, max_calls_per_s_per_user=1.5)
     )
-    assert found("ada", frozenset()) == UserLimits(3, 2, 1.5, answer_timeout_s=3600)
+    assert result("ada", frozenset()) == UserLimits(3, 2, 1.5, answer_timeout_s=3600)
 
 
 def test_some_users_have_limits_of_their_own_the_first_that_fits() -> None:
@@ -105,11 +108,11 @@ def test_some_users_have_limits_of_their_own_the_first_that_fits() -> None:
             max_calls_per_s=10,
         ),
     }
-    held = settings(max_streams_per_user=2).model_copy(update={"limits": rules})
-    found = limits_of(held)
+    value = settings(max_streams_per_user=2).model_copy(update={"limits": rules})
+    result = limits_of(value)
     default = UserLimits(1000, 2, answer_timeout_s=3600)
-    assert found("ada", frozenset({"others"})) == default
-    assert found(None, frozenset()) == default
-    assert found("grafana", frozenset({"staff"})) == replace(default, max_streams=1)
-    assert found("ada", frozenset({"viewers", "staff"})) == replace(default, max_streams=1)
-    assert found("ada", frozenset({"staff"})) == UserLimits(9, 2, 10, 5, 6, 7, 8)
+    assert result("ada", frozenset({"others"})) == default
+    assert result(None, frozenset()) == default
+    assert result("grafana", frozenset({"staff"})) == replace(default, max_streams=1)
+    assert result("ada", frozenset({"viewers", "staff"})) == replace(default, max_streams=1)
+    assert result("ada", frozenset({"staff"})) == UserLimits(9, 2, 10, 5, 6, 7, 8)

@@ -43,10 +43,10 @@ libc.fclose(told)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's to bound")
 @pytest.mark.parametrize("said", [{}, {"MALLOC_ARENA_MAX": "1"}])
 def test_threads_share_the_heaps(tmp_path: Path, said: dict[str, str]) -> None:
-    told = tmp_path / "malloc.xml"
+    file = tmp_path / "malloc.xml"
     unsaid = {key: value for key, value in os.environ.items() if "MALLOC" not in key}
     done = subprocess.run(
-        [sys.executable, "-c", COUNT, str(told)],
+        [sys.executable, "-c", COUNT, str(file)],
         env={**unsaid, **said},
         capture_output=True,
         text=True,
@@ -54,7 +54,7 @@ def test_threads_share_the_heaps(tmp_path: Path, said: dict[str, str]) -> None:
     )
     assert done.stdout.split() == [str(not said)]
     most = 1 if said else max(2, len(os.sched_getaffinity(0)))
-    assert told.read_text().count("<heap nr=") <= most
+    assert file.read_text().count("<heap nr=") <= most
 
 
 def test_an_environment_that_says_it_is_heeded() -> None:

@@ -2,11 +2,11 @@ import pytest
 
 from planner.binding import MAX_TAIL_ROWS, MIRROR, Binding, parse_binding
 from planner.errors import BadBinding
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 
 @pytest.mark.parametrize(
-    "held",
+    "binding",
     [
         Binding(topic="flows"),
         Binding(
@@ -19,12 +19,12 @@ from tests.unit.builders import FLOWS
         ),
     ],
 )
-def test_properties_read_back_equal(held: Binding) -> None:
+def test_properties_read_back_equal(binding: Binding) -> None:
     assert (
         parse_binding(
-            FLOWS, held.properties() | {MIRROR: "…", "write.format.default": "parquet"}
+            FLOWS, binding.properties() | {MIRROR: "…", "write.format.default": "parquet"}
         )
-        == held
+        == binding
     )
 
 

@@ -33,44 +33,44 @@ def made() -> tuple[BoundsCache, Clock]:
 
 
 def test_the_age_counts_from_before_the_question() -> None:
-    held, clock = made()
-    held.measure(["a"])
-    assert held.remembered(["a"], 1.9) is None
-    found = held.remembered(["a"], 2)
-    assert found is not None
-    assert held.age_s(found) == 2
+    value, clock = made()
+    value.measure(["a"])
+    assert value.remembered(["a"], 1.9) is None
+    result = value.remembered(["a"], 2)
+    assert result is not None
+    assert value.age_s(result) == 2
     clock.now += 1
-    assert held.remembered(["a"], 2) is None
+    assert value.remembered(["a"], 2) is None
 
 
 def test_only_topics_of_one_round_go_together() -> None:
-    held, _ = made()
-    held.measure(["a"])
-    held.measure(["b"])
-    assert held.remembered(["a", "b"], 60) is None
-    held.measure(["a", "b", "c"])
-    found = held.remembered(["b", "a", "a"], 60)
-    assert found is not None
-    assert found.bounds["a"].topic_id == found.bounds["b"].topic_id == "106"
+    value, _ = made()
+    value.measure(["a"])
+    value.measure(["b"])
+    assert value.remembered(["a", "b"], 60) is None
+    value.measure(["a", "b", "c"])
+    result = value.remembered(["b", "a", "a"], 60)
+    assert result is not None
+    assert result.bounds["a"].topic_id == result.bounds["b"].topic_id == "106"
     # A round of more topics is as good as one of fewer, and the newest is taken.
-    alone = held.remembered(["a"], 60)
-    assert alone is found
-    held.measure(["a"])
-    newest = held.remembered(["a"], 60)
+    alone = value.remembered(["a"], 60)
+    assert alone is result
+    value.measure(["a"])
+    newest = value.remembered(["a"], 60)
     assert newest is not None
     assert newest.bounds["a"].topic_id == "108"
 
 
 def test_what_turned_out_to_be_gone_is_forgotten() -> None:
-    held, _ = made()
-    held.measure(["a"])
-    held.forget()
-    assert held.remembered(["a"], 60) is None
+    value, _ = made()
+    value.measure(["a"])
+    value.forget()
+    assert value.remembered(["a"], 60) is None
 
 
 def test_old_rounds_make_room() -> None:
-    held, _ = made()
+    value, _ = made()
     for number in range(cut.MAX_ROUNDS + 1):
-        held.measure([f"t{number}"])
-    assert held.remembered(["t0"], 1e9) is None
-    assert held.remembered(["t1"], 1e9) is not None
+        value.measure([f"t{number}"])
+    assert value.remembered(["t0"], 1e9) is None
+    assert value.remembered(["t1"], 1e9) is not None

@@ -13,21 +13,21 @@ from proxy.ops.call_record import CallRecord
 
 def test_one_that_leaves_is_noticed_among_many_and_all_are_asked_alike() -> None:
     calls = Calls(poll_s=0.002)
-    asked: Counter[int] = Counter()
-    gone, seen = threading.Event(), threading.Event()
+    request: Counter[int] = Counter()
+    gone, observed = threading.Event(), threading.Event()
 
     def left(number: int) -> bool:
-        asked[number] += 1
+        request[number] += 1
         return number == 97 and gone.is_set()
 
     live = [calls.begin(CallRecord("DoGet")) for _ in range(100)]
     for number, call in enumerate(live):
         call.watch(partial(left, number))
-    with live[97].cancellation.interrupting(seen.set):
+    with live[97].cancellation.interrupting(observed.set):
         gone.set()
-        assert seen.wait(60)
+        assert observed.wait(60)
     # The one that left was asked again for as long as anybody: those before it in line had as many turns, or one less.
-    counts = {asked[number] for number in range(100)}
+    counts = {request[number] for number in range(100)}
     assert max(counts) - min(counts) <= 2
     assert isinstance(live[97].cancellation.reason, Cancelled)
     assert all(call.cancellation.reason is None for call in live if call is not live[97])

@@ -37,9 +37,9 @@ def leaves(
     context = click.Context(command)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from leaves(found, (*path, name))
+            result = command.get_command(context, name)
+            assert result is not None
+            yield from leaves(result, (*path, name))
     else:
         yield path, command
 
@@ -61,15 +61,15 @@ def test_every_command_has_help_that_fits_with_an_example(
     assert "\n  -h, --help" in text
     assert max(map(len, text.splitlines())) <= 110
     above = [help_of(path[:depth], capsys) for depth in range(1, len(path))]
-    assert any(re.search(r"Examples?:", held) for held in (text, *above))
+    assert any(re.search(r"Examples?:", value) for value in (text, *above))
 
 
 def examples(text: str) -> list[list[str]]:
     """The command lines of a help text, up to a pipe or a redirection."""
-    found = re.findall(r"^\s*(?:Examples?:\s+)?thermocline (.+)$", text, re.MULTILINE)
+    matches = re.findall(r"^\s*(?:Examples?:\s+)?thermocline (.+)$", text, re.MULTILINE)
     return [
         shlex.split(re.split(r"\s+(?:\||>>?)\s+|\s{3,}|\.$", line)[0], comments=True)
-        for line in found
+        for line in matches
     ]
 
 
@@ -84,9 +84,9 @@ def test_examples_are_command_lines_their_command_takes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "report.sql").touch()
-    found = examples(help_of(path, capsys))
-    assert len(found) > 2
-    for arguments in found:
+    items = examples(help_of(path, capsys))
+    assert len(items) > 2
+    for arguments in items:
         assert tuple(arguments[: len(path)]) == path
         LEAVES[path].make_context("thermocline", arguments[len(path) :])
 
@@ -136,9 +136,9 @@ def test_a_wrong_option_is_told_with_the_usage(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as ended:
         cli.main(["sql", "--fromat", "csv", "SELECT 1"])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith("Usage: thermocline sql ")
-    assert "Did you mean" in told
+    reply = capsys.readouterr().err
+    assert reply.startswith("Usage: thermocline sql ")
+    assert "Did you mean" in reply
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -63,7 +63,7 @@ CREDENTIALS = {
     ),
     "server.users": ("alice", "bob"),
 }
-SHOWN = (
+PRINTED = (
     *("s3.access-key-id", "s3.endpoint", "oauth2-server-uri", "token-refresh-enabled"),
     *("sasl.username", "sasl.mechanism", "ssl.ca.location", "ssl.key.location", "type"),
     *("sasl.oauthbearer.token.endpoint.url", "bootstrap.servers", "client.region"),
@@ -209,13 +209,13 @@ def test_a_mistake_is_told_with_its_file_and_its_remedy(
     line: str, sentence: str, tmp_path: Path
 ) -> None:
     config = written(tmp_path, f"{WELL}{line}\n")
-    wanted = sentence.format(config)
+    expected = sentence.format(config)
     with pytest.raises(BadConfig) as caught:
         load(config)
-    assert caught.value.message == wanted
+    assert caught.value.message == expected
     checked = run("check", config=config)
     assert checked.exit_code == 2
-    assert wanted in checked.stdout
+    assert expected in checked.stdout
 
 
 def test_a_variable_that_names_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,14 +257,14 @@ def test_what_only_a_command_would_find_is_checked_too(tmp_path: Path) -> None:
         '[server]\nhost = "0.0.0.0"\n',
     )
     document = json.loads(run("check", "--json", config=config).stdout)
-    found = {(p["severity"], p["key"]): p for p in document["problems"]}
-    assert found.keys() == {
+    result = {(p["severity"], p["key"]): p for p in document["problems"]}
+    assert result.keys() == {
         ("warning", "catalogs.a"),  # no warehouse
         ("error", "kafka.isolation.level"),
         ("error", "access"),
     }
-    assert found["error", "kafka.isolation.level"]["from"] == config
-    assert found["error", "kafka.isolation.level"]["fix"] == "remove it"
+    assert result["error", "kafka.isolation.level"]["from"] == config
+    assert result["error", "kafka.isolation.level"]["fix"] == "remove it"
 
 
 def test_good_settings_pass(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_credential_is_never_printed(section: str, key: str, tmp_path: Path) -
         text = WELL.replace(f"[{section}]", f'[{section}]\n"{key}" = "hush-hush"')
     config = written(tmp_path, text)
     settings = load(config)
-    held = Options(settings.catalogs["lake"]), settings.kafka, settings.tier.conf
+    items = Options(settings.catalogs["lake"]), settings.kafka, settings.tier.conf
     outputs = [
         *(
             repr(settings),
@@ -301,8 +301,8 @@ def test_a_credential_is_never_printed(section: str, key: str, tmp_path: Path) -
             str(settings.model_dump()),
             settings.model_dump_json(),
         ),
-        *(repr(item) for item in held),
-        *(f"{item}" for item in held),
+        *(repr(item) for item in items),
+        *(f"{item}" for item in items),
         run("show", config=config).stdout,
         run("show", "--json", config=config).stdout,
         run("check", config=config).output,
@@ -325,7 +325,7 @@ def test_a_credential_in_the_wrong_place_is_not_printed_either(tmp_path: Path) -
         assert "hush" not in run("check", config=config).output
 
 
-@pytest.mark.parametrize("key", SHOWN)
+@pytest.mark.parametrize("key", PRINTED)
 def test_what_is_no_credential_is_shown(key: str) -> None:
     assert not is_secret(key)
 

@@ -12,7 +12,7 @@ from thermocline.config.settings import Settings
 from thermocline.serve.sandbox import rights
 
 
-def kept(tmp_path: Path, **sections: Any) -> Rights:
+def rights_of(tmp_path: Path, **sections: Any) -> Rights:
     settings = Settings.model_validate({"catalogs": {"lake": {"type": "rest"}}} | sections)
     folder = tmp_path / "conf"
     folder.mkdir(exist_ok=True)
@@ -21,14 +21,14 @@ def kept(tmp_path: Path, **sections: Any) -> Rights:
 
 
 def test_the_settings_folder_is_read_and_only_scratch_is_written(tmp_path: Path) -> None:
-    found = kept(tmp_path)
-    assert tmp_path / "conf" in found.readable
-    assert found.writable == {tmp_path / "scratch", Path("/dev/null")}
-    assert found.emptied == {tmp_path}
+    result = rights_of(tmp_path)
+    assert tmp_path / "conf" in result.readable
+    assert result.writable == {tmp_path / "scratch", Path("/dev/null")}
+    assert result.emptied == {tmp_path}
 
 
 def test_nothing_of_everybodys_is_kept_as_a_whole(tmp_path: Path) -> None:
-    readable = kept(tmp_path).readable
+    readable = rights_of(tmp_path).readable
     for folder in ("/", "/etc", "/home", "/root", "/tmp", "/var", "/proc", "/proc/self"):
         assert Path(folder) not in readable
     for file in ("/etc/passwd", "/etc/shadow", "/proc/self/environ", "/etc/ssl/private"):
@@ -40,19 +40,19 @@ def test_the_folder_it_was_started_in_is_not_a_library(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert tmp_path not in kept(tmp_path).readable
+    assert tmp_path not in rights_of(tmp_path).readable
 
 
 def test_files_that_are_read_again_are_kept_with_their_folder_wherever_they_lie(
     tmp_path: Path,
 ) -> None:
-    real, seen = tmp_path / "archive", tmp_path / "live"
+    real, observed = tmp_path / "archive", tmp_path / "live"
     real.mkdir()
-    seen.mkdir()
+    observed.mkdir()
     (real / "server1.pem").touch()
-    (seen / "server.pem").symlink_to("../archive/server1.pem")
-    found = kept(tmp_path, access={"tls_certificate": str(seen / "server.pem")})
-    assert {real, seen} <= found.readable
+    (observed / "server.pem").symlink_to("../archive/server1.pem")
+    result = rights_of(tmp_path, access={"tls_certificate": str(observed / "server.pem")})
+    assert {real, observed} <= result.readable
 
 
 def test_of_a_folder_of_everybodys_a_file_is_kept_alone(
@@ -61,9 +61,9 @@ def test_of_a_folder_of_everybodys_a_file_is_kept_alone(
     monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "credentials.toml"
     file.touch()
-    found = kept(tmp_path, access={"credentials_file": str(file)}).readable
-    assert file in found
-    assert tmp_path not in found
+    readable = rights_of(tmp_path, access={"credentials_file": str(file)}).readable
+    assert file in readable
+    assert tmp_path not in readable
 
 
 def test_files_of_kafkas_and_the_catalogs_clients_are_found_by_their_values(
@@ -72,7 +72,7 @@ def test_files_of_kafkas_and_the_catalogs_clients_are_found_by_their_values(
     for name in ("ca", "keys", "unrelated"):
         (tmp_path / name).mkdir()
     (tmp_path / "keys" / "key.pem").touch()
-    found = kept(
+    result = rights_of(
         tmp_path,
         kafka={
             "ssl.ca.location": str(tmp_path / "ca"),
@@ -81,8 +81,8 @@ def test_files_of_kafkas_and_the_catalogs_clients_are_found_by_their_values(
             "client.id": "x" * 10_000,
         },
     )
-    assert {tmp_path / "ca", tmp_path / "keys"} <= found.readable
-    assert tmp_path / "unrelated" not in found.readable
+    assert {tmp_path / "ca", tmp_path / "keys"} <= result.readable
+    assert tmp_path / "unrelated" not in result.readable
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -98,27 +98,27 @@ def test_warehouses_and_sqlite_catalogs_are_read_and_not_written(
         "uri": f"sqlite:///{folder}/catalog.db",
         "warehouse": (folder / "data").as_uri(),
     }
-    found = kept(tmp_path, catalogs={"lake": catalog, "far": {"warehouse": "s3://b/w"}})
-    assert ({folder, folder / "data"} if exists else {tmp_path}) <= found.readable
-    assert not [path for path in found.writable if path.is_relative_to(folder)]
+    result = rights_of(tmp_path, catalogs={"lake": catalog, "far": {"warehouse": "s3://b/w"}})
+    assert ({folder, folder / "data"} if exists else {tmp_path}) <= result.readable
+    assert not [path for path in result.writable if path.is_relative_to(folder)]
 
 
 def test_a_catalog_in_sqlite_may_be_made_where_there_is_none(tmp_path: Path) -> None:
     file = tmp_path / "lake" / "catalog.db"
     file.parent.mkdir()
     catalogs = {"lake": {"type": "sql", "uri": f"sqlite:///{file}"}}
-    assert file.parent in kept(tmp_path, catalogs=catalogs).writable
+    assert file.parent in rights_of(tmp_path, catalogs=catalogs).writable
     file.touch()
-    assert file.parent not in kept(tmp_path, catalogs=catalogs).writable
+    assert file.parent not in rights_of(tmp_path, catalogs=catalogs).writable
 
 
 def test_the_audit_log_is_written(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    found = kept(
+    result = rights_of(
         tmp_path,
         server={"audit_log": str(tmp_path / "log" / "audit.log")},
     )
-    assert tmp_path / "log" in found.writable
+    assert tmp_path / "log" in result.writable
 
 
 def test_files_of_the_environment_are_kept(
@@ -127,9 +127,9 @@ def test_files_of_the_environment_are_kept(
     (tmp_path / "token").mkdir()
     (tmp_path / "token" / "t").touch()
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token" / "t"))
-    assert tmp_path / "token" in kept(tmp_path).readable
+    assert tmp_path / "token" in rights_of(tmp_path).readable
 
 
 def test_more_can_be_named(tmp_path: Path) -> None:
     server = {"landlock_readable": [str(tmp_path / "more")]}
-    assert tmp_path / "more" in kept(tmp_path, server=server).readable
+    assert tmp_path / "more" in rights_of(tmp_path, server=server).readable

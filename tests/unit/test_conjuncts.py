@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from planner.statement.conjuncts import MAX_VALUES, conjuncts
-from tests.unit.sql import parse, unparse
+from tests.harness.sql import parse, unparse
 
 
-def asked(sql: str, table: str = "t") -> list[list[str]]:
+def conditions(sql: str, table: str = "t") -> list[list[str]]:
     """Return the conjuncts at each place the table is named, as text, sorted."""
-    found = {str(reference): places for reference, places in conjuncts(parse(sql)).items()}
+    result = {str(reference): places for reference, places in conjuncts(parse(sql)).items()}
     return [
         sorted(
             " ".join(
@@ -18,7 +18,7 @@ def asked(sql: str, table: str = "t") -> list[list[str]]:
             ).strip()
             for conjunct in place
         )
-        for place in found[table]
+        for place in result[table]
     ]
 
 
@@ -29,7 +29,7 @@ def text(operand: dict) -> str:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize(
-    ("where", "found"),
+    ("where", "names"),
     [
         ("a = 1", ["a = 1"]),
         ("1 < a AND a <= 5", ["a <= 5", "a > 1"]),
@@ -71,8 +71,8 @@ def text(operand: dict) -> str:  # type: ignore[type-arg]
         ("a = 1 AND CASE WHEN b THEN true END", ["a = 1"]),
     ],
 )
-def test_conjuncts_of_where(where: str, found: list[str]) -> None:
-    assert asked(f"SELECT * FROM t WHERE {where}") == [found]
+def test_conjuncts_of_where(where: str, names: list[str]) -> None:
+    assert conditions(f"SELECT * FROM t WHERE {where}") == [names]
 
 
 @pytest.mark.parametrize(
@@ -105,21 +105,21 @@ def test_conjuncts_of_where(where: str, found: list[str]) -> None:
 def test_conjuncts_of_joins(sql: str, of_t: list[str], of_u: list[str]) -> None:
     if not sql.startswith("WITH"):
         sql = f"SELECT * {sql}"
-    assert (asked(sql, "t"), asked(sql, "u")) == ([of_t], [of_u])
+    assert (conditions(sql, "t"), conditions(sql, "u")) == ([of_t], [of_u])
 
 
 def test_every_place_that_names_a_table_has_its_own() -> None:
-    assert asked("SELECT * FROM t WHERE a = 1 UNION ALL SELECT * FROM t WHERE b = 2") == [
+    assert conditions("SELECT * FROM t WHERE a = 1 UNION ALL SELECT * FROM t WHERE b = 2") == [
         ["a = 1"],
         ["b = 2"],
     ]
-    assert asked("SELECT * FROM t AS x, t AS y WHERE x.a = 1") == [["a = 1"], []]
-    assert asked("DESCRIBE SELECT * FROM t WHERE a = 1") == [["a = 1"]]
+    assert conditions("SELECT * FROM t AS x, t AS y WHERE x.a = 1") == [["a = 1"], []]
+    assert conditions("DESCRIBE SELECT * FROM t WHERE a = 1") == [["a = 1"]]
 
 
 def test_a_cte_is_not_the_table_it_hides() -> None:
-    found = conjuncts(parse("WITH t AS (SELECT 1 AS a) SELECT * FROM t WHERE a = 1"))
-    assert found == {}
+    result = conjuncts(parse("WITH t AS (SELECT 1 AS a) SELECT * FROM t WHERE a = 1"))
+    assert result == {}
 
 
 @pytest.mark.parametrize(

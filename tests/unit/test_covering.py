@@ -9,7 +9,7 @@ from planner.errors import BadParameter, ForeignCommit, WatermarkMissing
 from planner.offsets import OffsetVector
 from planner.snapshots import History, Snapshot
 from planner.watermark import Outcomes, Watermark, format_watermark
-from tests.unit.builders import FLOWS, snapshot, vector, watermark
+from tests.harness.builders import FLOWS, snapshot, vector, watermark
 
 MARK = watermark(10, 20, run="tiered")
 TAGGED = snapshot(1, None, mark=MARK, total_records=30)
@@ -21,14 +21,16 @@ ROWS = (PartitionRows(0, 2, 9, 8, 8), PartitionRows(1, 0, 15, 12, 12))
 def history(
     *snapshots: Snapshot, tagged_id: int | None = 1, mirror: str | None = format_watermark(MARK)
 ) -> History:
-    return History({held.snapshot_id: held for held in snapshots}, tagged_id, mirror)
+    return History(
+        {snapshot.snapshot_id: snapshot for snapshot in snapshots}, tagged_id, mirror
+    )
 
 
 def covered(
-    held: History, *, rows: tuple[PartitionRows, ...] = ROWS, **named: int
+    history: History, *, rows: tuple[PartitionRows, ...] = ROWS, **named: int
 ) -> Watermark:
     offsets = {int(key[1:]): offset for key, offset in named.items()}
-    return cover(FLOWS, held, 4, rows, offsets, run="said")
+    return cover(FLOWS, history, 4, rows, offsets, run="said")
 
 
 def test_tag_and_mirror_say_it_where_they_agree() -> None:
@@ -77,10 +79,10 @@ def test_a_row_that_the_tail_has_too_is_refused(
 
 def test_where_tag_and_mirror_disagree_a_person_must_say() -> None:
     other = format_watermark(watermark(12, 20))
-    held = history(TAGGED, HEAD, mirror=other)
+    value = history(TAGGED, HEAD, mirror=other)
     with pytest.raises(WatermarkMissing, match=r"disagree on partition 0 \(10 and 12\)"):
-        covered(held)
-    assert covered(held, p0=12, p1=20).next == vector(12, 20)
+        covered(value)
+    assert covered(value, p0=12, p1=20).next == vector(12, 20)
 
 
 def test_a_mirror_alone_says_it_too() -> None:
@@ -88,7 +90,7 @@ def test_a_mirror_alone_says_it_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "why"),
+    ("value", "why"),
     [
         (history(HEAD, tagged_id=None, mirror=None), "neither the tag nor the mirror"),
         (history(HEAD, tagged_id=9, mirror="{}"), "neither the tag nor the mirror"),
@@ -98,9 +100,9 @@ def test_a_mirror_alone_says_it_too() -> None:
         ),
     ],
 )
-def test_without_a_log_nothing_can_be_said(held: History, why: str) -> None:
+def test_without_a_log_nothing_can_be_said(value: History, why: str) -> None:
     with pytest.raises(WatermarkMissing, match=why):
-        covered(held)
+        covered(value)
 
 
 def test_what_is_known_needs_nobody_to_say_it() -> None:
@@ -125,8 +127,8 @@ def test_rows_say_what_a_person_should_look_at() -> None:
 
 def test_gaps_and_skips_of_before_stay() -> None:
     mark = watermark(10, 20, accepted=(5,))
-    held = history(
+    value = history(
         snapshot(1, None, mark=mark, total_records=30), HEAD, mirror=format_watermark(mark)
     )
-    assert covered(held).accepted == (5,)
-    assert covered(held).epochs == OffsetVector()
+    assert covered(value).accepted == (5,)
+    assert covered(value).epochs == OffsetVector()

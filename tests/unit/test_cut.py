@@ -23,7 +23,7 @@ from planner.errors import (
     TopicRecreated,
 )
 from planner.offsets import OffsetRange, OffsetVector
-from tests.unit.builders import BINDING, bounds, pin, vector, watermark
+from tests.harness.builders import BINDING, bounds, pin, vector, watermark
 
 
 def test_the_tail_runs_from_the_watermark_to_the_log_end() -> None:
@@ -92,12 +92,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("held", "log", "error", "text"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(
+    ("value", "log", "error", "text"), REFUSED.values(), ids=REFUSED.keys()
+)
 def test_a_log_that_is_not_the_watermarks_is_refused(
-    held: object, log: LogBounds, error: type[FederationError], text: str
+    value: object, log: LogBounds, error: type[FederationError], text: str
 ) -> None:
     with pytest.raises(error, match=text) as caught:
-        plan_cut(held, log)  # type: ignore[arg-type]
+        plan_cut(value, log)  # type: ignore[arg-type]
     assert str(caught.value).startswith("lake.net.flows: ")
 
 
@@ -163,8 +165,8 @@ def test_a_cut_is_disjoint_and_complete_or_an_error(facts: list[tuple[int, int, 
         cut = plan_cut(pin(*marks), log)
     except Inconsistent:
         assert any(
-            not held.log_start <= mark <= held.log_end
-            for mark, held in zip(marks, log.partitions, strict=True)
+            not value.log_start <= mark <= value.log_end
+            for mark, value in zip(marks, log.partitions, strict=True)
         )
         return
     assert cut.hot is not None

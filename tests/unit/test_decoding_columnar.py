@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from connectors.json.columnar import ColumnarPath
 from connectors.json.fields import payload_fields
 from planner.binding import Binding
 from planner.schema import TIMESTAMPTZ, Column
-from tests.unit.builders import schema
+from tests.harness.builders import schema
 
 COLUMNS = (
     Column(4, "n", pa.int32()),
@@ -26,22 +27,24 @@ def path(*columns: Column) -> ColumnarPath | None:
     return ColumnarPath.of(payload_fields("t", schema(*columns), Binding("t")))
 
 
-def read(*values: str | bytes | None, columns: tuple[Column, ...] = COLUMNS) -> list | None:
+def read(
+    *values: str | bytes | None, columns: tuple[Column, ...] = COLUMNS
+) -> list[Any] | None:
     raw = [value.encode() if isinstance(value, str) else value for value in values]
-    held = path(*columns)
-    assert held is not None
-    arrays = held.read(pa.array(raw, pa.binary()))
+    entry = path(*columns)
+    assert entry is not None
+    arrays = entry.read(pa.array(raw, pa.binary()))
     return None if arrays is None else [array.to_pylist() for array in arrays]
 
 
 def test_records_of_plain_columns_are_read_whole() -> None:
     first = {"n": 1, "x": -0.5, "label": "grüße \u0000", "extra": {"deep": [1, {}]}}
     second = {"at": "2024-01-05T10:00:00.5-05:30", "day": 86400, "n": None}
-    found = read(json.dumps(first), None, "{ \n" + json.dumps(second)[1:] + "\n")
-    assert found is not None
-    assert [values[0] for values in found] == [1, -0.5, None, None, "grüße \u0000"]
-    assert found[0] == [1, None]
-    assert [str(found[2][1]), str(found[3][1])] == [
+    answer = read(json.dumps(first), None, "{ \n" + json.dumps(second)[1:] + "\n")
+    assert answer is not None
+    assert [values[0] for values in answer] == [1, -0.5, None, None, "grüße \u0000"]
+    assert answer[0] == [1, None]
+    assert [str(answer[2][1]), str(answer[3][1])] == [
         "2024-01-05 15:30:00.500000+00:00",
         "1970-01-02",
     ]
@@ -104,8 +107,8 @@ def test_a_float_is_rounded_from_the_nearest_double() -> None:
     """Directly from the text this one would round the other way."""
     text = "1.00000017881393432617187499"
     column = (Column(4, "f", pa.float32()),)
-    found = read(f'{{"f": {text}}}', columns=column)
-    assert found == [[pa.scalar(float(text), pa.float64()).cast(pa.float32()).as_py()]]
+    answer = read(f'{{"f": {text}}}', columns=column)
+    assert answer == [[pa.scalar(float(text), pa.float64()).cast(pa.float32()).as_py()]]
 
 
 @pytest.mark.parametrize(

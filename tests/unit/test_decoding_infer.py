@@ -53,23 +53,23 @@ def samples(*records: Any) -> list[bytes]:
     ids=str,
 )
 def test_a_column_takes_all_values_seen(values: list[Any], kind: pa.DataType) -> None:
-    held = samples(*({"a": value} for value in values), {})
-    (column,) = infer_columns(held)
+    entry = samples(*({"a": value} for value in values), {})
+    (column,) = infer_columns(entry)
     assert (column.name, column.type, column.required) == ("a", kind, False)
-    assert decodes(held)
+    assert decodes(entry)
 
 
-def decodes(held: list[bytes]) -> bool:
+def decodes(entry: list[bytes]) -> bool:
     """Whether every sample decodes under its own columns, which is what inference promises."""
     records = [
         {"kafka_partition": 0, "kafka_offset": at, "kafka_value": value}
-        for at, value in enumerate(held)
+        for at, value in enumerate(entry)
     ]
-    schema = TableSchema(0, infer_columns(held))
+    schema = TableSchema(0, infer_columns(entry))
     decoded = JsonDecoder("t", schema, Binding("t")).decode(
         pa.RecordBatch.from_pylist(records, RAW_SCHEMA)
     )
-    return decoded.outcomes == Outcomes(rows=len(held))
+    return decoded.outcomes == Outcomes(rows=len(entry))
 
 
 def test_columns_come_in_the_order_keys_appear() -> None:
@@ -83,20 +83,20 @@ def test_columns_come_in_the_order_keys_appear() -> None:
 
 def test_fields_without_a_known_type_are_left_out_and_named() -> None:
     record = {"a": None, "b": [], "c": {}, "d": {"x": None, "y": 1}, "e": [[None]], "f": 1}
-    found = infer(samples(record))
-    assert [column.name for column in found.columns] == ["d", "f"]
-    assert found.columns[0].type == pa.struct([("y", pa.int64())])
-    assert found.left_out == ("a", "b[]", "c", "d.x", "e[][]")
+    result = infer(samples(record))
+    assert [column.name for column in result.columns] == ["d", "f"]
+    assert result.columns[0].type == pa.struct([("y", pa.int64())])
+    assert result.left_out == ("a", "b[]", "c", "d.x", "e[][]")
     assert decodes(samples(record))
 
 
 def test_unreadable_samples_are_counted() -> None:
-    found = infer(samples({"a": 1}, b"x", b"[]", b"\xff"))
-    assert (len(found.columns), found.unreadable) == (1, 3)
+    result = infer(samples({"a": 1}, b"x", b"[]", b"\xff"))
+    assert (len(result.columns), result.unreadable) == (1, 3)
 
 
 @pytest.mark.parametrize(
-    ("held", "message"),
+    ("value", "message"),
     [
         (
             [],
@@ -156,7 +156,7 @@ def test_unreadable_samples_are_counted() -> None:
         "metadata",
     ],
 )
-def test_what_no_column_takes_is_refused_by_name(held: list[Any], message: str) -> None:
+def test_what_no_column_takes_is_refused_by_name(value: list[Any], message: str) -> None:
     with pytest.raises(BadBinding) as caught:
-        infer_columns(samples(*held))
+        infer_columns(samples(*value))
     assert str(caught.value) == message

@@ -26,8 +26,8 @@ from planner.names import METADATA_COLUMNS
 from planner.ports import RecordError
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
 from planner.watermark import Outcomes
-from tests.oracle import Bad, oracle_decode, oracle_rows, same
-from tests.poison import POISON
+from tests.harness.oracle import Bad, oracle_decode, oracle_rows, same
+from tests.harness.poison import POISON
 
 WRITTEN = datetime(2024, 5, 1, 12, tzinfo=UTC)
 POISONED = (
@@ -41,11 +41,11 @@ POISONED = (
 
 
 def schema(*payload: Column, metadata: Sequence[str] = METADATA_COLUMNS) -> TableSchema:
-    held = (
+    value = (
         Column(index, name, METADATA_TYPES[name])
         for index, name in enumerate(metadata, start=1)
     )
-    return TableSchema(0, (*held, *payload))
+    return TableSchema(0, (*value, *payload))
 
 
 def column(kind: pa.DataType, name: str = "a", **facts: Any) -> Column:
@@ -77,15 +77,15 @@ def exact_only(request: pytest.FixtureRequest) -> bool:
 
 
 def test_rows_have_the_schema_and_order_of_the_table(exact_only: bool) -> None:
-    held = schema(column(pa.int64()), Column(11, "b", pa.string()))
+    value = schema(column(pa.int64()), Column(11, "b", pa.string()))
     values = ['{"a": 1}', '{"a": NaN}', None, '{"b": "x"}', '{"a": "x"}', '{"a": 2}']
-    decoded = JsonDecoder("t", held, binding(), exact_only).decode(raw(*values))
-    assert decoded.rows.schema.equals(held.arrow, check_metadata=True)
+    decoded = JsonDecoder("t", value, binding(), exact_only).decode(raw(*values))
+    assert decoded.rows.schema.equals(value.arrow, check_metadata=True)
     decoded.rows.validate(full=True)
     assert decoded.rows.column("kafka_offset").to_pylist() == [100, 102, 106, 108, 110]
     assert decoded.rows.column("a").to_pylist() == [1, None, None, None, 2]
     assert decoded.rows.column("b").to_pylist() == [None, None, "x", None, None]
-    expected = oracle_rows(held, binding(), raw(*values).to_pylist())
+    expected = oracle_rows(value, binding(), raw(*values).to_pylist())
     assert all(map(same, expected, decoded.rows.to_pylist()))
 
 
@@ -105,8 +105,8 @@ def test_metadata_comes_from_the_log() -> None:
 def test_field_ids_inside_metadata_columns_are_kept() -> None:
     names = pa.field("key", pa.string(), metadata={"PARQUET:field_id": "7"})
     kind = pa.list_(pa.struct([names, pa.field("value", pa.binary())]))
-    held = TableSchema(0, (*schema().columns[:3], Column(6, "kafka_headers", kind)))
-    rows = decoder_for("t", held, binding("fail")).decode(raw("{}")).rows
+    value = TableSchema(0, (*schema().columns[:3], Column(6, "kafka_headers", kind)))
+    rows = decoder_for("t", value, binding("fail")).decode(raw("{}")).rows
     assert rows.schema.field("kafka_headers").type.equals(kind, check_metadata=True)
 
 
@@ -160,10 +160,10 @@ def test_only_the_first_errors_are_named_but_all_are_counted() -> None:
 @pytest.mark.parametrize("values", [(), (None, None)], ids=["no records", "tombstones only"])
 def test_a_batch_without_values_is_no_rows(values: tuple[None, ...], exact_only: bool) -> None:
     kind = pa.struct([pa.field("x", pa.list_(pa.uuid()))])
-    held = schema(column(kind), Column(11, "b", pa.decimal128(5, 2)))
-    decoded = JsonDecoder("t", held, binding(), exact_only).decode(raw(*values))
+    value = schema(column(kind), Column(11, "b", pa.decimal128(5, 2)))
+    decoded = JsonDecoder("t", value, binding(), exact_only).decode(raw(*values))
     assert decoded.rows.num_rows == 0
-    assert decoded.rows.schema == held.arrow
+    assert decoded.rows.schema == value.arrow
     assert decoded.outcomes == Outcomes(tombstones=len(values))
 
 
@@ -192,8 +192,8 @@ def test_a_record_is_read_under_every_name_its_column_had(exact_only: bool) -> N
 
 
 def test_a_required_column_is_required_under_all_its_names(exact_only: bool) -> None:
-    held = schema(column(pa.int64(), required=True, keys=("a", "b")))
-    decoded = JsonDecoder("t", held, binding("skip"), exact_only).decode(
+    value = schema(column(pa.int64(), required=True, keys=("a", "b")))
+    decoded = JsonDecoder("t", value, binding("skip"), exact_only).decode(
         raw('{"a": 1}', '{"b": 2}', '{"a": null, "b": 3}', "{}")
     )
     assert decoded.rows.column("a").to_pylist() == [1, 2]
@@ -201,26 +201,26 @@ def test_a_required_column_is_required_under_all_its_names(exact_only: bool) -> 
 
 
 def test_a_name_of_now_belongs_to_the_column_of_that_name(exact_only: bool) -> None:
-    held = schema(
+    value = schema(
         column(pa.int64(), "b", keys=("b", "a")), Column(11, "a", pa.int64(), keys=("a",))
     )
-    rows = JsonDecoder("t", held, binding(), exact_only).decode(raw('{"a": 1}')).rows
+    rows = JsonDecoder("t", value, binding(), exact_only).decode(raw('{"a": 1}')).rows
     assert rows.select(["a", "b"]).to_pylist() == [{"a": 1, "b": None}]
 
 
 def test_two_columns_cannot_share_a_former_name() -> None:
-    held = schema(
+    value = schema(
         column(pa.int64(), "b", keys=("b", "a")), Column(11, "c", pa.int64(), keys=("c", "a"))
     )
     with pytest.raises(BadBinding, match="columns b and c both list 'a' as a former name"):
-        decoder_for("t", held, binding())
+        decoder_for("t", value, binding())
 
 
 def test_epoch_units_of_the_binding_reach_nested_fields(exact_only: bool) -> None:
     when = pa.field("at", pa.timestamp("us"), metadata={"PARQUET:field_id": "12"})
-    held = schema(column(pa.list_(pa.field("element", pa.struct([when])))))
+    value = schema(column(pa.list_(pa.field("element", pa.struct([when])))))
     bound = binding(epoch_units=((12, "s"),))
-    rows = JsonDecoder("t", held, bound, exact_only).decode(raw('{"a": [{"at": 86400}]}')).rows
+    rows = JsonDecoder("t", value, bound, exact_only).decode(raw('{"a": [{"at": 86400}]}')).rows
     assert rows.column("a").to_pylist() == [[{"at": datetime(1970, 1, 2)}]]
 
 
@@ -233,13 +233,13 @@ def test_a_column_name_no_parser_generator_likes_is_read(exact_only: bool) -> No
 
 @pytest.mark.parametrize("name", ["__init__", "class", "f0", "", "é", "a.b", "self", "🦆"])
 def test_any_key_can_be_a_column(name: str, exact_only: bool) -> None:
-    held = schema(column(pa.int64(), name), Column(11, "other", pa.string()))
-    rows = JsonDecoder("t", held, binding(), exact_only).decode(raw(f'{{"{name}": 1}}')).rows
+    value = schema(column(pa.int64(), name), Column(11, "other", pa.string()))
+    rows = JsonDecoder("t", value, binding(), exact_only).decode(raw(f'{{"{name}": 1}}')).rows
     assert rows.column(name).to_pylist() == [1]
 
 
 @pytest.mark.parametrize(
-    ("held", "bound", "message"),
+    ("value", "bound", "message"),
     [
         (
             schema(metadata=METADATA_COLUMNS[:3]),
@@ -268,17 +268,17 @@ def test_any_key_can_be_a_column(name: str, exact_only: bool) -> None:
     ids=["no kafka_value", "required", "epoch unit", "required metadata"],
 )
 def test_a_schema_that_cannot_hold_the_outcome_is_refused(
-    held: TableSchema, bound: Binding, message: str
+    value: TableSchema, bound: Binding, message: str
 ) -> None:
     with pytest.raises(BadBinding) as caught:
-        decoder_for("t", held, bound)
+        decoder_for("t", value, bound)
     assert str(caught.value) == message
 
 
 def test_a_type_without_json_form_is_refused() -> None:
-    held = schema(column(pa.struct([pa.field("x", pa.time64("us"))])))
+    value = schema(column(pa.struct([pa.field("x", pa.time64("us"))])))
     with pytest.raises(UnsupportedType, match=r"column a\.x is time64\[us\]"):
-        decoder_for("t", held, binding())
+        decoder_for("t", value, binding())
 
 
 def test_a_decoder_pickles() -> None:
@@ -288,7 +288,7 @@ def test_a_decoder_pickles() -> None:
 
 
 def test_one_doubtful_record_does_not_slow_its_neighbours() -> None:
-    held = schema(
+    value = schema(
         column(TIMESTAMPTZ),
         Column(11, "l", pa.list_(pa.struct([pa.field("u", pa.uuid())]))),
         Column(12, "m", pa.decimal128(5, 2)),
@@ -305,7 +305,7 @@ def test_one_doubtful_record_does_not_slow_its_neighbours() -> None:
         good.replace("1.5", '"1.5"'),
     ]
     batch = raw(*values)
-    path = FastPath(payload_fields("t", held, binding()))
+    path = FastPath(payload_fields("t", value, binding()))
     certain, _, doubtful = path.read(batch.column("kafka_value"), [v.encode() for v in values])
     assert certain == [0, 3, 7]
     assert doubtful == [1, 2, 4, 5, 6]
@@ -313,19 +313,19 @@ def test_one_doubtful_record_does_not_slow_its_neighbours() -> None:
 
 @pytest.mark.parametrize("name", POISON)
 def test_poison_decodes_as_the_oracle_says(name: str, exact_only: bool) -> None:
-    held = schema(*POISONED)
+    value = schema(*POISONED)
     batch = raw('{"a": 1}', POISON[name], '{"a": 2}')
-    decoded = JsonDecoder("t", held, binding("null"), exact_only).decode(batch)
-    expected = oracle_rows(held, binding("null"), batch.to_pylist())
+    decoded = JsonDecoder("t", value, binding("null"), exact_only).decode(batch)
+    expected = oracle_rows(value, binding("null"), batch.to_pylist())
     assert all(map(same, expected, decoded.rows.to_pylist()))
     assert decoded.outcomes == Outcomes(rows=3)
 
 
 def test_poison_in_one_batch_is_sorted_from_good_records() -> None:
-    held = schema(*POISONED)
+    value = schema(*POISONED)
     batch = raw(*POISON.values(), None)
-    decoded = decoder_for("t", held, binding("skip")).decode(batch)
-    results = [oracle_decode(held, binding("skip"), record) for record in batch.to_pylist()]
+    decoded = decoder_for("t", value, binding("skip")).decode(batch)
+    results = [oracle_decode(value, binding("skip"), record) for record in batch.to_pylist()]
     good = [row for row in results if isinstance(row, dict)]
     bad = sum(isinstance(row, Bad) for row in results)
     assert decoded.outcomes == Outcomes(rows=len(good), skipped=bad, tombstones=1)

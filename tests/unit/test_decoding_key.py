@@ -14,10 +14,10 @@ from planner import binding as binding_module
 from planner.binding import Binding
 from planner.decoding import decoding_key, era_after
 from planner.publish import advance
-from planner.schema import Column, TableSchema
+from planner.schema import Column, EpochUnit, TableSchema
 from planner.tiering import TieringBudget, plan_tiering
 from planner.watermark import Outcomes
-from tests.unit.builders import BINDING, bounds, pin, schema, watermark
+from tests.harness.builders import BINDING, bounds, pin, schema, watermark
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PRIMITIVES = st.sampled_from(
@@ -35,7 +35,7 @@ def members(kinds: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Field
 
 
 def deeper(kinds: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
-    by_name = lambda held: held.name  # noqa: E731
+    by_name = lambda value: value.name  # noqa: E731
     return st.one_of(
         st.lists(members(kinds), min_size=1, max_size=2, unique_by=by_name).map(pa.struct),
         members(kinds).map(pa.list_),
@@ -54,13 +54,14 @@ KINDS = st.recursive(PRIMITIVES, deeper, max_leaves=4)
 def columns(draw: st.DrawFn) -> Column:
     name, former = draw(NAMES), draw(st.lists(NAMES, max_size=2))
     kind = draw(KINDS)
-    unit = draw(st.sampled_from([None, "s", "ms"])) if pa.types.is_timestamp(kind) else None
+    units: list[EpochUnit | None] = [None, "s", "ms"]
+    unit = draw(st.sampled_from(units)) if pa.types.is_timestamp(kind) else None
     keys = tuple(dict.fromkeys((name, *former)))
     doc = draw(st.sampled_from([None, "a comment"]))
     return Column(draw(IDS), name, kind, draw(st.booleans()), doc, keys, unit)
 
 
-SCHEMAS = st.builds(lambda held: schema(held), columns())
+SCHEMAS = st.builds(lambda column: schema(column), columns())
 BINDINGS = st.builds(
     replace,
     st.just(BINDING),
@@ -70,11 +71,11 @@ BINDINGS = st.builds(
 )
 
 
-def facts(held: TableSchema, binding: Binding) -> tuple[object, ...]:
+def facts(schema: TableSchema, binding: Binding) -> tuple[object, ...]:
     """What the decoders walk, and what is left for them: the columns with their ids, the policies."""
-    arrow = held.arrow.serialize().to_pybytes()
+    arrow = schema.arrow.serialize().to_pybytes()
     policies = (binding.on_error, binding.json_mode, binding.skips)
-    return payload_fields("t", held, binding), arrow, policies
+    return payload_fields("t", schema, binding), arrow, policies
 
 
 @given(SCHEMAS, BINDINGS, SCHEMAS, BINDINGS)
@@ -88,7 +89,7 @@ def test_equal_keys_decode_alike_and_other_keys_do_not(
 INNER = pa.struct(
     [nested("x", pa.int64(), 21, True), nested("y", pa.timestamp("us"), 22, True)]
 )
-HELD = Column(9, "c", pa.struct([nested("in", INNER, 20, True)]), keys=("c", "old"))
+NESTED = Column(9, "c", pa.struct([nested("in", INNER, 20, True)]), keys=("c", "old"))
 
 
 def within(kind: pa.DataType, change: pa.Field) -> pa.DataType:
@@ -108,24 +109,24 @@ def within(kind: pa.DataType, change: pa.Field) -> pa.DataType:
 @pytest.mark.parametrize(
     "kind",
     [
-        HELD.type,
+        NESTED.type,
         pa.list_(nested("element", INNER, 20, True)),
         pa.map_(nested("key", pa.string(), 30, False), nested("value", INNER, 20, True)),
     ],
     ids=["struct", "list", "map"],
 )
 def test_names_types_and_ids_count_at_every_level(kind: pa.DataType) -> None:
-    held = replace(HELD, type=kind)
+    value = replace(NESTED, type=kind)
     inner = nested("x", pa.int64(), 21, True)
     changed = [
-        replace(held, keys=("c",)),
-        replace(held, keys=("c", "other")),
-        replace(held, keys=("c", "old", "older")),
-        replace(held, required=True),
-        replace(held, field_id=8),
-        replace(held, epoch_unit="s"),
+        replace(value, keys=("c",)),
+        replace(value, keys=("c", "other")),
+        replace(value, keys=("c", "old", "older")),
+        replace(value, required=True),
+        replace(value, field_id=8),
+        replace(value, epoch_unit="s"),
         *(
-            replace(held, type=within(kind, change))
+            replace(value, type=within(kind, change))
             for change in (
                 inner.with_name("z"),
                 inner.with_type(pa.int32()),
@@ -134,21 +135,23 @@ def test_names_types_and_ids_count_at_every_level(kind: pa.DataType) -> None:
             )
         ),
     ]
-    keys = {decoding_key(schema(one), BINDING) for one in (held, *changed)}
+    keys = {decoding_key(schema(one), BINDING) for one in (value, *changed)}
     assert len(keys) == 1 + len(changed)
     # Schema ids and comments decode nothing; a column without keys has its name.
     same = [
-        replace(schema(held), schema_id=7),
-        schema(replace(held, doc="a comment")),
+        replace(schema(value), schema_id=7),
+        schema(replace(value, doc="a comment")),
     ]
-    assert {decoding_key(one, BINDING) for one in same} == {decoding_key(schema(held), BINDING)}
-    bare, named = replace(HELD, keys=()), replace(HELD, keys=("c",))
+    assert {decoding_key(one, BINDING) for one in same} == {
+        decoding_key(schema(value), BINDING)
+    }
+    bare, named = replace(NESTED, keys=()), replace(NESTED, keys=("c",))
     assert schema(bare).fingerprint == schema(named).fingerprint
 
 
 def test_the_order_of_names_counts() -> None:
     """A record may have two of them: the first counts."""
-    one, other = (replace(HELD, keys=keys) for keys in (("c", "a", "b"), ("c", "b", "a")))
+    one, other = (replace(NESTED, keys=keys) for keys in (("c", "a", "b"), ("c", "b", "a")))
     assert schema(one).fingerprint != schema(other).fingerprint
 
 
@@ -161,14 +164,14 @@ def test_another_decoder_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_era_is_known_by_its_decoding_and_where_it_began() -> None:
-    held = {
+    items = {
         era_after(watermark(*offsets), key) for key in ("a", "b") for offsets in ((1, 2), (1,))
     }
-    assert len(held) == 4
+    assert len(items) == 4
     # From its first publish on, the era is what the watermark says, wherever that is by now.
     first = era_after(watermark(1), "a")
     assert era_after(watermark(5, decoding="a", era=first), "a") == first
-    assert era_after(watermark(5, decoding="a", era=first), "b") not in held
+    assert era_after(watermark(5, decoding="a", era=first), "b") not in items
 
 
 def test_a_publish_carries_the_era_on_or_begins_one() -> None:
@@ -179,7 +182,7 @@ def test_a_publish_carries_the_era_on_or_begins_one() -> None:
     assert (mark.decoding, mark.era) == (key, era_after(watermark(10), key))
     again = advance(replace(plan, start=mark), Outcomes(), run="r", head=1)
     assert (again.decoding, again.era) == (key, mark.era)
-    renamed = replace(start, schema=schema(HELD))
+    renamed = replace(start, schema=schema(NESTED))
     other = advance(replace(plan, pin=renamed, start=mark), Outcomes(), run="r", head=1)
     assert other.decoding != key
     assert other.era == era_after(mark, other.decoding) != mark.era

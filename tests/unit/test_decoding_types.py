@@ -14,7 +14,7 @@ from connectors.json.decoder import JsonDecoder
 from planner.binding import Binding
 from planner.errors import UndecodableRecord
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
-from tests.oracle import Bad, oracle_decode, same
+from tests.harness.oracle import Bad, oracle_decode, same
 
 DOC = Path(__file__).parents[2] / "docs" / "json-types.md"
 ROW = re.compile(
@@ -122,15 +122,15 @@ def test_a_value_becomes_what_the_page_says(
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['type']} {row['json']}")
 def test_the_oracle_agrees_with_the_page(row: dict[str, str]) -> None:
-    held = columns(row["type"])
+    value = columns(row["type"])
     record = raw(row["json"]).to_pylist()[0]
-    result = oracle_decode(held, Binding("t"), record)
+    result = oracle_decode(value, Binding("t"), record)
     if row["strict"] == "refused":
         assert result == Bad("a")
     else:
         assert isinstance(result, dict)
         assert access_filter(result["a"]) == row["strict"]
-        rows = JsonDecoder("t", held, Binding("t")).decode(raw(row["json"])).rows.to_pylist()
+        rows = JsonDecoder("t", value, Binding("t")).decode(raw(row["json"])).rows.to_pylist()
         assert same(result, rows[0])
 
 

@@ -28,12 +28,30 @@ def answer(partitions: int, scale: int) -> ObservedAnswer:
 def demo(*, off_by: int = 0, scale: int = 1, elapsed_s: float = 61.4) -> Observation:
     now = time.monotonic()
     processes = ObservedTable(
-        *(PROCESSES, Ledger(), answer(3, scale), 210, off_by),
-        *(12, 24_100, now - 3.0, 96, 14_200_000, "signer: a column now"),
+        PROCESSES,
+        Ledger(),
+        answer(3, scale),
+        210,
+        off_by,
+        12,
+        24_100,
+        now - 3.0,
+        96,
+        14_200_000,
+        "signer: a column now",
     )
     flows = ObservedTable(
-        *(FLOWS, Ledger(), answer(4, scale), 209, 0),
-        *(12, 24_100, now - 3.0, 240, 31_000_000, "service: a column now"),
+        FLOWS,
+        Ledger(),
+        answer(4, scale),
+        209,
+        0,
+        12,
+        24_100,
+        now - 3.0,
+        240,
+        31_000_000,
+        "service: a column now",
     )
     ages = tuple(60.0 + (n * 37) % 50 for n in range(200))
     latencies = tuple(age * 0.7 for age in ages)

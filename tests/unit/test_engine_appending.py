@@ -45,9 +45,9 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def segments(connection: duckdb.DuckDBPyConnection) -> Iterator[Segments]:
-    held = Segments(connection)
-    yield held
-    held.close()
+    value = Segments(connection)
+    yield value
+    value.close()
 
 
 def add(segments: Segments, name: str, *batches: pa.RecordBatch) -> None:
@@ -63,8 +63,8 @@ def interrupted(segments: Segments, name: str, batch: pa.RecordBatch) -> None:
 
 
 def ids(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
-    found = connection.execute(f"SELECT id FROM {name} ORDER BY id").fetchall()
-    return [held for (held,) in found]
+    items = connection.execute(f"SELECT id FROM {name} ORDER BY id").fetchall()
+    return [value for (value,) in items]
 
 
 def test_what_is_appended_again_and_again_is_what_was_given(
@@ -73,9 +73,11 @@ def test_what_is_appended_again_and_again_is_what_was_given(
     name = segments.create(SCHEMA)
     add(segments, name, rows(1, 2), rows())
     add(segments, name, rows(3), rows(4, 5))
-    found = connection.execute(f"FROM {name} ORDER BY id").to_arrow_table().to_pylist()
+    result = connection.execute(f"FROM {name} ORDER BY id").to_arrow_table().to_pylist()
     # DuckDB gives a UUID as text.
-    assert found == [{**row, "key": str(row["key"])} for row in rows(1, 2, 3, 4, 5).to_pylist()]
+    assert result == [
+        {**row, "key": str(row["key"])} for row in rows(1, 2, 3, 4, 5).to_pylist()
+    ]
 
 
 def test_a_batch_of_many_rows_arrives_whole(
@@ -141,8 +143,8 @@ def test_a_table_that_is_gone_is_an_error_and_more_tables_than_are_kept_are_none
 
 
 def test_memory_of_a_dropped_segment_is_free_at_once(segments: Segments) -> None:
-    kept = segments.create(SCHEMA)
-    add(segments, kept, rows(1))
+    saved = segments.create(SCHEMA)
+    add(segments, saved, rows(1))
     before = segments.memory_bytes()
     name = segments.create(SCHEMA)
     add(segments, name, rows(*range(100_000)))

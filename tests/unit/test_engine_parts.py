@@ -17,7 +17,7 @@ from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import arrow_type, bound
 from proxy.engine.relations import AccessFilter, _restricted, identifier, sql_type
 from proxy.engine.result import rows_per_batch
-from tests.unit.sql import parse
+from tests.harness.sql import parse
 
 # --- errors ---
 
@@ -52,9 +52,9 @@ TRANSLATED = [
 def test_duckdbs_words_become_our_errors_without_paths(
     text: str, kind: type[Exception], message: str, raised: type[Exception]
 ) -> None:
-    found = translate(raised(text))
-    assert type(found) is kind
-    assert str(found) == message
+    result = translate(raised(text))
+    assert type(result) is kind
+    assert str(result) == message
 
 
 def test_our_own_errors_pass_through() -> None:
@@ -203,7 +203,7 @@ def test_a_value_outside_the_engines_range_is_refused() -> None:
 
 
 def test_clients_are_told_types_they_can_send() -> None:
-    told = {
+    reply = {
         name: arrow_type({"id": name, "type_info": {"width": 10, "scale": 2}})
         for name in (
             "TINYINT",
@@ -216,7 +216,7 @@ def test_clients_are_told_types_they_can_send() -> None:
             "LIST",
         )
     }
-    assert told == {
+    assert reply == {
         "TINYINT": pa.int64(),
         "HUGEINT": pa.decimal128(38, 0),
         "FLOAT": pa.float64(),
@@ -268,12 +268,12 @@ def test_every_allowed_function_exists() -> None:
 def test_a_message_that_quotes_half_a_character_is_one_all_the_same() -> None:
     said = "Conversion Error: Could not convert string 'ü' to INT32".encode()
     torn = UnicodeDecodeError("utf-8", said.replace(b"\xbc", b""), 43, 44, "invalid")
-    found = translate(torn)
-    assert type(found) is errors.BadStatement
-    assert str(found) == "Could not convert string '\ufffd' to INT32."
+    result = translate(torn)
+    assert type(result) is errors.BadStatement
+    assert str(result) == "Could not convert string '\ufffd' to INT32."
 
 
 def test_the_barrier_of_a_row_filter_has_no_columns_name() -> None:
     for name in ("__tc:never", "__TC:NEVER"):
-        told = _restricted("SELECT 1", AccessFilter(((name, "1"),), "true"))
-        assert told.count('"__tc:never\'"') >= 2
+        reply = _restricted("SELECT 1", AccessFilter(((name, "1"),), "true"))
+        assert reply.count('"__tc:never\'"') >= 2

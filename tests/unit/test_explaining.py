@@ -13,7 +13,7 @@ from planner.incremental import After, narrow, parse_after
 from planner.ports import ColdTotals
 from planner.statement.references import AtClause, ResolvedTable
 from planner.time_travel import cut_until
-from tests.unit.builders import FLOWS, bounds, pin, vector
+from tests.harness.builders import FLOWS, bounds, pin, vector
 
 
 @pytest.mark.parametrize(
@@ -43,18 +43,18 @@ def test_options_are_refused() -> None:
 
 
 def rows(
-    cut: TableCut, virtual: Any = None, seen: TableReport | None = None
+    cut: TableCut, virtual: Any = None, report: TableReport | None = None
 ) -> list[dict[str, Any]]:
-    found = ResolvedTable(FLOWS, virtual)
-    batch = explanation([found], {found: cut}, {} if seen is None else {found: seen})
+    result = ResolvedTable(FLOWS, virtual)
+    batch = explanation([result], {result: cut}, {} if report is None else {result: report})
     assert batch.schema == EXPLAIN_SCHEMA
-    return batch.to_pylist()  # type: ignore[no-any-return]
+    return batch.to_pylist()
 
 
 def test_both_sides_of_a_bound_table_are_told() -> None:
     cut = plan_cut(pin(10, 20), bounds((3, 15), (5, 20)))
-    seen = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 1)
-    cold, tail = rows(cut, seen=seen)
+    observed = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 1)
+    cold, tail = rows(cut, report=observed)
     assert (cold["table"], cold["side"], cold["why"]) == (
         "lake.net.flows",
         "cold",
@@ -72,8 +72,8 @@ def test_both_sides_of_a_bound_table_are_told() -> None:
     assert tail["ranges"] == [{"partition": 0, "log_start": 3, "start": 10, "stop": 15}]
 
 
-def why(cut: TableCut, virtual: Any = None, seen: TableReport | None = None) -> list[str]:
-    return [row["why"] for row in rows(cut, virtual, seen)]
+def why(cut: TableCut, virtual: Any = None, report: TableReport | None = None) -> list[str]:
+    return [row["why"] for row in rows(cut, virtual, report)]
 
 
 def test_a_side_that_is_not_read_says_so() -> None:
@@ -82,7 +82,7 @@ def test_a_side_that_is_not_read_says_so() -> None:
     )
     tiered = plan_cut(pin(4), bounds((0, 4)))
     assert why(tiered)[1] == "skipped: nothing lies above the watermark"
-    assert why(tiered, seen=TableReport(files_to_read=0))[0] == (
+    assert why(tiered, report=TableReport(files_to_read=0))[0] == (
         "skipped: no file can hold a row the statement asks for"
     )
     assert why(tiered, "cold") == ["offsets below the watermark are in Iceberg"]
@@ -114,11 +114,11 @@ def test_a_follower_is_told_what_is_left_out() -> None:
 
 
 def test_the_past_is_told_with_what_chose_it() -> None:
-    held = cut_until(pin(10, 10), vector(4, 15), bounds((0, 20), (0, 20)))
+    value = cut_until(pin(10, 10), vector(4, 15), bounds((0, 20), (0, 20)))
     at = AtClause("VERSION", '{"value":{"value":3}}')
-    found = ResolvedTable(FLOWS, None, at)
-    seen = {found: TableReport(contract="AT (VERSION => 3)", log_age_s=2.5)}
-    cold, tail = explanation([found], {found: held}, seen).to_pylist()
+    result = ResolvedTable(FLOWS, None, at)
+    observed = {result: TableReport(contract="AT (VERSION => 3)", log_age_s=2.5)}
+    cold, tail = explanation([result], {result: value}, observed).to_pylist()
     assert cold["table"] == tail["table"] == "lake.net.flows AT (VERSION => 3)"
     assert cold["contract"] == tail["contract"] == "AT (VERSION => 3)"
     assert (cold["log_age_s"], tail["log_age_s"]) == (None, 2.5)

@@ -15,11 +15,11 @@ _TEXT = st.text(alphabet="ab%_\\\n", max_size=8)
 
 def _regex(pattern: str) -> re.Pattern[str]:
     parts = {"%": ".*", "_": "."}
-    found = re.findall(r"\\.|\\|[^\\]", pattern, re.DOTALL)
+    matches = re.findall(r"\\.|\\|[^\\]", pattern, re.DOTALL)
     return re.compile(
         "".join(
             parts.get(token) or re.escape(token[1] if len(token) == 2 else token)
-            for token in found
+            for token in matches
         ),
         re.DOTALL,
     )

@@ -47,8 +47,8 @@ READ_AS = {
 
 @pytest.mark.parametrize("member", list(Member))
 def test_each_code_is_in_the_member_drivers_read(member: Member) -> None:
-    found = _members(sql_info(PRODUCT, []))
-    assert {code for code, held in found.items() if held is member} == READ_AS[member]
+    result = _members(sql_info(PRODUCT, []))
+    assert {code for code, value in result.items() if value is member} == READ_AS[member]
 
 
 def test_terms_that_odbc_takes_for_support_are_not_empty() -> None:

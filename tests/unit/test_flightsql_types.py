@@ -45,8 +45,8 @@ from proxy.flightsql.outgoing import MAX_BATCH_BYTES, sendable
 def test_a_type_has_its_sql_name_and_size(
     kind: pa.DataType, name: str, precision: int | None, scale: int | None
 ) -> None:
-    found = sql_type(kind)
-    assert (found.name, found.precision, found.scale) == (name, precision, scale)
+    result = sql_type(kind)
+    assert (result.name, result.precision, result.scale) == (name, precision, scale)
 
 
 def test_a_described_column_keeps_nothing_of_the_engine_s_metadata() -> None:

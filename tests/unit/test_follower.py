@@ -22,7 +22,7 @@ class ScriptedServer:
     """Counts up, two rows a round; position ``n`` means everything below n was read. Fails as told, in order."""
 
     failures: list[tuple[str, FederationError] | None]
-    asked: list[str] = field(default_factory=list)
+    statements: list[str] = field(default_factory=list)
     connections: int = 0
 
     @contextlib.contextmanager
@@ -32,7 +32,7 @@ class ScriptedServer:
 
     def follow(self, sql: str, after: str) -> ScriptedServer:
         assert sql == "SELECT n"
-        self.asked.append(after)
+        self.statements.append(after)
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None and failure[0] == "plan":
             raise failure[1]
@@ -49,7 +49,7 @@ class ScriptedServer:
         return ROWS
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        first = int(self.asked[-1])
+        first = int(self.statements[-1])
         yield pa.record_batch([[first]], schema=ROWS)
         if self._failure is not None:
             raise self._failure[1]
@@ -60,7 +60,7 @@ def followed(server: ScriptedServer, count: int) -> tuple[list[int], list[str], 
     """Rows of the first ``count`` rounds, what was told, and the waits."""
     report: list[str] = []
     waits: list[float] = []
-    found: list[int] = []
+    counts: list[int] = []
     going = follower.rounds(
         server.connect,
         "SELECT n",
@@ -70,17 +70,17 @@ def followed(server: ScriptedServer, count: int) -> tuple[list[int], list[str], 
         report=lambda error: report.append(error.message),
     )
     for _ in range(count):
-        news = next(going)
-        found += [row["n"] for batch in news.batches for row in batch.to_pylist()]
+        answer = next(going)
+        counts += [row["n"] for batch in answer.batches for row in batch.to_pylist()]
     going.close()
-    return found, report, waits
+    return counts, report, waits
 
 
 def test_a_round_that_fails_halfway_is_asked_again_and_nothing_of_it_was_handed_on() -> None:
     server = ScriptedServer([None, ("rows", LogUnavailable("away.")), None])
-    found, report, _ = followed(server, 3)
-    assert found == [0, 1, 2, 3, 4, 5]
-    assert server.asked == ["0", "2", "2", "4"]
+    result, report, _ = followed(server, 3)
+    assert result == [0, 1, 2, 3, 4, 5]
+    assert server.statements == ["0", "2", "2", "4"]
     assert report == ["away."]
     assert server.connections == 2
 
@@ -88,8 +88,8 @@ def test_a_round_that_fails_halfway_is_asked_again_and_nothing_of_it_was_handed_
 def test_an_outage_is_told_once_and_waited_for_longer_each_time() -> None:
     away = ("plan", LogUnavailable("away."))
     server = ScriptedServer([away] * 7 + [None, ("plan", StalePlan("stale.")), None])
-    found, report, waits = followed(server, 2)
-    assert found == [0, 1, 2, 3]
+    result, report, waits = followed(server, 2)
+    assert result == [0, 1, 2, 3]
     assert report == ["away.", "stale."]
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 9.0, 0.2]
 

@@ -20,18 +20,18 @@ from planner.incremental import (
 )
 from planner.offsets import OffsetVector
 from planner.tokens import MAX_PACKED_BYTES
-from tests.unit.builders import FLOWS, bounds, pin, vector
+from tests.harness.builders import FLOWS, bounds, pin, vector
 
 
 def cut(watermarks: list[int], ends: list[int]) -> TableCut:
     return plan_cut(pin(*watermarks), bounds(*((0, end) for end in ends)))
 
 
-def seen(round_: TableCut) -> list[tuple[int, int]]:
+def ranges_of(round_: TableCut) -> list[tuple[int, int]]:
     return [
-        (held.partition, offset)
-        for held in (*round_.new_cold, *round_.new_hot)
-        for offset in range(held.start, held.stop)
+        (span.partition, offset)
+        for span in (*round_.new_cold, *round_.new_hot)
+        for offset in range(span.start, span.stop)
     ]
 
 
@@ -47,7 +47,7 @@ def test_every_offset_is_in_exactly_one_round(steps: list[list[tuple[int, float]
     ends: list[int] = []
     watermarks: list[int] = []
     text = "beginning"
-    found: list[tuple[int, int]] = []
+    items: list[tuple[int, int]] = []
     for step in steps:
         for partition, (grown, tiered) in enumerate(step):
             if partition == len(ends):
@@ -56,17 +56,17 @@ def test_every_offset_is_in_exactly_one_round(steps: list[list[tuple[int, float]
             ends[partition] += grown
             watermarks[partition] = max(watermarks[partition], int(ends[partition] * tiered))
         whole = cut(watermarks, ends)
-        found += seen(narrow(whole, parse_after(text)))
+        items += ranges_of(narrow(whole, parse_after(text)))
         text = format_position([whole])
-    assert sorted(found) == [(p, n) for p, end in enumerate(ends) for n in range(end)]
-    assert len(found) == len(set(found))
+    assert sorted(items) == [(p, n) for p, end in enumerate(ends) for n in range(end)]
+    assert len(items) == len(set(items))
 
 
 def test_now_holds_nothing_and_beginning_everything() -> None:
     whole = cut([3, 0], [5, 2])
-    assert seen(narrow(whole, parse_after("now"))) == []
-    assert seen(narrow(whole, parse_after("beginning"))) == seen(whole)
-    assert len(seen(whole)) == 7
+    assert ranges_of(narrow(whole, parse_after("now"))) == []
+    assert ranges_of(narrow(whole, parse_after("beginning"))) == ranges_of(whole)
+    assert len(ranges_of(whole)) == 7
 
 
 def test_a_time_is_kept_for_the_first_round_only() -> None:
@@ -82,18 +82,18 @@ def test_a_table_without_a_topic_is_read_whole() -> None:
     assert narrow(plain, parse_after("now")) == plain
     assert cold_cut(pin(binding=None)).new_cold == cold_cut(pin(3)).new_hot == ()
     position = format_position([plain, cut([0], [4])])
-    assert [held.table for held in parse_after(position).tables] == [FLOWS]
+    assert [table.table for table in parse_after(position).tables] == [FLOWS]
 
 
 def test_a_position_of_other_tables_another_topic_or_a_longer_log_is_refused() -> None:
     whole = cut([3], [5])
     with pytest.raises(BadParameter, match="of a statement without this table"):
         narrow(whole, After())
-    held = parse_after(format_position([whole]))
-    other = dataclasses.replace(held.tables[0], topic_id="topic-0")
+    value = parse_after(format_position([whole]))
+    other = dataclasses.replace(value.tables[0], topic_id="topic-0")
     with pytest.raises(TopicRecreated, match="position is of a topic with id topic-0"):
         narrow(whole, After(tables=(other,)))
-    longer = dataclasses.replace(held.tables[0], next=vector(6))
+    longer = dataclasses.replace(value.tables[0], next=vector(6))
     with pytest.raises(LogTruncated, match=r"up to offset 6 were answered .* ends at 5 now"):
         narrow(whole, After(tables=(longer,)))
 

@@ -26,7 +26,7 @@ from proxy.flightsql.options import SETTINGS, with_settings
 from proxy.flightsql.state.tokens import SessionTokens
 from proxy.query.tickets import TicketCipher, Tickets, parameter_values
 from proxy.session import Session
-from tests.protocol.lying import LIES, Lie, lying_stream
+from tests.harness.lying import LIES, Lie, lying_stream
 
 SECRET = b"s" * 32
 TICKETS = Tickets([SECRET])
@@ -44,20 +44,20 @@ TICKET = Ticket(
 
 
 def _options(body: bytes) -> None:
-    asked = messages.parse(messages.SetSessionOptionsRequest, body)
-    for name in asked.session_options:
+    parsed = messages.parse(messages.SetSessionOptionsRequest, body)
+    for name in parsed.session_options:
         if name in SETTINGS:
-            with_settings(Session("1"), [(name, actions._option(asked.session_options[name]))])
+            with_settings(Session("1"), [(name, actions._option(parsed.session_options[name]))])
 
 
 def _some_options() -> bytes:
-    asked = messages.SetSessionOptionsRequest()
-    asked.session_options["time_zone"].string_value = "UTC"
-    asked.session_options["max_message_bytes"].double_value = float("inf")
-    asked.session_options["freshness"].int64_value = -1
-    asked.session_options["cut"].string_list_value.values.append("x")
-    asked.session_options["wait_for"].string_value = "tc-cut:"
-    return bytes(asked.SerializeToString())
+    request = messages.SetSessionOptionsRequest()
+    request.session_options["time_zone"].string_value = "UTC"
+    request.session_options["max_message_bytes"].double_value = float("inf")
+    request.session_options["freshness"].int64_value = -1
+    request.session_options["cut"].string_list_value.values.append("x")
+    request.session_options["wait_for"].string_value = "tc-cut:"
+    return bytes(request.SerializeToString())
 
 
 def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
@@ -78,11 +78,11 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     ),
     "session options": (_options, _some_options()),
     "statement ticket": (
-        lambda given: TICKETS.opened(given, user="ada", now_us=0),
+        lambda ticket: TICKETS.opened(ticket, user="ada", now_us=0),
         TICKETS.sealed(TICKET, is_encrypted=False),
     ),
     "veiled ticket": (
-        lambda given: TICKETS.opened(given, user="ada", now_us=0),
+        lambda ticket: TICKETS.opened(ticket, user="ada", now_us=0),
         TICKETS.sealed(TICKET, is_encrypted=True),
     ),
     "authorization": (
@@ -108,10 +108,10 @@ def _sent(rng: random.Random, sample: bytes) -> Iterator[bytes]:
     for prefix in (b"", b"tc\1", b"tv1", b"Basic ", b"Bearer ", b"tc1."):
         yield prefix + rng.randbytes(rng.randrange(100))
     for _ in range(300):
-        held = bytearray(sample)
+        items = bytearray(sample)
         for _ in range(rng.choice((1, 1, 2, 8))):
-            held[rng.randrange(len(held))] = rng.choice((0, 1, 10, 127, 128, 255, 48, 91))
-        yield bytes(held[: rng.choice((len(held), rng.randrange(len(held))))])
+            items[rng.randrange(len(items))] = rng.choice((0, 1, 10, 127, 128, 255, 48, 91))
+        yield bytes(items[: rng.choice((len(items), rng.randrange(len(items))))])
 
 
 @pytest.mark.parametrize("of", DECODERS)

@@ -14,7 +14,7 @@ from planner.freshness import (
     uncovered,
 )
 from planner.offsets import OffsetVector
-from tests.unit.builders import bounds, pin, vector, watermark
+from tests.harness.builders import bounds, pin, vector, watermark
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_record_is_covered_when_the_cut_ends_behind_it() -> None:
 
 
 def test_an_old_measurement_knows_no_epoch_and_no_partition_born_since() -> None:
-    held = watermark(10, 20, 3, epochs=vector(9, 9, 9))
+    value = watermark(10, 20, 3, epochs=vector(9, 9, 9))
     then = bounds((2, 12), (0, 15))
-    now = caught_up(then, held)
+    now = caught_up(then, value)
     assert [(b.partition, b.log_start, b.log_end) for b in now.partitions] == [
         (0, 2, 12),
         (1, 0, 20),
@@ -108,7 +108,7 @@ def test_an_old_measurement_knows_no_epoch_and_no_partition_born_since() -> None
     ]
     assert {b.leader_epoch for b in now.partitions} == {None}
     marked = pin(10, 20, 3)
-    object.__setattr__(marked, "watermark", held)
+    object.__setattr__(marked, "watermark", value)
     assert plan_cut(marked, now).end == vector(12, 20, 3)
 
 
@@ -118,7 +118,7 @@ def test_an_old_measurement_gives_all_that_was_committed_then(
 ) -> None:
     """Whatever was tiered since: nothing below the ends of then is missing, and nothing is refused."""
     # Log starts only rise, and tiering reads what the log has: start <= end <= end now, watermark <= end now.
-    start_end = [tuple(sorted((a, b))) for a, b, _, _ in facts]
+    start_end = [(min(a, b), max(a, b)) for a, b, _, _ in facts]
     marks = [max(start, c) for (start, _), (_, _, c, _) in zip(start_end, facts, strict=True)]
     cut = plan_cut(pin(*marks), caught_up(bounds(*start_end), watermark(*marks)))
     for (_, end), (_, reached) in zip(start_end, cut.end, strict=True):

@@ -8,7 +8,7 @@ import pytest
 
 from planner.growth import growth_at_most
 from planner.snapshots import Snapshot
-from tests.unit.builders import snapshot
+from tests.harness.builders import snapshot
 
 #: Rewrote files of 60 rows, of which nobody knows how many were dead.
 REWROTE = snapshot(3, 2, "overwrite", added_records=38, deleted_records=60)

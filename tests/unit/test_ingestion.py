@@ -7,9 +7,10 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,8 +44,8 @@ def batch(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> Decoded
     return DecodedBatch(Decoded(rows, outcomes, errors), (OffsetRange(partition, start, stop),))
 
 
-def numbers(found: DecodedBatch | None) -> list[int]:
-    return [] if found is None else found.decoded.rows.column("n").to_pylist()
+def numbers(batch: DecodedBatch | None) -> list[int]:
+    return [] if batch is None else batch.decoded.rows.column("n").to_pylist()
 
 
 class Scripted:
@@ -53,7 +54,7 @@ class Scripted:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._steps: list[DecodedBatch | BaseException] = []
-        self.taken = self.asked = self.confirmed = 0
+        self.steps_out = self.confirm_at = self.confirmed = 0
         self.refused: FederationError | None = None
         self.closed = threading.Event()
 
@@ -63,12 +64,12 @@ class Scripted:
             self._changed.notify_all()
 
     def begin_confirm(self) -> Callable[[], None]:
-        self.asked = self.taken
+        self.confirm_at = self.steps_out
 
         def confirm() -> None:
             if self.refused is not None:
                 raise self.refused
-            self.confirmed = self.asked
+            self.confirmed = self.confirm_at
 
         return confirm
 
@@ -80,22 +81,22 @@ class Scripted:
             if not self._changed.wait_for(lambda: self._steps, min(timeout_s, 0.01)):
                 return None
             step = self._steps.pop(0)
-            self.taken += 1
+            self.steps_out += 1
             self._changed.notify_all()
         if isinstance(step, BaseException):
             raise step
-        return LogBatch(step.decoded, step.ranges)  # type: ignore[arg-type]  # decoded by ``decode``
+        return LogBatch(step.decoded, step.ranges)  # decoded by ``decode``
 
-    def wait_taken(self, count: int) -> None:
+    def wait_steps(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.taken >= count, WAIT_S)
+            assert self._changed.wait_for(lambda: self.steps_out >= count, WAIT_S)
 
     def close(self) -> None:
         self.closed.set()
 
 
 @contextmanager
-def fed(**pacing: float) -> Iterator[tuple[Scripted, Prefetcher]]:
+def fed(**pacing: Any) -> Iterator[tuple[Scripted, Prefetcher]]:
     inner = Scripted()
     with closing(
         Prefetcher(lambda: inner, inner, "test", pacing=Pacing(**{"gather_s": 0.0, **pacing}))
@@ -107,12 +108,12 @@ def fed(**pacing: float) -> Iterator[tuple[Scripted, Prefetcher]]:
 def test_what_came_meanwhile_is_taken_at_once_in_its_order() -> None:
     with fed() as (inner, subscription):
         inner.put(batch(0, 3), batch(3, 3), batch(3, 5, bad=1), batch(0, 2, partition=1))
-        inner.wait_taken(4)
-        found = []
-        while len(found) < 7:
+        inner.wait_steps(4)
+        items: list[Any] = []
+        while len(items) < 7:
             step = subscription.take(WAIT_S)
-            found += numbers(step)
-        assert found == [0, 1, 2, 3, 4, 0, 1]
+            items += numbers(step)
+        assert items == [0, 1, 2, 3, 4, 0, 1]
         assert subscription.take(0) is None
 
 
@@ -127,7 +128,7 @@ def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
 def test_an_error_comes_behind_the_rows_before_it_and_again() -> None:
     with fed() as (inner, subscription):
         inner.put(batch(0, 2), LogUnavailable("no answer"))
-        inner.wait_taken(2)
+        inner.wait_steps(2)
         assert inner.closed.wait(WAIT_S)
         assert numbers(subscription.take(WAIT_S)) == [0, 1]
         for _ in range(2):
@@ -143,7 +144,7 @@ def test_a_bug_is_not_taken_for_silence() -> None:
 
 
 def test_a_feed_that_cannot_be_opened_says_so_when_it_is_taken_from() -> None:
-    def refused() -> Scripted:
+    def refused() -> Any:
         raise LogUnavailable("no broker")
 
     with (
@@ -156,23 +157,23 @@ def test_a_feed_that_cannot_be_opened_says_so_when_it_is_taken_from() -> None:
 def test_it_reads_so_far_ahead_and_no_further() -> None:
     with fed(max_ready_rows=4) as (inner, subscription):
         inner.put(*(batch(at, at + 2) for at in range(0, 20, 2)))
-        inner.wait_taken(2)
-        found: list[int] = []
-        while len(found) < 20:
+        inner.wait_steps(2)
+        items: list[int] = []
+        while len(items) < 20:
             step = numbers(subscription.take(WAIT_S))
             # What is ready, and the step that had begun before it was full.
             assert 0 < len(step) <= 6
-            found += step
-        assert found == list(range(20))
+            items += step
+        assert items == list(range(20))
 
 
 def test_what_nobody_takes_gathers_longer_unless_somebody_waits() -> None:
     with fed(idle_share=1e6) as (inner, subscription):
         inner.put(batch(0, 1))
-        inner.wait_taken(1)
+        inner.wait_steps(1)
         inner.put(batch(1, 2))
         threading.Event().wait(0.1)
-        assert inner.taken == 1
+        assert inner.steps_out == 1
         assert numbers(subscription.take(WAIT_S)) == [0]
         assert numbers(subscription.take(WAIT_S)) == [1]
 
@@ -183,17 +184,17 @@ def test_records_gather_unless_somebody_waits() -> None:
         for at in range(5):
             inner.put(batch(at, at + 1))
             assert numbers(subscription.take(WAIT_S)) == [at]
-        assert inner.taken == 5
+        assert inner.steps_out == 5
 
 
 def test_what_is_wanted_is_worth_a_moment() -> None:
     with fed(demand_gather_s=WAIT_S) as (inner, subscription), ThreadPoolExecutor(1) as pool:
         inner.put(batch(0, 2))
-        inner.wait_taken(1)
-        wanted = [OffsetRange(0, 0, 3), OffsetRange(1, 0, 1)]
-        taking = pool.submit(subscription.take, WAIT_S, wanted)
+        inner.wait_steps(1)
+        expected = [OffsetRange(0, 0, 3), OffsetRange(1, 0, 1)]
+        taking = pool.submit(subscription.take, WAIT_S, expected)
         inner.put(batch(2, 5))
-        inner.wait_taken(2)
+        inner.wait_steps(2)
         assert not taking.done()
         inner.put(batch(0, 1, partition=1))
         assert numbers(taking.result(WAIT_S)) == [0, 1, 2, 3, 4, 0]
@@ -208,11 +209,11 @@ def test_what_is_wanted_and_does_not_come_is_not_waited_for() -> None:
 def test_all_steps_taken_at_once_are_confirmed_by_one_question() -> None:
     with fed() as (inner, subscription):
         inner.put(*(batch(at, at + 1) for at in range(5)))
-        inner.wait_taken(5)
+        inner.wait_steps(5)
         while inner.confirmed < 5:
             step = subscription.take(WAIT_S)
             assert step is not None
-            assert inner.asked > inner.confirmed
+            assert inner.confirm_at > inner.confirmed
             step.confirm()
         inner.refused = LogUnavailable("no answer")
         inner.put(batch(5, 6))
@@ -225,7 +226,7 @@ def test_all_steps_taken_at_once_are_confirmed_by_one_question() -> None:
 def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:
     went_on = threading.Event()
 
-    def pieces() -> Iterator[Decoded]:
+    def pieces() -> Generator[Decoded, None, None]:
         yield batch(0, 1).decoded
         yield batch(1, 2).decoded
         went_on.set()
@@ -242,7 +243,7 @@ def test_a_fetch_is_read_ahead_and_ends_with_its_error() -> None:
 def test_a_fetch_that_is_given_up_is_closed() -> None:
     closed = threading.Event()
 
-    def pieces() -> Iterator[Decoded]:
+    def pieces() -> Generator[Decoded, None, None]:
         try:
             while True:
                 yield batch(0, 1).decoded
@@ -274,13 +275,13 @@ def test_a_step_comes_across_whole(sent: DecodedBatch) -> None:
     with channels() as (ours, theirs):
         sender = threading.Thread(target=send_batch, args=(theirs, sent))
         sender.start()
-        found = receive_batch(ours, SCHEMA, WAIT_S)
+        result = receive_batch(ours, SCHEMA, WAIT_S)
         sender.join()
-    assert found is not None
-    assert found.ranges == sent.ranges
-    assert found.decoded.outcomes == sent.decoded.outcomes
-    assert found.decoded.errors == sent.decoded.errors
-    assert found.decoded.rows.equals(sent.decoded.rows)
+    assert result is not None
+    assert result.ranges == sent.ranges
+    assert result.decoded.outcomes == sent.decoded.outcomes
+    assert result.decoded.errors == sent.decoded.errors
+    assert result.decoded.rows.equals(sent.decoded.rows)
 
 
 def test_frames_of_any_size_come_across_one_by_one() -> None:
@@ -298,8 +299,8 @@ def test_frames_of_any_size_come_across_one_by_one() -> None:
         sender = threading.Thread(target=send, args=(theirs,))
         sender.start()
         for header, body in frames:
-            found, held = ours.receive(WAIT_S)
-            assert (found, held.to_pybytes()) == (header, body)
+            result, value = ours.receive(WAIT_S)
+            assert (result, value.to_pybytes()) == (header, body)
         sender.join()
 
 

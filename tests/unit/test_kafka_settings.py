@@ -109,12 +109,12 @@ def test_each_code_has_its_meaning(code: int, expected: Meaning) -> None:
 
 
 def test_translated_errors_hold_nothing_of_the_clients_text() -> None:
-    told = f"sasl failed for {SECRET} at broker.invalid:9092"
+    reply = f"sasl failed for {SECRET} at broker.invalid:9092"
     for code in (KafkaError._TRANSPORT, KafkaError._BAD_MSG, KafkaError._AUTHENTICATION):
-        error = translate(KafkaError(code, told), "flows")
+        error = translate(KafkaError(code, reply), "flows")
         assert isinstance(error, LogUnavailable)
         assert error.message.startswith("flows: the Kafka brokers ")
         assert SECRET not in error.message + repr(error.facts)
         assert "broker.invalid" not in error.message + repr(error.facts)
-    unknown = translate(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, told), "flows")
+    unknown = translate(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, reply), "flows")
     assert isinstance(unknown, UnknownTopic)

@@ -70,6 +70,6 @@ def test_what_the_table_asks_for_is_kept() -> None:
 
 @given(st.integers(1, 10**9), st.integers(1, 500), st.integers(1, 1000))
 def test_every_layout_reads_in_bounded_tasks(offsets: int, values: int, cores: int) -> None:
-    found = layout(offsets, values=values, parallelism=cores)
-    assert found.tasks >= 1
-    assert offsets / found.tasks <= 4_000_000
+    result = layout(offsets, values=values, parallelism=cores)
+    assert result.tasks >= 1
+    assert offsets / result.tasks <= 4_000_000

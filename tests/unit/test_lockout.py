@@ -22,10 +22,10 @@ class Clock:
 class Users:
     def __init__(self) -> None:
         self.right = "right"
-        self.asked = 0
+        self.checks = 0
 
     def __call__(self, user: str, password: str) -> Caller | None:
-        self.asked += 1
+        self.checks += 1
         return Caller(user) if password == self.right else None
 
 
@@ -61,10 +61,10 @@ def test_one_too_many_is_refused_unchecked_for_a_time_that_doubles(
     fail(guarded, FREE_TRIES)
     pauses = []
     for number in range(10):
-        asked = users.asked
+        request = users.checks
         with pytest.raises(Unauthenticated, match=r"Try again in \d+ s") as refused:
             guarded("ada", "right")
-        assert users.asked == asked
+        assert users.checks == request
         pauses.append(int(str(refused.value).split()[-2]))
         clock.now_s += pauses[-1]
         assert guarded("ada", f"guess {number}") is None

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ from planner.time_travel import (
     same_snapshot,
 )
 from planner.tokens import pack
-from tests.unit.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
+from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema, vector, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")
 NOW = plan_cut(pin(10, 20), bounds((0, 15), (5, 20)))
@@ -53,49 +54,51 @@ def test_the_text_of_a_cut_reads_back() -> None:
 
 
 def test_a_text_of_version_1_says_no_decoding_and_means_what_it_meant() -> None:
-    (held,) = parse_cut(packed(entry())).tables
-    assert held == CutEntry(FLOWS, "u", "f", 1, 0, "t", vector(1))
+    (value,) = parse_cut(packed(entry())).tables
+    assert value == CutEntry(FLOWS, "u", "f", 1, 0, "t", vector(1))
     other = replace(pin(0), binding=replace(BINDING, on_error="skip"))
-    assert decodes_as(held, other)
+    assert decodes_as(value, other)
 
 
-def published(*offsets: int, **changes: object) -> Pin:
+def published(*offsets: Any, **changes: Any) -> Pin:
     """The table after tierers that decoded as ``NOW`` published up to these offsets."""
     mark = replace(watermark(*offsets), decoding=KEY, era=ERA)
     return replace(pin(*offsets), watermark=replace(mark, **changes))
 
 
 def test_a_snapshot_answers_a_cut_that_decodes_as_the_cut() -> None:
-    (held,) = parse_cut(format_cut({(FLOWS, None): NOW})).tables
+    (value,) = parse_cut(format_cut({(FLOWS, None): NOW})).tables
     skipping = replace(BINDING, on_error="skip")
-    assert decodes_as(held, pin(10, 20))
-    assert decodes_as(held, published(12, 20))
-    assert decodes_as(held, published(90, 90))
+    assert decodes_as(value, pin(10, 20))
+    assert decodes_as(value, published(12, 20))
+    assert decodes_as(value, published(90, 90))
     # Rolled back below the cut's watermark, within the era: what was cold is decoded again, alike.
-    late = replace(held, era=published(12, 20).watermark.era)
+    watermark = published(12, 20).watermark
+    assert watermark is not None
+    late = replace(value, era=watermark.era)
     assert decodes_as(late, published(11, 20))
     # All of the cut is cold, as it was: what would be decoded now does not matter. Of the tail it does.
-    assert decodes_as(held, replace(published(15, 20), binding=skipping))
-    assert not decodes_as(held, replace(published(14, 20), binding=skipping))
-    assert not decodes_as(held, replace(pin(10, 20), binding=skipping))
+    assert decodes_as(value, replace(published(15, 20), binding=skipping))
+    assert not decodes_as(value, replace(published(14, 20), binding=skipping))
+    assert not decodes_as(value, replace(pin(10, 20), binding=skipping))
     # Tiered by a program that did not say how it decoded, otherwise, or alike after that.
-    assert not decodes_as(held, pin(15, 20))
-    assert not decodes_as(held, published(15, 20, decoding="other"))
-    assert not decodes_as(held, published(15, 20, era="later"))
+    assert not decodes_as(value, pin(15, 20))
+    assert not decodes_as(value, published(15, 20, decoding="other"))
+    assert not decodes_as(value, published(15, 20, era="later"))
 
 
 def test_cold_rows_without_a_topic_are_not_decoded() -> None:
-    (held,) = parse_cut(format_cut({(HOSTS, None): PLAIN})).tables
-    assert held.decoding is None
-    assert decodes_as(held, pin(binding=None))
+    (value,) = parse_cut(format_cut({(HOSTS, None): PLAIN})).tables
+    assert value.decoding is None
+    assert decodes_as(value, pin(binding=None))
     (bound,) = parse_cut(format_cut({(FLOWS, None): NOW})).tables
     assert decodes_as(bound, pin(binding=None))
 
 
 def test_a_table_without_a_snapshot_has_a_cut_too() -> None:
     empty = replace(PLAIN, cold=replace(PLAIN.cold, snapshot_id=None))
-    (held,) = parse_cut(format_cut({(HOSTS, None): empty})).tables
-    assert held.snapshot_id is None
+    (snapshot,) = parse_cut(format_cut({(HOSTS, None): empty})).tables
+    assert snapshot.snapshot_id is None
 
 
 def test_a_statement_without_tables_has_no_cut() -> None:
@@ -108,10 +111,13 @@ def test_a_table_read_at_several_times_counts_as_it_is() -> None:
     assert both.of(FLOWS).end == vector(15, 20)
     alone = parse_cut(format_cut({(FLOWS, EARLIER): then}))
     assert alone.of(FLOWS).end == vector(3)
-    unclear = {(FLOWS, EARLIER): then, (FLOWS, EARLIEST): NOW}
+    unclear: dict[tuple[TableName, AtClause | None], TableCut] = {
+        (FLOWS, EARLIER): then,
+        (FLOWS, EARLIEST): NOW,
+    }
     assert format_cut(unclear) == ""
     assert [
-        held.table for held in parse_cut(format_cut(unclear | {(HOSTS, None): PLAIN})).tables
+        table.table for table in parse_cut(format_cut(unclear | {(HOSTS, None): PLAIN})).tables
     ] == [HOSTS]
 
 
@@ -121,7 +127,7 @@ def test_a_cut_says_nothing_of_other_tables() -> None:
 
 
 def entry(**changes: object) -> dict[str, object]:
-    held = {
+    value = {
         "table": ["lake", ["net"], "flows"],
         "uuid": "u",
         "file": "f",
@@ -130,7 +136,7 @@ def entry(**changes: object) -> dict[str, object]:
         "topic": "t",
         "end": [[0, 1]],
     }
-    return held | changes
+    return value | changes
 
 
 def packed(*tables: object, version: object = 1) -> str:
@@ -188,9 +194,9 @@ def test_what_names_a_cut_is_known_before_it_is_read() -> None:
 
 def rows(cut: TableCut) -> set[tuple[int, int]]:
     return {
-        (held.partition, offset)
-        for held in (*cut.new_cold, *cut.new_hot)
-        for offset in range(held.start, held.stop)
+        (span.partition, offset)
+        for span in (*cut.new_cold, *cut.new_hot)
+        for offset in range(span.start, span.stop)
     }
 
 
@@ -205,16 +211,16 @@ def test_every_snapshot_whose_tail_the_log_holds_gives_the_same_past(
     log = [(min(a, b), max(a, b)) for a, b, _ in facts]
     marks = [min(c, end) for (_, end), (_, _, c) in zip(log, facts, strict=True)]
     end = vector(*(min(want, stop) for want, (_, stop) in zip(until, log, strict=False)))
-    held = pin(*marks)
+    value = pin(*marks)
     gap = any(stop > marks[at] and log[at][0] > marks[at] for at, stop in end)
     if gap:
         with pytest.raises(CutExpired, match="the log of flows/"):
-            cut_until(held, end, bounds(*log))
+            cut_until(value, end, bounds(*log))
         return
-    cut = cut_until(held, end, bounds(*log))
+    cut = cut_until(value, end, bounds(*log))
     assert rows(cut) == {(at, offset) for at, stop in end for offset in range(stop)}
     assert set(cut.new_cold).isdisjoint(cut.new_hot)
-    assert needs_log(held, end) == bool(cut.new_hot)
+    assert needs_log(value, end) == bool(cut.new_hot)
     assert cut.end.as_dict() == {at: end.get(at) or 0 for at in range(len(marks))}
 
 
@@ -264,10 +270,10 @@ def test_a_cut_is_shortened_where_an_end_is_given() -> None:
 
 
 def test_a_table_without_a_topic_is_its_snapshot() -> None:
-    held = CutEntry(FLOWS, "table-1", "f", 1, 0)
-    assert same_snapshot(held, pin(binding=None)) == cold_cut(pin(binding=None))
+    value = CutEntry(FLOWS, "table-1", "f", 1, 0)
+    assert same_snapshot(value, pin(binding=None)) == cold_cut(pin(binding=None))
     with pytest.raises(CutExpired, match="it was bound to a topic since"):
-        same_snapshot(held, pin(3))
+        same_snapshot(value, pin(3))
 
 
 def test_the_snapshot_of_a_time_is_the_one_that_was_current() -> None:

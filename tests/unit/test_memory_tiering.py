@@ -16,9 +16,9 @@ from planner.tiering import TieringBudget, plan_tiering
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.fixtures.generated_log import TOPIC, GeneratedLog, expected_rows, open_decoder
 from tests.fixtures.spark import PAYLOAD, first_watermark
-from tests.unit.builders import FLOWS, vector
+from tests.harness.builders import FLOWS, vector
+from tests.harness.generated_log import TOPIC, GeneratedLog, expected_rows, open_decoder
 
 LOG = GeneratedLog((20, 20))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,14 +22,18 @@ BANNED = frozenset(
 ON_THE_WIRE = {"LimitExceeded": ["planner/errors.py", "proxy/flightsql/errors.py"]}
 
 
-@functools.cache
-def sources() -> tuple[tuple[str, ast.Module], ...]:
-    return tuple(
+def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    for folder in folders:
+        yield from _sources(folder)
+
+
+@cache
+def _sources(folder: str) -> list[tuple[str, ast.Module]]:
+    return [
         (str(path.relative_to(ROOT)), ast.parse(path.read_text()))
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
+        for path in sorted((ROOT / folder).rglob("*.py"))
         if not path.stem.endswith("_pb2")
-    )
+    ]
 
 
 def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
@@ -70,19 +74,24 @@ def test_a_part_of_a_word_is_none(name: str) -> None:
 
 
 def test_no_name_of_ours_is_a_participle() -> None:
+    """Names of tests are sentences: those may say what happened."""
     names = [
         f"{path}:{line} {name}"
-        for path, tree in sources()
+        for path, tree in sources(*PACKAGES, "tests", "benchmarks")
         for name, line in defined(tree)
-        if is_banned(name)
+        if is_banned(name) and not name.startswith("test_")
     ]
-    modules = [path for path, _ in sources() if is_banned(Path(path).stem)]
+    modules = [
+        path
+        for path, _ in sources(*PACKAGES, "tests", "benchmarks")
+        if is_banned(Path(path).stem) and not Path(path).stem.startswith("test_")
+    ]
     assert (names, modules) == ([], [])
 
 
 def test_one_name_is_one_public_class() -> None:
     places = defaultdict(list)
-    for path, tree in sources():
+    for path, tree in sources(*PACKAGES):
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path)
@@ -93,7 +102,7 @@ def test_small_files_with_one_importer_are_reported(capsys: pytest.CaptureFixtur
     """A report, not a rule: is the second thing that would go into the file still to come?"""
     importers = defaultdict(set)
     sizes = {}
-    for path, tree in sources():
+    for path, tree in sources(*PACKAGES):
         sizes[path] = len((ROOT / path).read_text().splitlines())
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
@@ -107,3 +116,26 @@ def test_small_files_with_one_importer_are_reported(capsys: pytest.CaptureFixtur
     ]
     with capsys.disabled():
         print(f"\nsmall files with one importer: {', '.join(small) or 'none'}")
+
+
+def test_no_test_imports_from_a_test_module_or_a_conftest() -> None:
+    """What several tests use stands in ``tests/harness``, fixtures in ``tests/fixtures``."""
+    refused = [
+        f"{path}:{node.lineno}"
+        for path, tree in sources("tests", "benchmarks")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and any(map(_is_test, _modules(node)))
+    ]
+    assert refused == []
+
+
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.Import):
+        return names
+    return [node.module or "", *(f"{node.module}.{name}" for name in names)]
+
+
+def _is_test(module: str) -> bool:
+    package, _, name = module.rpartition(".")
+    return package.startswith("tests.") and (name == "conftest" or name.startswith("test_"))

@@ -4,12 +4,12 @@ from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition, 
 
 
 def test_a_range_is_half_open() -> None:
-    held = OffsetRange(partition=3, start=100, stop=250)
-    assert len(held) == 150
-    assert 100 in held
-    assert 249 in held
-    assert 250 not in held
-    assert 99 not in held
+    items = OffsetRange(partition=3, start=100, stop=250)
+    assert len(items) == 150
+    assert 100 in items
+    assert 249 in items
+    assert 250 not in items
+    assert 99 not in items
 
 
 @pytest.mark.parametrize(("partition", "start", "stop"), [(-1, 0, 1), (0, 2, 1), (0, -1, 1)])
@@ -19,13 +19,13 @@ def test_a_range_that_exists_is_valid(partition: int, start: int, stop: int) -> 
 
 
 def test_a_vector_tells_absent_from_zero() -> None:
-    held = OffsetVector.of([(2, 7), (0, 0)])
-    assert held.get(0) == 0
-    assert held.get(1) is None
-    assert held.get(2) == 7
-    assert held.partitions == (0, 2)
-    assert held.as_dict() == {0: 0, 2: 7}
-    assert len(held) == 2
+    items = OffsetVector.of([(2, 7), (0, 0)])
+    assert items.get(0) == 0
+    assert items.get(1) is None
+    assert items.get(2) == 7
+    assert items.partitions == (0, 2)
+    assert items.as_dict() == {0: 0, 2: 7}
+    assert len(items) == 2
 
 
 @pytest.mark.parametrize("items", [((1, 0), (0, 0)), ((0, 1), (0, 2)), ((-1, 0),), ((0, -1),)])

@@ -90,9 +90,9 @@ def test_no_rows_are_an_empty_array_a_header_or_a_schema() -> None:
 
 
 def test_arrow_and_parquet_hold_the_same_rows() -> None:
-    wanted = pa.Table.from_batches(BATCHES)
-    assert pa.ipc.open_file(written("arrow")).read_all() == wanted
-    assert parquet.read_table(io.BytesIO(written("parquet"))).equals(wanted)
+    expected = pa.Table.from_batches(BATCHES)
+    assert pa.ipc.open_file(written("arrow")).read_all() == expected
+    assert parquet.read_table(io.BytesIO(written("parquet"))).equals(expected)
 
 
 def test_parquet_gathers_batches_into_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:

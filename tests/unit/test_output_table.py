@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -46,23 +47,23 @@ def test_too_many_columns_become_records() -> None:
 
 
 def test_rows_beyond_the_limit_are_not_read() -> None:
-    asked = []
+    items = []
 
-    def batches() -> object:
+    def batches() -> Iterator[pa.RecordBatch]:
         for number in range(5):
-            asked.append(number)
+            items.append(number)
             yield pa.record_batch({"n": [number, number]})
 
-    found = show(
+    result = show(
         pa.schema([("n", pa.int64())]), batches(), max_rows=3, width=None, colour=False
     )
-    assert (found.rows, found.has_more, asked) == (3, True, [0, 1])
+    assert (result.rows, result.has_more, items) == (3, True, [0, 1])
 
 
 def test_a_limit_that_is_met_exactly_says_nothing_of_more() -> None:
     batch = pa.record_batch({"n": [1, 2, 3]})
-    found = show(batch.schema, [batch], max_rows=3, width=None, colour=False)
-    assert (found.rows, found.has_more) == (3, False)
+    result = show(batch.schema, [batch], max_rows=3, width=None, colour=False)
+    assert (result.rows, result.has_more) == (3, False)
 
 
 @pytest.mark.parametrize("records", [False, True])

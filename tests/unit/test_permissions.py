@@ -25,9 +25,9 @@ from planner.ports import ColdTotals
 from planner.schema import METADATA_TYPES, Column, TableSchema
 from planner.statement.references import ResolvedTable
 from planner.statement.row_expression import bound_to, columns_of, row_expression, selecting
-from tests.unit.builders import FLOWS, bounds, pin
-from tests.unit.builders import schema as leading
-from tests.unit.sql import parse, unparse
+from tests.harness.builders import FLOWS, bounds, pin
+from tests.harness.builders import schema as leading
+from tests.harness.sql import parse, unparse
 
 ADA = Identity("ada", frozenset({"analysts", "eu"}))
 NOBODY = Identity(None)
@@ -49,15 +49,15 @@ def expression(text: str) -> RowExpression:
 def grant(**changes: Any) -> Grant:
     masks = {name: expression(text) for name, text in changes.pop("masks", {}).items()}
     rows = changes.pop("rows", None)
-    held = Grant("g", (TablePattern.parse("*"),), users=frozenset({"ada"}), masks=tuple(masks.items()),
+    value = Grant("g", (TablePattern.parse("*"),), users=frozenset({"ada"}), masks=tuple(masks.items()),
                  rows=None if rows is None else expression(rows))  # fmt: skip
-    return replace(held, **changes)
+    return replace(value, **changes)
 
 
-def left(held: Grant, *, who: Identity = ADA, schema: TableSchema = SCHEMA) -> VisibleColumns:
-    found = view(held, who, TABLE, schema)
-    assert found is not None
-    return found
+def left(grant: Grant, *, who: Identity = ADA, schema: TableSchema = SCHEMA) -> VisibleColumns:
+    result = view(grant, who, TABLE, schema)
+    assert result is not None
+    return result
 
 
 def printed(node: Any) -> str:
@@ -78,9 +78,9 @@ def printed(node: Any) -> str:
 def test_a_pattern_covers_whole_levels_of_names(
     pattern: str, covered: list[str], not_covered: list[str]
 ) -> None:
-    held = TablePattern.parse(pattern)
+    parsed = TablePattern.parse(pattern)
     assert [
-        name for name in covered + not_covered if held.covers(TableName.parse(name))
+        name for name in covered + not_covered if parsed.covers(TableName.parse(name))
     ] == covered
 
 
@@ -151,12 +151,12 @@ def test_any_restriction_closes_the_raw_columns_that_are_not_named() -> None:
 
 
 def test_a_mask_takes_the_place_of_a_column_and_may_be_null() -> None:
-    found = left(grant(masks={"host": "left(host, 1)"}))
-    assert {column.name for column in found.schema.columns if column.required} == set()
-    assert printed(found.masks["host"]) == '"left"(host, 1)'
-    assert "host" not in found.plain.names
-    assert "Secret" in found.plain.names
-    assert found.rows is None
+    table = left(grant(masks={"host": "left(host, 1)"}))
+    assert {column.name for column in table.schema.columns if column.required} == set()
+    assert printed(table.masks["host"]) == '"left"(host, 1)'
+    assert "host" not in table.plain.names
+    assert "Secret" in table.plain.names
+    assert table.rows is None
 
 
 POINT = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())])
@@ -169,47 +169,47 @@ DEEP = leading(
 LEADING = OPEN[:3]
 
 
-def type_of(found: VisibleColumns, column: str) -> pa.DataType | None:
-    return next((held.type for held in found.schema.columns if held.name == column), None)
+def type_of(columns: VisibleColumns, column: str) -> pa.DataType | None:
+    return next((value.type for value in columns.schema.columns if value.name == column), None)
 
 
 def test_a_field_of_a_struct_is_left_out_with_nothing_else_of_it() -> None:
-    found = left(grant(without=("at.point.y", "many")), schema=DEEP)
+    result = left(grant(without=("at.point.y", "many")), schema=DEEP)
     expected = pa.struct(
         [pa.field("point", pa.struct([POINT.field(0)])), ("name", pa.string())]
     )
-    assert type_of(found, "at") == expected
-    assert found.parted == {"at", "at.point"}
-    assert found.plain.names == (*LEADING, "id", "id.dotted")
+    assert type_of(result, "at") == expected
+    assert result.parted == {"at", "at.point"}
+    assert result.plain.names == (*LEADING, "id", "id.dotted")
     assert type_of(left(grant(without=("at.point", "at.name")), schema=DEEP), "at") is None
     whole = left(grant(without=("at.point",)), schema=DEEP)
     assert type_of(whole, "at") == pa.struct([("name", pa.string())])
 
 
 def test_a_masked_field_keeps_its_place_and_may_be_null() -> None:
-    found = left(grant(masks={"at.point.x": "id % 10"}), schema=DEEP)
+    table = left(grant(masks={"at.point.x": "id % 10"}), schema=DEEP)
     masked = pa.struct([POINT.field(0).with_nullable(True), POINT.field(1)])
-    assert type_of(found, "at") == pa.struct([("point", masked), ("name", pa.string())])
-    assert printed(found.masks["at.point.x"]) == "(id % 10)"
-    assert found.parted == {"at", "at.point"}
-    assert {column.name for column in found.schema.columns if column.required} >= {"at", "id"}
+    assert type_of(table, "at") == pa.struct([("point", masked), ("name", pa.string())])
+    assert printed(table.masks["at.point.x"]) == "(id % 10)"
+    assert table.parted == {"at", "at.point"}
+    assert {column.name for column in table.schema.columns if column.required} >= {"at", "id"}
     hidden = left(grant(masks={"at.point.x": "1"}, without=("at.point",)), schema=DEEP)
     assert type_of(hidden, "at") == pa.struct([("name", pa.string())])
 
 
 def test_fields_that_are_listed_are_all_that_is_opened_of_a_struct() -> None:
-    found = left(grant(columns=("id", "at.name")), schema=DEEP)
-    assert found.schema.names == ("id", "at")
-    assert type_of(found, "at") == pa.struct([("name", pa.string())])
+    table = left(grant(columns=("id", "at.name")), schema=DEEP)
+    assert table.schema.names == ("id", "at")
+    assert type_of(table, "at") == pa.struct([("name", pa.string())])
     more = left(grant(columns=("at.point",), masks={"at.point.y": "0"}), schema=DEEP)
     assert type_of(more, "at") == pa.struct([("point", POINT)])
     assert left(grant(columns=("id",)), schema=DEEP).schema.names == ("id",)
 
 
 def test_a_column_with_a_dot_in_its_name_is_a_column() -> None:
-    found = left(grant(without=("id.dotted",)), schema=DEEP)
-    assert found.schema.names == (*LEADING, "id", "at", "many")
-    assert found.parted == frozenset()
+    table = left(grant(without=("id.dotted",)), schema=DEEP)
+    assert table.schema.names == (*LEADING, "id", "at", "many")
+    assert table.parted == frozenset()
 
 
 @pytest.mark.parametrize("name", ["many.x", "at.z", "at.point.x.y", "id.x", "at.Name"])
@@ -229,9 +229,9 @@ def test_a_name_of_two_things_closes_the_table() -> None:
 
 def test_a_filter_is_bound_to_user_and_groups() -> None:
     rows = "HOST = current_user AND list_contains(Current_Groups, secret) AND pos.x > 1"
-    found = left(grant(rows=rows)).rows
-    assert found is not None
-    assert printed(found) == (
+    result = left(grant(rows=rows)).rows
+    assert result is not None
+    assert printed(result) == (
         "((host = CAST('ada' AS VARCHAR)) AND list_contains(CAST(main.list_value('analysts', 'eu') AS VARCHAR[]), "
         '"Secret") AND (pos.x > 1))'
     )
@@ -243,15 +243,15 @@ def test_a_filter_is_bound_to_user_and_groups() -> None:
 
 
 def test_a_quote_in_a_users_name_stays_inside_its_literal() -> None:
-    held = bound_to(expression("current_user").tree, "a' OR 'b", [], {})
-    assert printed(held) == "CAST('a'' OR ''b' AS VARCHAR)"
+    value = bound_to(expression("current_user").tree, "a' OR 'b", [], {})
+    assert printed(value) == "CAST('a'' OR ''b' AS VARCHAR)"
 
 
 def test_functions_that_the_engine_bounds_mean_its_own() -> None:
-    held = bound_to(
+    value = bound_to(
         expression("regexp_replace(host, 'a', 'b')").tree, None, [], {"host": "host"}
     )
-    assert printed(held) == "\"system\".main.regexp_replace(host, 'a', 'b')"
+    assert printed(value) == "\"system\".main.regexp_replace(host, 'a', 'b')"
 
 
 @pytest.mark.parametrize(
@@ -289,29 +289,29 @@ def test_the_seam_is_told_to_those_who_see_every_row() -> None:
 
 
 def test_the_sides_of_a_table_are_restricted_as_the_table() -> None:
-    held = grant(rows="host = 'a'", without=("Secret",))
+    value = grant(rows="host = 'a'", without=("Secret",))
     for virtual in ("cold", "tail"):
-        found = view(held, ADA, ResolvedTable(FLOWS, virtual), SCHEMA)  # type: ignore[arg-type]
-        assert found is not None
-        assert "Secret" not in found.schema.names
-        assert found.rows is not None
+        table = view(value, ADA, ResolvedTable(FLOWS, virtual), SCHEMA)
+        assert table is not None
+        assert "Secret" not in table.schema.names
+        assert table.rows is not None
 
 
 def test_offsets_that_are_closed_under_a_filter_are_told_by_nothing_else() -> None:
-    def told(held: Grant, *counting: str) -> bool:
-        return GrantList((held,)).check_uncounted(ADA, [FLOWS], counting)
+    def reply(value: Grant, *counting: str) -> bool:
+        return GrantList((value,)).check_uncounted(ADA, [FLOWS], counting)
 
-    assert not told(grant(), "following")
-    assert not told(grant(without=("kafka_offset",)), "following")
-    assert not told(grant(rows="host = 'a'"), "following")
+    assert not reply(grant(), "following")
+    assert not reply(grant(without=("kafka_offset",)), "following")
+    assert not reply(grant(rows="host = 'a'"), "following")
     assert not GrantList(()).check_uncounted(ADA, [FLOWS], ["following"])
-    for held in (
+    for value in (
         grant(rows="host = 'a'", without=("kafka_offset",)),
         grant(rows="host = 'a'", columns=("host",)),
     ):
-        assert told(held)
+        assert reply(value)
         with pytest.raises(NotAllowed) as caught:
-            told(held, "following", "thermocline_cut()")
+            reply(value, "following", "thermocline_cut()")
         assert caught.value.message == (
             "lake.net.flows: following would tell how many records there are, also of rows that you may not see; "
             "leave it out."
@@ -320,10 +320,10 @@ def test_offsets_that_are_closed_under_a_filter_are_told_by_nothing_else() -> No
 
 def test_explain_tells_no_counts_to_those_who_see_some_rows() -> None:
     cut = plan_cut(pin(10, 20), bounds((3, 15), (5, 20)))
-    known = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 0, is_counted=False)
-    cold, tail = explanation([TABLE], {TABLE: cut}, {TABLE: known}).to_pylist()
-    told = {name for row in (cold, tail) for name, value in row.items() if value is not None}
-    assert told == {"table", "side", "why", "snapshot_id", "schema_id", "metadata_age_s"}
+    facts = TableReport(1.5, {0: 3, 1: 5}, ColdTotals(25, 2, 4096), 0, is_counted=False)
+    cold, tail = explanation([TABLE], {TABLE: cut}, {TABLE: facts}).to_pylist()
+    reply = {name for row in (cold, tail) for name, value in row.items() if value is not None}
+    assert reply == {"table", "side", "why", "snapshot_id", "schema_id", "metadata_age_s"}
     assert (
         cold["why"]
         == tail["why"]

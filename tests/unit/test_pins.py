@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -18,10 +19,11 @@ from planner.errors import (
     UnknownTable,
 )
 from planner.names import TableName
+from planner.ports import ColdStore
 from planner.schema import Column
 from planner.seam import PinFacts
 from tests.doubles.cold import MemoryColdStore
-from tests.unit.builders import BINDING, FLOWS, watermark
+from tests.harness.builders import BINDING, FLOWS, watermark
 
 HOSTS = TableName("lake", ("net",), "hosts")
 PAYLOAD = (Column(0, "host", pa.string()),)
@@ -57,7 +59,7 @@ class World:
         self.store.commit(
             FLOWS,
             "append",
-            lambda held: (held, held.slice(0, 0)),
+            lambda value: (value, value.slice(0, 0)),
             check=lambda *_: watermark(offset),
         )
 
@@ -301,7 +303,7 @@ def test_threads_refresh_by_themselves_and_end_with_the_board() -> None:
         store.commit(
             FLOWS,
             "append",
-            lambda held: (held, held.slice(0, 0)),
+            lambda value: (value, value.slice(0, 0)),
             check=lambda *_: watermark(7),
         )
         deadline = time.monotonic() + 10
@@ -361,7 +363,7 @@ class Two:
         self.is_down = False
         self.answering = threading.Event()
         self.answering.set()
-        self.board = PinCache(self, refresh_s=3600, patience_s=patience_s)
+        self.board = PinCache(cast("ColdStore", self), refresh_s=3600, patience_s=patience_s)
 
     def catalogs(self) -> tuple[str, ...]:
         return self.store.catalogs()

@@ -23,13 +23,13 @@ def shaped(column: pa.Array, **options: Any) -> pa.Array:
     field = pa.field("c", column.type, nullable=False, metadata={b"k": b"v"})
     schema = pa.schema([field], {b"of": b"schema"})
     batch = pa.RecordBatch.from_arrays([column], schema=schema)
-    wanted, shape = shaping(Session("s", options=options), schema)
-    told = shape(batch)
-    assert told.schema.equals(wanted, check_metadata=True)
-    assert wanted.metadata == schema.metadata
-    assert wanted.field("c").metadata == field.metadata
-    assert not wanted.field("c").nullable
-    return told.column(0)
+    expected, shape = shaping(Session("s", options=options), schema)
+    table = shape(batch)
+    assert table.schema.equals(expected, check_metadata=True)
+    assert expected.metadata == schema.metadata
+    assert expected.field("c").metadata == field.metadata
+    assert not expected.field("c").nullable
+    return table.column(0)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def shaped(column: pa.Array, **options: Any) -> pa.Array:
     ],
 )
 def test_bi_tools_get_types_they_read(column: pa.Array, plain: pa.DataType) -> None:
-    told = shaped(column, profile="bi")
-    assert told.type == plain
-    assert str(told.to_pylist()) == str(column.to_pylist()).replace(
+    table = shaped(column, profile="bi")
+    assert table.type == plain
+    assert str(table.to_pylist()) == str(column.to_pylist()).replace(
         "Decimal('7')", "7.0"
     ).replace(f"Decimal('{2**70}')", str(float(2**70)))
 
@@ -110,8 +110,8 @@ def test_an_enum_is_text_whatever_was_chosen(
 def test_without_a_choice_nothing_is_touched() -> None:
     schema = pa.schema([("c", pa.decimal128(38, 0))])
     batch = pa.RecordBatch.from_pylist([], schema)
-    wanted, shape = shaping(Session("s"), schema)
-    assert wanted is schema
+    expected, shape = shaping(Session("s"), schema)
+    assert expected is schema
     assert shape(batch) is batch
 
 
@@ -136,9 +136,9 @@ def test_each_choice_works_by_itself_and_beside_the_profile() -> None:
 def test_timestamps_come_in_the_unit_asked_for(
     unit: str, expected: dt.datetime, zone: str | None
 ) -> None:
-    told = shaped(pa.array([AT, None], pa.timestamp("us", zone)), timestamp_unit=unit)
-    assert told.type == pa.timestamp(unit, zone)
-    assert told.cast(pa.timestamp("us", zone)).cast(pa.timestamp("us")).to_pylist() == [
+    reply = shaped(pa.array([AT, None], pa.timestamp("us", zone)), timestamp_unit=unit)
+    assert reply.type == pa.timestamp(unit, zone)
+    assert reply.cast(pa.timestamp("us", zone)).cast(pa.timestamp("us")).to_pylist() == [
         expected,
         None,
     ]

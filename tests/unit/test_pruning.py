@@ -23,7 +23,7 @@ TESTS: tuple[tuple[Operator, tuple[float, ...]], ...] = (
     ("in", (0.0, 2.0)),
     ("is null", ()),
     ("is not null", ()),
-)  # type: ignore[assignment]
+)
 
 
 def holds(row: float | None, operator: Operator, values: Sequence[float]) -> bool:
@@ -94,22 +94,22 @@ def test_no_file_with_a_matching_row_is_left_out(
     ],
 )
 def test_statistics_do_leave_files_out(operator: Operator, values: tuple[float, ...]) -> None:
-    known = bounds_of([(1.0, 2.0), (None, None)], counts=True)
-    assert may_hold(known, condition(operator, values)).to_pylist() == [
+    facts = bounds_of([(1.0, 2.0), (None, None)], counts=True)
+    assert may_hold(facts, condition(operator, values)).to_pylist() == [
         False,
         operator == "is null",
     ]
 
 
 def test_a_file_of_nulls_holds_nothing_that_is_not_null() -> None:
-    known = bounds_of([(None, None), (None, 1.0)], counts=True)
-    assert may_hold(known, condition("is not null", ())).to_pylist() == [False, True]
-    assert may_hold(known, condition("<", (9.0,))).to_pylist() == [False, True]
+    facts = bounds_of([(None, None), (None, 1.0)], counts=True)
+    assert may_hold(facts, condition("is not null", ())).to_pylist() == [False, True]
+    assert may_hold(facts, condition("<", (9.0,))).to_pylist() == [False, True]
 
 
 def test_nan_is_above_every_bound_unless_it_was_counted_out() -> None:
-    known = bounds_of([(1.0, NAN), (1.0, 2.0)], counts=True)
-    assert may_hold(known, condition(">", (5.0,))).to_pylist() == [True, False]
+    facts = bounds_of([(1.0, NAN), (1.0, 2.0)], counts=True)
+    assert may_hold(facts, condition(">", (5.0,))).to_pylist() == [True, False]
     unknown = bounds_of([(1.0, NAN), (1.0, 2.0)], counts=False)
     assert may_hold(unknown, condition(">", (5.0,))).to_pylist() == [True, True]
 
@@ -118,34 +118,34 @@ def test_a_prefix_is_held_against_bounds_that_were_cut_short() -> None:
     lower = pa.array([b"web", b"wea", b"x", None, b"webs", b"a"], pa.binary())
     upper = pa.array([b"web", b"wec", b"z", None, b"wec", b"we"], pa.binary())
     unknown = pa.nulls(6, pa.int64())
-    known = Bounds(lower, upper, unknown, unknown, unknown)
-    asked = Condition("s", "starts with", (pa.scalar(b"web"),))
-    assert may_hold(known, asked).to_pylist() == [True, True, False, True, True, False]
+    facts = Bounds(lower, upper, unknown, unknown, unknown)
+    request = Condition("s", "starts with", (pa.scalar(b"web"),))
+    assert may_hold(facts, request).to_pylist() == [True, True, False, True, True, False]
 
 
 def test_a_partition_value_is_all_a_file_holds() -> None:
-    known = Bounds.exact(pa.array([1.0, None, NAN], pa.float64()))
-    assert may_hold(known, condition("=", (1.0,))).to_pylist() == [True, False, True]
-    assert may_hold(known, condition("is null", ())).to_pylist() == [False, True, False]
-    assert may_hold(known, condition(">", (1.0,))).to_pylist() == [False, False, True]
+    facts = Bounds.exact(pa.array([1.0, None, NAN], pa.float64()))
+    assert may_hold(facts, condition("=", (1.0,))).to_pylist() == [True, False, True]
+    assert may_hold(facts, condition("is null", ())).to_pylist() == [False, True, False]
+    assert may_hold(facts, condition(">", (1.0,))).to_pylist() == [False, False, True]
 
 
 def test_whole_numbers_have_no_nan() -> None:
-    known = Bounds.exact(pa.array([1, 5], pa.int64()))
-    asked = Condition("i", ">", (pa.scalar(1, pa.int64()),))
-    assert may_hold(known, asked).to_pylist() == [False, True]
+    facts = Bounds.exact(pa.array([1, 5], pa.int64()))
+    request = Condition("i", ">", (pa.scalar(1, pa.int64()),))
+    assert may_hold(facts, request).to_pylist() == [False, True]
 
 
 def test_alternatives_keep_what_any_of_them_wants() -> None:
-    known = bounds_of([(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)], counts=True)
+    facts = bounds_of([(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)], counts=True)
 
-    def of(asked: Condition) -> list[tuple[Bounds, Condition]]:
-        return [(known, asked)] if asked.operator != "in" else []
+    def of(request: Condition) -> list[tuple[Bounds, Condition]]:
+        return [(facts, request)] if request.operator != "in" else []
 
     one, three = condition("=", (1.0,)), condition(">", (2.0,))
-    found = prune(((one,), (three,)), of)
-    assert found is not None
-    assert found.to_pylist() == [True, False, True]
+    table = prune(((one,), (three,)), of)
+    assert table is not None
+    assert table.to_pylist() == [True, False, True]
     both = prune(((one, three),), of)
     assert both is not None
     assert not any(both.to_pylist())

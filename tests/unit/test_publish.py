@@ -8,7 +8,7 @@ from planner.publish import advance, check_publish
 from planner.snapshots import History, Snapshot
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import Outcomes
-from tests.unit.builders import bounds, pin, snapshot, watermark
+from tests.harness.builders import bounds, pin, snapshot, watermark
 
 
 def plan(*offsets: int) -> TieringPlan:
@@ -18,7 +18,7 @@ def plan(*offsets: int) -> TieringPlan:
 
 
 def history(*snapshots: Snapshot) -> History:
-    return History({held.snapshot_id: held for held in snapshots})
+    return History({snapshot.snapshot_id: snapshot for snapshot in snapshots})
 
 
 def test_the_watermark_the_plan_started_from_may_be_advanced() -> None:
@@ -26,8 +26,8 @@ def test_the_watermark_the_plan_started_from_may_be_advanced() -> None:
 
 
 def test_a_compaction_in_between_passes() -> None:
-    held = history(snapshot(1, None, mark=watermark(10)), snapshot(2, 1, "replace"))
-    check_publish(plan(10), held, 2)
+    value = history(snapshot(1, None, mark=watermark(10)), snapshot(2, 1, "replace"))
+    check_publish(plan(10), value, 2)
 
 
 @pytest.mark.parametrize(
@@ -50,23 +50,23 @@ def test_a_table_without_a_snapshot_is_a_conflict() -> None:
 
 
 def test_publishing_never_launders_a_foreign_commit() -> None:
-    held = history(
+    value = history(
         snapshot(1, None, mark=watermark(10)), snapshot(2, 1, "append", added_records=1)
     )
     with pytest.raises(ForeignCommit):
-        check_publish(plan(10), held, 2)
-    check_publish(plan(10), held, 2, accepted={2})
+        check_publish(plan(10), value, 2)
+    check_publish(plan(10), value, 2, accepted={2})
 
 
 def test_the_new_watermark_keeps_what_people_accepted() -> None:
     start = watermark(10, gaps=(OffsetRange(0, 3, 5),), accepted=(7,))
-    held = advance(
+    value = advance(
         dataclasses.replace(plan(10), start=start),
         Outcomes(rows=4, skipped=1),
         run="r2",
         head=9,
     )
-    assert held.next.as_dict() == {0: 15}
-    assert (held.prev_snapshot_id, held.run) == (9, "r2")
-    assert (held.gaps, held.accepted) == (start.gaps, start.accepted)
-    assert held.outcomes.records == 5
+    assert value.next.as_dict() == {0: 15}
+    assert (value.prev_snapshot_id, value.run) == (9, "r2")
+    assert (value.gaps, value.accepted) == (start.gaps, start.accepted)
+    assert value.outcomes.records == 5

@@ -1,6 +1,7 @@
 """The resolver's table of rules, one case a row, then the shapes expiry and rollback make."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from planner.resolver import (
 )
 from planner.snapshots import History, Snapshot
 from planner.watermark import SUMMARY_KEY, format_watermark
-from tests.unit.builders import snapshot, vector, watermark
+from tests.harness.builders import snapshot, vector, watermark
 
 MARK = watermark(10, 20)
 
@@ -23,10 +24,12 @@ MARK = watermark(10, 20)
 def history(
     *snapshots: Snapshot, tagged_id: int | None = None, mirror: str | None = None
 ) -> History:
-    return History({held.snapshot_id: held for held in snapshots}, tagged_id, mirror)
+    return History(
+        {snapshot.snapshot_id: snapshot for snapshot in snapshots}, tagged_id, mirror
+    )
 
 
-def ours(snapshot_id: int, parent_id: int | None, *offsets: int, **counts: int) -> Snapshot:
+def ours(snapshot_id: int, parent_id: int | None, *offsets: Any, **counts: Any) -> Snapshot:
     mark = watermark(*offsets, prev_snapshot_id=parent_id)
     return snapshot(snapshot_id, parent_id, mark=mark, **counts)
 
@@ -35,11 +38,11 @@ BASE = ours(1, None, 10, 20, total_records=30)
 
 
 def test_the_head_that_carries_a_watermark_is_its_own_carrier() -> None:
-    found = resolve(history(BASE), 1, table="t")
-    assert (found.watermark, found.carrier_id, found.how) == (MARK, 1, "ancestry")
+    resolved = resolve(history(BASE), 1, table="t")
+    assert (resolved.watermark, resolved.carrier_id, resolved.how) == (MARK, 1, "ancestry")
 
 
-def rewritten(**counts: int) -> Snapshot:
+def rewritten(**counts: Any) -> Snapshot:
     """Another writer's overwrite below the watermark, of a table without row deletes unless ``counts`` say so."""
     return snapshot(
         2, 1, "overwrite", added_next=vector(7), **({"total_delete_files": 0} | counts)
@@ -175,7 +178,7 @@ def test_an_old_pin_and_a_rollback_stand_on_their_own_line() -> None:
     """T20: the mirror and the tag say 12, snapshot 1 still means 10; a branch means its own."""
     newer = ours(2, 1, 12, 20)
     branch = ours(4, 1, 11, 20)
-    held = history(
+    value = history(
         BASE,
         newer,
         snapshot(3, 1, "replace"),
@@ -183,10 +186,10 @@ def test_an_old_pin_and_a_rollback_stand_on_their_own_line() -> None:
         tagged_id=2,
         mirror=format_watermark(watermark(12, 20)),
     )
-    assert resolve(held, 1, table="t").watermark.offset(0) == 10
-    assert resolve(held, 3, table="t").watermark.offset(0) == 10
-    assert resolve(held, 2, table="t").watermark.offset(0) == 12
-    assert resolve(held, 4, table="t").watermark.offset(0) == 11
+    assert resolve(value, 1, table="t").watermark.offset(0) == 10
+    assert resolve(value, 3, table="t").watermark.offset(0) == 10
+    assert resolve(value, 2, table="t").watermark.offset(0) == 12
+    assert resolve(value, 4, table="t").watermark.offset(0) == 11
 
 
 def test_a_table_that_never_had_a_watermark_is_refused() -> None:
@@ -208,9 +211,9 @@ def broken(
     same: bool = True,
 ) -> History:
     """Snapshot 1 is tagged, 2 expired, 3 and 4 compacted."""
-    counts = {} if tag_rows is None else {"total_records": tag_rows}
+    counts: dict[str, Any] = {} if tag_rows is None else {"total_records": tag_rows}
     base = ours(1, None, 10, 20, **counts)
-    totals = {} if oldest_rows is None else {"total_records": oldest_rows}
+    totals: dict[str, Any] = {} if oldest_rows is None else {"total_records": oldest_rows}
     oldest = snapshot(3, 2, "replace", added_records=30, deleted_records=30, **totals)
     head = snapshot(4, 3, "replace")
     mirror = format_watermark(watermark(10, 20) if same else watermark(9, 20))
@@ -218,12 +221,12 @@ def broken(
 
 
 def test_a_chain_broken_by_expiry_is_mended_by_tag_and_mirror_together() -> None:
-    found = resolve(broken(), 4, table="t")
-    assert (found.watermark, found.carrier_id, found.how) == (MARK, 1, "tag")
+    resolved = resolve(broken(), 4, table="t")
+    assert (resolved.watermark, resolved.carrier_id, resolved.how) == (MARK, 1, "tag")
 
 
 @pytest.mark.parametrize(
-    ("held", "why"),
+    ("value", "why"),
     [
         (broken(same=False), "the tag and the mirror property disagree"),
         (broken(tag_id=None), "no tag holds a watermark"),
@@ -235,46 +238,46 @@ def test_a_chain_broken_by_expiry_is_mended_by_tag_and_mirror_together() -> None
         (history(BASE), "the snapshot is not in the table's metadata"),
     ],
 )
-def test_a_broken_chain_without_full_proof_is_refused(held: History, why: str) -> None:
+def test_a_broken_chain_without_full_proof_is_refused(value: History, why: str) -> None:
     with pytest.raises(WatermarkMissing, match=why):
-        resolve(held, 4, table="t")
+        resolve(value, 4, table="t")
 
 
 def test_a_tag_newer_than_the_broken_chain_proves_nothing() -> None:
     newest = ours(9, None, 50, 60, total_records=30)
     head = snapshot(4, 3, "replace", total_records=30)
-    held = history(newest, head, tagged_id=9, mirror=format_watermark(watermark(50, 60)))
+    value = history(newest, head, tagged_id=9, mirror=format_watermark(watermark(50, 60)))
     with pytest.raises(WatermarkMissing, match="the tag is newer than the snapshot"):
-        resolve(held, 4, table="t")
+        resolve(value, 4, table="t")
 
 
 def test_a_chain_is_mended_where_expiry_took_the_parent_id_away_too() -> None:
     base = ours(1, None, 10, 20, total_records=30)
     head = snapshot(4, None, "replace", total_records=30)
-    held = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
-    found = resolve(held, 4, table="t")
-    assert (found.watermark, found.carrier_id, found.how) == (MARK, 1, "tag")
+    value = history(base, head, tagged_id=1, mirror=format_watermark(MARK))
+    resolved = resolve(value, 4, table="t")
+    assert (resolved.watermark, resolved.carrier_id, resolved.how) == (MARK, 1, "tag")
 
 
 def test_a_new_first_snapshot_is_not_taken_for_a_broken_chain() -> None:
     """CREATE OR REPLACE leaves the old snapshots, the tag and the properties in the metadata."""
     base = ours(1, None, 10, 20, total_records=30)
     replaced = snapshot(2, None, "overwrite", added_records=30, total_records=30)
-    held = history(base, replaced, tagged_id=1, mirror=format_watermark(MARK))
+    value = history(base, replaced, tagged_id=1, mirror=format_watermark(MARK))
     with pytest.raises(WatermarkMissing, match="rows were added or removed"):
-        resolve(held, 2, table="t")
+        resolve(value, 2, table="t")
 
 
 def test_a_foreign_commit_above_a_broken_chain_is_still_refused() -> None:
     base = ours(1, None, 10, 20, total_records=30)
     foreign = snapshot(3, 2, "append", added_records=1, total_records=31)
-    held = history(base, foreign, tagged_id=1, mirror=format_watermark(MARK))
+    value = history(base, foreign, tagged_id=1, mirror=format_watermark(MARK))
     with pytest.raises(ForeignCommit, match="snapshot 3"):
-        resolve(held, 3, table="t")
+        resolve(value, 3, table="t")
 
 
 def test_only_overwrites_above_the_watermark_need_statistics() -> None:
-    held = history(
+    value = history(
         snapshot(1, None, "overwrite"),
         ours(2, 1, 10, 20),
         snapshot(3, 2, "overwrite"),
@@ -282,9 +285,9 @@ def test_only_overwrites_above_the_watermark_need_statistics() -> None:
         snapshot(5, 4, "overwrite", added_next=vector(1)),
         snapshot(6, 5, "overwrite"),
     )
-    assert needs_statistics(held, 6) == (6, 3)
-    assert needs_statistics(held, 2) == ()
-    assert needs_statistics(held, 77) == ()
+    assert needs_statistics(value, 6) == (6, 3)
+    assert needs_statistics(value, 2) == ()
+    assert needs_statistics(value, 77) == ()
 
 
 def test_what_the_counts_say_needs_no_count_of_live_rows() -> None:
@@ -324,23 +327,23 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("held", COPIES.values(), ids=COPIES.keys())
-def test_a_copied_watermark_is_a_foreign_commit(held: History) -> None:
+@pytest.mark.parametrize("history", COPIES.values(), ids=COPIES.keys())
+def test_a_copied_watermark_is_a_foreign_commit(history: History) -> None:
     with pytest.raises(ForeignCommit, match="snapshot 3 was committed by another writer"):
-        resolve(held, max(held.snapshots), table="t")
+        resolve(history, max(history.snapshots), table="t")
 
 
 @pytest.mark.parametrize("text_of", [FIRST, SECOND], ids=["first", "second"])
 def test_a_copy_is_found_where_expiry_took_its_parent_id_away(text_of: Snapshot) -> None:
-    held = history(SECOND, copies(text_of, 3, None), tagged_id=2, mirror=SECOND.watermark_text)
+    value = history(SECOND, copies(text_of, 3, None), tagged_id=2, mirror=SECOND.watermark_text)
     with pytest.raises(WatermarkMissing):
-        resolve(held, 3, table="t")
+        resolve(value, 3, table="t")
 
 
 def test_the_tagged_watermark_is_believed_without_its_parent_id() -> None:
     orphan = replace(SECOND, parent_id=None)
-    held = history(orphan, tagged_id=2, mirror=None)
-    assert resolve(held, 2, table="t").watermark.offset(0) == 10
+    value = history(orphan, tagged_id=2, mirror=None)
+    assert resolve(value, 2, table="t").watermark.offset(0) == 10
 
 
 @pytest.mark.parametrize("text_of", [FIRST, SECOND, ours(9, None, 3, 4)], ids=str)
@@ -350,12 +353,12 @@ def test_one_behind_the_tag_is_believed_only_with_its_parent_id(
 ) -> None:
     """A copy that a newer publish has left behind looks the same; older metadata files tell (``broken_at``)."""
     orphan = copies(text_of, 2, None)
-    held = history(orphan, ours(5, 4, 11, 21), tagged_id=tagged_id, mirror=None)
-    assert broken_at(held, 2) == 2
+    value = history(orphan, ours(5, 4, 11, 21), tagged_id=tagged_id, mirror=None)
+    assert broken_at(value, 2) == 2
     with pytest.raises(WatermarkMissing):
-        resolve(held, 2, table="t")
-    known = replace(held, snapshots={**held.snapshots, 2: replace(SECOND, parent_id=1)})
-    assert resolve(known, 2, table="t").watermark.offset(0) == 10
+        resolve(value, 2, table="t")
+    facts = replace(value, snapshots={**value.snapshots, 2: replace(SECOND, parent_id=1)})
+    assert resolve(facts, 2, table="t").watermark.offset(0) == 10
 
 
 def test_a_creation_is_the_first_commit_of_its_table() -> None:
@@ -377,7 +380,7 @@ def test_only_a_chain_that_ends_before_a_watermark_is_broken() -> None:
     assert broken_at(history(BASE, snapshot(2, 1, "replace")), 2) is None
     assert broken_at(history(BASE), 1) is None
     assert broken_at(history(BASE), 77) is None
-    assert [held.snapshot_id for held in line_above(cut, 5)] == [5, 4]
+    assert [value.snapshot_id for value in line_above(cut, 5)] == [5, 4]
 
 
 def test_the_watermark_below_is_named_whatever_lies_above_it() -> None:
@@ -392,6 +395,6 @@ def test_the_watermark_below_is_named_whatever_lies_above_it() -> None:
 
 def test_an_expired_foreign_commit_is_refused_with_the_way_out_that_is_left() -> None:
     hidden = replace(snapshot(2, 1, "append", added_records=5), is_retained=False)
-    held = history(BASE, hidden, snapshot(3, 2, "replace"))
+    value = history(BASE, hidden, snapshot(3, 2, "replace"))
     with pytest.raises(ForeignCommit, match="say what they cover with `thermocline covers t`"):
-        resolve(held, 3, table="t")
+        resolve(value, 3, table="t")

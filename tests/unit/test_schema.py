@@ -6,16 +6,16 @@ import pytest
 
 from planner.errors import BadBinding, FederationError, TailGap, UnsupportedType
 from planner.schema import Column, TableSchema, check_federated
-from tests.unit.builders import FLOWS, schema
+from tests.harness.builders import FLOWS, schema
 
 
 def test_the_arrow_schema_carries_field_ids_and_nullability() -> None:
-    held = schema(Column(9, "host", pa.string(), required=True))
-    assert held.names == ("kafka_partition", "kafka_offset", "kafka_timestamp", "host")
-    assert held.payload == (held.columns[3],)
-    assert held.has("host")
-    assert not held.has("port")
-    field = held.arrow.field("host")
+    value = schema(Column(9, "host", pa.string(), required=True))
+    assert value.names == ("kafka_partition", "kafka_offset", "kafka_timestamp", "host")
+    assert value.payload == (value.columns[3],)
+    assert value.has("host")
+    assert not value.has("port")
+    field = value.arrow.field("host")
     assert field.metadata == {b"PARQUET:field_id": b"9"}
     assert not field.nullable
 

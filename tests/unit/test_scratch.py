@@ -34,13 +34,13 @@ def test_a_killed_servers_folder_goes_at_the_next_start_a_running_ones_never(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        held = Path(process.stdout.readline().strip())
+        value = Path(process.stdout.readline().strip())
         try:
             with scratch_folder(tmp_path):
-                assert (held / "tails.duckdb").exists()
+                assert (value / "tails.duckdb").exists()
         finally:
             process.send_signal(signal.SIGKILL)
-    assert held.exists()
+    assert value.exists()
     with scratch_folder(tmp_path) as folder:
-        assert not held.exists()
-        assert [found.name for found in tmp_path.iterdir()] == [folder.parent.name]
+        assert not value.exists()
+        assert [result.name for result in tmp_path.iterdir()] == [folder.parent.name]

@@ -5,14 +5,14 @@ from planner.offsets import OffsetRange
 from planner.seam import SEAM_SCHEMA, PinFacts, seam_rows
 from planner.time_travel import cut_until
 from planner.watermark import Skip
-from tests.unit.builders import bounds, pin, vector, watermark
+from tests.harness.builders import bounds, pin, vector, watermark
 
 
 def test_the_seam_shows_every_partition_of_the_cut() -> None:
-    held = pin(10, 20)
+    value = pin(10, 20)
     decided = {"gaps": (OffsetRange(1, 5, 9),), "skips": (Skip(0, 11),), "accepted": (3, 4)}
-    object.__setattr__(held, "watermark", watermark(10, 20, **decided))
-    rows = seam_rows(plan_cut(held, bounds((0, 15), (5, 20), (0, 2))))
+    object.__setattr__(value, "watermark", watermark(10, 20, **decided))
+    rows = seam_rows(plan_cut(value, bounds((0, 15), (5, 20), (0, 2))))
     table = pa.Table.from_pylist(rows, schema=SEAM_SCHEMA)
     assert table.column_names == SEAM_SCHEMA.names
     access_filter = [
@@ -36,8 +36,8 @@ def test_a_cut_that_ends_below_the_watermark_has_no_tail() -> None:
 
 
 def test_the_seam_tells_how_long_the_catalog_has_been_silent() -> None:
-    held = PinFacts(age_s=3600.0, failing_s=3590.0, error="CatalogUnavailable")
-    (row,) = seam_rows(plan_cut(pin(10), bounds((0, 15))), held)
+    value = PinFacts(age_s=3600.0, failing_s=3590.0, error="CatalogUnavailable")
+    (row,) = seam_rows(plan_cut(pin(10), bounds((0, 15))), value)
     assert (row["pin_age_s"], row["catalog_failing_s"]) == (3600.0, 3590.0)
     assert row["catalog_error"] == "CatalogUnavailable"
 

@@ -29,7 +29,7 @@ UUIDS = pa.struct([pa.field("u", pa.uuid()), pa.field("n", pa.int32())])
 
 @pytest.mark.parametrize("skip", [0, 1])
 @pytest.mark.parametrize(
-    ("kind", "values", "wanted"),
+    ("kind", "values", "expected"),
     [
         (pa.uuid(), [A.bytes, None, B.bytes], [str(A), None, str(B)]),
         (pa.binary(2), [b"ab", None], [b"ab", None]),
@@ -56,14 +56,14 @@ UUIDS = pa.struct([pa.field("u", pa.uuid()), pa.field("n", pa.int32())])
     ],
 )
 def test_uuid_is_text_and_fixed_is_binary_at_any_depth(
-    kind: pa.DataType, values: list[object], wanted: list[object], skip: int
+    kind: pa.DataType, values: list[object], expected: list[object], skip: int
 ) -> None:
-    held = converted(values, kind, skip=skip)
-    held.validate(full=True)
-    assert held.to_pylist() == wanted[skip:]
+    table = converted(values, kind, skip=skip)
+    table.validate(full=True)
+    assert table.to_pylist() == expected[skip:]
 
 
 def test_columns_spark_holds_as_they_are_are_not_copied() -> None:
     array = pa.array([[1], None], pa.list_(pa.int64()))
-    held = to_spark(pa.RecordBatch.from_arrays([array], names=["c"])).column(0)
-    assert held.buffers()[-1].address == array.buffers()[-1].address
+    value = to_spark(pa.RecordBatch.from_arrays([array], names=["c"])).column(0)
+    assert value.buffers()[-1].address == array.buffers()[-1].address

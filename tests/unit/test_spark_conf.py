@@ -12,9 +12,9 @@ from planner.errors import BadConfig
 
 def conf(**properties: str) -> dict[str, str]:
     """The properties of catalog ``lake`` in Spark, without their prefix."""
-    held = catalog_conf("lake", {key.replace("__", "."): v for key, v in properties.items()})
-    assert held.pop("spark.sql.catalog.lake") == "org.apache.iceberg.spark.SparkCatalog"
-    return {key.removeprefix("spark.sql.catalog.lake."): value for key, value in held.items()}
+    entry = catalog_conf("lake", {key.replace("__", "."): v for key, v in properties.items()})
+    assert entry.pop("spark.sql.catalog.lake") == "org.apache.iceberg.spark.SparkCatalog"
+    return {key.removeprefix("spark.sql.catalog.lake."): value for key, value in entry.items()}
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def conf(**properties: str) -> dict[str, str]:
     ],
 )
 def test_a_sqlite_file_is_shared_with_pyiceberg(uri: str, jdbc: str) -> None:
-    held = conf(type="sql", uri=uri, warehouse="file:///data", pool_pre_ping="true")
-    assert held == {
+    value = conf(type="sql", uri=uri, warehouse="file:///data", pool_pre_ping="true")
+    assert value == {
         "type": "jdbc",
         "uri": jdbc,
         "jdbc.schema-version": "V1",
@@ -38,14 +38,16 @@ def test_a_sqlite_file_is_shared_with_pyiceberg(uri: str, jdbc: str) -> None:
 
 
 def test_postgres_credentials_leave_the_address() -> None:
-    held = conf(type="sql", uri="postgresql+psycopg2://me:p%40ss@db:5433/lake?sslmode=require")
-    assert held["uri"] == "jdbc:postgresql://db:5433/lake?sslmode=require"
-    assert (held["jdbc.user"], held["jdbc.password"]) == ("me", "p@ss")
+    fields = conf(
+        type="sql", uri="postgresql+psycopg2://me:p%40ss@db:5433/lake?sslmode=require"
+    )
+    assert fields["uri"] == "jdbc:postgresql://db:5433/lake?sslmode=require"
+    assert (fields["jdbc.user"], fields["jdbc.password"]) == ("me", "p@ss")
 
 
 def test_rest_properties_pass_through() -> None:
-    held = conf(type="rest", uri="https://catalog/", credential="id:secret", scope="ALL")
-    assert held == {
+    value = conf(type="rest", uri="https://catalog/", credential="id:secret", scope="ALL")
+    assert value == {
         "type": "rest",
         "uri": "https://catalog/",
         "credential": "id:secret",
@@ -55,18 +57,18 @@ def test_rest_properties_pass_through() -> None:
 
 
 def test_object_store_settings_get_their_java_names() -> None:
-    held = conf(
+    fields = conf(
         type="glue",
         warehouse="s3://bucket/lake",
         s3__endpoint="http://minio:9000",
         s3__region="eu-north-1",
         **{"s3__force-virtual-addressing": "False", "py-io-impl": "pyiceberg.io.x"},
     )
-    assert held["client.region"] == "eu-north-1"
-    assert held["s3.endpoint"] == "http://minio:9000"
-    assert held["s3.path-style-access"] == "true"
-    assert held["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
-    assert "py-io-impl" not in held
+    assert fields["client.region"] == "eu-north-1"
+    assert fields["s3.endpoint"] == "http://minio:9000"
+    assert fields["s3.path-style-access"] == "true"
+    assert fields["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert "py-io-impl" not in fields
 
 
 @pytest.mark.parametrize(
@@ -96,11 +98,11 @@ def test_what_the_user_sets_wins_over_what_is_decided() -> None:
     settings = SparkSettings(
         master="spark://host:7077", conf={"spark.sql.session.timeZone": "Asia/Tokyo"}
     )
-    held = session_conf(settings, {}, [Path("/jars/a.jar"), Path("/jars/b.jar")])
-    assert held["spark.sql.session.timeZone"] == "Asia/Tokyo"
-    assert held["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+    fields = session_conf(settings, {}, [Path("/jars/a.jar"), Path("/jars/b.jar")])
+    assert fields["spark.sql.session.timeZone"] == "Asia/Tokyo"
+    assert fields["spark.jars"] == "/jars/a.jar,/jars/b.jar"
     # A cluster's executors must reach the driver.
-    assert "spark.driver.host" not in held
+    assert "spark.driver.host" not in fields
     assert session_conf(SparkSettings(), {}, [])["spark.driver.host"] == "127.0.0.1"
 
 
@@ -119,10 +121,10 @@ def test_credentials_are_under_keys_that_spark_hides() -> None:
         },
         "warm": {"type": "sql", "uri": "postgresql://hidden-8:hidden-9@db/lake"},
     }
-    held = session_conf(SparkSettings(), catalogs, ())
+    items = session_conf(SparkSettings(), catalogs, ())
     for key in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
-        access_filter = {name for name in held if not re.search(held[key], name)}
-        assert not [name for name in access_filter if "hidden" in held[name]]
+        access_filter = {name for name in items if not re.search(items[key], name)}
+        assert not [name for name in access_filter if "hidden" in items[name]]
         assert {"spark.master", "spark.app.name", "spark.sql.catalog.lake.uri"} <= access_filter
 
 
@@ -141,8 +143,8 @@ def test_a_packed_environment_joins_other_archives() -> None:
         environment=Path("/env.tar.gz"),
         conf={"spark.archives": "/data.zip"},
     )
-    held = session_conf(settings, {}, ())
-    assert held["spark.archives"] == "/data.zip,/env.tar.gz#environment"
+    fields = session_conf(settings, {}, ())
+    assert fields["spark.archives"] == "/data.zip,/env.tar.gz#environment"
 
 
 def test_the_executors_archive_holds_our_sources_and_no_others(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from connectors.spark.errors import SparkLost, java_errors
 from connectors.spark.session import check_alive, stop_session
 from planner.errors import InternalError, Unavailable
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 GONE = [
     ConnectionRefusedError(111, "Connection refused"),

@@ -52,16 +52,16 @@ def test_a_thousand_small_partitions_make_as_many_files_as_run_at_once() -> None
 def test_a_task_that_ran_twice_counts_once() -> None:
     param = TaskReportsParam()
     first = {("run", 0): (Outcomes(rows=3), 3, 99)}
-    held = param.addInPlace(param.addInPlace(param.zero({}), dict(first)), dict(first))
-    assert held == first
+    value = param.addInPlace(param.addInPlace(param.zero({}), dict(first)), dict(first))
+    assert value == first
 
 
 def test_an_executors_error_survives_as_text() -> None:
     error = OffsetsExpired('flows/0: "gone"\nfor good', topic="flows", partition=0)
     text = f"Job aborted: PythonException: Traceback\n{pack(error)}\n\tat org.apache.spark"
-    found = unpack(text)
-    assert type(found) is OffsetsExpired
-    assert (found.message, found.facts) == (error.message, error.facts)
+    result = unpack(text)
+    assert type(result) is OffsetsExpired
+    assert (result.message, result.facts) == (error.message, error.facts)
     assert unpack("Job aborted: PythonException: KeyError: 'x'") is None
 
 

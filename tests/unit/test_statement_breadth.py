@@ -19,7 +19,7 @@ from planner.statement.breadth import (
     Breadth,
     check_breadth,
 )
-from tests.unit.sql import parse
+from tests.harness.sql import parse
 
 TABLES = {
     "p": Breadth(10),

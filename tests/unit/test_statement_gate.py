@@ -6,7 +6,7 @@ from planner.errors import UnsupportedStatement
 from planner.statement import allowed
 from planner.statement.ast import MAX_DEPTH, Node, children, parameters, walk
 from planner.statement.gate import MAX_SQL_BYTES, check, check_text
-from tests.unit.sql import VARIED, parse
+from tests.harness.sql import VARIED, parse
 
 
 @pytest.mark.parametrize("sql", VARIED)
@@ -94,8 +94,8 @@ def select_of(document: Node) -> Node:
 
 def test_a_with_clause_that_is_not_a_query_is_refused() -> None:
     document = parse("WITH a AS (SELECT 1) SELECT * FROM a")
-    held = select_of(document)["cte_map"]["map"][0]["value"]["query"]
-    held["node"] = {"type": "COPY_QUERY_NODE", "copy_statement": {}}
+    query = select_of(document)["cte_map"]["map"][0]["value"]["query"]
+    query["node"] = {"type": "COPY_QUERY_NODE", "copy_statement": {}}
     with pytest.raises(UnsupportedStatement, match=r"kind COPY_QUERY_NODE is not supported"):
         check(document)
 

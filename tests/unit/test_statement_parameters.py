@@ -13,7 +13,7 @@ from planner.statement.parameters import (
     may_type_columns,
     whole_numbers,
 )
-from tests.unit.sql import parse, unparse
+from tests.harness.sql import parse, unparse
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from planner.statement.references import (
     references,
     resolve,
 )
-from tests.unit.sql import parse
+from tests.harness.sql import parse
 
 
 def named(sql: str) -> list[str]:
-    return [str(found) for found in references(parse(sql))]
+    return [str(reference) for reference in references(parse(sql))]
 
 
 SCOPES = {
@@ -76,7 +76,7 @@ def test_names_keep_their_parts_and_spelling() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clause", "told"),
+    ("clause", "message"),
     [
         ("VERSION => 3", "AT (VERSION => 3)"),
         ("VERSION => -3", "AT (VERSION => -3)"),
@@ -86,24 +86,30 @@ def test_names_keep_their_parts_and_spelling() -> None:
         ("TIMESTAMP => now() - INTERVAL 1 DAY", "AT (TIMESTAMP => ...)"),
     ],
 )
-def test_the_at_clause_is_read(clause: str, told: str) -> None:
-    (found,) = references(parse(f"SELECT * FROM t AT ({clause})"))
-    assert found.at is not None
-    assert str(found.at) == told
-    assert found.at.unit == clause.split()[0]
+def test_the_at_clause_is_read(clause: str, message: str) -> None:
+    (result,) = references(parse(f"SELECT * FROM t AT ({clause})"))
+    assert result.at is not None
+    assert str(result.at) == message
+    assert result.at.unit == clause.split()[0]
     # The same wherever it is written, and another where it says another thing.
     (again,) = references(parse(f"SELECT 1,\n 2 FROM t x AT ({clause}), t AT ({clause})"))
-    assert again == found
+    assert again == result
     (other,) = references(parse("SELECT * FROM t AT (VERSION => 4)"))
-    assert other != found
+    assert other != result
 
 
 def test_a_table_is_found_as_it_was() -> None:
     (reference,) = references(parse('SELECT * FROM "flows$cold" AT (VERSION => 3)'))
     (plain,) = references(parse("SELECT * FROM flows AT (VERSION => 3)"))
-    found = resolve(reference, "lake", "net", TABLES)
-    assert (found.table, found.virtual, found.at) == (table("flows"), "cold", reference.at)
-    assert found.key == resolve(plain, "lake", "net", TABLES).key == (table("flows"), plain.at)
+    resolved = resolve(reference, "lake", "net", TABLES)
+    assert (resolved.table, resolved.virtual, resolved.at) == (
+        table("flows"),
+        "cold",
+        reference.at,
+    )
+    assert (
+        resolved.key == resolve(plain, "lake", "net", TABLES).key == (table("flows"), plain.at)
+    )
 
 
 def test_a_with_clause_has_no_versions() -> None:

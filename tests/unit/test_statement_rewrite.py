@@ -15,7 +15,7 @@ from planner.statement.parameters import cast, constant, counts, operands, subst
 from planner.statement.printable import same
 from planner.statement.references import TableReference, references
 from planner.statement.rewrite import rewrite
-from tests.unit.sql import TABLES, VARIED, answer, database, parse, unparse
+from tests.harness.sql import TABLES, VARIED, answer, database, parse, unparse
 
 RENAMED = {(schema, name): f"lake.{schema}.{name}" for schema, name, _ in TABLES}
 ORIGINAL = database()
@@ -36,7 +36,9 @@ def relation(reference: TableReference) -> str:
 def rewritten(sql: str) -> Node:
     document = parse(sql)
     check(document)
-    return rewrite(document, {found: relation(found) for found in references(document)})
+    return rewrite(
+        document, {reference: relation(reference) for reference in references(document)}
+    )
 
 
 def printed(sql: str) -> str:
@@ -62,7 +64,7 @@ def test_what_is_printed_reads_back_as_the_same_tree(sql: str) -> None:
 def test_the_original_tree_is_left_alone() -> None:
     document = parse("SELECT other.flows.id, 1e3 FROM other.flows CROSS JOIN keys")
     before = copy.deepcopy(document)
-    rewrite(document, {found: relation(found) for found in references(document)})
+    rewrite(document, {reference: relation(reference) for reference in references(document)})
     assert document == before
 
 

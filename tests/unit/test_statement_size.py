@@ -15,7 +15,7 @@ from planner.statement.gate import (
     check,
     check_text,
 )
-from tests.unit.sql import parse
+from tests.harness.sql import parse
 
 
 def test_comments_are_counted_before_the_text_is_parsed() -> None:

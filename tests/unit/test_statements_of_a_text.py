@@ -8,7 +8,7 @@ from thermocline.statements import is_complete, split
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "names"),
     [
         ("select 1", ["select 1"]),
         ("select 1; select 2;", ["select 1", "select 2"]),
@@ -31,9 +31,9 @@ from thermocline.statements import is_complete, split
     ],
 )
 def test_semicolons_end_statements_outside_quotes_and_comments(
-    text: str, found: list[str]
+    text: str, names: list[str]
 ) -> None:
-    assert split(text) == found
+    assert split(text) == names
 
 
 @pytest.mark.parametrize(

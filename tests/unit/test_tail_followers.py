@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,36 +31,37 @@ from proxy.tail.generations import Generation
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
 from proxy.tail.segment import LeasedTail
-from tests.unit.builders import FLOWS
-from tests.unit.tails import LIMITS
-from tests.unit.test_tail_following import FOLLOWED, OTHER, benched, offsets, places, started
+from tests.harness.builders import FLOWS
+from tests.harness.tails import FOLLOWED, LIMITS, OTHER, offsets, places, started, tail_harness
 
 
 def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
-    with benched(threads=True) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
+    with tail_harness(threads=True) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
         for stop in range(2, 60):
-            bench.write(0, stop)
-            assert places(bench, bench.cut(0, 0)) == offsets((0, stop))
-        assert bench.fetched == 1
+            harness.write(0, stop)
+            assert places(harness, harness.cut(0, 0)) == offsets((0, stop))
+        assert harness.fetched == 1
 
 
 def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower() -> None:
     pacing = Pacing(gather_s=0, piece_rows=4, pause_ratio=1e9)
     patient = replace(LIMITS, fetch_timeout_s=60)
-    with benched(threads=True, limits=patient, is_serving=lambda: True, pacing=pacing) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        (entry,) = bench.tails._entries.values()
+    with tail_harness(
+        threads=True, limits=patient, is_serving=lambda: True, pacing=pacing
+    ) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        (entry,) = harness.tails._entries.values()
         # It pauses after the first piece of a step, at the latest of the second one's.
         for count in itertools.count(1):
-            bench.write(0, *range(7))
+            harness.write(0, *range(7))
             if entry.generation.writing.locked() and entry.generation.rows < 7 * count:
                 break
-        bench.log.add_partitions("flows", 3)
-        bench.write(2, 5)
-        places = [row[:2] for row in bench.read(bench.cut(0, 0, 0))]
+        harness.log.add_partitions("flows", 3)
+        harness.write(2, 5)
+        places = [row[:2] for row in harness.read(harness.cut(0, 0, 0))]
         assert places == offsets((0, 7 * count + 1), (2, 1))
 
 
@@ -68,20 +71,20 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     misses: list[None] = []
     lease = Generation.acquire
 
-    def missed_once(self: Generation, wanted: Mapping[int, OffsetRange]) -> LeasedTail | None:
-        return misses.pop() if misses else lease(self, wanted)
+    def missed_once(self: Generation, expected: Mapping[int, OffsetRange]) -> LeasedTail | None:
+        return misses.pop() if misses else lease(self, expected)
 
-    with benched(threads=True) as bench:
-        bench.write(0, 0, 1, 2)
-        cut = bench.cut(0, 0)
-        assert places(bench, cut) == offsets((0, 3))
+    with tail_harness(threads=True) as harness:
+        harness.write(0, 0, 1, 2)
+        cut = harness.cut(0, 0)
+        assert places(harness, cut) == offsets((0, 3))
         monkeypatch.setattr(Generation, "acquire", missed_once)
         misses.append(None)
 
         def late() -> None:
             raise AssertionError("it waits for what is there")
 
-        with bench.tails.read(cut, late) as tail:
+        with harness.tails.read(cut, late) as tail:
             assert tail.relations
         assert not misses
 
@@ -90,24 +93,24 @@ def test_a_follower_that_stands_still_fails_statements_by_their_deadline() -> No
     """Here the decoder hangs; a broker that is silent looks the same."""
     going_on = threading.Event()
     going_on.set()
-    with benched(threads=True, on_decode=lambda batch: going_on.wait(30)) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
+    with tail_harness(threads=True, on_decode=lambda batch: going_on.wait(30)) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
         going_on.clear()
-        bench.write(0, 1)
-        cut = bench.cut(0, 0)
+        harness.write(0, 1)
+        cut = harness.cut(0, 0)
 
         def late() -> None:
-            bench.now_s += 1
+            harness.now_s += 1
 
         try:
             with pytest.raises(
                 LogUnavailable, match=r"flows/0: target unreachable: .* offset 2 "
             ):
-                bench.tails.read(cut, late)
+                harness.tails.read(cut, late)
         finally:
             going_on.set()
-        assert places(bench, cut) == offsets((0, 2))
+        assert places(harness, cut) == offsets((0, 2))
 
 
 def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_again() -> None:
@@ -120,40 +123,40 @@ def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_ag
         decoding.set()
         assert wished.wait(30)
 
-    with benched(threads=True, pacing=pacing) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        bench.on_decode = decode
-        bench.write(0, 1)
+    with tail_harness(threads=True, pacing=pacing) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        harness.on_decode = decode
+        harness.write(0, 1)
         assert decoding.wait(30)
         with ThreadPoolExecutor(1) as reader:
-            cut = bench.cut(0, 0)
-            bench.tails.expect(cut)
-            totals = reader.submit(places, bench, cut)
+            cut = harness.cut(0, 0)
+            harness.tails.expect(cut)
+            totals = reader.submit(places, harness, cut)
             wished.set()
             assert totals.result(30) == offsets((0, 2))
         # Nobody waits for this one; what the follower adds next, for the one behind it, has both.
-        bench.write(0, 2)
-        bench.write(0, 3)
-        assert places(bench, bench.cut(0, 0)) == offsets((0, 4))
+        harness.write(0, 2)
+        harness.write(0, 3)
+        assert places(harness, harness.cut(0, 0)) == offsets((0, 4))
         assert steps == [1, 2]
 
 
 def test_a_statement_that_waits_can_be_cancelled() -> None:
     going_on = threading.Event()
     going_on.set()
-    with benched(threads=True, on_decode=lambda batch: going_on.wait(30)) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
+    with tail_harness(threads=True, on_decode=lambda batch: going_on.wait(30)) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
         going_on.clear()
-        bench.write(0, 1)
+        harness.write(0, 1)
 
         def cancelled() -> None:
             raise CatalogUnavailable("stands for a cancellation")
 
         try:
             with pytest.raises(CatalogUnavailable):
-                bench.tails.read(bench.cut(0, 0), cancelled)
+                harness.tails.read(harness.cut(0, 0), cancelled)
         finally:
             going_on.set()
 
@@ -168,50 +171,53 @@ def test_a_table_in_trouble_delays_no_other(how: str) -> None:
             hanging.wait(60)
 
     limits = replace(LIMITS, max_rows=50)
-    with benched(threads=True, on_decode=decode, limits=limits) as bench:
-        bench.log.create_topic("other", 1)
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        bench.write(0, 0, topic="other")
-        bench.read(bench.cut(0, table=OTHER, topic="other"))
-        bench.write(0, *(range(500) if how == "huge" else (b"trouble",)))
+    with tail_harness(threads=True, on_decode=decode, limits=limits) as harness:
+        harness.log.create_topic("other", 1)
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        harness.write(0, 0, topic="other")
+        harness.read(harness.cut(0, table=OTHER, topic="other"))
+        harness.write(0, *(range(500) if how == "huge" else (b"trouble",)))
         if how == "hangs":
             assert troubled.wait(30)
         else:
             with pytest.raises((UndecodableRecord, TailTooLarge)):
-                bench.read(bench.cut(0, 0))
+                harness.read(harness.cut(0, 0))
         try:
             for value in range(1, 20):
-                bench.write(0, value, topic="other")
-                cut = bench.cut(0, table=OTHER, topic="other")
-                assert len(bench.read(cut)) == value + 1
+                harness.write(0, value, topic="other")
+                cut = harness.cut(0, table=OTHER, topic="other")
+                assert len(harness.read(cut)) == value + 1
         finally:
             hanging.set()
 
 
 def test_an_outage_is_said_once_and_following_goes_on_after_it(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pacing = Pacing(gather_s=0, first_retry_s=0.001, longest_retry_s=0.001)
     failures = threading.Semaphore(0)
-    with benched(threads=True, pacing=pacing) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        follow = bench.log.follow
+    with tail_harness(threads=True, pacing=pacing) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        follow = harness.log.follow
 
-        def counted(*given: object, **named: object) -> object:
+        def counted(*inputs: Any, **named: Any) -> object:
             failures.release()
-            return follow(*given, **named)
+            return follow(*inputs, **named)
 
-        bench.log.follow = counted
+        monkeypatch.setattr(harness.log, "follow", counted)
         with caplog.at_level(logging.WARNING):
-            bench.log.stop()
+            harness.log.stop()
             for _ in range(20):
                 assert failures.acquire(timeout=30)
-            bench.log.start()
-            bench.write(0, 1)
-            assert places(bench, bench.cut(0, 0)) == offsets((0, 2))
-        assert len([held for held in caplog.records if "is not followed" in held.message]) == 1
+            harness.log.start()
+            harness.write(0, 1)
+            assert places(harness, harness.cut(0, 0)) == offsets((0, 2))
+        assert (
+            len([record for record in caplog.records if "is not followed" in record.message])
+            == 1
+        )
 
 
 def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> None:
@@ -219,31 +225,31 @@ def test_what_is_followed_is_decoded_on_another_thread_than_it_is_added_by() -> 
     before = threading.enumerate()
     threads = set()
     decoded_on = lambda batch: threads.add(threading.current_thread().name)  # noqa: E731
-    with benched(threads=True, on_decode=decoded_on, pacing=pacing) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
+    with tail_harness(threads=True, on_decode=decoded_on, pacing=pacing) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
         assert threads == {threading.current_thread().name}
         threads.clear()
         for partition in (0, 1):
-            bench.write(partition, *range(300))
-        assert places(bench, bench.cut(0, 0)) == offsets((0, 301), (1, 300))
-        assert bench.fetched == 1
+            harness.write(partition, *range(300))
+        assert places(harness, harness.cut(0, 0)) == offsets((0, 301), (1, 300))
+        assert harness.fetched == 1
     assert threads == {f"tail {FLOWS}, ahead"}
     assert started("tail ", before) == []
 
 
 def test_what_stops_a_backlog_stops_it_where_it_lies() -> None:
-    with benched(threads=True, pacing=Pacing(gather_s=0, backlog_rows=5)) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
+    with tail_harness(threads=True, pacing=Pacing(gather_s=0, backlog_rows=5)) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
         for partition in (0, 1):
-            bench.write(partition, *range(100))
-        below = bench.cut(0, 0)
-        bench.write(0, b"poison", *range(50))
+            harness.write(partition, *range(100))
+        below = harness.cut(0, 0)
+        harness.write(0, b"poison", *range(50))
         for _ in range(2):
             with pytest.raises(UndecodableRecord, match="partition 0, offset 101"):
-                bench.read(bench.cut(0, 0))
-            assert places(bench, below) == offsets((0, 101), (1, 100))
+                harness.read(harness.cut(0, 0))
+            assert places(harness, below) == offsets((0, 101), (1, 100))
 
 
 @pytest.mark.parametrize("backlog_rows", [4_096, 1], ids=["lingering", "with a backlog"])
@@ -254,41 +260,45 @@ def test_many_readers_over_a_growing_log_are_always_exact(
     pacing = Pacing(gather_s=0, backlog_rows=backlog_rows, linger_s=0.001)
     monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 40)
     rounds, marks, lock = 60, [0, 0], threading.Lock()
-    with benched(threads=True, following=replace(FOLLOWED, keep_s=5), pacing=pacing) as bench:
+    with tail_harness(
+        threads=True, following=replace(FOLLOWED, keep_s=5), pacing=pacing
+    ) as harness:
         ready = threading.Barrier(5)
 
         def produce() -> None:
             rng = random.Random(1)
             ready.wait()
             for step in range(400):
-                bench.write(rng.randrange(2), *range(rng.randrange(6)))
+                harness.write(rng.randrange(2), *range(rng.randrange(6)))
                 if step % 10 == 0:
-                    bounds = bench.log.measure(["flows"])["flows"].partitions
+                    bounds = harness.log.measure(["flows"])["flows"].partitions
                     with lock:
-                        for at, held in enumerate(bounds):
-                            marks[at] = rng.randint(marks[at], held.log_end)
+                        for at, value in enumerate(bounds):
+                            marks[at] = rng.randint(marks[at], value.log_end)
 
         def read(seed: int) -> None:
-            rng, seen, tickets = random.Random(seed), [0, 0], []
+            rng, observed, tickets = random.Random(seed), [0, 0], []
             ready.wait()
             for _ in range(rounds):
                 with lock:
                     mark = tuple(marks)
-                tickets.append(bench.cut(*mark))
+                tickets.append(harness.cut(*mark))
                 cut = rng.choice(tickets[-3:])
+                hot = cut.hot
+                assert hot is not None
                 expected = [
                     (item.partition, offset)
-                    for item in cut.hot.ranges
+                    for item in hot.ranges
                     for offset in range(item.start, item.stop)
                 ]
-                assert places(bench, cut) == expected
+                assert places(harness, cut) == expected
                 ends = tickets[-1].end
                 now = [ends.get(0) or 0, ends.get(1) or 0]
-                assert all(later >= before for later, before in zip(now, seen, strict=True))
-                seen = now
+                assert all(later >= before for later, before in zip(now, observed, strict=True))
+                observed = now
 
         works: list[Callable[[], None]] = [produce]
-        works += [lambda seed=seed: read(seed) for seed in range(4)]
+        works += [partial(read, seed) for seed in range(4)]
         with ThreadPoolExecutor(5) as pool:
             for done in [pool.submit(work) for work in works]:
                 done.result(120)
@@ -298,42 +308,44 @@ def test_many_readers_over_a_growing_log_are_always_exact(
 
 
 def test_configured_tables_are_followed_without_a_statement_and_retried() -> None:
-    with benched(following=replace(FOLLOWED, tables=(FLOWS,))) as bench:
-        bench.write(0, 0)
+    with tail_harness(following=replace(FOLLOWED, tables=(FLOWS,))) as harness:
+        harness.write(0, 0)
         answers: list[FederationError | None] = [CatalogUnavailable("no answer"), None]
 
         def cut(table: TableName) -> TableCut:
             error = answers.pop(0) if answers else None
             if error is not None:
                 raise error
-            return bench.cut(0, 0, table=table)
+            return harness.cut(0, 0, table=table)
 
-        keeper = Keeper(bench.tails, tables=[FLOWS], pins=lambda: [bench.pin(1, 0)], cut=cut)
+        keeper = Keeper(
+            harness.tails, tables=[FLOWS], pins=lambda: [harness.pin(1, 0)], cut=cut
+        )
         keeper.follow()
-        assert bench.tails.states() == ()
+        assert harness.tails.states() == ()
         keeper.follow()
-        assert bench.state().is_followed
-        assert bench.state().rows == 1
+        assert harness.state().is_followed
+        assert harness.state().rows == 1
         keeper.tend()
-        assert bench.state().rows == 0
-        fetched = bench.fetched
+        assert harness.state().rows == 0
+        fetched = harness.fetched
         keeper.follow()
-        assert bench.fetched == fetched
+        assert harness.fetched == fetched
 
 
 def test_the_keeper_runs_by_itself_and_stops() -> None:
     before = threading.enumerate()
-    with benched(threads=True, following=replace(FOLLOWED, tables=(FLOWS,))) as bench:
-        bench.write(0, 0)
-        asked = threading.Event()
+    with tail_harness(threads=True, following=replace(FOLLOWED, tables=(FLOWS,))) as harness:
+        harness.write(0, 0)
+        request = threading.Event()
 
         def cut(table: TableName) -> TableCut:
-            asked.set()
-            return bench.cut(0, 0, table=table)
+            request.set()
+            return harness.cut(0, 0, table=table)
 
-        keeper = Keeper(bench.tails, tables=[FLOWS], pins=list, cut=cut)
+        keeper = Keeper(harness.tails, tables=[FLOWS], pins=list, cut=cut)
         keeper.start()
-        assert asked.wait(30)
+        assert request.wait(30)
         keeper.stop()
         assert started("tails keep", before) == []
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from planner.binding import Binding
-from planner.cut import TableCut
 from planner.errors import (
     LogUnavailable,
     OffsetsExpired,
@@ -19,195 +16,174 @@ from planner.errors import (
     TopicRecreated,
     UndecodableRecord,
 )
-from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
-from proxy.tail.tails import FollowSettings
 from tests.doubles.log import MemoryRecord
-from tests.unit.builders import FLOWS
-from tests.unit.tails import LIMITS, SCHEMA, Bench
-
-FOLLOWED = FollowSettings(keep_s=0)
-OTHER = TableName("lake", ("net",), "other")
-
-
-@contextmanager
-def benched(**options: object) -> Iterator[Bench]:
-    options = {"following": FOLLOWED, "threads": False, **options}
-    bench = Bench(**options)
-    try:
-        yield bench
-    finally:
-        bench.tails.close()
-        assert bench.segments() == 0
-
-
-def offsets(*stops: tuple[int, int]) -> list[tuple[int, int]]:
-    """Partition and offset of every record below the stops."""
-    return [(partition, offset) for partition, stop in stops for offset in range(stop)]
-
-
-def started(prefix: str, before: list[threading.Thread]) -> list[str]:
-    """Threads of this name that were not there before: servers of other tests have theirs."""
-    now = (thread for thread in threading.enumerate() if thread not in before)
-    return [thread.name for thread in now if thread.name.startswith(prefix)]
-
-
-def places(bench: Bench, cut: TableCut) -> list[tuple[int, int]]:
-    return [row[:2] for row in bench.read(cut)]
+from tests.harness.builders import FLOWS
+from tests.harness.tails import (
+    FOLLOWED,
+    LIMITS,
+    OTHER,
+    SCHEMA,
+    offsets,
+    places,
+    tail_harness,
+)
 
 
 def test_after_the_first_statement_nothing_is_fetched_any_more() -> None:
-    with benched() as bench:
-        bench.write(0, *range(10))
-        assert places(bench, bench.cut(0, 0)) == offsets((0, 10))
+    with tail_harness() as harness:
+        harness.write(0, *range(10))
+        assert places(harness, harness.cut(0, 0)) == offsets((0, 10))
         for stop in range(11, 20):
-            bench.write(0, stop)
-            assert places(bench, bench.cut(0, 0)) == offsets((0, stop))
-        assert bench.fetched == 1
-        assert bench.decoded == 19
+            harness.write(0, stop)
+            assert places(harness, harness.cut(0, 0)) == offsets((0, stop))
+        assert harness.fetched == 1
+        assert harness.decoded == 19
 
 
 def test_what_is_followed_beyond_a_cut_is_not_in_its_answer() -> None:
-    with benched() as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        bench.write(0, 1)
-        older = bench.cut(0, 0)
-        bench.write(0, 2)
-        bench.write(1, 0)
-        bench.followers.step()
-        assert places(bench, older) == offsets((0, 2))
-        assert places(bench, bench.cut(0, 0)) == offsets((0, 3), (1, 1))
+    with tail_harness() as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        harness.write(0, 1)
+        older = harness.cut(0, 0)
+        harness.write(0, 2)
+        harness.write(1, 0)
+        harness.followers.step()
+        assert places(harness, older) == offsets((0, 2))
+        assert places(harness, harness.cut(0, 0)) == offsets((0, 3), (1, 1))
 
 
 def test_markers_and_aborted_records_move_the_tail_on() -> None:
-    with benched() as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        transaction = bench.log.begin()
+    with tail_harness() as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        transaction = harness.log.begin()
         transaction.append("flows", 0, MemoryRecord(b'{"n": 1}'))
         transaction.abort()
-        assert places(bench, bench.cut(0, 0)) == offsets((0, 1))
-        assert bench.state().ranges == (OffsetRange(0, 0, 3), OffsetRange(1, 0, 0))
-        assert bench.fetched == 1
+        assert places(harness, harness.cut(0, 0)) == offsets((0, 1))
+        assert harness.state().ranges == (OffsetRange(0, 0, 3), OffsetRange(1, 0, 0))
+        assert harness.fetched == 1
 
 
 def test_a_partition_born_later_is_followed_too() -> None:
-    with benched() as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        bench.log.add_partitions("flows", 3)
-        bench.write(2, 0)
-        assert places(bench, bench.cut(0, 0)) == [(0, 0), (2, 0)]
-        bench.write(2, 1)
-        assert places(bench, bench.cut(0, 0)) == [(0, 0), (2, 0), (2, 1)]
-        assert bench.fetched == 2
+    with tail_harness() as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        harness.log.add_partitions("flows", 3)
+        harness.write(2, 0)
+        assert places(harness, harness.cut(0, 0)) == [(0, 0), (2, 0)]
+        harness.write(2, 1)
+        assert places(harness, harness.cut(0, 0)) == [(0, 0), (2, 0), (2, 1)]
+        assert harness.fetched == 2
 
 
 def test_what_a_statement_fetched_while_a_follower_decoded_it_is_not_added_twice() -> None:
     """A new partition makes the statement fetch, and what it lacks of the others with it."""
-    meanwhile: list[Callable[[], None]] = []
-    with benched(on_decode=lambda batch: meanwhile.pop()() if meanwhile else None) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        bench.write(0, 1, 2)
-        bench.log.add_partitions("flows", 3)
-        bench.write(2, 0)
-        meanwhile.append(lambda: bench.read(bench.cut(0, 0)) and None)
-        bench.followers.step()
-        assert bench.fetched == 2
-        assert places(bench, bench.cut(0, 0)) == [*offsets((0, 3)), (2, 0)]
-        bench.write(0, 3)
-        assert places(bench, bench.cut(0, 0)) == [*offsets((0, 4)), (2, 0)]
+    meanwhile: list[Callable[[], object]] = []
+    with tail_harness(
+        on_decode=lambda batch: meanwhile.pop()() if meanwhile else None
+    ) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        harness.write(0, 1, 2)
+        harness.log.add_partitions("flows", 3)
+        harness.write(2, 0)
+        meanwhile.append(lambda: harness.read(harness.cut(0, 0)))
+        harness.followers.step()
+        assert harness.fetched == 2
+        assert places(harness, harness.cut(0, 0)) == [*offsets((0, 3)), (2, 0)]
+        harness.write(0, 3)
+        assert places(harness, harness.cut(0, 0)) == [*offsets((0, 4)), (2, 0)]
 
 
 def test_a_topic_recreated_behind_a_batch_adds_nothing() -> None:
-    with benched() as bench:
-        bench.write(0, *range(5))
-        bench.read(bench.cut(0, 0))
-        bench.write(0, 5, 6)
-        cut = bench.cut(0, 0)
+    with tail_harness() as harness:
+        harness.write(0, *range(5))
+        harness.read(harness.cut(0, 0))
+        harness.write(0, 5, 6)
+        cut = harness.cut(0, 0)
 
         def recreate() -> None:
-            bench.on_batch = lambda: None
-            bench.log.delete_topic("flows")
-            bench.log.create_topic("flows", 2)
-            bench.write(0, *range(100, 110))
+            harness.on_batch = lambda: None
+            harness.log.delete_topic("flows")
+            harness.log.create_topic("flows", 2)
+            harness.write(0, *range(100, 110))
 
-        bench.on_batch = recreate
+        harness.on_batch = recreate
         with pytest.raises(TopicRecreated):
-            bench.read(cut)
-        assert bench.state().ranges[0] == OffsetRange(0, 0, 5)
-        assert [row[2] for row in bench.read(bench.cut(0, 0))] == list(range(100, 110))
+            harness.read(cut)
+        assert harness.state().ranges[0] == OffsetRange(0, 0, 5)
+        assert [row[2] for row in harness.read(harness.cut(0, 0))] == list(range(100, 110))
 
 
 def test_a_gap_met_while_following_is_an_error_until_a_pin_lies_above_it() -> None:
-    with benched() as bench:
-        bench.write(0, *range(5))
-        bench.read(bench.cut(0, 0))
-        bench.write(0, *range(5, 10))
-        cut = bench.cut(0, 0)
-        bench.log.delete_records("flows", 0, 8)
+    with tail_harness() as harness:
+        harness.write(0, *range(5))
+        harness.read(harness.cut(0, 0))
+        harness.write(0, *range(5, 10))
+        cut = harness.cut(0, 0)
+        harness.log.delete_records("flows", 0, 8)
         with pytest.raises(OffsetsExpired):
-            bench.read(cut)
-        assert isinstance(bench.state().error, OffsetsExpired)
-        assert places(bench, bench.cut(8, 0)) == [(0, 8), (0, 9)]
-        bench.write(0, 10)
-        assert places(bench, bench.cut(8, 0)) == [(0, 8), (0, 9), (0, 10)]
-        assert bench.state().error is None
+            harness.read(cut)
+        assert isinstance(harness.state().error, OffsetsExpired)
+        assert places(harness, harness.cut(8, 0)) == [(0, 8), (0, 9)]
+        harness.write(0, 10)
+        assert places(harness, harness.cut(8, 0)) == [(0, 8), (0, 9), (0, 10)]
+        assert harness.state().error is None
 
 
 def test_rows_held_are_answered_although_the_log_lost_them_since() -> None:
-    with benched() as bench:
-        bench.write(0, *range(5))
-        cut = bench.cut(0, 0)
-        bench.read(cut)
-        bench.log.delete_records("flows", 0, 5)
-        assert places(bench, cut) == offsets((0, 5))
+    with tail_harness() as harness:
+        harness.write(0, *range(5))
+        cut = harness.cut(0, 0)
+        harness.read(cut)
+        harness.log.delete_records("flows", 0, 5)
+        assert places(harness, cut) == offsets((0, 5))
 
 
 def test_a_poisoned_record_stops_its_table_at_that_record_only() -> None:
-    with benched() as bench:
-        bench.log.create_topic("other", 1)
-        bench.write(0, 0)
-        bench.write(0, 0, topic="other")
-        other = bench.cut(0, table=OTHER, topic="other")
-        bench.read(bench.cut(0, 0))
-        bench.read(other)
-        below = bench.cut(0, 0)
-        bench.write(0, b"poison", 2)
+    with tail_harness() as harness:
+        harness.log.create_topic("other", 1)
+        harness.write(0, 0)
+        harness.write(0, 0, topic="other")
+        other = harness.cut(0, table=OTHER, topic="other")
+        harness.read(harness.cut(0, 0))
+        harness.read(other)
+        below = harness.cut(0, 0)
+        harness.write(0, b"poison", 2)
         for _ in range(3):
             with pytest.raises(UndecodableRecord, match="partition 0, offset 1"):
-                bench.read(bench.cut(0, 0))
-        assert isinstance(bench.state().error, UndecodableRecord)
-        assert bench.fetched == 2
-        assert places(bench, below) == offsets((0, 1))
-        bench.write(0, 1, topic="other")
-        assert len(bench.read(bench.cut(0, table=OTHER, topic="other"))) == 2
-        assert bench.state(OTHER).error is None
+                harness.read(harness.cut(0, 0))
+        assert isinstance(harness.state().error, UndecodableRecord)
+        assert harness.fetched == 2
+        assert places(harness, below) == offsets((0, 1))
+        harness.write(0, 1, topic="other")
+        assert len(harness.read(harness.cut(0, table=OTHER, topic="other"))) == 2
+        assert harness.state(OTHER).error is None
 
 
 def test_a_watermark_above_the_poison_lets_the_table_go_on() -> None:
-    with benched() as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        bench.write(0, b"poison", 2)
+    with tail_harness() as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        harness.write(0, b"poison", 2)
         with pytest.raises(UndecodableRecord):
-            bench.read(bench.cut(0, 0))
-        assert places(bench, bench.cut(2, 0)) == [(0, 2)]
-        bench.write(0, 3)
-        assert places(bench, bench.cut(2, 0)) == [(0, 2), (0, 3)]
+            harness.read(harness.cut(0, 0))
+        assert places(harness, harness.cut(2, 0)) == [(0, 2)]
+        harness.write(0, 3)
+        assert places(harness, harness.cut(2, 0)) == [(0, 2), (0, 3)]
 
 
 def test_bad_records_are_counted_and_named_by_offset() -> None:
-    with benched(binding=Binding(topic="flows", on_error="skip")) as bench:
-        bench.write(0, 0, b"[]", 2)
-        bench.read(bench.cut(0, 0))
-        bench.write(1, b"{", 1)
-        bench.log.append("flows", 1, MemoryRecord(None))
-        assert places(bench, bench.cut(0, 0)) == [(0, 0), (0, 2), (1, 1)]
-        state = bench.state()
+    with tail_harness(binding=Binding(topic="flows", on_error="skip")) as harness:
+        harness.write(0, 0, b"[]", 2)
+        harness.read(harness.cut(0, 0))
+        harness.write(1, b"{", 1)
+        harness.log.append("flows", 1, MemoryRecord(None))
+        assert places(harness, harness.cut(0, 0)) == [(0, 0), (0, 2), (1, 1)]
+        state = harness.state()
         assert (state.outcomes.rows, state.outcomes.skipped, state.outcomes.tombstones) == (
             3,
             2,
@@ -218,145 +194,145 @@ def test_bad_records_are_counted_and_named_by_offset() -> None:
 
 def test_beyond_its_limit_a_tail_is_an_error_and_goes_on_when_tiering_has_made_room() -> None:
     limits = replace(LIMITS, max_rows=10)
-    with benched(limits=limits) as bench:
-        bench.write(0, *range(5))
-        bench.read(bench.cut(0, 0))
-        bench.write(0, *range(5, 15))
+    with tail_harness(limits=limits) as harness:
+        harness.write(0, *range(5))
+        harness.read(harness.cut(0, 0))
+        harness.write(0, *range(5, 15))
         for _ in range(2):
             with pytest.raises(TailTooLarge, match="max_tail_rows"):
-                bench.read(bench.cut(0, 0))
-        assert isinstance(bench.state().error, TailTooLarge)
-        assert places(bench, bench.cut(12, 0)) == [(0, 12), (0, 13), (0, 14)]
-        bench.write(0, 15)
-        assert len(bench.read(bench.cut(12, 0))) == 4
-        assert bench.state().error is None
+                harness.read(harness.cut(0, 0))
+        assert isinstance(harness.state().error, TailTooLarge)
+        assert places(harness, harness.cut(12, 0)) == [(0, 12), (0, 13), (0, 14)]
+        harness.write(0, 15)
+        assert len(harness.read(harness.cut(12, 0))) == 4
+        assert harness.state().error is None
 
 
 def test_rows_stay_for_the_pins_still_in_use() -> None:
-    with benched(following=replace(FOLLOWED, keep_s=10)) as bench:
-        bench.write(0, *range(10))
-        older = bench.cut(0, 0)
-        bench.read(older)
-        bench.now_s = 9
-        assert bench.read(bench.cut(10, 0)) == []
-        assert places(bench, older) == offsets((0, 10))
-        assert bench.fetched == 1
-        bench.now_s = 30
-        bench.tails.note_pin(bench.pin(10, 0))
-        assert bench.state().rows == 0
+    with tail_harness(following=replace(FOLLOWED, keep_s=10)) as harness:
+        harness.write(0, *range(10))
+        older = harness.cut(0, 0)
+        harness.read(older)
+        harness.now_s = 9
+        assert harness.read(harness.cut(10, 0)) == []
+        assert places(harness, older) == offsets((0, 10))
+        assert harness.fetched == 1
+        harness.now_s = 30
+        harness.tails.note_pin(harness.pin(10, 0))
+        assert harness.state().rows == 0
 
 
 def test_what_could_not_be_freed_while_rows_were_added_is_freed_by_who_adds() -> None:
-    with benched() as bench:
-        bench.write(0, *range(10))
-        bench.read(bench.cut(0, 0))
-        (entry,) = bench.tails._entries.values()
+    with tail_harness() as harness:
+        harness.write(0, *range(10))
+        harness.read(harness.cut(0, 0))
+        (entry,) = harness.tails._entries.values()
         with entry.generation.writing:
-            bench.tails.note_pin(bench.pin(10, 0))
-        assert bench.state().rows == 10
-        bench.followers.step()
-        assert bench.state().rows == 0
+            harness.tails.note_pin(harness.pin(10, 0))
+        assert harness.state().rows == 10
+        harness.followers.step()
+        assert harness.state().rows == 0
 
 
 def test_a_pin_that_no_statement_brought_frees_rows_as_well() -> None:
-    with benched() as bench:
-        bench.write(0, *range(10))
-        bench.read(bench.cut(0, 0))
-        bench.tails.note_pin(bench.pin(9, 0))
-        assert bench.state().rows == 10
-        bench.tails.note_pin(bench.pin(10, 0))
-        assert bench.state().rows == 0
+    with tail_harness() as harness:
+        harness.write(0, *range(10))
+        harness.read(harness.cut(0, 0))
+        harness.tails.note_pin(harness.pin(9, 0))
+        assert harness.state().rows == 10
+        harness.tails.note_pin(harness.pin(10, 0))
+        assert harness.state().rows == 0
 
 
 def test_an_idle_tail_is_dropped_unless_it_is_configured() -> None:
     following = replace(FOLLOWED, idle_s=60, tables=(OTHER,))
-    with benched(following=following) as bench:
-        bench.log.create_topic("other", 1)
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        bench.read(bench.cut(0, table=OTHER, topic="other"))
-        bench.now_s = 59
-        bench.tails.tend()
-        assert [state.table for state in bench.tails.states()] == [FLOWS, OTHER]
-        bench.now_s = 61
-        bench.tails.tend()
-        assert [state.table for state in bench.tails.states()] == [OTHER]
-        assert places(bench, bench.cut(0, 0)) == [(0, 0)]
+    with tail_harness(following=following) as harness:
+        harness.log.create_topic("other", 1)
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        harness.read(harness.cut(0, table=OTHER, topic="other"))
+        harness.now_s = 59
+        harness.tails.tend()
+        assert [state.table for state in harness.tails.states()] == [FLOWS, OTHER]
+        harness.now_s = 61
+        harness.tails.tend()
+        assert [state.table for state in harness.tails.states()] == [OTHER]
+        assert places(harness, harness.cut(0, 0)) == [(0, 0)]
 
 
 def test_after_a_schema_change_the_old_schemas_tail_goes_soon() -> None:
-    with benched(following=replace(FOLLOWED, keep_s=10)) as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
+    with tail_harness(following=replace(FOLLOWED, keep_s=10)) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
         wider = TableSchema(1, (*SCHEMA.columns, Column(5, "m", pa.string())))
-        bench.now_s = 5
-        bench.read(bench.cut(0, 0, columns=wider))
-        bench.tails.tend()
-        assert [state.schema_id for state in bench.tails.states()] == [0, 1]
-        bench.now_s = 11
-        bench.tails.tend()
-        assert [state.schema_id for state in bench.tails.states()] == [1]
+        harness.now_s = 5
+        harness.read(harness.cut(0, 0, columns=wider))
+        harness.tails.tend()
+        assert [state.schema_id for state in harness.tails.states()] == [0, 1]
+        harness.now_s = 11
+        harness.tails.tend()
+        assert [state.schema_id for state in harness.tails.states()] == [1]
 
 
 def test_not_more_tables_are_followed_than_allowed_and_the_others_are_fetched() -> None:
-    with benched(following=replace(FOLLOWED, max_tables=1)) as bench:
-        bench.log.create_topic("other", 1)
+    with tail_harness(following=replace(FOLLOWED, max_tables=1)) as harness:
+        harness.log.create_topic("other", 1)
         for value in range(3):
-            bench.write(0, value)
-            bench.write(0, value, topic="other")
-            assert len(bench.read(bench.cut(0, 0))) == value + 1
-            cut = bench.cut(0, table=OTHER, topic="other")
-            assert len(bench.read(cut)) == value + 1
-        assert [state.is_followed for state in bench.tails.states()] == [True, False]
-        assert bench.fetched == 1 + 3
+            harness.write(0, value)
+            harness.write(0, value, topic="other")
+            assert len(harness.read(harness.cut(0, 0))) == value + 1
+            cut = harness.cut(0, table=OTHER, topic="other")
+            assert len(harness.read(cut)) == value + 1
+        assert [state.is_followed for state in harness.tails.states()] == [True, False]
+        assert harness.fetched == 1 + 3
 
 
 def test_lag_is_what_statements_measured_and_the_tail_does_not_hold_yet() -> None:
-    with benched() as bench:
-        bench.write(0, 0)
-        bench.read(bench.cut(0, 0))
-        assert bench.state().lag == 0
-        bench.write(0, *range(1, 4))
-        bench.log.stop()
+    with tail_harness() as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        assert harness.state().lag == 0
+        harness.write(0, *range(1, 4))
+        harness.log.stop()
         with pytest.raises(LogUnavailable):
-            bench.cut(0, 0)
-        bench.log.start()
-        cut = bench.cut(0, 0)
-        bench.log.stop()
+            harness.cut(0, 0)
+        harness.log.start()
+        cut = harness.cut(0, 0)
+        harness.log.stop()
         with pytest.raises(LogUnavailable):
-            bench.read(cut)
-        assert bench.state().lag == 3
-        bench.log.start()
-        assert len(bench.read(cut)) == 4
-        assert bench.state().lag == 0
+            harness.read(cut)
+        assert harness.state().lag == 3
+        harness.log.start()
+        assert len(harness.read(cut)) == 4
+        assert harness.state().lag == 0
 
 
 def test_of_a_segment_ahead_of_the_cut_offsets_of_the_last_batches_only_are_compared() -> None:
-    with benched() as bench:
-        bench.write(0, *range(5))
-        bench.read(bench.cut(0, 0))
-        bench.write(0, 5)
-        between = bench.cut(0, 0)
-        bench.write(0, 6)
-        bench.followers.step()
-        with bench.tails.read(between, lambda: None) as tail:
+    with tail_harness() as harness:
+        harness.write(0, *range(5))
+        harness.read(harness.cut(0, 0))
+        harness.write(0, 5)
+        between = harness.cut(0, 0)
+        harness.write(0, 6)
+        harness.followers.step()
+        with harness.tails.read(between, lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [False, True]
-            assert [row[1] for row in bench.rows(tail)] == list(range(6))
+            assert [row[1] for row in harness.rows(tail)] == list(range(6))
 
 
 def test_a_full_segment_inside_the_cut_is_read_without_comparing_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("proxy.tail.generations.SEGMENT_ROWS", 8)
-    with benched() as bench:
-        bench.write(0, *range(8))
-        bench.read(bench.cut(0, 0))
-        bench.write(0, 8)
-        with bench.tails.read(bench.cut(0, 0), lambda: None) as tail:
+    with tail_harness() as harness:
+        harness.write(0, *range(8))
+        harness.read(harness.cut(0, 0))
+        harness.write(0, 8)
+        with harness.tails.read(harness.cut(0, 0), lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [False, False]
-            bench.write(0, 9)
-            bench.followers.step()
-            assert len(bench.rows(tail)) == 9
-        with bench.tails.read(bench.cut(1, 0), lambda: None) as tail:
+            harness.write(0, 9)
+            harness.followers.step()
+            assert len(harness.rows(tail)) == 9
+        with harness.tails.read(harness.cut(1, 0), lambda: None) as tail:
             assert ["CASE" in part.sql for part in tail.relations] == [True, False]
-            assert len(bench.rows(tail)) == 9
+            assert len(harness.rows(tail)) == 9

@@ -21,15 +21,15 @@ def batch(start: int, stop: int) -> pa.RecordBatch:
     return pa.record_batch([[0] * len(offsets), offsets], schema=SCHEMA)
 
 
-def found_in(
-    engine: duckdb.DuckDBPyConnection, held: Generation, *wanted: OffsetRange
+def rows_in(
+    engine: duckdb.DuckDBPyConnection, generation: Generation, *expected: OffsetRange
 ) -> list[int]:
-    tail = held.acquire({item.partition: item for item in wanted})
+    tail = generation.acquire({item.partition: item for item in expected})
     assert tail is not None
     with tail:
         sql = " UNION ALL ".join(part.sql for part in tail.relations)
-        found = engine.cursor().execute(f"SELECT kafka_offset FROM ({sql})").fetchall()
-    return sorted(offset for (offset,) in found)
+        items = engine.cursor().execute(f"SELECT kafka_offset FROM ({sql})").fetchall()
+    return sorted(offset for (offset,) in items)
 
 
 def test_rows_that_could_not_be_deleted_are_not_read_after_a_later_trim(
@@ -37,8 +37,8 @@ def test_rows_that_could_not_be_deleted_are_not_read_after_a_later_trim(
 ) -> None:
     engine = duckdb.connect()
     segments = Segments(engine, None)
-    held = Generation("lake.net.flows", SCHEMA, segments)
-    held.add_much([OffsetRange(0, 0, 10)], [batch(0, 10)])
+    value = Generation("lake.net.flows", SCHEMA, segments)
+    value.add_much([OffsetRange(0, 0, 10)], [batch(0, 10)])
     delete = segments.delete
     failing = [LimitExceeded("memory is out")]
 
@@ -50,25 +50,25 @@ def test_rows_that_could_not_be_deleted_are_not_read_after_a_later_trim(
     monkeypatch.setattr(segments, "delete", deleted)
     mark = SimpleNamespace(offset=lambda partition: 4)
     with pytest.raises(LimitExceeded):
-        held.trim(mark)
+        value.trim(mark)
     for _ in range(2):
-        assert found_in(engine, held, OffsetRange(0, 4, 10)) == list(range(4, 10))
-        held.trim(mark)
+        assert rows_in(engine, value, OffsetRange(0, 4, 10)) == list(range(4, 10))
+        value.trim(mark)
 
 
 def test_rows_that_were_refused_after_they_were_written_are_never_seen() -> None:
     engine = duckdb.connect()
-    held = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
+    value = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
 
     def refuse() -> None:
         raise TopicRecreated("flows: another topic.", topic="flows")
 
-    held.add([OffsetRange(0, 0, 5)], [batch(0, 5)])
+    value.add([OffsetRange(0, 0, 5)], [batch(0, 5)])
     for refused in (batch(5, 8), batch(5, 10)):
         with pytest.raises(TopicRecreated):
-            held.add([OffsetRange(0, 5, 10)], [refused], refuse)
-    assert held.ranges() == (OffsetRange(0, 0, 5),)
+            value.add([OffsetRange(0, 5, 10)], [refused], refuse)
+    assert value.ranges() == (OffsetRange(0, 0, 5),)
     for stop in (10, 12):
-        start = held.stops()[0]
-        held.add([OffsetRange(0, start, stop)], [batch(start, stop)])
-        assert found_in(engine, held, OffsetRange(0, 0, stop)) == list(range(stop))
+        start = value.stops()[0]
+        value.add([OffsetRange(0, start, stop)], [batch(start, stop)])
+        assert rows_in(engine, value, OffsetRange(0, 0, stop)) == list(range(stop))

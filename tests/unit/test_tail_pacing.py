@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import duckdb
 import pyarrow as pa
@@ -17,7 +18,7 @@ from proxy.engine.segments import Segments
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
-from proxy.tail.reader.source import DecodedBatch
+from proxy.tail.reader.source import DecodedBatch, TopicReader
 from proxy.tail.states import OutcomeTally
 
 SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
@@ -37,7 +38,9 @@ class Steps:
         assert starts == {0: self._at}
         return self
 
-    def take(self, timeout_s: float, wanted: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
+    def take(
+        self, timeout_s: float, expected: Sequence[OffsetRange] = ()
+    ) -> DecodedBatch | None:
         if not self._rows:
             return None
         start, self._at = self._at, self._at + self._rows.pop(0)
@@ -59,36 +62,46 @@ def follower(
 ) -> Iterator[tuple[Follower, Generation, list[int]]]:
     """A follower, what it fills, and the sizes of what is added."""
     with duckdb.connect() as engine:
-        held = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
-        held.add([OffsetRange(0, 0, 0)], [])
-        add, sizes = held.add, []
+        generation = Generation("lake.net.flows", SCHEMA, Segments(engine, None))
+        generation.add([OffsetRange(0, 0, 0)], [])
+        add = generation.add
+        sizes: list[int] = []
 
-        def noted(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def noted(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for piece in pieces:
                 sizes.append(len(piece))
                 yield piece
 
-        held.add = lambda ranges, pieces, confirm: add(ranges, noted(pieces), confirm)  # type: ignore[method-assign]
+        def adding(
+            ranges: Iterable[OffsetRange],
+            pieces: Iterable[pa.RecordBatch],
+            confirm: Callable[[], None],
+        ) -> None:
+            add(ranges, noted(pieces), confirm)
+
+        generation.add = adding  # type: ignore[method-assign, assignment]
         stepped = Follower(
-            *(reader, held, OutcomeTally(), lambda *_: None, is_serving), pacing=pacing
+            cast("TopicReader", reader),
+            *(generation, OutcomeTally(), lambda *_: None, is_serving),
+            pacing=pacing,
         )
-        yield stepped, held, sizes
+        yield stepped, generation, sizes
 
 
 def test_a_burst_is_added_at_once_where_nobody_is_served() -> None:
-    with follower(Steps(ROWS), lambda: False) as (stepped, held, sizes):
+    with follower(Steps(ROWS), lambda: False) as (stepped, generation, sizes):
         assert stepped.step(0) == ROWS
-        assert (held.rows, sizes) == (ROWS, [ROWS])
+        assert (generation.rows, sizes) == (ROWS, [ROWS])
 
 
 def test_a_burst_is_added_in_pieces_with_pauses_while_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pauses: list[float] = []
-    with follower(Steps(ROWS, ROWS), lambda: True) as (stepped, held, sizes):
+    with follower(Steps(ROWS, ROWS), lambda: True) as (stepped, generation, sizes):
         monkeypatch.setattr(stepped._wake, "wait", pauses.append)
         assert stepped.step(0) == ROWS
-        assert held.rows == ROWS
+        assert generation.rows == ROWS
         assert sizes == [PACING.piece_rows] * 3 + [1]
         assert len(pauses) == 3
         stepped.step(0)
@@ -98,7 +111,7 @@ def test_a_burst_is_added_in_pieces_with_pauses_while_others_are_served(
 
 def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
     pacing = Pacing(pause_ratio=1e9)
-    with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, held, sizes):
+    with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, generation, sizes):
         steps = threading.Thread(target=stepped.step, args=(0,))
         steps.start()
         while not sizes:
@@ -108,7 +121,7 @@ def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
         stepped.hurry([OffsetRange(0, 0, ROWS)])
         steps.join(WAIT_S)
         assert not steps.is_alive()
-        assert (held.rows, sizes) == (
+        assert (generation.rows, sizes) == (
             ROWS,
             [PACING.piece_rows, ROWS - PACING.piece_rows],
         )

@@ -54,7 +54,7 @@ class Mark:
         return self._offsets[partition]
 
 
-class Held:
+class LeasedSegment:
     """A generation of two partitions over an engine of its own."""
 
     def __init__(self, **config: str | bool | int | float | list[str]) -> None:
@@ -79,8 +79,8 @@ class Held:
         with self.generation.writing:
             self.generation.add(ranges, batches)
 
-    def leased(self, *wanted: OffsetRange) -> LeasedTail:
-        tail = self.generation.acquire({item.partition: item for item in wanted})
+    def leased(self, *expected: OffsetRange) -> LeasedTail:
+        tail = self.generation.acquire({item.partition: item for item in expected})
         assert tail is not None
         return tail
 
@@ -110,138 +110,138 @@ def expected(*ranges: OffsetRange) -> Rows:
 def test_neighbours_become_one_that_is_read_whole_or_in_part_and_dropped_with_its_rows() -> (
     None
 ):
-    held = Held()
+    value = LeasedSegment()
     for _ in range(32):
-        held.add(15, 10)
-    assert held.tables() > 8
+        value.add(15, 10)
+    assert value.tables() > 8
     packed = 0
-    while held.generation.pack():
+    while value.generation.pack():
         packed += 1
     assert 1 < packed < 16
-    assert held.tables() < 16
-    assert held.generation.packed_size > held.generation.size // 2
-    assert held.all_rows() == expected(OffsetRange(0, 0, 480), OffsetRange(1, 0, 320))
+    assert value.tables() < 16
+    assert value.generation.packed_size > value.generation.size // 2
+    assert value.all_rows() == expected(OffsetRange(0, 0, 480), OffsetRange(1, 0, 320))
     part = (OffsetRange(0, 33, 277), OffsetRange(1, 5, 6))
-    with held.leased(*part) as tail:
-        assert held.rows(tail) == expected(*part)
-    with held.generation.writing:
-        held.generation.forget(Mark(480, 320))
-    assert held.tables() == 0
-    assert held.databases() == ["memory"]
+    with value.leased(*part) as tail:
+        assert value.rows(tail) == expected(*part)
+    with value.generation.writing:
+        value.generation.forget(Mark(480, 320))
+    assert value.tables() == 0
+    assert value.databases() == ["memory"]
 
 
 def test_a_statement_reads_on_what_is_packed_under_it() -> None:
-    held = Held()
-    held.add(25)
-    held.add(3)
-    with held.leased(OffsetRange(0, 0, 27)) as tail:
-        assert held.generation.pack()
-        assert not held.generation.pack()
-        assert held.rows(tail) == expected(OffsetRange(0, 0, 27))
-        assert held.tables() == 3
-    assert held.tables() == 2
-    with held.leased(OffsetRange(0, 0, 27)) as tail:
-        held.generation.clear()
-        assert held.rows(tail) == expected(OffsetRange(0, 0, 27))
-    assert held.databases() == ["memory"]
+    value = LeasedSegment()
+    value.add(25)
+    value.add(3)
+    with value.leased(OffsetRange(0, 0, 27)) as tail:
+        assert value.generation.pack()
+        assert not value.generation.pack()
+        assert value.rows(tail) == expected(OffsetRange(0, 0, 27))
+        assert value.tables() == 3
+    assert value.tables() == 2
+    with value.leased(OffsetRange(0, 0, 27)) as tail:
+        value.generation.clear()
+        assert value.rows(tail) == expected(OffsetRange(0, 0, 27))
+    assert value.databases() == ["memory"]
 
 
 @pytest.mark.parametrize("change", ["forget", "trim", "clear"])
 def test_what_happens_to_segments_while_they_are_packed_counts(change: str) -> None:
-    held = Held()
+    value = LeasedSegment()
     for _ in range(3):
-        held.add(25)
+        value.add(25)
 
     def meanwhile() -> None:
-        with held.generation.writing:
+        with value.generation.writing:
             if change == "clear":
-                held.generation.clear()
+                value.generation.clear()
             elif change == "forget":
-                held.generation.forget(Mark(30, 0))
+                value.generation.forget(Mark(30, 0))
             else:
-                held.generation.trim(Mark(30, 0))
+                value.generation.trim(Mark(30, 0))
 
-    held.segments.during = meanwhile
-    assert held.generation.pack()
-    assert held.databases() == ["memory"]
-    assert held.generation.packed_size == 0
-    assert held.all_rows() == expected(*held.generation.ranges())
-    assert held.generation.rows == len(held.all_rows())
-    while held.generation.pack():
+    value.segments.during = meanwhile
+    assert value.generation.pack()
+    assert value.databases() == ["memory"]
+    assert value.generation.packed_size == 0
+    assert value.all_rows() == expected(*value.generation.ranges())
+    assert value.generation.rows == len(value.all_rows())
+    while value.generation.pack():
         pass
-    assert held.all_rows() == expected(*held.generation.ranges())
+    assert value.all_rows() == expected(*value.generation.ranges())
 
 
 def test_dropping_and_adding_do_not_wait_for_what_is_being_packed() -> None:
-    held = Held()
-    held.add(25)
-    held.add(25)
+    value = LeasedSegment()
+    value.add(25)
+    value.add(25)
     done = threading.Event()
 
     def meanwhile() -> None:
         def others() -> None:
-            held.add(5)
-            with held.generation.writing:
-                held.generation.forget(Mark(25, 0))
+            value.add(5)
+            with value.generation.writing:
+                value.generation.forget(Mark(25, 0))
             done.set()
 
         thread = threading.Thread(target=others, daemon=True)
         thread.start()
         assert done.wait(60)
 
-    held.segments.during = meanwhile
-    assert held.generation.pack()
+    value.segments.during = meanwhile
+    assert value.generation.pack()
     assert done.is_set()
-    assert held.all_rows() == expected(OffsetRange(0, 25, 55))
+    assert value.all_rows() == expected(OffsetRange(0, 25, 55))
 
 
 def test_out_of_memory_leaves_the_segments_as_they_were() -> None:
-    held = Held(memory_limit="24MB", threads="1", temp_directory="")
-    held.add(150_000, text=lambda: uuid.uuid4().hex)
-    before, now_s = held.all_rows(), 0.0
+    value = LeasedSegment(memory_limit="24MB", threads="1", temp_directory="")
+    value.add(150_000, text=lambda: uuid.uuid4().hex)
+    before, now_s = value.all_rows(), 0.0
     with pytest.raises(LimitExceeded):
-        held.generation.pack()
-    assert held.databases() == ["memory"]
-    assert held.all_rows() == before
+        value.generation.pack()
+    assert value.databases() == ["memory"]
+    assert value.all_rows() == before
     packing = Packing(lambda: now_s)
     for _ in range(3):
-        packing.work([held.generation])
-    assert held.generation.packed_size == 0
-    assert held.all_rows() == before
+        packing.work([value.generation])
+    assert value.generation.packed_size == 0
+    assert value.all_rows() == before
 
 
 def test_packing_waits_until_little_arrives_and_then_closes_the_last_segment() -> None:
-    held, now_s = Held(), 0.0
+    value, now_s = LeasedSegment(), 0.0
     packing = Packing(lambda: now_s)
-    held.add(FULL * 2)
-    held.add(1)
-    packing.work([held.generation])
-    assert held.generation.packed_size == 0, "at the first look nobody knows what arrives"
+    value.add(FULL * 2)
+    value.add(1)
+    packing.work([value.generation])
+    assert value.generation.packed_size == 0, "at the first look nobody knows what arrives"
     now_s = 1.0
-    held.add(30_000)
-    packing.work([held.generation])
-    assert held.generation.packed_size == 0, "rows arrive fast"
+    value.add(30_000)
+    packing.work([value.generation])
+    assert value.generation.packed_size == 0, "rows arrive fast"
     now_s = 2.0
-    with held.generation.writing:
-        packing.work([held.generation])
-    assert held.generation.packed_size == 0, "rows are being added"
-    held.add(FULL // 2)
+    with value.generation.writing:
+        packing.work([value.generation])
+    assert value.generation.packed_size == 0, "rows are being added"
+    value.add(FULL // 2)
     now_s = 3.0
-    packing.work([held.generation])
-    assert held.generation.packed_size > 0
-    held.add(FULL)
+    packing.work([value.generation])
+    assert value.generation.packed_size > 0
+    value.add(FULL)
     now_s = 4.0
-    packing.work([held.generation])
-    assert held.generation.packed_size < held.generation.size, "it would be packed again soon"
-    held.add(6_000)
+    packing.work([value.generation])
+    assert value.generation.packed_size < value.generation.size, "it would be packed again soon"
+    value.add(6_000)
     now_s = 5.0
-    packing.work([held.generation])
-    assert held.generation.packed_size == held.generation.size
+    packing.work([value.generation])
+    assert value.generation.packed_size == value.generation.size
     packing.stop()
-    held.add(6_000)
+    value.add(6_000)
     now_s = 6.0
-    packing.work([held.generation])
-    assert held.generation.packed_size < held.generation.size
+    packing.work([value.generation])
+    assert value.generation.packed_size < value.generation.size
 
 
 MOVES = st.lists(
@@ -263,54 +263,58 @@ MOVES = st.lists(
 def test_whatever_is_packed_in_between_each_answer_is_what_the_ranges_stand_for(
     moves: list[tuple[str, int, int, str | None]],
 ) -> None:
-    held = Held()
+    value = LeasedSegment()
     open_tails: list[tuple[LeasedTail, Rows]] = []
-    with contextlib.closing(held.engine):
+    with contextlib.closing(value.engine):
         for move, first, second, meanwhile in moves:
             if move == "pack":
-                held.segments.during = lambda: None
+                value.segments.during = lambda: None
                 if meanwhile is not None:
-                    held.segments.during = _moving(held, open_tails, meanwhile, first, second)
-                held.generation.pack()
+                    value.segments.during = _moving(value, open_tails, meanwhile, first, second)
+                value.generation.pack()
             else:
-                _moving(held, open_tails, move, first, second)()
-            ranges = held.generation.ranges()
-            assert held.all_rows() == expected(*ranges)
+                _moving(value, open_tails, move, first, second)()
+            ranges = value.generation.ranges()
+            assert value.all_rows() == expected(*ranges)
             middle = [OffsetRange(r.partition, (r.start + r.stop) // 2, r.stop) for r in ranges]
-            with held.leased(*middle) as tail:
-                assert held.rows(tail) == expected(*middle)
+            with value.leased(*middle) as tail:
+                assert value.rows(tail) == expected(*middle)
             for tail, rows in open_tails:
-                assert held.rows(tail) == rows
-        held.generation.clear()
+                assert value.rows(tail) == rows
+        value.generation.clear()
         for tail, rows in open_tails:
-            assert held.rows(tail) == rows
+            assert value.rows(tail) == rows
             tail.close()
-        assert held.tables() == 0
-        assert held.databases() == ["memory"]
+        assert value.tables() == 0
+        assert value.databases() == ["memory"]
 
 
 def _moving(
-    held: Held, open_tails: list[tuple[LeasedTail, Rows]], move: str, first: int, second: int
+    value: LeasedSegment,
+    open_tails: list[tuple[LeasedTail, Rows]],
+    move: str,
+    first: int,
+    second: int,
 ) -> Callable[[], None]:
-    generation = held.generation
+    generation = value.generation
 
     def make() -> None:
         if move == "add":
             if first + second:
-                held.add(first, second)
+                value.add(first, second)
         elif move == "lease":
             ranges = [
                 OffsetRange(r.partition, r.start, max(r.start, r.stop - first))
                 for r in generation.ranges()
             ]
-            open_tails.append((held.leased(*ranges), expected(*ranges)))
+            open_tails.append((value.leased(*ranges), expected(*ranges)))
         else:
             offsets = {r.partition: min(r.start + first, r.stop) for r in generation.ranges()}
             mark = Mark(offsets.get(0, 0), offsets.get(1, 0))
             with generation.writing:
                 if move == "clear":
                     generation.clear()
-                    held.stops = [0, 0]
+                    value.stops = [0, 0]
                 elif move == "forget":
                     generation.forget(mark)
                 else:

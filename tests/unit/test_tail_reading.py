@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("kafka_partition", pa.int32()), ("kafka_offset", pa.int64()
 def test_only_rows_of_the_ranges_are_read(partitions: int, after: int) -> None:
     chance = random.Random(partitions)
     rows = [(chance.randrange(partitions + 2), offset) for offset in range(2_000)]
-    wanted = [
+    expected = [
         OffsetRange(partition, start := chance.randrange(1_500), start + chance.randrange(500))
         for partition in range(partitions)
     ]
@@ -29,9 +29,9 @@ def test_only_rows_of_the_ranges_are_read(partitions: int, after: int) -> None:
             "INSERT INTO held SELECT unnest(?), unnest(?)",
             [*map(list, zip(*rows, strict=True))],
         )
-        found = engine.execute(bounded("held", SCHEMA, wanted, after).sql).fetchall()
-    by_partition = {item.partition: item for item in wanted}
-    assert sorted(found) == sorted(
+        result = engine.execute(bounded("held", SCHEMA, expected, after).sql).fetchall()
+    by_partition = {item.partition: item for item in expected}
+    assert sorted(result) == sorted(
         (partition, offset)
         for partition, offset in rows[after:]
         if partition in by_partition

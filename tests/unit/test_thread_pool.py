@@ -33,20 +33,20 @@ def run(
 def test_what_work_returns_or_raises_is_passed_on(workers: ThreadPool) -> None:
     assert run(workers, lambda: 7) == 7
     with pytest.raises(KeyError, match="nosuch"):
-        run(workers, lambda: {}["nosuch"])
+        run(workers, lambda: dict[str, int]()["nosuch"])
 
 
 def test_one_thread_does_one_callers_work_and_ends_with_the_workers(
     workers: ThreadPool,
 ) -> None:
-    seen = set()
+    observed = set()
     for _ in range(50):
-        seen.add(run(workers, threading.current_thread))
+        observed.add(run(workers, threading.current_thread))
         time.sleep(0.001)
-    assert threading.current_thread() not in seen
-    assert len(seen) < 10
+    assert threading.current_thread() not in observed
+    assert len(observed) < 10
     workers.close()
-    for thread in seen:
+    for thread in observed:
         thread.join(SOON_S)
         assert not thread.is_alive()
 
@@ -78,12 +78,12 @@ def test_work_out_of_time_is_left_behind_and_cleaned_up_after(workers: ThreadPoo
 def test_work_that_is_given_up_has_its_grace_and_then_its_reason() -> None:
     workers, cancellation, gate = ThreadPool(grace_s=0.01), Cancellation(), threading.Event()
 
-    def given_up_by_another(while_running: Cancellation) -> None:
+    def local(while_running: Cancellation) -> None:
         # From inside the work: a timer may fire before the work has begun.
         threading.Thread(target=while_running.request).start()
 
     def stay() -> None:
-        given_up_by_another(cancellation)
+        local(cancellation)
         gate.wait(SOON_S)
 
     with pytest.raises(Cancelled):
@@ -92,7 +92,7 @@ def test_work_that_is_given_up_has_its_grace_and_then_its_reason() -> None:
     patient, heeding = ThreadPool(grace_s=SOON_S), Cancellation()
 
     def heed() -> str:
-        given_up_by_another(heeding)
+        local(heeding)
         while heeding.reason is None:
             time.sleep(0.001)
         return "heeded"

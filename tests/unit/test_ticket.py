@@ -15,7 +15,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from planner.statement.references import AtClause
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, seal, unseal
 from planner.time_travel import cut_until
-from tests.unit.builders import BINDING, bounds, pin, vector
+from tests.harness.builders import BINDING, bounds, pin, vector
 
 SECRET = b"s" * 32
 names = st.builds(TableName, st.text(), st.lists(st.text(), max_size=3).map(tuple), st.text())
@@ -37,7 +37,7 @@ tables = st.builds(
     | st.builds(
         Increment,
         after=st.dictionaries(st.integers(0, 99), offsets, max_size=3).map(
-            lambda held: OffsetVector.of(held.items())
+            lambda stops: OffsetVector.of(stops.items())
         ),
         since_us=st.none() | offsets,
     ),
@@ -60,7 +60,7 @@ tickets = st.builds(
 
 def ticket(**changes: object) -> Ticket:
     cut = plan_cut(pin(10, 20), bounds((0, 15), (5, 20)))
-    held = Ticket(
+    value = Ticket(
         sql="SELECT 1",
         tables=(TicketTable.of(cut), TicketTable.of(plan_cut(pin(binding=None), None))),
         user="ada",
@@ -69,13 +69,13 @@ def ticket(**changes: object) -> Ticket:
         statement_time_us=5,
         expires_at_us=100,
     )
-    return dataclasses.replace(held, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(value, **changes)  # type: ignore[arg-type]
 
 
 @settings(max_examples=30)
 @given(tickets)
-def test_a_ticket_reads_back_equal(held: Ticket) -> None:
-    assert unseal(seal(held, SECRET), [SECRET], user=held.user, now_us=0) == held
+def test_a_ticket_reads_back_equal(ticket: Ticket) -> None:
+    assert unseal(seal(ticket, SECRET), [SECRET], user=ticket.user, now_us=0) == ticket
 
 
 def test_a_ticket_holds_the_cut_and_no_path() -> None:
@@ -136,6 +136,8 @@ def test_the_tag_covers_version_and_body() -> None:
 
 def test_a_ticket_builds_its_cut_again_from_its_pin_and_no_other() -> None:
     bound, unbound = pin(10, 20), pin(binding=None)
+    mark = bound.watermark
+    assert mark is not None
     cut, plain = plan_cut(bound, bounds((0, 15), (5, 20))), plan_cut(unbound, None)
     assert TicketTable.of(cut).cut(bound) == cut
     assert TicketTable.of(plain).cut(unbound) == plain
@@ -147,9 +149,7 @@ def test_a_ticket_builds_its_cut_again_from_its_pin_and_no_other() -> None:
         dataclasses.replace(bound, schema=dataclasses.replace(bound.schema, schema_id=9)),
         pin(11, 20),
         unbound,
-        dataclasses.replace(
-            bound, watermark=dataclasses.replace(bound.watermark, topic_id="other")
-        ),
+        dataclasses.replace(bound, watermark=dataclasses.replace(mark, topic_id="other")),
         replace(bound, binding=replace(BINDING, on_error="skip")),
     ):
         with pytest.raises(ValueError, match=r"."):
@@ -162,16 +162,16 @@ def test_a_ticket_without_a_tail_or_of_an_older_server_asks_for_no_decoding() ->
     cut = plan_cut(bound, bounds((0, 10), (5, 20)))
     assert TicketTable.of(cut).cut(other).hot == cut.hot
     cut = plan_cut(bound, bounds((0, 15), (5, 20)))
-    (held,) = unseal(
+    (value,) = unseal(
         _older(ticket(tables=(TicketTable.of(cut),))), [SECRET], user="ada", now_us=0
     ).tables
-    assert held == replace(TicketTable.of(cut), decoding=None)
-    assert held.cut(other).hot == cut.hot
+    assert value == replace(TicketTable.of(cut), decoding=None)
+    assert value.cut(other).hot == cut.hot
 
 
-def _older(held: Ticket) -> bytes:
+def _older(ticket: Ticket) -> bytes:
     """Seal without what servers of version 0.1 did not write."""
-    sealed = seal(held, SECRET)
+    sealed = seal(ticket, SECRET)
     body = json.loads(sealed[35:])
     for table in body["tables"]:
         del table["decoding"]
@@ -192,10 +192,10 @@ def test_a_cut_of_the_past_comes_back_with_its_end_and_its_place() -> None:
     bound = pin(10, 20)
     past = cut_until(bound, vector(5, 25), bounds((0, 15), (5, 30)))
     at = AtClause("TIMESTAMP", '{"class":"CONSTANT"}')
-    held = TicketTable.of(past, at)
-    assert held.cut(bound) == past
-    assert held.key == (bound.table, at)
-    sealed = seal(replace(ticket(), tables=(held,), side="tail"), SECRET)
+    value = TicketTable.of(past, at)
+    assert value.cut(bound) == past
+    assert value.key == (bound.table, at)
+    sealed = seal(replace(ticket(), tables=(value,), side="tail"), SECRET)
     again = unseal(sealed, [SECRET], user="ada", now_us=0)
-    assert again.tables == (held,)
+    assert again.tables == (value,)
     assert again.side == "tail"

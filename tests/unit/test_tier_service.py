@@ -28,14 +28,14 @@ from planner.watermark import Watermark
 from tests.doubles.cold import MemoryColdStore
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.fixtures.generated_log import open_decoder
 from tests.fixtures.spark import PAYLOAD
+from tests.harness.generated_log import open_decoder
 
 TIMEOUT_S = 10.0
 
 
 @dataclass
-class Heard:
+class RecordedEvents:
     """Everything the service told, in order."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Lake:
 
     log: MemoryLog = field(default_factory=MemoryLog)
     store: MemoryColdStore = field(default_factory=MemoryColdStore)
-    heard: Heard = field(default_factory=Heard)
+    heard: RecordedEvents = field(default_factory=RecordedEvents)
     targets: dict[TableName, MemoryTieringTarget] = field(default_factory=dict)
     make: Callable[..., MemoryTieringTarget] = MemoryTieringTarget
 
@@ -85,7 +85,7 @@ class Lake:
             topic=topic,
             topic_id=bounds.topic_id,
             next=OffsetVector.of(
-                (held.partition, held.log_start) for held in bounds.partitions
+                (partition.partition, partition.log_start) for partition in bounds.partitions
             ),
             shape=binding.shape,
             run="created",
@@ -100,8 +100,8 @@ class Lake:
 
     def rows(self, name: TableName) -> int:
         facts = self.store.facts(name)
-        held = ColdSlice(facts.metadata_location, facts.head, facts.schema)
-        return self.store.scan(held).table.num_rows
+        value = ColdSlice(facts.metadata_location, facts.head, facts.schema)
+        return self.store.scan(value).table.num_rows
 
     def open(self, name: TableName) -> MemoryTieringTarget:
         self.targets[name] = self.make(self.store, name, self.log, open_decoder)
@@ -113,7 +113,7 @@ class Lake:
             "refresh_s": 0.05,
             "stop_s": 2.0,
         } | {k: v for k, v in changes.items() if k in ServiceLimits.__slots__}
-        given = {k: v for k, v in changes.items() if k not in ServiceLimits.__slots__}
+        inputs = {k: v for k, v in changes.items() if k not in ServiceLimits.__slots__}
         return TieringService(
             **(
                 {
@@ -125,8 +125,8 @@ class Lake:
                     "adjust": hasty,
                     "random_share": lambda: 0.0,
                 }
-                | given
-            )  # type: ignore[arg-type]
+                | inputs
+            )
         )
 
 
@@ -278,12 +278,12 @@ def test_an_outage_of_the_catalog_is_told_once_and_known_tables_go_on(lake: Lake
 
 
 def test_a_silent_catalog_is_asked_for_one_table_a_look(lake: Lake) -> None:
-    asked: list[TableName] = []
+    items: list[TableName] = []
 
     class Silent(MemoryTieringTarget):
         def pin(self) -> Pin:
             if self._table.catalog == "lake":
-                asked.append(self._table)
+                items.append(self._table)
                 raise CatalogUnavailable("lake: no answer.")
             return super().pin()
 
@@ -291,9 +291,9 @@ def test_a_silent_catalog_is_asked_for_one_table_a_look(lake: Lake) -> None:
     for number in range(5):
         lake.create(f"t{number}")
     with running(lake.service(random_share=lambda: 1.0)):
-        until(lambda: len(asked) >= 5)
+        until(lambda: len(items) >= 5)
     # Each waits for itself after it has been asked.
-    assert sorted(set(asked[:5])) == sorted(lake.store.tables())
+    assert sorted(set(items[:5])) == sorted(lake.store.tables())
 
 
 class Rivalled(MemoryTieringTarget):
@@ -357,13 +357,15 @@ def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(lake: Lake
     lake.send("t0", 100)
     with running(lake.service(max_rows=30)):
         until(lambda: lake.rows(name) == 100)
-    assert [(held.done, held.left) for held in lake.heard.backfills if held] == [
+    assert [
+        (backfill.done, backfill.left) for backfill in lake.heard.backfills if backfill
+    ] == [
         (30, 70),
         (60, 40),
         (90, 10),
         (100, 0),
     ]
-    assert all(held.eta_s is not None for held in lake.heard.backfills if held)
+    assert all(backfill.eta_s is not None for backfill in lake.heard.backfills if backfill)
 
 
 def test_a_table_may_ask_for_smaller_publishes(lake: Lake) -> None:

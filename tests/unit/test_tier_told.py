@@ -13,7 +13,7 @@ from planner.schedule import Backfill
 from planner.tiering import TieringBudget, plan_tiering
 from planner.triggers import Lag, Trigger
 from planner.watermark import Outcomes
-from tests.unit.builders import FLOWS, bounds, pin, watermark
+from tests.harness.builders import FLOWS, bounds, pin, watermark
 from thermocline.tiering.console import Lines, progress
 from thermocline.tiering.metrics import TieringMetrics
 
@@ -33,14 +33,14 @@ def test_a_publish_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines(bars=False)
     lines(events.RoundPublished(FLOWS, DONE, Trigger("bytes", 1.0), None))
     lines(events.RoundPublished(FLOWS, DONE, Trigger("pressure", 2.0), Backfill(2000, 5, 1.0)))
-    told = capsys.readouterr()
-    first, second = (line.partition(" ")[2] for line in told.out.splitlines())
+    reply = capsys.readouterr()
+    first, second = (line.partition(" ")[2] for line in reply.out.splitlines())
     assert first == (
         "lake.net.flows: published 1,990 rows, 7 skipped, 3 tombstones; 1,000 records/s, publish 120 ms, lag 5; "
         "by bytes"
     )
     assert second.endswith("; by pressure; backfill 100 %, 0 s left")
-    assert told.err == ""
+    assert reply.err == ""
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_metrics_hold_all_that_was_told() -> None:
     metrics(events.RoundRefused(FLOWS, TieringConflict("x")))
     metrics(events.TableFailed(FLOWS, TailGap("x"), 1.0))
     metrics(events.TableFailed(None, CatalogUnavailable("x"), 1.0))
-    held = generate_latest(metrics.registry).decode()
+    decoded = generate_latest(metrics.registry).decode()
     for line in (
         'thermocline_tier_lag_rows{table="lake.net.flows"} 5.0',
         'thermocline_tier_lag_bytes{table="lake.net.flows"} 900.0',
@@ -123,7 +123,7 @@ def test_metrics_hold_all_that_was_told() -> None:
         'thermocline_tier_failures_total{error="CatalogUnavailable",table=""} 1.0',
         'thermocline_tier_failing{table="lake.net.flows"} 1.0',
     ):
-        assert line in held.splitlines()
+        assert line in decoded.splitlines()
     metrics(events.TableRecovered(FLOWS))
     assert (
         'thermocline_tier_failing{table="lake.net.flows"} 0.0'

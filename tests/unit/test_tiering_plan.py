@@ -9,7 +9,7 @@ from planner.cut import PartitionBounds
 from planner.errors import ShapeMismatch, TailGap
 from planner.offsets import OffsetRange
 from planner.tiering import TieringBudget, plan_tiering
-from tests.unit.builders import bounds, pin, vector
+from tests.harness.builders import bounds, pin, vector
 
 lags = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8)
 
@@ -60,11 +60,11 @@ def test_epochs_travel_where_known() -> None:
 
 
 def test_another_shape_is_refused() -> None:
-    held = dataclasses.replace(pin(0), binding=Binding(topic="flows", on_error="skip"))
+    value = dataclasses.replace(pin(0), binding=Binding(topic="flows", on_error="skip"))
     with pytest.raises(
         ShapeMismatch, match=r"lake\.net\.flows: rows below the watermark were decoded"
     ):
-        plan_tiering(held, bounds((0, 5)), TieringBudget())
+        plan_tiering(value, bounds((0, 5)), TieringBudget())
 
 
 def test_a_gap_is_never_tiered_over() -> None:

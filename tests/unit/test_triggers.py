@@ -19,20 +19,20 @@ from planner.triggers import (
     measure_lag,
     parse_options,
 )
-from tests.unit.builders import BINDING, FLOWS, bounds, pin
+from tests.harness.builders import BINDING, FLOWS, bounds, pin
 
 MIB = 1024**2
 FOREVER = LogRetention()
 
 
 def lag_of(*pairs: tuple[int, int], marks: tuple[int, ...], **facts: object) -> Lag:
-    given = {
+    inputs = {
         "bytes_per_offset": 100.0,
         "age_s": 5.0,
         "retention": FOREVER,
         "survey": ColdSurvey(),
     } | facts
-    return measure_lag(pin(*marks), bounds(*pairs), **given)  # type: ignore[arg-type]
+    return measure_lag(pin(*marks), bounds(*pairs), **inputs)  # type: ignore[arg-type]
 
 
 def test_lag_counts_offsets_bytes_and_files() -> None:
@@ -51,8 +51,8 @@ def test_a_partition_without_lag_has_no_headroom_to_lose() -> None:
 
 
 def test_the_tables_own_files_say_what_a_row_takes() -> None:
-    seen = ColdSurvey(rows=10_000, file_bytes=400_000)
-    assert lag_of((0, 100), marks=(0,), survey=seen).file_bytes == 4_000.0
+    observed = ColdSurvey(rows=10_000, file_bytes=400_000)
+    assert lag_of((0, 100), marks=(0,), survey=observed).file_bytes == 4_000.0
     few = ColdSurvey(rows=9_999, file_bytes=400_000)
     assert lag_of((0, 100), marks=(0,), survey=few).file_bytes == 2_500.0
     assert ColdSurvey(rows=10_000).bytes_per_row(100.0) == 25.0
@@ -89,9 +89,9 @@ def test_a_lost_range_is_an_error_not_a_lag() -> None:
 
 
 def kind(lag: Lag, **facts: object) -> str | None:
-    given = {"survey": ColdSurvey(), "binding": BINDING, "retention": FOREVER} | facts
-    found = decide(lag, **given)  # type: ignore[arg-type]
-    return None if found is None else found.kind
+    inputs = {"survey": ColdSurvey(), "binding": BINDING, "retention": FOREVER} | facts
+    result = decide(lag, **inputs)  # type: ignore[arg-type]
+    return None if result is None else result.kind
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_the_tail_budget_is_exceeded_above_it_not_at_it() -> None:
 
 def test_urgency_puts_danger_first() -> None:
     triggers = [Trigger("age", 9.0), Trigger("pressure", 1.0), Trigger("bytes", 5.0)]
-    ordered = sorted(triggers, key=lambda held: held.urgency, reverse=True)
-    assert [held.kind for held in ordered] == ["pressure", "bytes", "age"]
+    ordered = sorted(triggers, key=lambda value: value.urgency, reverse=True)
+    assert [value.kind for value in ordered] == ["pressure", "bytes", "age"]
 
 
 def test_options_come_from_the_tables_properties() -> None:
     assert parse_options(FLOWS, {}) == TierOptions()
-    held = parse_options(
+    value = parse_options(
         FLOWS,
         {
             "thermocline.tier.max_age_s": "60",
@@ -179,7 +179,7 @@ def test_options_come_from_the_tables_properties() -> None:
             "write.distribution-mode": "hash",
         },
     )
-    assert held == TierOptions(60.0, 1000, "none", MIB)
+    assert value == TierOptions(60.0, 1000, "none", MIB)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_a_type_reads_as_iceberg_spells_it(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("", "a type name"),
         ("int8", "one of boolean, int"),
@@ -44,6 +44,6 @@ def test_a_type_reads_as_iceberg_spells_it(text: str) -> None:
         ("list<" * 40 + "int", "fewer nested types"),
     ],
 )
-def test_what_is_wrong_with_a_type_is_said(text: str, wanted: str) -> None:
-    with pytest.raises(BadConfig, match=f"is not a column type: expected .*{wanted}"):
+def test_what_is_wrong_with_a_type_is_said(text: str, expected: str) -> None:
+    with pytest.raises(BadConfig, match=f"is not a column type: expected .*{expected}"):
         parse_type(text)

@@ -76,9 +76,9 @@ def test_findings_changes_and_what_was_not_checked_follow() -> None:
 def test_many_findings_are_cut_for_people_and_not_for_programs() -> None:
     report = replace(SOUND, findings=(HOLE,) * (MAX_FAULTS + 3))
     assert "  ... and 3 more; --json lists them" in said(report)
-    held = document(report)
-    assert len(held["findings"]) == MAX_FAULTS + 3
-    assert held["findings"][0] == {
+    fields = document(report)
+    assert len(fields["findings"]) == MAX_FAULTS + 3
+    assert fields["findings"][0] == {
         "kind": "missing",
         "message": "partition 0, offset 3: gone",
         "partition": 0,
@@ -88,12 +88,12 @@ def test_many_findings_are_cut_for_people_and_not_for_programs() -> None:
         "snapshot_id": None,
         "files": ["a"],
     }
-    assert (held["clean"], held["compared_offsets"], held["compared"]) == (
+    assert (fields["clean"], fields["compared_offsets"], fields["compared"]) == (
         False,
         1000,
         "values",
     )
-    json.dumps(held)
+    json.dumps(fields)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from planner.verification.chain import (
 )
 from planner.verification.findings import Kind
 from planner.watermark import SUMMARY_KEY, Outcomes, Skip, Watermark, format_watermark
-from tests.unit.builders import snapshot, watermark
+from tests.harness.builders import snapshot, watermark
 
 
 def mark(offset: int, prev: int | None, **changes: object) -> Watermark:
@@ -29,7 +30,7 @@ THIRD = mark(15, 2, outcomes=Outcomes(rows=5))
 def history(*snapshots: Snapshot, **changes: object) -> History:
     newest = next((s for s in reversed(snapshots) if s.watermark_text), None)
     facts = {
-        "snapshots": {held.snapshot_id: held for held in snapshots},
+        "snapshots": {snapshot.snapshot_id: snapshot for snapshot in snapshots},
         "tagged_id": None if newest is None else newest.snapshot_id,
         "mirror": None if newest is None else newest.watermark_text,
     }
@@ -46,8 +47,8 @@ def chain(
     )
 
 
-def messages(held: History, head: int = 3) -> list[str]:
-    return [finding.message for finding in check_chain(held, head)]
+def messages(history: History, head: int = 3) -> list[str]:
+    return [finding.message for finding in check_chain(history, head)]
 
 
 def test_a_sound_chain_has_no_findings() -> None:
@@ -62,10 +63,10 @@ def test_compactions_between_are_passed_and_their_copied_texts_ignored() -> None
     copied = Snapshot(
         4, 3, 4, "replace", {SUMMARY_KEY: format_watermark(THIRD), "added-records": "13"}
     )
-    held = chain()
-    held = replace(held, snapshots={**held.snapshots, 4: copied})
-    assert check_chain(held, 4) == ()
-    assert [carrier.snapshot.snapshot_id for carrier in carriers(held, 4)] == [3, 2, 1]
+    value = chain()
+    value = replace(value, snapshots={**value.snapshots, 4: copied})
+    assert check_chain(value, 4) == ()
+    assert [carrier.snapshot.snapshot_id for carrier in carriers(value, 4)] == [3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -106,9 +107,11 @@ def test_a_decision_that_a_later_text_forgets_is_named() -> None:
     assert messages(chain(second=replace(SECOND, accepted=(7,)))) == forgets
     skips = (Skip(0, 12, "no JSON"), Skip(1, 3))
     assert messages(chain(second=replace(SECOND, skips=skips))) == forgets
-    kept = {"gaps": (gap,), "accepted": (7,), "skips": skips}
-    assert messages(chain(second=replace(SECOND, **kept), third=replace(THIRD, **kept))) == []
-    assert decisions(replace(THIRD, **kept)) == (
+    fields: dict[str, Any] = {"gaps": (gap,), "accepted": (7,), "skips": skips}
+    assert (
+        messages(chain(second=replace(SECOND, **fields), third=replace(THIRD, **fields))) == []
+    )
+    assert decisions(replace(THIRD, **fields)) == (
         "gap accepted: partition 0, offsets 3 to 4 were lost",
         "foreign snapshot 7 accepted",
         "record skipped: partition 0, offset 12: no JSON",
@@ -117,12 +120,12 @@ def test_a_decision_that_a_later_text_forgets_is_named() -> None:
 
 
 def test_a_count_that_the_snapshot_denies_is_named() -> None:
-    held = chain()
+    value = chain()
     third = replace(
-        held.snapshots[3], summary={**held.snapshots[3].summary, "added-records": "7"}
+        value.snapshots[3], summary={**value.snapshots[3].summary, "added-records": "7"}
     )
-    held = replace(held, snapshots={**held.snapshots, 3: third})
-    (finding,) = check_chain(held, 3)
+    value = replace(value, snapshots={**value.snapshots, 3: third})
+    (finding,) = check_chain(value, 3)
     assert finding.kind is Kind.COUNT
     assert finding.rows == 2
     assert finding.message == "snapshot 3 added 7 rows, its watermark text counts 5"
@@ -130,30 +133,30 @@ def test_a_count_that_the_snapshot_denies_is_named() -> None:
 
 def test_an_unreadable_text_is_named() -> None:
     damaged = Snapshot(4, 3, 4, "append", {SUMMARY_KEY: "{"})
-    held = chain()
-    held = replace(held, snapshots={**held.snapshots, 4: damaged})
-    assert messages(held, 4) == ["the watermark text of snapshot 4 cannot be read"]
+    value = chain()
+    value = replace(value, snapshots={**value.snapshots, 4: damaged})
+    assert messages(value, 4) == ["the watermark text of snapshot 4 cannot be read"]
 
 
 def test_tag_and_mirror_must_say_what_the_newest_text_says() -> None:
-    held = chain()
+    value = chain()
     hint = "after a rollback the next publish sets it right"
-    assert messages(replace(held, tagged_id=2)) == [
+    assert messages(replace(value, tagged_id=2)) == [
         f"the newest watermark is in snapshot 3, the tag is on 2; {hint}"
     ]
-    assert messages(replace(held, tagged_id=None)) == [
+    assert messages(replace(value, tagged_id=None)) == [
         f"the newest watermark is in snapshot 3, the tag is missing; {hint}"
     ]
-    assert messages(replace(held, mirror=None)) == [
+    assert messages(replace(value, mirror=None)) == [
         f"the mirror property is missing, snapshot 3 has the watermark; {hint}"
     ]
-    assert messages(replace(held, mirror="{")) == [
+    assert messages(replace(value, mirror="{")) == [
         f"the mirror property is not the watermark of snapshot 3; {hint}"
     ]
-    assert messages(replace(held, mirror=format_watermark(SECOND))) == [
+    assert messages(replace(value, mirror=format_watermark(SECOND))) == [
         f"the mirror property is not the watermark of snapshot 3 (partition 0: 10 instead of 15); {hint}"
     ]
-    assert messages(replace(held, mirror=format_watermark(replace(THIRD, run="other")))) == [
+    assert messages(replace(value, mirror=format_watermark(replace(THIRD, run="other")))) == [
         f"the mirror property is not the watermark of snapshot 3; {hint}"
     ]
 
@@ -166,11 +169,11 @@ def test_since_starts_where_the_watermark_stood_then() -> None:
 
 
 def test_changes_of_others_are_found_newest_first() -> None:
-    held = history(
+    value = history(
         snapshot(1, None, mark=FIRST),
         snapshot(2, 1, "overwrite"),
         snapshot(3, 2, "replace"),
         snapshot(4, 3, "delete"),
     )
-    assert [s.snapshot_id for s in foreign_changes(held, 4)] == [4, 2]
-    assert [s.snapshot_id for s in ancestry(held, 3)] == [3, 2, 1]
+    assert [s.snapshot_id for s in foreign_changes(value, 4)] == [4, 2]
+    assert [s.snapshot_id for s in ancestry(value, 3)] == [3, 2, 1]

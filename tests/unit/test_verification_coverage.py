@@ -6,7 +6,7 @@ from planner.verification.coverage import plan_coverage
 from planner.verification.findings import Coverage, Fault, Kind, Report, place
 from planner.verification.segments import TieredSegment, segments
 from planner.watermark import Outcomes
-from tests.unit.builders import bounds, snapshot, watermark
+from tests.harness.builders import bounds, snapshot, watermark
 
 CREATED = Carrier(snapshot(1, None), watermark(4, 0))
 
@@ -33,7 +33,7 @@ def test_where_creation_expired_the_table_may_have_covered_everything() -> None:
 def test_since_leaves_out_what_was_tiered_before() -> None:
     since = OffsetVector.of([(0, 7)])
     plan = plan_coverage(watermark(10, 20), bounds((4, 12), (5, 20)), [CREATED], since)
-    assert [held.compared for held in plan.coverage] == [
+    assert [value.compared for value in plan.coverage] == [
         OffsetRange(0, 7, 10),
         OffsetRange(1, 5, 20),
     ]
@@ -60,7 +60,7 @@ def test_a_log_that_does_not_reach_the_watermark_is_a_finding() -> None:
         ),
         (Kind.LOG, "cold covers partition 2, which the topic has not"),
     ]
-    assert [held.compared for held in plan.coverage] == [
+    assert [value.compared for value in plan.coverage] == [
         OffsetRange(0, 4, 6),
         OffsetRange(1, 10, 10),
     ]

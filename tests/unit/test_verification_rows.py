@@ -11,7 +11,7 @@ def keyed(keys: list[int], values: list[object], kind: pa.DataType) -> Keyed:
 
 
 def test_equal_rows_in_any_order_show_no_difference() -> None:
-    found = compare_rows(
+    result = compare_rows(
         pa.array([1, 2, 3], pa.int64()),
         keyed([1, 2, 3], ["a", None, "c"], pa.string()),
         keyed([3, 1, 2], ["c", "a", None], pa.string()),
@@ -19,43 +19,49 @@ def test_equal_rows_in_any_order_show_no_difference() -> None:
     assert not any(
         map(
             len,
-            (found.missing, found.duplicated, found.surplus, found.unexpected, found.changed),
+            (
+                result.missing,
+                result.duplicated,
+                result.surplus,
+                result.unexpected,
+                result.changed,
+            ),
         )
     )
-    assert found.columns == ()
+    assert result.columns == ()
 
 
 def test_each_difference_is_told_apart() -> None:
-    found = compare_rows(
+    result = compare_rows(
         pa.array([1, 2, 3, 4, 5], pa.int64()),
         keyed([1, 2, 3, 5], ["a", "b", "c", "e"], pa.string()),
         keyed([1, 2, 2, 2, 4, 5, 9], ["Z", "b", "b", "b", "t", None, "q"], pa.string()),
     )
-    assert found.missing.to_pylist() == [3]
-    assert found.duplicated.to_pylist() == [2]
-    assert found.unexpected.to_pylist() == [4]
-    assert found.surplus.to_pylist() == [9]
-    assert found.changed.to_pylist() == [1, 5]
-    assert found.columns == ("x",)
+    assert result.missing.to_pylist() == [3]
+    assert result.duplicated.to_pylist() == [2]
+    assert result.unexpected.to_pylist() == [4]
+    assert result.surplus.to_pylist() == [9]
+    assert result.changed.to_pylist() == [1, 5]
+    assert result.columns == ("x",)
 
 
 def test_a_missing_row_alone_is_told() -> None:
-    found = compare_rows(
+    result = compare_rows(
         pa.array([1, 2], pa.int64()),
         keyed([1, 2], ["a", "b"], pa.string()),
         keyed([2], ["b"], pa.string()),
     )
-    assert found.missing.to_pylist() == [1]
-    assert len(found.duplicated) == len(found.changed) == 0
+    assert result.missing.to_pylist() == [1]
+    assert len(result.duplicated) == len(result.changed) == 0
 
 
 def test_two_columns_differ_in_different_rows() -> None:
     one = pa.table({"x": [1, 2, 3], "y": [1, 2, 3]})
     other = pa.table({"x": [1, 0, 3], "y": [1, 2, 0]})
     keys = pa.array([7, 8, 9], pa.int64())
-    found = compare_rows(keys, Keyed(keys, one), Keyed(keys, other))
-    assert found.changed.to_pylist() == [8, 9]
-    assert found.columns == ("x", "y")
+    result = compare_rows(keys, Keyed(keys, one), Keyed(keys, other))
+    assert result.changed.to_pylist() == [8, 9]
+    assert result.columns == ("x", "y")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +93,9 @@ def test_values_of_every_kind_are_compared_to_the_bit(
     records = pa.array(keys, pa.int64())
     expected = keyed(keys, same, kind)
     assert len(compare_rows(records, expected, keyed(keys, same, kind)).changed) == 0
-    found = compare_rows(records, expected, keyed(keys, other, kind))
+    result = compare_rows(records, expected, keyed(keys, other, kind))
     differing = [at for at in keys if repr(same[at]) != repr(other[at])]
-    assert found.changed.to_pylist() == differing
+    assert result.changed.to_pylist() == differing
 
 
 def test_repeats_are_those_after_the_first() -> None:

@@ -17,11 +17,11 @@ from planner.watermark import (
     format_watermark,
     parse_watermark,
 )
-from tests.unit.builders import watermark
+from tests.harness.builders import watermark
 
 offsets = st.integers(0, 2**63 - 1)
 vectors = st.dictionaries(st.integers(0, 60), offsets, max_size=20).map(
-    lambda held: OffsetVector.of(held.items())
+    lambda stops: OffsetVector.of(stops.items())
 )
 ranges = st.tuples(st.integers(0, 9), offsets, offsets).map(
     lambda item: OffsetRange(item[0], min(item[1:]), max(item[1:]))
@@ -49,13 +49,13 @@ decoded = st.builds(replace, watermarks, decoding=st.text(min_size=1), era=st.te
 
 
 @given(watermarks | decoded)
-def test_the_text_form_reads_back_equal(held: Watermark) -> None:
-    assert parse_watermark(format_watermark(held)) == held
+def test_the_text_form_reads_back_equal(watermark: Watermark) -> None:
+    assert parse_watermark(format_watermark(watermark)) == watermark
 
 
 def test_the_text_form_is_this_one() -> None:
     """Stored in tables: a change here orphans every table ever tiered."""
-    held = watermark(
+    value = watermark(
         1204,
         99,
         epochs=OffsetVector.of([(0, 7), (1, 7)]),
@@ -65,33 +65,33 @@ def test_the_text_form_is_this_one() -> None:
         outcomes=Outcomes(3, 1, 2, 4),
         shape="abc",
     )
-    assert format_watermark(held) == (
+    assert format_watermark(value) == (
         '{"accepted":["40"],"cluster":"cluster-1","dead":1,"gaps":[[1,5,9]],"prev":"41","rows":3,'
         '"run":"run-1","shape":"abc","skipped":2,"tombstones":4,"topics":{"flows":{"epoch":[7,7],'
         '"id":"topic-1","next":[1204,99]}},"v":1}'
     )
     # Written by a publish, ignored by readers that do not know it.
-    text = format_watermark(replace(held, decoding="key", era="begun"))
-    assert json.loads(text) == json.loads(format_watermark(held)) | {
+    text = format_watermark(replace(value, decoding="key", era="begun"))
+    assert json.loads(text) == json.loads(format_watermark(value)) | {
         "decoding": ["key", "begun"]
     }
 
 
 def test_a_partition_absent_from_the_text_starts_at_zero() -> None:
-    held = watermark(5)
-    assert held.offset(0) == 5
-    assert held.offset(9) == 0
-    assert held.covers(0, 4)
-    assert not held.covers(0, 5)
-    assert not held.covers(9, 0)
+    record = watermark(5)
+    assert record.offset(0) == 5
+    assert record.offset(9) == 0
+    assert record.covers(0, 4)
+    assert not record.covers(0, 5)
+    assert not record.covers(9, 0)
 
 
 def test_ten_thousand_partitions_stay_small_and_read_back() -> None:
-    held = watermark(*range(10_000_000, 10_010_000))
-    text = format_watermark(held)
+    value = watermark(*range(10_000_000, 10_010_000))
+    text = format_watermark(value)
     assert text.startswith("z:")
     assert len(text) < 40_000
-    assert parse_watermark(text) == held
+    assert parse_watermark(text) == value
     assert len(format_watermark(watermark(1))) < COMPRESS_ABOVE_BYTES
 
 
@@ -105,11 +105,11 @@ def test_a_newer_version_is_refused_not_guessed() -> None:
 
 
 def test_skips_make_version_2_which_older_readers_refuse() -> None:
-    held = watermark(1, skips=(Skip(0, 7, "no JSON"), Skip(2, 1)))
-    document = json.loads(format_watermark(held))
+    value = watermark(1, skips=(Skip(0, 7, "no JSON"), Skip(2, 1)))
+    document = json.loads(format_watermark(value))
     assert document["v"] == 2
     assert document["skips"] == [[0, 7, "no JSON"], [2, 1, ""]]
-    assert held.skipped == ((0, 7), (2, 1))
+    assert value.skipped == ((0, 7), (2, 1))
     assert json.loads(format_watermark(watermark(1)))["v"] == 1
 
 
@@ -120,15 +120,15 @@ def test_a_skip_names_a_record() -> None:
 
 
 def test_decisions_of_people_are_compared_with_the_shape() -> None:
-    held = watermark(1)
-    assert held.same_decisions(watermark(9, run="other"))
+    value = watermark(1)
+    assert value.same_decisions(watermark(9, run="other"))
     for change in (
         {"shape": "other"},
         {"gaps": (OffsetRange(0, 1, 2),)},
         {"accepted": (4,)},
         {"skips": (Skip(0, 1),)},
     ):
-        assert not held.same_decisions(watermark(1, **change))
+        assert not value.same_decisions(watermark(1, **change))
 
 
 good = json.loads(format_watermark(watermark(1)))
@@ -172,11 +172,11 @@ def test_a_damaged_text_is_a_named_error(text: str) -> None:
 
 
 def test_the_compare_and_set_compares_the_log_and_its_offsets_only() -> None:
-    held = watermark(5, 6)
-    assert held.same_position(watermark(5, 6, run="other", shape="other"))
-    assert not held.same_position(watermark(5, 7))
-    assert not held.same_position(watermark(5, 6, topic_id="other"))
-    assert not held.same_position(watermark(5, 6, cluster_id="other"))
+    value = watermark(5, 6)
+    assert value.same_position(watermark(5, 6, run="other", shape="other"))
+    assert not value.same_position(watermark(5, 7))
+    assert not value.same_position(watermark(5, 6, topic_id="other"))
+    assert not value.same_position(watermark(5, 6, cluster_id="other"))
 
 
 def test_outcomes_add_up() -> None:

@@ -24,24 +24,24 @@ from planner.repairs import (
 )
 from planner.snapshots import History, Snapshot
 from planner.watermark import Outcomes, Skip
-from tests.unit.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
+from tests.harness.builders import BINDING, FLOWS, bounds, pin, snapshot, vector, watermark
 
 GONE = bounds((5, 20), (30, 40), (7, 9))
 LOST = (OffsetRange(1, 20, 30), OffsetRange(2, 0, 7))
 
 
 def test_a_gap_is_given_up_per_partition_also_of_partitions_born_later() -> None:
-    held = pin(10, 20)
-    assert held.watermark is not None
-    assert lost_ranges(held.watermark, GONE) == LOST
-    after = accept_gap(held, GONE, LOST, run="gap")
+    value = pin(10, 20)
+    assert value.watermark is not None
+    assert lost_ranges(value.watermark, GONE) == LOST
+    after = accept_gap(value, GONE, LOST, run="gap")
     assert after.next == vector(10, 30, 7)
     assert after.gaps == LOST
     assert (after.run, after.prev_snapshot_id, after.outcomes) == ("gap", 1, Outcomes())
-    assert (after.shape, after.topic_id) == (held.watermark.shape, held.watermark.topic_id)
+    assert (after.shape, after.topic_id) == (value.watermark.shape, value.watermark.topic_id)
     check_log(FLOWS, after, GONE)
     again = accept_gap(
-        replace(held, watermark=after), bounds((11, 20), (30, 40), (7, 9)),
+        replace(value, watermark=after), bounds((11, 20), (30, 40), (7, 9)),
         (OffsetRange(0, 10, 11),), run="again",
     )  # fmt: skip
     assert again.gaps == (*LOST, OffsetRange(0, 10, 11))
@@ -71,9 +71,9 @@ def test_another_log_is_no_gap() -> None:
 
 
 def test_a_skipped_record_moves_the_shape_and_not_the_watermark() -> None:
-    held = pin(10, 20)
+    value = pin(10, 20)
     after = skip_record(
-        held, bounds((0, 15), (0, 25)), [Skip(1, 21, "bad"), Skip(0, 14)], run="skip"
+        value, bounds((0, 15), (0, 25)), [Skip(1, 21, "bad"), Skip(0, 14)], run="skip"
     )
     assert after.next == vector(10, 20)
     assert after.skips == (Skip(0, 14), Skip(1, 21, "bad"))
@@ -91,11 +91,11 @@ def test_a_skipped_record_moves_the_shape_and_not_the_watermark() -> None:
     ],
 )
 def test_only_an_untiered_record_of_the_log_is_skipped_once(skip: Skip, why: str) -> None:
-    held = pin(10)
-    mark = skip_record(held, bounds((0, 15)), [Skip(0, 12)], run="skip")
-    held = replace(held, watermark=mark, binding=replace(BINDING, skips=mark.skipped))
+    value = pin(10)
+    mark = skip_record(value, bounds((0, 15)), [Skip(0, 12)], run="skip")
+    value = replace(value, watermark=mark, binding=replace(BINDING, skips=mark.skipped))
     with pytest.raises(BadParameter, match=why):
-        skip_record(held, bounds((0, 15)), [skip], run="again")
+        skip_record(value, bounds((0, 15)), [skip], run="again")
 
 
 def test_skipping_needs_a_log_that_fits_and_a_shape_that_is_the_bindings() -> None:
@@ -119,7 +119,7 @@ APPENDED = snapshot(2, 1, added_records=3, total_records=33)
 
 
 def history(*snapshots: Snapshot) -> History:
-    return History({held.snapshot_id: held for held in snapshots})
+    return History({snapshot.snapshot_id: snapshot for snapshot in snapshots})
 
 
 def rows(*offsets: int, without: int = 0) -> AddedRows:
@@ -140,17 +140,17 @@ def test_rows_that_the_tail_has_too_are_refused() -> None:
 
 
 def test_every_foreign_snapshot_must_be_named() -> None:
-    held = history(BASE, APPENDED, snapshot(3, 2, added_records=1, total_records=34))
+    value = history(BASE, APPENDED, snapshot(3, 2, added_records=1, total_records=34))
     with pytest.raises(ForeignCommit, match="--snapshot 3"):
-        accept_foreign(FLOWS, held, 3, [2], {2: rows()}, run="yes")
-    both = accept_foreign(FLOWS, held, 3, [3, 2], {2: rows(), 3: rows()}, run="yes")
+        accept_foreign(FLOWS, value, 3, [2], {2: rows()}, run="yes")
+    both = accept_foreign(FLOWS, value, 3, [3, 2], {2: rows(), 3: rows()}, run="yes")
     assert both.accepted == (2, 3)
 
 
 def test_what_needs_no_acceptance_is_refused() -> None:
-    held = history(BASE, APPENDED, snapshot(3, 2, "replace"))
+    value = history(BASE, APPENDED, snapshot(3, 2, "replace"))
     with pytest.raises(BadParameter, match="snapshot 3 needs no acceptance; refused are 2"):
-        accept_foreign(FLOWS, held, 3, [3], {3: rows()}, run="yes")
+        accept_foreign(FLOWS, value, 3, [3], {3: rows()}, run="yes")
     with pytest.raises(BadParameter, match="refused are none"):
         accept_foreign(FLOWS, history(BASE), 1, [1], {1: rows()}, run="yes")
     with pytest.raises(WatermarkMissing):

@@ -4,7 +4,7 @@ import pytest
 
 from planner.errors import BadBinding, UnsupportedFile
 from planner.writing import leading_metrics, write_options
-from tests.unit.builders import FLOWS
+from tests.harness.builders import FLOWS
 
 
 @pytest.mark.parametrize(

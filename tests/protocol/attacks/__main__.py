@@ -35,42 +35,44 @@ def main() -> None:
     parser.add_argument(
         "--idle", type=float, nargs=2, help="how many calls are left idle, and for how long"
     )
-    asked = parser.parse_args()
+    request = parser.parse_args()
     # Who attacks has a machine of its own, and gives this one's processors to those who are attacked.
     os.nice(19)
     tallies: dict[str, Tally] = {}
-    for family in asked.family:
+    for family in request.family:
         tallies[family] = Tally()
-        _attack(asked, family, tallies)
-    _write(asked.notes, tallies)
+        _attack(request, family, tallies)
+    _write(request.notes, tallies)
     os._exit(0)  # calls that nobody ends are left where they are
 
 
-def _attack(asked: argparse.Namespace, family: str, tallies: dict[str, Tally]) -> None:
-    tally, until = tallies[family], time.monotonic() + asked.seconds
+def _attack(options: argparse.Namespace, family: str, tallies: dict[str, Tally]) -> None:
+    tally, until = tallies[family], time.monotonic() + options.seconds
     act, threads = FAMILIES[family]
-    if act is idle_callers and asked.idle:
-        act = functools.partial(act, many=int(asked.idle[0]), idle_s=asked.idle[1])
+    if act is idle_callers and options.idle:
+        act = functools.partial(act, many=int(options.idle[0]), idle_s=options.idle[1])
 
     def work(number: int) -> None:
-        attacker = Attacker(asked.port, asked.user, asked.password, tally, asked.deadline)
-        seed = asked.seed * 1_000_003 + asked.start * 100_003 + number * 1_009
+        attacker = Attacker(
+            options.port, options.user, options.password, tally, options.deadline
+        )
+        seed = options.seed * 1_000_003 + options.start * 100_003 + number * 1_009
         while time.monotonic() < until:
             act(attacker, random.Random(seed))
             seed += 1
 
     workers = [
         threading.Thread(target=work, args=(number,), daemon=True)
-        for number in range(min(threads, asked.threads or threads))
+        for number in range(min(threads, options.threads or threads))
     ]
     for worker in workers:
         worker.start()
     while time.monotonic() < until and any(worker.is_alive() for worker in workers):
         time.sleep(min(1.0, max(0.0, until - time.monotonic())))
-        _write(asked.notes, tallies)
-    if asked.threads:  # a few: what they are at is part of it
+        _write(options.notes, tallies)
+    if options.threads:  # a few: what they are at is part of it
         for worker in workers:
-            worker.join(asked.deadline)
+            worker.join(options.deadline)
 
 
 def _write(notes: Path, tallies: dict[str, Tally]) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyarrow import flight
 
-from tests.protocol.test_errors import LEAKS
-from tests.protocol.wire import select
+from tests.harness.error_statuses import LEAKS
+from tests.harness.wire import select
 
 #: What nobody but its owner may receive: rows, texts and passwords of others are written so, tokens are of this form.
 CANARY = re.compile(rb"CANARY-[0-9a-f]{12}|tc[01]\.[A-Za-z0-9_.-]{20,}")
@@ -41,17 +41,17 @@ class Tally:
     longest: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ended(self, how: str, sent: str, took_s: float, told: str = "") -> None:
+    def ended(self, how: str, sent: str, took_s: float, message: str = "") -> None:
         with self._lock:
             self.ends[how] += 1
-            self.samples.setdefault(how, f"{sent[:200]} -> {told[:300]}")
+            self.samples.setdefault(how, f"{sent[:200]} -> {message[:300]}")
             if took_s > self.longest_s:
                 self.longest_s, self.longest = took_s, f"{how}: {sent[:200]}"
 
     def received(self, content: bytes, own: bytes, sent: str) -> None:
-        for found in CANARY.findall(content):
-            if found != own and len(self.leaks) < _MAX_SAMPLES:
-                self.leaks.append(f"{sent[:200]} -> {found[:30]!r}")
+        for result in CANARY.findall(content):
+            if result != own and len(self.leaks) < _MAX_SAMPLES:
+                self.leaks.append(f"{sent[:200]} -> {result[:30]!r}")
 
     def left_idle(self, calls: int) -> None:
         with self._lock:
@@ -129,13 +129,13 @@ class Attacker:
         except UnicodeEncodeError:
             return  # not a text to this client
         except _REFUSED as error:
-            told = str(error)
-            self.receive(told.encode("utf-8", "replace"), sent)
-            how = _kind(error, told)
-            self.tally.ended(how, sent, time.monotonic() - began, told)
+            text = str(error)
+            self.receive(text.encode("utf-8", "replace"), sent)
+            how = _kind(error, text)
+            self.tally.ended(how, sent, time.monotonic() - began, text)
             # What one sent may come back, nothing else of the machine.
-            if "Internal error" in told or LEAKS.search(told.replace(sent, "")):
-                self.tally.fault(f"{sent[:300]} -> {told[:600]}")
+            if "Internal error" in text or LEAKS.search(text.replace(sent, "")):
+                self.tally.fault(f"{sent[:300]} -> {text[:600]}")
             if isinstance(error, _LOST):
                 self.login()
             if how.startswith(("FlightUnavailable", "FlightUnauthenticated")):
@@ -162,8 +162,8 @@ def _buffers(batch: pa.RecordBatch) -> Iterator[bytes]:
                 yield buffer.to_pybytes()
 
 
-def _kind(error: BaseException, told: str) -> str:
+def _kind(error: BaseException, message: str) -> str:
     name = type(error).__name__
-    if isinstance(error, flight.FlightTimedOutError) and "Deadline Exceeded" in told:
+    if isinstance(error, flight.FlightTimedOutError) and "Deadline Exceeded" in message:
         return "late"
     return name

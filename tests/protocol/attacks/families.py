@@ -14,16 +14,15 @@ import pyarrow as pa
 from pyarrow import flight
 
 from proxy.flightsql import uploads
+from tests.harness.canned import CannedServer
+from tests.harness.idle_callers import PHASES, Idler
+from tests.harness.lying import LIES, ROWS, Lie, lying, row
+from tests.harness.wire import command, nested, prepare
 from tests.protocol.attacks import statements
 from tests.protocol.attacks.attacker import Attacker
 from tests.protocol.attacks.costly import costly
 from tests.protocol.attacks.forgeries import forgeries
 from tests.protocol.attacks.storms import storms
-from tests.protocol.conftest import Served
-from tests.protocol.lying import LIES, ROWS, Lie, lying, row
-from tests.protocol.test_idle_callers import PHASES, Idler
-from tests.protocol.test_uploads import nested
-from tests.protocol.wire import command, prepare
 
 Act = Callable[[Attacker, random.Random], None]
 
@@ -148,8 +147,8 @@ def idle_callers(
     )
 
     def leave() -> None:
-        served = cast("Served", SimpleNamespace(uri=attacker.uri, port=attacker.port))
-        with contextlib.closing(Idler(served)) as idler:
+        target = cast("CannedServer", SimpleNamespace(uri=attacker.uri, port=attacker.port))
+        with contextlib.closing(Idler(target)) as idler:
             for _ in range(count):
                 with contextlib.suppress(pa.ArrowException, flight.FlightError, OSError):
                     PHASES[phase](idler)

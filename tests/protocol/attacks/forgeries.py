@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pyarrow import flight
 
 from proxy.flightsql import messages
+from tests.harness.wire import command, packed
 from tests.protocol.attacks import statements
 from tests.protocol.attacks.attacker import Attacker
-from tests.protocol.wire import command, packed
 
 #: What is sent, in words, and how.
 Forged = tuple[str, Callable[[], None]]
@@ -59,15 +59,15 @@ def _handle(attacker: Attacker, rng: random.Random) -> Forged:
         (rng.randbytes(16), b"", b"0" * 36, rng.randbytes(100_000), b'{"user":"admin"}')
     )
     name = rng.choice(("CommandPreparedStatementQuery", "CommandPreparedStatementUpdate"))
-    asked = flight.FlightDescriptor.for_command(
+    request = flight.FlightDescriptor.for_command(
         _altered(rng, packed(name, prepared_statement_handle=handle))
     )
-    return f"forged handle of {len(handle)} bytes", lambda: _described(attacker, asked)
+    return f"forged handle of {len(handle)} bytes", lambda: _described(attacker, request)
 
 
-def _described(attacker: Attacker, asked: flight.FlightDescriptor) -> None:
+def _described(attacker: Attacker, descriptor: flight.FlightDescriptor) -> None:
     attacker.receive(
-        str(attacker.client.get_flight_info(asked, attacker.options())).encode(),
+        str(attacker.client.get_flight_info(descriptor, attacker.options())).encode(),
         "forged command",
     )
 
@@ -76,10 +76,10 @@ def _message(attacker: Attacker, rng: random.Random) -> Forged:
     body = rng.choice((packed("CommandGetTables", include_schema=True), packed("CommandGetSqlInfo"), rng.randbytes(200),
                        packed("CommandGetTables", table_name_filter_pattern="%_" * statements.count(rng, 20_000)),
                        packed("CommandGetDbSchemas", db_schema_filter_pattern="a%" * statements.count(rng, 20_000))))  # fmt: skip
-    asked = flight.FlightDescriptor.for_command(_altered(rng, body))
+    request = flight.FlightDescriptor.for_command(_altered(rng, body))
 
     def act() -> None:
-        info = attacker.client.get_flight_info(asked, attacker.options())
+        info = attacker.client.get_flight_info(request, attacker.options())
         attacker.read(info.endpoints[0].ticket, "forged message")
 
     return "forged message", act
@@ -110,14 +110,14 @@ def _action(attacker: Attacker, rng: random.Random) -> Forged:
 
 
 def _option(attacker: Attacker, rng: random.Random) -> Forged:
-    asked = messages.SetSessionOptionsRequest()
+    request = messages.SetSessionOptionsRequest()
     name = rng.choice(
         ("catalog", "schema", "time_zone", "max_message_bytes", "x" * 1_000, "profile", "\0")
     )
-    asked.session_options[name].string_value = rng.choice(
+    request.session_options[name].string_value = rng.choice(
         ("", "../..", "x" * statements.count(rng, 1 << 20), "\0", "-1", "9" * 400)
     )
-    body = asked.SerializeToString()
+    body = request.SerializeToString()
 
     def act() -> None:
         for result in attacker.client.do_action(
@@ -148,9 +148,9 @@ def _token(attacker: Attacker, rng: random.Random) -> Forged:
     )
 
     def act() -> None:
-        asked = command("CommandStatementQuery", query="SELECT 1 AS a")
+        request = command("CommandStatementQuery", query="SELECT 1 AS a")
         attacker.receive(
-            str(attacker.client.get_flight_info(asked, options)).encode(), "forged token"
+            str(attacker.client.get_flight_info(request, options)).encode(), "forged token"
         )
 
     return "forged token", act

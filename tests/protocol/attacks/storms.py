@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from pyarrow import flight
 
+from tests.harness.raw_http2 import RawConnection
 from tests.protocol.attacks import statements
 from tests.protocol.attacks.attacker import Attacker
 from tests.protocol.attacks.forgeries import Forged
-from tests.protocol.raw_http2 import RawConnection
 
 
 def storms(attacker: Attacker, rng: random.Random) -> None:

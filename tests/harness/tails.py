@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from planner.binding import Binding
 from planner.cut import Pin, TableCut, plan_cut
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.ports import Decoder
+from planner.ports import Decoded, Decoder
 from planner.schema import Column, TableSchema
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
@@ -28,13 +30,15 @@ from proxy.tail.states import TailState
 from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.followers import SteppedFollowers, stepped_readers
 from tests.doubles.log import MemoryLog, MemoryRecord
-from tests.unit.builders import FLOWS, schema
+from tests.harness.builders import FLOWS, schema
 
 SCHEMA = schema(Column(4, "n", pa.int64()))
 LIMITS = TailLimits(max_rows=10_000, max_bytes=10_000_000, fetch_timeout_s=5)
+FOLLOWED = FollowSettings(keep_s=0)
+OTHER = TableName("lake", ("net",), "other")
 
 
-class Bench:
+class TailHarness:
     """A log of two partitions, the tails over it, and how many records were decoded."""
 
     def __init__(
@@ -75,12 +79,12 @@ class Bench:
         )
 
     def decoder(self, table: str, columns: TableSchema, binding: Binding) -> Decoder:
-        inner, bench = decoder_for(table, columns, binding), self
+        inner, harness = decoder_for(table, columns, binding), self
 
         class Counting:
-            def decode(self, batch: pa.RecordBatch):
-                bench.on_decode(batch)
-                bench.decoded += batch.num_rows
+            def decode(self, batch: pa.RecordBatch) -> Decoded:
+                harness.on_decode(batch)
+                harness.decoded += batch.num_rows
                 return inner.decode(batch)
 
         return Counting()
@@ -120,17 +124,17 @@ class Bench:
         return Pin(table, "uuid", "m", 1, columns, self.binding, mark)
 
     def state(self, table: TableName = FLOWS) -> TailState:
-        (found,) = [state for state in self.tails.states() if state.table == table]
-        return found
+        (result,) = [state for state in self.tails.states() if state.table == table]
+        return result
 
     def rows(
         self, tail: LeasedTail, columns: str = "kafka_partition, kafka_offset, n"
-    ) -> list[tuple]:
+    ) -> list[tuple[Any, ...]]:
         parts = [f"SELECT {columns} FROM ({part.sql})" for part in tail.relations]
         cursor = self.engine.cursor()
         return sorted(cursor.execute(" UNION ALL ".join(parts)).fetchall()) if parts else []
 
-    def read(self, cut: TableCut) -> list[tuple]:
+    def read(self, cut: TableCut) -> list[tuple[Any, ...]]:
         with self.tails.read(cut, lambda: None) as tail:
             return self.rows(tail)
 
@@ -139,18 +143,45 @@ class Bench:
             "SELECT count(*) FROM duckdb_tables() "
             "WHERE schema_name = 'tail_segments' OR starts_with(database_name, 'tail_')"
         )
-        return self.engine.cursor().execute(query).fetchone()[0]
+        (count,) = self.engine.cursor().execute(query).fetchall()[0]
+        return int(count)
 
 
 class _Counted:
     """The bench's log, counting fetches."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, harness: TailHarness) -> None:
+        self._bench = harness
 
-    def fetch(self, *given: Any, **named: Any) -> Any:
+    def fetch(self, *inputs: Any, **named: Any) -> Any:
         self._bench.fetched += 1
-        return self._bench.log.fetch(*given, **named)
+        return self._bench.log.fetch(*inputs, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bench.log, name)
+
+
+@contextmanager
+def tail_harness(**options: Any) -> Iterator[TailHarness]:
+    options = {"following": FOLLOWED, "threads": False, **options}
+    harness = TailHarness(**options)
+    try:
+        yield harness
+    finally:
+        harness.tails.close()
+        assert harness.segments() == 0
+
+
+def offsets(*stops: tuple[int, int]) -> list[tuple[int, int]]:
+    """Partition and offset of every record below the stops."""
+    return [(partition, offset) for partition, stop in stops for offset in range(stop)]
+
+
+def started(prefix: str, before: list[threading.Thread]) -> list[str]:
+    """Threads of this name that were not there before: servers of other tests have theirs."""
+    now = (thread for thread in threading.enumerate() if thread not in before)
+    return [thread.name for thread in now if thread.name.startswith(prefix)]
+
+
+def places(harness: TailHarness, cut: TableCut) -> list[tuple[int, int]]:
+    return [row[:2] for row in harness.read(cut)]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import flight
 
 from proxy.flightsql import messages
+from tests.harness.canned import USERS
+
+SOON_S = 30
 
 
 def packed(name: str, /, **fields: Any) -> bytes:
@@ -60,18 +66,53 @@ def bearer(token: str) -> flight.FlightCallOptions:
 
 def set_options(client: flight.FlightClient, options: Any = None, **settings: Any) -> Any:
     """Set session options; the result message. None erases."""
-    asked = messages.SetSessionOptionsRequest()
+    request = messages.SetSessionOptionsRequest()
     for name, value in settings.items():
-        held = asked.session_options[name]
+        entry = request.session_options[name]
         if isinstance(value, str):
-            held.string_value = value
+            entry.string_value = value
         elif value is not None:
-            held.int64_value = value
-    [body] = bodies(client, "SetSessionOptions", asked.SerializeToString(), options)
+            entry.int64_value = value
+    [body] = bodies(client, "SetSessionOptions", request.SerializeToString(), options)
     return messages.parse(messages.SetSessionOptionsResult, body)
 
 
 def get_options(client: flight.FlightClient, options: Any = None) -> dict[str, str]:
     [body] = bodies(client, "GetSessionOptions", b"", options)
-    found = messages.parse(messages.GetSessionOptionsResult, body).session_options
-    return {name: value.string_value for name, value in found.items()}
+    result = messages.parse(messages.GetSessionOptionsResult, body).session_options
+    return {name: value.string_value for name, value in result.items()}
+
+
+class NoHandshake(flight.ClientAuthHandler):
+    """Performs the Handshake call with whatever headers the call has."""
+
+    def authenticate(self, outgoing: Any, incoming: Any) -> None:
+        pass
+
+    def get_token(self) -> bytes:
+        return b""
+
+
+def login(client: flight.FlightClient, user: str) -> flight.FlightCallOptions:
+    """Call options with a token of a new session."""
+    name, value = client.authenticate_basic_token(user.encode(), USERS[user].encode())
+    assert name == b"authorization"
+    return bearer(value.decode().removeprefix("Bearer "))
+
+
+def nested(levels: int) -> pa.DataType:
+    kind = pa.int8()
+    for _ in range(levels):
+        kind = pa.list_(kind)
+    return kind
+
+
+def refused(call: Callable[[], Any], within_s: float = SOON_S) -> str:
+    """Repeat a call until the server refuses it; what it says."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        try:
+            call()
+        except flight.FlightUnavailableError as error:
+            return str(error)
+    raise AssertionError("it was never refused")

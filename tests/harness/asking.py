@@ -21,12 +21,12 @@ from planner.names import TableName
 from planner.ticket import TicketTable
 from planner.time_travel import format_cut
 from proxy.query.cut import redeem_tables
-from tests.properties.lake import FLOWS, HOSTS, Lake
-from tests.properties.ledger import Topic, hidden_swap
-from tests.properties.serving import SESSION
+from tests.harness.lake import FLOWS, HOSTS, Lake
+from tests.harness.ledger import Topic, hidden_swap
+from tests.harness.serving import SESSION
 
 #: What happened in all examples together: an event that never came proves nothing.
-SEEN: Counter[str] = Counter()
+EVENTS: Counter[str] = Counter()
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ WHOLE = {FLOWS: STATEMENTS[0], HOSTS: STATEMENTS[1]}
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedTicket:
     """A ticket with the answer of its cut. ``truncations`` per table: how many there had been."""
 
     statement: Statement
@@ -111,9 +111,9 @@ def duck() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def plain_duckdb(statement: Statement, held: dict[str, pa.Table]) -> pa.Table:
+def plain_duckdb(statement: Statement, tables: dict[str, pa.Table]) -> pa.Table:
     connection = duck()
-    for name, rows in held.items():
+    for name, rows in tables.items():
         # Copied: filters on Arrow tables are left to pyarrow, to which NaN is not above 1.
         connection.register("rows", rows)
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM rows")
@@ -145,25 +145,25 @@ class Asking:
             or hidden_swap(facts, lake.versions)
         )
 
-    def planned(self, statement: Statement) -> Kept | None:
+    def planned(self, statement: Statement) -> SavedTicket | None:
         lake = self.lake
         try:
-            ticket, told = lake.plan(statement.sql, statement.parameter)
+            ticket, reply = lake.plan(statement.sql, statement.parameter)
         except FederationError as error:
-            SEEN[type(error).__name__] += 1
+            EVENTS[type(error).__name__] += 1
             causes = {
                 cause for table in statement.tables for cause in lake.may_refuse_to_plan(table)
             }
             self.justify(error, causes)
             return None
-        held: dict[str, pa.Table] = {}
+        tables: dict[str, pa.Table] = {}
         unsure = False
-        topics = tuple(lake.versions[item.snapshot_id or 0].topic for item in told.tables)
-        for item, topic in zip(told.tables, topics, strict=True):
+        topics = tuple(lake.versions[item.snapshot_id or 0].topic for item in reply.tables)
+        for item, topic in zip(reply.tables, topics, strict=True):
             # Now, and not what the ticket says: the answer reaches to the last committed record.
             expected = lake.expected(item, topic.ends())
             if expected is None:
-                SEEN["not promised"] += 1
+                EVENTS["not promised"] += 1
                 return None
             sure, maybe = expected
             if maybe.num_rows:
@@ -172,11 +172,11 @@ class Asking:
                 if present is None:
                     return None
                 sure = pa.concat_tables([sure, present])
-            held[item.table.name] = sure
+            tables[item.table.name] = sure
             covered = lake.versions[item.snapshot_id or 0].covered
             # A partition that is new and empty is in neither watermark nor tail.
             ends = {at: end for at, end in enumerate(topic.ends()) if end or at in covered}
-            held["ends"] = pa.table(
+            tables["ends"] = pa.table(
                 {
                     "kafka_partition": pa.array(list(ends), pa.int32()),
                     "log_end": pa.array(list(ends.values()), pa.int64()),
@@ -188,24 +188,26 @@ class Asking:
                 if end > covered.get(partition, 0)
             }
         truncations = tuple(len(topic.truncations) for topic in topics)
-        answer = plain_duckdb(statement, held)
-        cut = format_cut(redeem_tables(lake.board, told.tables))
-        return Kept(statement, ticket, told.tables, answer, truncations, topics, unsure, cut)
+        answer = plain_duckdb(statement, tables)
+        cut = format_cut(redeem_tables(lake.board, reply.tables))
+        return SavedTicket(
+            statement, ticket, reply.tables, answer, truncations, topics, unsure, cut
+        )
 
     def present(self, table: TableName, sure: pa.Table, maybe: pa.Table) -> pa.Table | None:
         """Ask which of the rows that a compacted log may have lost are in the answer now."""
-        SEEN["compacted tail"] += 1
+        EVENTS["compacted tail"] += 1
         places = f"SELECT kafka_partition, kafka_offset FROM {table}"
-        ticket, told = self.lake.plan(places)
-        answer = self.answer(ticket, told.tables)
+        ticket, reply = self.lake.plan(places)
+        answer = self.answer(ticket, reply.tables)
         if answer is None:
             return None
-        found = bag(answer)
+        result = bag(answer)
         must, may = (bag(rows.select(answer.column_names)) for rows in (sure, maybe))
-        assert max(found.values(), default=1) == 1
-        assert must <= found <= must + may
+        assert max(result.values(), default=1) == 1
+        assert must <= result <= must + may
         mask = [
-            repr(tuple(row.items())) in found
+            repr(tuple(row.items())) in result
             for row in maybe.select(answer.column_names).to_pylist()
         ]
         return maybe.filter(pa.array(mask, pa.bool_()))
@@ -214,59 +216,61 @@ class Asking:
         try:
             return self.lake.open(ticket)
         except FederationError as error:
-            SEEN[f"open: {type(error).__name__}"] += 1
+            EVENTS[f"open: {type(error).__name__}"] += 1
             causes = {cause for item in tables for cause in self.lake.may_refuse_to_open(item)}
             self.justify(error, causes)
             return None
 
-    def opened(self, kept: Kept) -> bool:
-        answer = self.answer(kept.ticket, kept.tables)
+    def opened(self, saved: SavedTicket) -> bool:
+        answer = self.answer(saved.ticket, saved.tables)
         if answer is None:
             return False
-        for item, topic, count in zip(kept.tables, kept.topics, kept.truncations, strict=True):
-            stops = {held.partition: held.stop for held in item.ranges}
+        for item, topic, count in zip(
+            saved.tables, saved.topics, saved.truncations, strict=True
+        ):
+            stops = {span.partition: span.stop for span in item.ranges}
             since = topic.truncations[count:]
             if any(end < stops.get(partition, 0) for partition, end in since):
-                SEEN["not promised"] += 1
+                EVENTS["not promised"] += 1
                 return False
-        if any(map(self.is_changed_and_gone, kept.tables)):
-            SEEN["moved over a foreign change"] += 1
+        if any(map(self.is_changed_and_gone, saved.tables)):
+            EVENTS["moved over a foreign change"] += 1
             return False
-        SEEN[kept.statement.name] += 1
-        assert answer.schema.equals(kept.answer.schema), (answer.schema, kept.answer.schema)
-        if not kept.unsure and not self.compacted_since(kept):
-            assert bag(answer) == bag(kept.answer), kept.statement
-            SEEN["with rows"] += answer.num_rows > 0
-        elif kept.statement in WHOLE.values():
-            assert bag(answer) <= bag(kept.answer), kept.statement
+        EVENTS[saved.statement.name] += 1
+        assert answer.schema.equals(saved.answer.schema), (answer.schema, saved.answer.schema)
+        if not saved.unsure and not self.compacted_since(saved):
+            assert bag(answer) == bag(saved.answer), saved.statement
+            EVENTS["with rows"] += answer.num_rows > 0
+        elif saved.statement in WHOLE.values():
+            assert bag(answer) <= bag(saved.answer), saved.statement
         return True
 
     # --- the past ---
 
-    def returned(self, kept: Kept) -> bool:
+    def returned(self, saved: SavedTicket) -> bool:
         """Ask a kept statement at its own cut: the same answer, or the past is gone for a reason."""
         lake = self.lake
         try:
-            ticket, told = lake.plan(
-                kept.statement.sql, kept.statement.parameter, replace(SESSION, cut=kept.cut)
+            ticket, reply = lake.plan(
+                saved.statement.sql, saved.statement.parameter, replace(SESSION, cut=saved.cut)
             )
         except FederationError as error:
-            SEEN[f"return: {type(error).__name__}"] += 1
+            EVENTS[f"return: {type(error).__name__}"] += 1
             self.justify(
-                error, {cause for item in kept.tables for cause in self.may_be_past(item)}
+                error, {cause for item in saved.tables for cause in self.may_be_past(item)}
             )
             return False
-        now = zip(kept.tables, told.tables, strict=True)
+        now = zip(saved.tables, reply.tables, strict=True)
         moved = [(old, new) for old, new in now if old.snapshot_id != new.snapshot_id]
-        SEEN["return to another snapshot"] += bool(moved)
-        if any(self.is_told_otherwise(old, new) for old, new in moved):
-            SEEN["moved over a foreign change"] += 1
+        EVENTS["return to another snapshot"] += bool(moved)
+        if any(self.differs(old, new) for old, new in moved):
+            EVENTS["moved over a foreign change"] += 1
             return False
-        again = replace(kept, ticket=ticket, tables=told.tables)
+        again = replace(saved, ticket=ticket, tables=reply.tables)
         # What compaction of the log may have taken since depends on the ranges of both cuts.
-        return not self.compacted_since(kept) and self.opened(again)
+        return not self.compacted_since(saved) and self.opened(again)
 
-    def is_told_otherwise(self, old: TicketTable, new: TicketTable) -> bool:
+    def differs(self, old: TicketTable, new: TicketTable) -> bool:
         """Whether another snapshot tells other rows below an end: others changed them."""
         then, now = (
             self.lake.versions[old.snapshot_id or 0],
@@ -277,18 +281,20 @@ class Asking:
             now.updated,
         )
 
-    def may_be_past(self, held: TicketTable) -> set[type[FederationError]]:
+    def may_be_past(self, ticket_table: TicketTable) -> set[type[FederationError]]:
         """Why a cut may be refused: it cannot be opened as it was, and what is newest is no way either."""
         lake = self.lake
-        facts = lake.store.facts(held.table)
-        found = lake.may_refuse_to_plan(held.table) | lake.may_refuse_to_open(held)
-        if held.snapshot_id not in facts.history.snapshots or lake.causes_of(
-            replace(facts, head=held.snapshot_id)
+        facts = lake.store.facts(ticket_table.table)
+        result = lake.may_refuse_to_plan(ticket_table.table) | lake.may_refuse_to_open(
+            ticket_table
+        )
+        if ticket_table.snapshot_id not in facts.history.snapshots or lake.causes_of(
+            replace(facts, head=ticket_table.snapshot_id)
         ):
-            found.add(CutExpired)
-        if {SnapshotExpired, OffsetsExpired, LogTruncated, TopicRecreated} & found:
-            found.add(CutExpired)
-        return found
+            result.add(CutExpired)
+        if {SnapshotExpired, OffsetsExpired, LogTruncated, TopicRecreated} & result:
+            result.add(CutExpired)
+        return result
 
     def looked_back(self, table: TableName, snapshot_id: int) -> bool:
         """Ask for one version: exactly the rows that were tiered into it, in the columns of then."""
@@ -296,9 +302,9 @@ class Asking:
         facts = lake.store.facts(table)
         sql = f"{WHOLE[table].sql} AT (VERSION => {snapshot_id})"
         try:
-            ticket, told = lake.plan(sql)
+            ticket, reply = lake.plan(sql)
         except FederationError as error:
-            SEEN[f"look back: {type(error).__name__}"] += 1
+            EVENTS[f"look back: {type(error).__name__}"] += 1
             causes = lake.may_refuse_to_plan(table)
             if snapshot_id in facts.history.snapshots:
                 causes |= lake.causes_of(replace(facts, head=snapshot_id))
@@ -310,31 +316,31 @@ class Asking:
                 causes |= {CutExpired, SnapshotExpired}
             self.justify(error, causes)
             return False
-        (item,) = told.tables
+        (item,) = reply.tables
         assert item.ranges == ()
-        answer = self.answer(ticket, told.tables)
+        answer = self.answer(ticket, reply.tables)
         expected = lake.expected_version(item)
         if answer is None or expected is None:
             return False
         assert bag(answer) == bag(plain_duckdb(WHOLE[table], {table.name: expected})), sql
-        SEEN["look back"] += 1
-        SEEN["look back with rows"] += answer.num_rows > 0
+        EVENTS["look back"] += 1
+        EVENTS["look back with rows"] += answer.num_rows > 0
         return True
 
-    def is_changed_and_gone(self, held: TicketTable) -> bool:
+    def is_changed_and_gone(self, ticket_table: TicketTable) -> bool:
         """Whether a ticket's snapshot is gone and others changed rows since: then the newest one answers."""
         lake = self.lake
-        if held.snapshot_id not in lake.lost:
+        if ticket_table.snapshot_id not in lake.lost:
             return False
-        facts = lake.store.facts(held.table)
-        then, now = lake.versions[held.snapshot_id], lake.versions[facts.head or 0]
-        sound = self.stands(held.table, facts.head)
+        facts = lake.store.facts(ticket_table.table)
+        then, now = lake.versions[ticket_table.snapshot_id], lake.versions[facts.head or 0]
+        sound = self.stands(ticket_table.table, facts.head)
         return not sound or (then.gone, then.updated) != (now.gone, now.updated)
 
-    def compacted_since(self, kept: Kept) -> bool:
+    def compacted_since(self, saved: SavedTicket) -> bool:
         return any(
             slot.compacted
-            for item, topic in zip(kept.tables, kept.topics, strict=True)
-            for held in item.ranges
-            for slot in topic.partitions[held.partition][held.start : held.stop]
+            for item, topic in zip(saved.tables, saved.topics, strict=True)
+            for span in item.ranges
+            for slot in topic.partitions[span.partition][span.start : span.stop]
         )

@@ -11,13 +11,18 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from planner import errors
+from proxy.access.authentication.callers import Access
 from proxy.deadline import Deadline
 from proxy.flightsql.backend import Browsing
+from proxy.flightsql.metadata.sqlinfo import Product
+from proxy.flightsql.server import FlightSqlServer, start
 from proxy.session import (
     COMMENT,
     TYPE_NAME,
@@ -277,8 +282,8 @@ class CannedStream:
 
 
 def _trick(sql: str) -> str | None:
-    found = re.match(r"trick (\w+)", sql)
-    return found[1] if found else None
+    items = re.match(r"trick (\w+)", sql)
+    return items[1] if items else None
 
 
 def _error_named(sql: str) -> errors.FederationError:
@@ -294,3 +299,25 @@ def _parameter_schema(sql: str) -> pa.Schema:
             for index, kind in enumerate(re.findall(r"\?(?:::([A-Z]+))?", sql), start=1)
         ]
     )
+
+
+PRODUCT = Product("Thermocline", "1.2.3", keywords=("QUALIFY",), string_functions=("upper",))
+USERS = {"ada": "pässword:1", "bob": "b"}
+
+
+@dataclass
+class CannedServer:
+    server: FlightSqlServer
+    backend: CannedBackend
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def uri(self) -> str:
+        return f"grpc://127.0.0.1:{self.port}"
+
+
+def serve(backend: CannedBackend, access: Access, **settings: Any) -> FlightSqlServer:
+    return start(backend, host="127.0.0.1", port=0, access=access, product=PRODUCT, **settings)

@@ -19,7 +19,7 @@ def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 
 def _literal(name: str, value: str) -> bytes:
     """A header that is not indexed, as HPACK writes it; both shorter than 127 bytes."""
-    return b"\x00" + b"".join(bytes((len(held),)) + held.encode() for held in (name, value))
+    return b"\x00" + b"".join(bytes((len(items),)) + items.encode() for items in (name, value))
 
 
 class RawConnection:
@@ -46,7 +46,7 @@ class RawConnection:
         }
         if authorization is not None:
             headers["authorization"] = authorization
-        block = b"".join(_literal(*held) for held in headers.items())
+        block = b"".join(_literal(*header) for header in headers.items())
         flags = _END_HEADERS if is_whole else 0
         self._socket.sendall(_frame(_HEADERS, flags, self._stream, block))
 

@@ -12,6 +12,7 @@ import random
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -67,12 +68,15 @@ POOLS: dict[str, tuple[Any, ...]] = {
     "u": tuple(uuid.UUID(int=number) for number in (0, 5, 2**127, 2**128 - 1)),
     "t": (False, True),
 }  # fmt: skip
-_OF_TIME = (
+_OF_TIME: tuple[transforms.Transform[Any, Any], ...] = (
     transforms.YearTransform(),
     transforms.MonthTransform(),
     transforms.DayTransform(),
 )
-_OF_ANY = (transforms.IdentityTransform(), transforms.BucketTransform(3))
+_OF_ANY: tuple[transforms.Transform[Any, Any], ...] = (
+    transforms.IdentityTransform(),
+    transforms.BucketTransform(3),
+)
 TRANSFORMS: dict[str, tuple[transforms.Transform[Any, Any], ...]] = {
     "i": (*_OF_ANY, transforms.TruncateTransform(5)),
     "l": (*_OF_ANY, transforms.TruncateTransform(5)),
@@ -91,7 +95,7 @@ TRANSFORMS: dict[str, tuple[transforms.Transform[Any, Any], ...]] = {
 class RandomTable:
     """One table, and its rows as dictionaries by column. ``kinds`` are the keys of ``TYPES`` by column."""
 
-    random: random.Random
+    random: Random
     table: Table
     rows: list[dict[str, Any]] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
@@ -99,7 +103,7 @@ class RandomTable:
     partitioned: list[str] = field(default_factory=list)
 
     @classmethod
-    def create(cls, chosen: random.Random, catalog: Catalog, name: str) -> RandomTable:
+    def create(cls, chosen: Random, catalog: Catalog, name: str) -> RandomTable:
         kinds = ["l", *chosen.sample(list(TYPES), chosen.randint(3, 7))]
         columns = {"id": "l"} | {f"{kind}{number}": kind for number, kind in enumerate(kinds)}
         schema = Schema(
@@ -123,8 +127,8 @@ class RandomTable:
         columns = [name for name, kind in self.kinds.items() if kind in TRANSFORMS]
         chosen = self.random.sample(columns, min(len(columns), self.random.randint(0, 2)))
         with self.table.update_spec() as update:
-            for held in spec.fields:
-                update.remove_field(held.name)
+            for field in spec.fields:
+                update.remove_field(field.name)
             for column in chosen:
                 transform = self.random.choice(TRANSFORMS[self.kinds[column]])
                 name = f"p{len(self.steps)}_{column}"
@@ -147,7 +151,9 @@ class RandomTable:
     def evolve(self) -> None:
         column = self.random.choice([name for name in self.kinds if name != "id"])
         kind = self.kinds[column]
-        used = {held.source_id for spec in self.table.specs().values() for held in spec.fields}
+        used = {
+            field.source_id for spec in self.table.specs().values() for field in spec.fields
+        }
         is_free = self.table.schema().find_field(column).field_id not in used
         match self.random.choice(("rename", "add", "widen", "drop", "partition", "delete")):
             case "rename" if is_free:
@@ -155,7 +161,7 @@ class RandomTable:
                 with self.table.update_schema() as update:
                     update.rename_column(column, name)
                 self.kinds = {
-                    name if key == column else key: held for key, held in self.kinds.items()
+                    name if key == column else key: field for key, field in self.kinds.items()
                 }
                 for row in self.rows:
                     row[name] = row.pop(column)
@@ -210,7 +216,7 @@ def arrow(rows: list[dict[str, Any]], table: Table) -> pa.Table:
     """Return rows in the table's own Arrow types."""
     schema = table.schema().as_arrow()
     columns = [
-        pa.array([_stored(row[held.name]) for row in rows], held.type) for held in schema
+        pa.array([_stored(row[value.name]) for row in rows], value.type) for value in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 

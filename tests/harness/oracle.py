@@ -118,7 +118,7 @@ def same(expected: Any, actual: Any) -> bool:
 
 def _payload(schema: TableSchema, binding: Binding, raw: bytes) -> dict[str, Any] | Bad:
     try:
-        held = _object(raw)
+        value = _object(raw)
     except _Refused:
         return Bad(None)
     units = dict(binding.epoch_units)
@@ -126,11 +126,11 @@ def _payload(schema: TableSchema, binding: Binding, raw: bytes) -> dict[str, Any
     row = {}
     for column in columns:
         unit = units.get(column.field_id, column.epoch_unit)
-        keys = [key for key in _names(column) if not _taken(key, column, columns)]
-        found = [held[key] for key in keys if key in held]
+        keys = [key for key in _names(column) if not _is_former_name(key, column, columns)]
+        items = [value[key] for key in keys if key in value]
         try:
             row[column.name] = _value(
-                column.type, column.required, unit, units, found[0] if found else None
+                column.type, column.required, unit, units, items[0] if items else None
             )
         except _Refused:
             return Bad(column.name)
@@ -141,7 +141,7 @@ def _names(column: Column) -> tuple[str, ...]:
     return column.keys if column.keys else (column.name,)
 
 
-def _taken(key: str, column: Column, columns: list[Column]) -> bool:
+def _is_former_name(key: str, column: Column, columns: list[Column]) -> bool:
     return any(
         other.name == key and key in _names(other) for other in columns if other is not column
     )
@@ -155,12 +155,14 @@ def _object(raw: bytes) -> dict[str, Any]:
         text = raw.decode("utf-8")
         if _too_deep(text):
             raise _Refused
-        held = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=constant)
+        document = json.loads(
+            text, parse_int=_Number, parse_float=_Number, parse_constant=constant
+        )
     except ValueError as cause:
         raise _Refused from cause
-    if not isinstance(held, dict):
+    if not isinstance(document, dict):
         raise _Refused
-    return held
+    return document
 
 
 def _too_deep(text: str) -> bool:
@@ -212,8 +214,8 @@ def _value(
     return _scalar(kind, value)
 
 
-def _expect(held: bool) -> None:
-    if not held:
+def _expect(value: bool) -> None:
+    if not value:
         raise _Refused
 
 
@@ -237,7 +239,7 @@ def _scalar(kind: pa.DataType, value: Any) -> Any:
         _expect(isinstance(value, bool))
         return value
     if kind in (pa.int32(), pa.int64()):
-        _expect(isinstance(value, _Number) and re.fullmatch("-?[0-9]{1,20}", value.text))
+        _expect(isinstance(value, _Number) and bool(re.fullmatch("-?[0-9]{1,20}", value.text)))
         bits = 31 if kind == pa.int32() else 63
         _expect(-(2**bits) <= int(value.text) <= 2**bits - 1)
         return int(value.text)
@@ -333,11 +335,11 @@ def _timestamp(kind: pa.DataType, text: str) -> datetime:
     )
     whole, _, fraction = text.partition(".")
     try:
-        held = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S")
-        held = held.replace(microsecond=int(fraction.ljust(6, "0") or "0")) - east
+        value = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S")
+        value = value.replace(microsecond=int(fraction.ljust(6, "0") or "0")) - east
     except (ValueError, OverflowError) as cause:
         raise _Refused from cause
-    return held if kind.tz is None else held.replace(tzinfo=UTC)
+    return value if kind.tz is None else value.replace(tzinfo=UTC)
 
 
 def _epoch(kind: pa.DataType, unit: str, value: Any) -> date | datetime:
@@ -345,10 +347,10 @@ def _epoch(kind: pa.DataType, unit: str, value: Any) -> date | datetime:
     micros = _exact(value.text) * 1_000_000 / UNITS_PER_SECOND[unit]
     _expect(micros.denominator == 1)
     try:
-        held = EPOCH + timedelta(microseconds=int(micros))
+        text = EPOCH + timedelta(microseconds=int(micros))
     except OverflowError as cause:
         raise _Refused from cause
     if kind == pa.date32():
-        _expect(held.time() == EPOCH.time())
-        return held.date()
-    return held if kind.tz is None else held.replace(tzinfo=UTC)
+        _expect(text.time() == EPOCH.time())
+        return text.date()
+    return text if kind.tz is None else text.replace(tzinfo=UTC)

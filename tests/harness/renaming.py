@@ -12,28 +12,30 @@ Columns = tuple[Column, ...]
 
 def renamed(old: str, new: str) -> Callable[[Columns], Columns]:
     return _changed(
-        old, lambda held: replace(held, name=new, keys=tuple(dict.fromkeys((new, *held.keys))))
+        old,
+        lambda value: replace(value, name=new, keys=tuple(dict.fromkeys((new, *value.keys)))),
     )
 
 
 def also_called(name: str, alias: str) -> Callable[[Columns], Columns]:
     """Edit ``schema.name-mapping.default`` alone."""
     return _changed(
-        name, lambda held: replace(held, keys=tuple(dict.fromkeys((*held.keys, alias))))
+        name, lambda value: replace(value, keys=tuple(dict.fromkeys((*value.keys, alias))))
     )
 
 
 def not_called(name: str, alias: str) -> Callable[[Columns], Columns]:
     return _changed(
-        name, lambda held: replace(held, keys=tuple(key for key in held.keys if key != alias))
+        name,
+        lambda value: replace(value, keys=tuple(key for key in value.keys if key != alias)),
     )
 
 
 def commented(name: str, text: str) -> Callable[[Columns], Columns]:
-    return _changed(name, lambda held: replace(held, doc=text))
+    return _changed(name, lambda value: replace(value, doc=text))
 
 
 def _changed(name: str, change: Callable[[Column], Column]) -> Callable[[Columns], Columns]:
     return lambda columns: tuple(
-        change(held) if held.name == name else held for held in columns
+        change(column) if column.name == name else column for column in columns
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -38,19 +38,19 @@ from tests.doubles.cold import MemoryColdStore
 from tests.doubles.followers import SteppedFollowers
 from tests.doubles.log import MemoryLog, MemoryTransaction
 from tests.doubles.tiering import MemoryTieringTarget
-from tests.properties.ledger import (
-    FLOWS_COLUMNS,
-    HOSTS_COLUMNS,
+from tests.harness.ledger import (
     Place,
+    Row,
     Slot,
     Topic,
     Version,
     chain_is_whole,
     hidden_swap,
-    record,
+    plain,
     rows,
 )
-from tests.properties.serving import NOW_US, SECRET, SESSION, forget, serve
+from tests.harness.records import FLOWS_COLUMNS, HOSTS_COLUMNS, record
+from tests.harness.serving import NOW_US, SECRET, SESSION, forget, serve
 
 FLOWS = TableName("lake", ("net",), "flows")
 HOSTS = TableName("lake", ("net",), "hosts")
@@ -127,9 +127,9 @@ class Lake:
         finally:
             stream.close()
 
-    def ask(self, sql: str, **asked: str) -> pa.Table:
+    def ask(self, sql: str, **request: Any) -> pa.Table:
         """Ask in a session with these settings."""
-        return self.open(self.plan(sql, session=replace(SESSION, **asked))[0])
+        return self.open(self.plan(sql, session=replace(SESSION, **request))[0])
 
     def _fault(self, step: str) -> None:
         self.before(step)
@@ -251,12 +251,12 @@ class Lake:
             self.rewound.add(self.store.facts(table).head or 0)
 
     def delete(self, table: TableName, place: Place, *, rewriting: bool) -> None:
-        def without(held: pa.Table) -> tuple[pa.Table, pa.Table]:
-            if not held.num_columns:
-                return held, held
-            partition, offset = (pc.equal(held[str(at)], place[at - 1]) for at in (1, 2))
-            kept = held.filter(pc.invert(pc.and_(partition, offset)))
-            return kept, kept if rewriting else held.slice(0, 0)
+        def without(value: pa.Table) -> tuple[pa.Table, pa.Table]:
+            if not value.num_columns:
+                return value, value
+            partition, offset = (pc.equal(value[str(at)], place[at - 1]) for at in (1, 2))
+            saved = value.filter(pc.invert(pc.and_(partition, offset)))
+            return saved, saved if rewriting else value.slice(0, 0)
 
         version = self.head(table)
         gone = version.gone | (
@@ -267,16 +267,16 @@ class Lake:
 
     def update(self, table: TableName, place: Place) -> None:
         schema = self.store.facts(table).schema
-        column = next(held for held in schema.columns if held.name.startswith("host"))
+        column = next(value for value in schema.columns if value.name.startswith("host"))
         where = (pc.field("kafka_partition") == place[0]) & (
             pc.field("kafka_offset") == place[1]
         )
         version = self.head(table)
-        held = {**version.updated.get(place, {}), column.field_id: "changed"}
+        value = {**version.updated.get(place, {}), column.field_id: "changed"}
         self.change(
             table,
             lambda: self.store.update(table, where, column.name, "changed"),
-            updated={**version.updated, place: held},
+            updated={**version.updated, place: value},
         )
 
     def append(self, table: TableName, place: Place) -> None:
@@ -294,19 +294,19 @@ class Lake:
             lambda: self.store.commit(
                 table,
                 "replace",
-                lambda held: (held, held),
+                lambda value: (value, value),
                 summary={SUMMARY_KEY: text} if copies_summary else None,
             ),
         )
 
     def expire(self, table: TableName, keep: int, *, orphans: bool) -> None:
         facts = self.store.facts(table)
-        kept: set[int] = set()
+        items: set[int] = set()
         current = facts.head
-        while current in facts.history.snapshots and len(kept) < keep:
-            kept.add(current)
+        while current is not None and current in facts.history.snapshots and len(items) < keep:
+            items.add(current)
             current = facts.history.snapshots[current].parent_id
-        self.store.expire(table, kept, orphans=orphans)
+        self.store.expire(table, items, orphans=orphans)
         left = self.store.facts(table).history.snapshots
         self.lost |= set(facts.history.snapshots) - set(left)
         self.note(table)
@@ -371,85 +371,100 @@ class Lake:
 
     # --- what must be answered, and what may be refused ---
 
-    def expected(self, held: TicketTable, ends: list[int]) -> tuple[pa.Table, pa.Table] | None:
+    def expected(
+        self, ticket_table: TicketTable, ends: list[int]
+    ) -> tuple[pa.Table, pa.Table] | None:
         """Rows that must be in the answer, and rows compaction may have taken; None: not promised."""
-        facts = self.facts_of(held)
-        assert facts.head == held.snapshot_id
-        version = self.versions[held.snapshot_id or 0]
-        if held.snapshot_id in self.rewound or hidden_swap(facts, self.versions):
+        facts = self.facts_of(ticket_table)
+        assert facts.head == ticket_table.snapshot_id
+        version = self.versions[ticket_table.snapshot_id or 0]
+        if ticket_table.snapshot_id in self.rewound or hidden_swap(facts, self.versions):
             return None
-        found = list(rows(version, facts, TABLES[held.table][0], ends))
-        sure, maybe = (
-            pa.Table.from_pylist(
-                [row for _, is_maybe, row in found if is_maybe is wanted], facts.schema.arrow
-            )
-            for wanted in (False, True)
-        )
-        return sure, maybe
+        sure: list[Row] = []
+        maybe: list[Row] = []
+        for is_maybe, row in self._rows(version, facts, ends):
+            (maybe if is_maybe else sure).append(row)
+        schema = facts.schema.arrow
+        return pa.Table.from_pylist(sure, schema), pa.Table.from_pylist(maybe, schema)
 
-    def expected_version(self, held: TicketTable) -> pa.Table | None:
+    def expected_version(self, ticket_table: TicketTable) -> pa.Table | None:
         """The rows of a version, in the schema it was written with; None: not promised."""
-        snapshot_id = held.snapshot_id or 0
+        snapshot_id = ticket_table.snapshot_id or 0
         version = self.versions[snapshot_id]
         facts = replace(
-            self.facts_of(held), head=snapshot_id, schema=self.store.schema_of(snapshot_id)
+            self.facts_of(ticket_table),
+            head=snapshot_id,
+            schema=self.store.schema_of(snapshot_id),
         )
         if snapshot_id in self.rewound or hidden_swap(facts, self.versions):
             return None
         ends = [version.covered.get(at, 0) for at in range(len(version.topic.partitions))]
-        found = [row for _, _, row in rows(version, facts, TABLES[held.table][0], ends)]
-        return pa.Table.from_pylist(found, facts.schema.arrow)
+        whole = [row for _, row in self._rows(version, facts, ends)]
+        return pa.Table.from_pylist(whole, facts.schema.arrow)
 
-    def facts_of(self, held: TicketTable) -> TableFacts:
-        return self.files[f"memory://{held.table_uuid}/{held.metadata_file}"]
+    @staticmethod
+    def _rows(
+        version: Version, facts: TableFacts, ends: list[int]
+    ) -> Iterator[tuple[bool, Row]]:
+        (binding,) = (of for of, _ in TABLES.values() if of.topic == version.topic.name)
+        for _, is_maybe, row in rows(version, facts.schema, facts.table_uuid, binding, ends):
+            yield is_maybe, plain(row)
+
+    def facts_of(self, ticket_table: TicketTable) -> TableFacts:
+        return self.files[f"memory://{ticket_table.table_uuid}/{ticket_table.metadata_file}"]
 
     def causes_of(self, facts: TableFacts) -> set[type[FederationError]]:
         """Why a cut of this metadata file must be refused now."""
         assert facts.head is not None
         version = self.versions[facts.head]
         topic = self.topics[version.topic.name]
-        found: set[type[FederationError]] = set()
+        result: set[type[FederationError]] = set()
         if version.foreign:
-            found.add(ForeignCommit)
+            result.add(ForeignCommit)
         if not chain_is_whole(facts, self.versions):
-            found.add(WatermarkMissing)
+            result.add(WatermarkMissing)
         if version.topic is not topic:
-            return found | {TopicRecreated}
+            return result | {TopicRecreated}
         for partition, (start, end) in enumerate(zip(topic.starts, topic.ends(), strict=True)):
             covered = version.covered.get(partition, 0)
             if start > covered:
-                found.add(TailGap)
+                result.add(TailGap)
             if end < covered:
-                found.add(LogTruncated)
-        return found
+                result.add(LogTruncated)
+        return result
 
     def may_refuse_to_plan(self, table: TableName) -> set[type[FederationError]]:
         facts = self.store.facts(table)
-        found = self.causes_of(facts)
+        result = self.causes_of(facts)
         if not self.catalog_answers:
-            found.add(CatalogUnavailable)
+            result.add(CatalogUnavailable)
         if facts.head in self.lost:
             # What an overwrite added cannot be looked up.
-            found.add(SnapshotExpired)
+            result.add(SnapshotExpired)
         if not self.catalog_answers or facts.head in self.lost:
             # The newest metadata cannot be read, so the pin held is all the server has to go by.
             for status in self.board.status():
                 if status.table == table and status.pin is not None:
-                    found |= self.causes_of(self.files[status.pin.metadata_location])
+                    result |= self.causes_of(self.files[status.pin.metadata_location])
         if not self.brokers_answer:
-            found.add(LogUnavailable)
-        return found
+            result.add(LogUnavailable)
+        return result
 
-    def may_refuse_to_open(self, held: TicketTable) -> set[type[FederationError]]:
-        found: set[type[FederationError]] = set()
-        current = self.store.facts(held.table)
-        if current.table_uuid != held.table_uuid or held.snapshot_id in self.lost:
-            found.add(SnapshotExpired)
+    def may_refuse_to_open(self, ticket_table: TicketTable) -> set[type[FederationError]]:
+        result: set[type[FederationError]] = set()
+        current = self.store.facts(ticket_table.table)
+        if (
+            current.table_uuid != ticket_table.table_uuid
+            or ticket_table.snapshot_id in self.lost
+        ):
+            result.add(SnapshotExpired)
         if not self.catalog_answers:
-            found.add(CatalogUnavailable)
+            result.add(CatalogUnavailable)
         if not self.brokers_answer:
-            found.add(LogUnavailable)
-        return found | self.may_refuse_to_read(held.table, held.topic_id, held.ranges)
+            result.add(LogUnavailable)
+        return result | self.may_refuse_to_read(
+            ticket_table.table, ticket_table.topic_id, ticket_table.ranges
+        )
 
     def may_refuse_to_read(
         self, table: TableName, topic_id: str | None, ranges: Sequence[OffsetRange]
@@ -457,10 +472,10 @@ class Lake:
         topic = self.topics[TABLES[table][0].topic]
         if topic.topic_id != topic_id:
             return {TopicRecreated}
-        found: set[type[FederationError]] = set()
+        result: set[type[FederationError]] = set()
         for item in ranges:
             if item.start < topic.starts[item.partition]:
-                found.add(OffsetsExpired)
+                result.add(OffsetsExpired)
             if item.stop > topic.end(item.partition):
-                found.add(LogTruncated)
-        return found
+                result.add(LogTruncated)
+        return result

@@ -1,0 +1,81 @@
+"""A server's parts over a real broker, without the Flight protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from connectors.iceberg.create import create_table
+from connectors.kafka.log import KafkaLog
+from planner.binding import Binding
+from planner.names import TableName
+from planner.schema import Column
+from proxy.deadline import Deadline
+from proxy.session import Session
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import settings_of, sqlite_catalog
+from thermocline.commands.create import first_watermark
+from thermocline.serve.assembly import Parts, running_parts
+from thermocline.serve.ingestion import ingesting
+
+FETCH_TIMEOUT_S = 4.0
+COLUMNS = (Column(0, "n", pa.int64()),)
+
+
+@contextmanager
+def parts_over(folder: Path, settings: dict[str, str]) -> Iterator[Parts]:
+    configured = settings_of(
+        {"lake": sqlite_catalog(folder)}, settings, fetch_timeout_s=FETCH_TIMEOUT_S
+    )
+    with (
+        ingesting(configured) as ingestion,
+        running_parts(configured, ingestion=ingestion) as parts,
+    ):
+        yield parts
+
+
+def bind(
+    kafka: Kafka, folder: Path, topic: str, columns: tuple[Column, ...], **options: Any
+) -> TableName:
+    table, binding = (
+        TableName("lake", ("net",), topic.replace("-", "_")),
+        Binding(topic, **options),
+    )
+    with KafkaLog(kafka.settings) as log:
+        first = first_watermark(log.measure([topic])[topic], binding)
+    create_table({"lake": sqlite_catalog(folder)}, table, columns, binding, first)
+    return table
+
+
+def ask(parts: Parts, sql: str) -> pa.Table:
+    session = Session("test")
+    planned = parts.statements.plan(session, sql, None, Deadline(60))
+    stream = parts.statements.open(session, planned.ticket, Deadline(60))
+    try:
+        return pa.Table.from_batches(list(stream), stream.schema)
+    finally:
+        stream.close()
+
+
+def count(parts: Parts, table: TableName) -> int:
+    return ask(parts, f"SELECT count(*) AS held FROM {table}")["held"][0].as_py()
+
+
+class Writer:
+    """Writes past the proxy; knows how many records are acknowledged, and how many are on their way at most."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self.acknowledged = self.sent = 0
+
+    def write(self, count: int) -> None:
+        values = [json.dumps({"n": self.sent + at}).encode() for at in range(count)]
+        self.sent += count
+        self._kafka.produce(self._topic, values, partition=0)
+        self.acknowledged += count
