@@ -208,7 +208,7 @@ class BoundsReader:
                 return self._gather(round_)
             except _AskAgain as again:
                 # The last round may be cut short by the deadline: what an earlier one was told says more.
-                if reason is None or not isinstance(again, _Unanswered):
+                if isinstance(reason, _Unanswered | None) or not isinstance(again, _Unanswered):
                     reason = again
                 self._pause(again, round_, unknown_until, reason)
                 may_cross = round_.may_cross or isinstance(again, _Crossed)
@@ -263,7 +263,7 @@ class BoundsReader:
                 self._identities.update(current)
                 if any(name in round_.identities for name in changed):
                     self._cluster_id = None
-            raise _AskAgain(
+            raise _Unanswered(
                 no_answer(", ".join(changed), "the topic keeps changing"), pause_s=0
             )
         ends, starts = _listed(round_.ends, round_), _listed(round_.starts, round_)
