@@ -23,6 +23,7 @@ from planner.cut import Pin
 from planner.errors import (
     CatalogUnavailable,
     FederationError,
+    SnapshotExpired,
 )
 from planner.names import TableName
 from planner.ports import ColdStore
@@ -153,7 +154,7 @@ class PinCache:
     def pin_version(self, table: TableName, snapshot_id: int) -> Pin:
         """As ``ColdStore.pin_version`` of the pin held; read again where that does not retain the snapshot."""
         pin = self.get(table)
-        if snapshot_id not in self._store.retained(pin).ids:
+        if not self._retains(pin, snapshot_id):
             pin = self.refresh(table)
         location = pin.metadata_location
         with self._lock:
@@ -164,6 +165,13 @@ class PinCache:
         with self._lock:
             self._versions[location, snapshot_id] = version
         return version
+
+    def _retains(self, pin: Pin, snapshot_id: int) -> bool:
+        """Also False where the pin's own metadata file is gone: with its table, or by somebody's clean-up."""
+        try:
+            return snapshot_id in self._store.retained(pin).ids
+        except SnapshotExpired:
+            return False
 
     def retained(self, table: TableName) -> Retained:
         """As ``ColdStore.retained`` of the pin held."""

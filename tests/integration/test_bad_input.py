@@ -449,15 +449,15 @@ def thermocline(*arguments: str, config: str | None = None) -> tuple[int, str]:
 CONFIGURATIONS = {
     "a key with a typing error": (
         "[server]\nprot = 1",
-        ":2: server.prot: unknown key; did you mean port?",
+        ": server.prot: unknown key; did you mean port?",
     ),
     "a section with a typing error": (
         "[catalog.lake]",
-        ":1: catalog: unknown key; did you mean catalogs?",
+        ": catalog: unknown key; did you mean catalogs?",
     ),
     "a value that does not fit": (
         '[server]\nport = "many"',
-        ":2: server.port: input should be a valid integer, unable to parse string as an integer; correct the "
+        ": server.port: input should be a valid integer, unable to parse string as an integer; correct the "
         "value, or leave the key out.",
     ),
     "no TOML": (

@@ -235,6 +235,18 @@ def test_the_list_of_tables_outlives_an_outage(world: World) -> None:
         assert world.board.tables() == (FLOWS, HOSTS)
 
 
+def test_a_version_of_a_table_made_anew_is_found_before_the_next_refresh(world: World) -> None:
+    """The file of the pin at hand went with the table of before."""
+    world.board.get(FLOWS)
+    world.store.drop(FLOWS)
+    world.store.create(FLOWS, PAYLOAD, BINDING, watermark(5))
+    head = world.store.facts(FLOWS).head
+    assert head is not None
+    mark = world.board.pin_version(FLOWS, head).watermark
+    assert mark is not None
+    assert mark.offset(0) == 5
+
+
 def test_a_ticket_of_this_board_needs_no_catalog(world: World) -> None:
     with world.board:
         pin = world.board.get(FLOWS)
