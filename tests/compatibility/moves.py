@@ -6,6 +6,8 @@ Prints a JSON document.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import sys
 import tempfile
@@ -22,7 +24,15 @@ import planner
 from planner.cut import plan_cut
 from planner.watermark import format_watermark
 from tests.fixtures.cold import IcebergCold, cold_slice
-from tests.harness.builders import FLOWS, bounds, watermark
+
+#: Where the version has them.
+_BUILDERS = (
+    "tests.harness.builders"
+    if importlib.util.find_spec("tests.harness")
+    else "tests.unit.builders"
+)
+builders = importlib.import_module(_BUILDERS)
+FLOWS, bounds, watermark = builders.FLOWS, builders.bounds, builders.watermark
 
 
 def duck(folder: str) -> duckdb.DuckDBPyConnection:

@@ -64,15 +64,14 @@ def test_check_tells_each_mistake_with_its_place(tmp_path: Path) -> None:
         "[permissions.f]\nusers = ['ada']\ntables = ['pond.net.flows']\n"
         "[permissions.g]\nusers = ['ada']\ntables = ['lake.net.flows']\nwithout = ['host']\n",
     )
-    assert [
-        (problem["key"], int(problem["from"].rpartition(":")[2])) for problem in problems
-    ] == [
-        ("permissions.a.tables", 10),
-        ("permissions.b", 11),
-        ("permissions.c.rows", 16),
-        ("permissions.d.rows", 20),
-        ("permissions.e.masks.host", 24),
-        ("permissions.f.tables", 27),
+    assert {Path(problem["from"]).name for problem in problems} == {"thermocline.toml"}
+    assert [problem["key"] for problem in problems] == [
+        "permissions.a.tables",
+        "permissions.b",
+        "permissions.c.rows",
+        "permissions.d.rows",
+        "permissions.e.masks.host",
+        "permissions.f.tables",
     ]
     whats = [problem["what"] for problem in problems]
     assert whats[0] == "'lake' names no tables"
