@@ -94,7 +94,9 @@ def test_records_of_a_megabyte_keep_every_byte_and_batches_stay_bounded(
     kafka: Kafka, log: KafkaLog
 ) -> None:
     topic = kafka.topic(config={"max.message.bytes": "4000000"})
-    values = [os.urandom(1_000_000 + index) for index in range(40)]
+    values = [
+        os.urandom(1_000_000 + index) for index in range(80)
+    ]  # more than a client buffers
     kafka.produce(topic, values, producer=kafka.producer(message_max_bytes=4_000_000))
     batches = list(log.fetch(TopicSource(topic), whole(log, topic), timeout_s=30))
     assert [
