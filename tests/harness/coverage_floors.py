@@ -16,7 +16,7 @@ from typing import Any
 from coverage import Coverage
 
 #: Percent of lines and branches. Whoever lowers one says why.
-FLOORS = {"planner": 100, "connectors": 52, "proxy": 59, "thermocline": 51}
+FLOORS = {"planner": 100, "connectors": 54, "proxy": 59, "thermocline": 53}
 
 
 def covered(files: dict[str, Any]) -> dict[str, float]:
