@@ -434,7 +434,7 @@ def _wider(number: int) -> Callable[[tuple[Column, ...]], tuple[Column, ...]]:
     return change
 
 
-EXAMPLES = int(os.environ.get("THERMOCLINE_DOUBLES_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("THERMOCLINE_DOUBLES_EXAMPLES", "40"))
 RANDOM_SEED = os.environ.get("THERMOCLINE_SEAM_SEED")
 STEPS = 80
 #: What must have happened, or the run proved nothing. Rare things have a story of their own below.
