@@ -13,6 +13,7 @@ from planner.growth import growth_at_most
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.resolver import (
+    base_snapshot,
     base_watermark,
     broken_at,
     line_above,
@@ -170,7 +171,7 @@ def _growth_at_most(
     """Bound the growth of an expired snapshot by the snapshots retained around it."""
     above = line_above(history, head)
     at = [snapshot.snapshot_id for snapshot in above].index(snapshot_id)
-    carrier = history.snapshots.get(above[-1].parent_id or 0)
+    carrier = base_snapshot(history, head)
     first = max(index for index, snapshot in enumerate(above[: at + 1]) if snapshot.is_retained)
     if carrier is None or not carrier.is_retained:
         return None

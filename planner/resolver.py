@@ -84,11 +84,19 @@ def line_above(history: History, head: int) -> tuple[Snapshot, ...]:
     return tuple(_above_watermark(history, head))
 
 
-def base_watermark(history: History, head: int) -> Watermark | None:
-    """Return the newest watermark in the ancestry of ``head``, whatever lies above it; None without a readable one."""
+def base_snapshot(history: History, head: int) -> Snapshot | None:
+    """Return the snapshot whose watermark ``resolve`` takes for ``head``, if it takes one.
+
+    It is the newest carrier in the ancestry; the tagged snapshot where expiry hid that carrier.
+    """
     above = tuple(_above_watermark(history, head))
     carrier_id = above[-1].parent_id if above else head
-    carrier = history.snapshots.get(carrier_id or 0)
+    return history.snapshots.get(carrier_id or 0) or history.snapshots.get(history.tagged_id or 0)
+
+
+def base_watermark(history: History, head: int) -> Watermark | None:
+    """Return the watermark of ``base_snapshot``, whatever lies above it; None without a readable one."""
+    carrier = base_snapshot(history, head)
     if carrier is None or carrier.watermark_text is None:
         return None
     try:

@@ -155,7 +155,7 @@ class BoundsReader:
             try:
                 return self._identity(round_, topic).topic_id
             except _AskAgain as again:
-                self._pause(again, round_, unknown_until)
+                self._pause(again, again, round_, unknown_until)
                 round_ = self.begin_identity(topic, deadline=round_.deadline)
 
     def begin(self, topics: Sequence[str], *, deadline: float) -> BoundsRequest:
@@ -207,10 +207,9 @@ class BoundsReader:
             try:
                 return self._gather(round_)
             except _AskAgain as again:
-                # The last round may be cut short by the deadline: what an earlier one was told says more.
-                if isinstance(reason, _Unanswered | None) or not isinstance(again, _Unanswered):
+                if reason is None or not _says_more(reason, again):
                     reason = again
-                self._pause(again, round_, unknown_until, reason)
+                self._pause(again, reason, round_, unknown_until)
                 may_cross = round_.may_cross or isinstance(again, _Crossed)
                 round_ = self.begin(round_.topics, deadline=round_.deadline)
                 round_ = replace(round_, may_cross=may_cross)
@@ -218,9 +217,9 @@ class BoundsReader:
     def _pause(
         self,
         again: _AskAgain,
+        reason: _AskAgain,
         round_: BoundsRequest,
         unknown_until: float,
-        reason: _AskAgain | None = None,
     ) -> None:
         """Wait before the next round, or raise ``reason``. The next round gets a client that answers."""
         if isinstance(again, _Silent):
@@ -228,7 +227,6 @@ class BoundsReader:
         is_unknown = isinstance(again.error, UnknownTopic)
         until = min(unknown_until, round_.deadline) if is_unknown else round_.deadline
         if time.monotonic() + again.pause_s >= until:
-            reason = reason or again
             raise self._why(reason.error, round_.topics[0]) from reason.__cause__
         time.sleep(again.pause_s)
 
@@ -321,6 +319,18 @@ class BoundsReader:
         if cluster_id is None:
             raise _AskAgain(no_answer(topic, "no cluster id"), pause_s=0)
         return LogBounds(cluster_id, topic, identity.topic_id, tuple(partitions))
+
+
+def _says_more(earlier: _AskAgain, latest: _AskAgain) -> bool:
+    """Whether to raise an earlier round's reason: the latest was cut short by the deadline.
+
+    Only if it is that logs are unavailable, too: that a log lost records is true of the latest answer or of none.
+    """
+    return (
+        isinstance(latest, _Unanswered)
+        and not isinstance(earlier, _Unanswered)
+        and isinstance(earlier.error, LogUnavailable)
+    )
 
 
 def _requested(

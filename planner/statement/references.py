@@ -15,6 +15,8 @@ from planner.statement.ast import Node
 from planner.statement.scope import fold, is_table, scoped
 
 #: Marks of a name that means a file or an address. Tables may have such names too: see ``references``.
+#: A longer name is nobody's slip, and comparing it takes its time.
+_MISTYPED_CHARS = 200
 PATH = re.compile(
     r"[/\\*?\[\]]|:|\.(parquet|csv|tsv|json|jsonl|ndjson|txt|arrow|avro|db|duckdb|gz|zst)$",
     re.IGNORECASE,
@@ -209,6 +211,8 @@ def _match(
 
 
 def _suggestion(name: str, tables: Collection[TableName]) -> str:
+    if len(name) > _MISTYPED_CHARS:
+        return "."
     by_name = {fold(table.name): table for table in sorted(tables, reverse=True)}
     close = difflib.get_close_matches(fold(name), by_name, n=1)
     return f"; did you mean {_qualified(by_name[close[0]])}?" if close else "."

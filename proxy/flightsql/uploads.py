@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -24,7 +24,7 @@ from planner.errors import BadParameter, FederationError
 from proxy.flightsql.messages import Malformed
 
 #: One row of parameters: more than a statement ever needs, less than would hurt.
-MAX_PARAMETER_BYTES = 16 << 20
+MAX_PARAMETER_BYTES = 4 << 20
 #: Names and metadata of all columns; pandas describes each of its columns in about 200 bytes.
 MAX_SCHEMA_BYTES = 4 << 20
 #: Fields of all levels: no statement has more expressions (``planner.statement.gate``), so no more parameters.
@@ -38,6 +38,15 @@ MAX_BATCHES = 1_000
 _EXTENSIONS = frozenset({"arrow.uuid", "arrow.json", "arrow.bool8", "arrow.opaque"})
 #: Intervals of months, and of days and milliseconds: pyarrow reads them and cannot say what they hold.
 _WITHOUT_ARRAYS = frozenset({pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME})
+#: Types that hold nothing but a value: of thousands of columns most are such, and are passed over quickly.
+_PLAIN = frozenset(
+    kind.id
+    for kind in (
+        pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+        pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.string_view(),
+        pa.binary(), pa.large_binary(), pa.binary_view(), pa.date32(), pa.date64(),
+    )
+)  # fmt: skip
 _FIXED_OFFSET = re.compile(r"[+-](?:0\d|1\d|2[0-3]):[0-5]\d")
 
 
@@ -93,17 +102,23 @@ def check_schema(schema: pa.Schema) -> None:
     Raises:
         BadParameter: it is too large, or has types that no parameter has.
     """
-    count = depth = 0
-    level = list(itertools.islice(schema, MAX_FIELDS + 1))
-    while level:
-        count += len(level)
-        if count > MAX_FIELDS or depth > MAX_DEPTH:
-            raise BadParameter(
-                f"The parameters have more than {MAX_FIELDS:,} fields, or are nested deeper than {MAX_DEPTH} levels; "
-                f"bind fewer, or flatter ones."
-            )
-        inside = itertools.chain.from_iterable(map(_children, level))
-        level, depth = list(itertools.islice(inside, MAX_FIELDS + 1)), depth + 1
+    count, depth = len(schema), 0
+    level: Iterable[tuple[str, pa.DataType]] = ()
+    if count <= MAX_FIELDS:
+        level = zip(schema.names, schema.types, strict=True)
+    while count <= MAX_FIELDS and depth <= MAX_DEPTH:
+        inside = itertools.chain.from_iterable(
+            _children(name, kind) for name, kind in level if kind.id not in _PLAIN
+        )
+        level = list(itertools.islice(inside, MAX_FIELDS + 1))
+        if not level:
+            break
+        count, depth = count + len(level), depth + 1
+    if count > MAX_FIELDS or depth > MAX_DEPTH:
+        raise BadParameter(
+            f"The parameters have more than {MAX_FIELDS:,} fields, or are nested deeper than {MAX_DEPTH} levels; "
+            f"bind fewer, or flatter ones."
+        )
     size = schema.serialize().size
     if size > MAX_SCHEMA_BYTES:
         raise BadParameter(
@@ -143,13 +158,13 @@ def _invalid(batch: pa.RecordBatch) -> str:
     return "The row of parameters"
 
 
-def _children(field: pa.Field) -> Iterator[pa.Field]:
-    """The fields one level below a field.
+def _children(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """The names and types one level below a field.
 
     Raises:
         BadParameter: no parameter is of such a type.
     """
-    kind, name = field.type, field.name[:80]
+    name = name[:80]
     if kind.id in _WITHOUT_ARRAYS:
         raise BadParameter(
             f"Parameter {name!r} is of the type {kind}, of which this server has no values; send an interval of "
@@ -161,15 +176,17 @@ def _children(field: pa.Field) -> Iterator[pa.Field]:
                 f"Parameter {name!r} is of the extension type {kind.extension_name[:80]!r}, which is not known "
                 f"here; send its storage."
             )
-        yield pa.field(name, kind.storage_type)
+        yield name, kind.storage_type
     elif pa.types.is_dictionary(kind):
-        yield pa.field(name, kind.value_type)
+        yield name, kind.value_type
     elif pa.types.is_timestamp(kind) and kind.tz is not None and not is_time_zone(kind.tz):
         raise BadParameter(
             f"Parameter {name!r} has the time zone {kind.tz[:80]!r}, which does not exist; use a name such as "
             f"Europe/Berlin, UTC, or an offset such as +02:00."
         )
-    yield from map(kind.field, range(kind.num_fields))
+    for position in range(kind.num_fields):
+        child = kind.field(position)
+        yield child.name, child.type
 
 
 def is_time_zone(name: str) -> bool:

@@ -215,6 +215,42 @@ def test_an_end_that_stays_below_one_seen_before_is_an_error(
         log.measure([TOPIC])
 
 
+def test_an_end_below_one_seen_before_under_a_newer_leader_is_truncation(
+    log: KafkaLog, script: Script
+) -> None:
+    _lead(log, script)
+    script.stable_end = 3
+    with pytest.raises(LogTruncated, match="under a newer leader"):
+        log.measure([TOPIC])
+
+
+def test_a_last_round_without_an_answer_hides_no_stale_replica(
+    log: KafkaLog, script: Script
+) -> None:
+    script.add(0, [(offset, b"a") for offset in range(8)])
+    log.measure([TOPIC])
+    script.stale_ends, script.stable_end = [3], -1
+    with pytest.raises(LogUnavailable, match="ended at 8 before"):
+        log.measure([TOPIC])
+
+
+def test_an_end_seen_once_and_no_answer_since_is_not_yet_truncation(
+    log: KafkaLog, script: Script
+) -> None:
+    _lead(log, script)
+    script.stale_ends, script.stable_end = [3], -1
+    with pytest.raises(LogUnavailable, match="no offset was told"):
+        log.measure([TOPIC])
+
+
+def _lead(log: KafkaLog, script: Script) -> None:
+    """Let eight records be measured, then another leader answer."""
+    script.add(0, [(offset, b"a") for offset in range(8)])
+    script.leader_epoch = 1
+    log.measure([TOPIC])
+    script.leader_epoch = 2
+
+
 def test_nothing_is_kept_of_a_topic_that_was_described(fake_broker: FakeBroker) -> None:
     """A client that does, does so for each statement."""
     admin = Admin({"bootstrap.servers": fake_broker.bootstrap})

@@ -254,12 +254,13 @@ def test_what_only_a_command_would_find_is_checked_too(tmp_path: Path) -> None:
         tmp_path,
         '[catalogs.a]\ntype = "rest"\nuri = "https://c.example"\n'
         '[kafka]\n"bootstrap.servers" = "b:1"\n"isolation.level" = "x"\n'
-        '[server]\nhost = "0.0.0.0"\n',
+        '[server]\nhost = "0.0.0.0"\n[cold]\ncache_dir = "/tmp"\n',
     )
     document = json.loads(run("check", "--json", config=config).stdout)
     result = {(p["severity"], p["key"]): p for p in document["problems"]}
     assert result.keys() == {
         ("warning", "catalogs.a"),  # no warehouse
+        ("warning", "cold.cache_dir"),  # of an earlier version
         ("error", "kafka.isolation.level"),
         ("error", "access"),
     }

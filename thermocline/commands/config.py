@@ -164,6 +164,9 @@ def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator
     else:
         yield Problem("warning", "kafka", "no broker is configured",
                       "set bootstrap.servers in [kafka]; without it only cold tables answer")  # fmt: skip
+    for key in sorted({"cache_dir", "max_cache_bytes"} & settings.cold.model_fields_set):
+        yield Problem("warning", f"cold.{key}", "it has no effect: decoded manifests are kept in memory",
+                      "delete it", written.origin(f"cold.{key}"))  # fmt: skip
     yield from _refused("access", written, lambda: access(settings))
     yield from _refused("access", written, lambda: tls(settings))
     for mistake in mistakes(settings):
