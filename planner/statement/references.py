@@ -14,9 +14,9 @@ from planner.names import VIRTUAL_SUFFIXES, TableName
 from planner.statement.ast import Node
 from planner.statement.scope import fold, is_table, scoped
 
-#: Marks of a name that means a file or an address. Tables may have such names too: see ``references``.
 #: A longer name is nobody's slip, and comparing it takes its time.
 _MISTYPED_CHARS = 200
+#: Marks of a name that means a file or an address. Tables may have such names too: see ``references``.
 PATH = re.compile(
     r"[/\\*?\[\]]|:|\.(parquet|csv|tsv|json|jsonl|ndjson|txt|arrow|avro|db|duckdb|gz|zst)$",
     re.IGNORECASE,

@@ -129,7 +129,7 @@ class Statements:
     # --- what a client calls: each answers by its deadline, whatever the engine does ---
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        return self._on_thread(session, deadline, lambda: self._prepare(session, sql), sql)
+        return self._on_thread(session, deadline, lambda: self._prepare(session, sql, deadline))
 
     def plan(
         self,
@@ -146,7 +146,7 @@ class Statements:
         if parsed is not None and self._signatures.has(session, parsed, parameters):
             deadline.check()
             return planned()
-        return self._on_thread(session, deadline, planned, sql)
+        return self._on_thread(session, deadline, planned)
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         deadline.check()
@@ -182,17 +182,13 @@ class Statements:
         session: Session,
         deadline: Deadline,
         work: Callable[[], T],
-        sql: str = "",
         *,
         afterwards: Callable[[T | None], None] = lambda _: None,
     ) -> T:
-        """Do ``work`` on another thread, long statements of one user in turns; wait no longer than until the deadline."""
+        """Do ``work`` on another thread; wait no longer than until the deadline."""
 
         def worked() -> T:
-            with (
-                working_for(deadline, session.user),
-                self._turns.one(session.user, sql, deadline),
-            ):
+            with working_for(deadline, session.user):
                 return work()
 
         deadline.check()
@@ -200,8 +196,12 @@ class Statements:
 
     # --- the path of a statement ---
 
-    def _question(self, session: Session, sql: str) -> _Question:
+    def _question(self, session: Session, sql: str, deadline: Deadline) -> _Question:
         """Parse, gate and resolve a statement. Nothing is pinned yet."""
+        with self._turns.one(session.user, sql, deadline):
+            return self._resolved(session, sql)
+
+    def _resolved(self, session: Session, sql: str) -> _Question:
         inner, path = explained(sql), self.browsing.path(session)
         contract = FreshnessContract.of(session)
         side = contract.freshness.side
@@ -211,11 +211,12 @@ class Statements:
         )
         return _Question(parsed, contract, path, inner is not None, is_uncounted)
 
-    def _prepare(self, session: Session, sql: str) -> Prepared:
-        question = self._question(session, sql)
+    def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
+        question = self._question(session, sql, deadline)
         when = When.at(self._now_us(), session.zone)
         pins = self._cutter.pins(question.parsed, question.contract, when)
-        prepared = self._signatures.prepared(session, question.parsed, pins)
+        with self._turns.one(session.user, sql, deadline):
+            prepared = self._signatures.prepared(session, question.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if question.is_explain else prepared
 
     def _plan(
@@ -226,7 +227,7 @@ class Statements:
         deadline: Deadline,
     ) -> Planned:
         now_us = self._now_us()
-        question = self._question(session, sql)
+        question = self._question(session, sql, deadline)
         parsed, contract, is_uncounted = (
             question.parsed,
             question.contract,
@@ -240,9 +241,10 @@ class Statements:
         for expected in cuts.values():
             self._tails.expect(expected)
         # A statement to explain binds nothing.
-        columns = self._signatures.columns(
-            session, parsed, cuts, parameters, is_bound=not question.is_explain
-        )
+        with self._turns.one(session.user, sql, deadline):
+            columns = self._signatures.columns(
+                session, parsed, cuts, parameters, is_bound=not question.is_explain
+            )
         app_metadata = cut = "" if is_uncounted else format_cut(cuts)
         if session.after is not None:
             after = parse_after(session.after)

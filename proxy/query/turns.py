@@ -1,8 +1,11 @@
-"""Long statements of one user are planned one after the other, each as long as its own time allows.
+"""Few statements of one user are planned at a time, of long ones a single one, each as long as its own time allows.
 
 Planning is Python's work, and reading the tree of a text of 100 KB keeps the interpreter's lock for a tenth of a second
 in one piece. Of several threads that want that lock none is preferred: with nine such statements of one user at work others
 waited for several of them, again and again. Together they are no faster.
+
+A turn is for steps that compute. Whoever waits for a catalog or a broker has none, so that a slow one holds up only
+those who need it.
 """
 
 from __future__ import annotations
@@ -13,15 +16,18 @@ from collections.abc import Iterator
 
 from proxy.deadline import Deadline
 
-#: Characters of a statement from which on it waits for its turn.
+#: Characters of a statement from which on it is long.
 LONG_CHARS = 4_096
+#: Short ones at a time: the engine's part of the work needs no interpreter.
+SHORT_AT_ONCE = 2
 _LOOK_S = 0.1
-_NO_TURN = "the statement waited {:g} s for other long ones of yours, which are planned one after the other; send fewer at once."
+_NO_TURN = "the statement waited {:g} s for others of yours, of which few are planned at a time; send fewer at once."
 
 
 class _Turn:
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.long = threading.Semaphore(1)
+        self.short = threading.Semaphore(SHORT_AT_ONCE)
         self.users = 0
 
 
@@ -34,24 +40,22 @@ class Turns:
 
     @contextlib.contextmanager
     def one(self, user: str | None, sql: str, deadline: Deadline) -> Iterator[None]:
-        """Do the block when no other long statement of ``user`` is in one.
+        """Do the block when few enough statements of ``user`` are in one.
 
         Raises:
             FederationError: the call was given up, or its time was over before its turn.
         """
-        if len(sql) < LONG_CHARS:
-            yield
-            return
         with self._lock:
             turn = self._turns.setdefault(user, _Turn())
             turn.users += 1
+        place = turn.short if len(sql) < LONG_CHARS else turn.long
         try:
-            while not turn.lock.acquire(timeout=_LOOK_S):
+            while not place.acquire(timeout=_LOOK_S):
                 deadline.check(_NO_TURN)
             try:
                 yield
             finally:
-                turn.lock.release()
+                place.release()
         finally:
             with self._lock:
                 turn.users -= 1

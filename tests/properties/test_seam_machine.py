@@ -215,11 +215,11 @@ class Seam(RuleBasedStateMachine):
             EVENTS["foreign merge"] += bool(rows)
 
     @rule(
-        dead=st.lists(st.integers(0, 99), max_size=2),
+        dead=st.lists(st.integers(0, 99), min_size=1, max_size=2),
         gone=st.lists(st.integers(0, 99), max_size=2),
         again=st.lists(st.integers(0, 99), min_size=1, max_size=5),
         by_vectors=st.booleans(),
-        chance=st.integers(0, 9),
+        chance=st.integers(0, 3),
     )
     def merge_rows_again(
         self,

@@ -99,7 +99,7 @@ def test_a_time_zone_that_is_none_is_refused_by_name(
     [
         pytest.param(
             pa.record_batch([pa.array([b"x" * (uploads.MAX_PARAMETER_BYTES + 1)])], ["1"]),
-            "bytes; 16,777,216 is the limit",
+            "bytes; 4,194,304 is the limit",
             id="large",
         ),
         pytest.param(

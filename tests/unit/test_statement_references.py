@@ -184,6 +184,7 @@ def test_a_table_really_named_with_the_suffix_comes_first() -> None:
     ("name", "message"),
     [
         ("flowz", "there is no table flowz; did you mean lake.net.flows?"),
+        ("f" * 201, f"there is no table {'f' * 201}."),
         ("zzz", "there is no table zzz."),
         ('"zzz$cold"', 'there is no table "zzz$cold".'),
         ("nowhere.flows", "there is no table nowhere.flows; did you mean lake.net.flows?"),

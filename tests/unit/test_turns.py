@@ -1,14 +1,15 @@
-"""Long statements of one user take turns; nobody else waits for them."""
+"""Statements of one user take turns; nobody else waits for them."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
 
 from planner.errors import Cancelled, DeadlineExceeded
 from proxy.deadline import Deadline
-from proxy.query.turns import LONG_CHARS, Turns
+from proxy.query.turns import LONG_CHARS, SHORT_AT_ONCE, Turns
 
 LONG = "x" * LONG_CHARS
 SOON_S = 60.0
@@ -32,6 +33,23 @@ def test_long_statements_of_one_user_take_turns_and_nothing_else_waits() -> None
             assert not at_work.is_set()
     waiting.join(SOON_S)
     assert at_work.is_set()
+    assert not turns._turns
+
+
+def test_few_short_statements_of_one_user_are_planned_at_a_time() -> None:
+    turns = Turns()
+    with contextlib.ExitStack() as stack:
+        for _ in range(SHORT_AT_ONCE):
+            stack.enter_context(turns.one("ada", "SELECT 1", Deadline(SOON_S)))
+        with (
+            pytest.raises(DeadlineExceeded, match="few are planned at a time"),
+            turns.one("ada", "SELECT 1", Deadline(0)),
+        ):
+            raise AssertionError
+        with turns.one("bob", "SELECT 1", Deadline(0)), turns.one("ada", LONG, Deadline(0)):
+            pass
+    with turns.one("ada", "SELECT 1", Deadline(0)):
+        pass
     assert not turns._turns
 
 

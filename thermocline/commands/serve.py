@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import json
 import logging
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.errors import FederationError, RequestError
+from proxy.process.garbage import collecting_rarely
 from proxy.process.malloc import bound_arenas
 from proxy.process.supervisor import EXIT_CONFIG, ParentWatch, Supervisor
 from proxy.process.suspects import Suspects, new_file
@@ -140,10 +140,8 @@ def _serve(
             _started(
                 settings, read, lock, ingestion, supervised=supervised, suspects=suspects
             ) as running,
+            collecting_rarely(),
         ):
-            # All that is loaded by now stays. Looking at it again takes 40 ms each time, and every statement waits.
-            gc.collect()
-            gc.freeze()
             host = settings.server.host
             scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
             click.echo(f"thermocline: {lock}", err=True)

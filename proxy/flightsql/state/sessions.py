@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Container, Mapping
 
 from cachetools import FIFOCache
 
@@ -55,7 +56,9 @@ class Sessions:
         #: Tokens of sessions that ended here: they stay void, though their seal is good.
         self._void: FIFOCache[str, None] = FIFOCache(MAX_VOID)
         self._lock = threading.Lock()
-        self._clients: dict[Key, ClientSession] = {}
+        #: By the time of their last use, of each user too: logins are many, and whoever calls waits for this lock.
+        self._clients: OrderedDict[Key, ClientSession] = OrderedDict()
+        self._of_user: dict[str | None, OrderedDict[Key, ClientSession]] = {}
         self._cookies: dict[str, ClientSession] = {}
         self._swept_s = clock_s()
 
@@ -171,15 +174,21 @@ class Sessions:
     def _leave(self, client: ClientSession, call: Call) -> None:
         with self._lock:
             client.calls.discard(call)
-            client.used_s = self._clock_s()
+            self._use(client)
 
     def _find(self, key: Key) -> ClientSession | None:
         with self._lock:
             self._expire()
             client = self._clients.get(key)
             if client is not None:
-                client.used_s = self._clock_s()
+                self._use(client)
             return client
+
+    def _use(self, client: ClientSession) -> None:
+        client.used_s = self._clock_s()
+        if client.key in self._clients:
+            self._clients.move_to_end(client.key)
+            self._of_user[client.session.user].move_to_end(client.key)
 
     def _of_cookie(self, cookie: str | None, identity: Caller) -> ClientSession | None:
         """The session a cookie leads to, unless it is another caller's."""
@@ -208,11 +217,18 @@ class Sessions:
         with self._lock:
             self._expire()
             self._make_room(identity)
-            client = ClientSession(key, identity, session, self._clock_s())
-            return self._clients.setdefault(key, client)
+            client = self._clients.setdefault(
+                key, ClientSession(key, identity, session, self._clock_s())
+            )
+            self._of_user.setdefault(session.user, OrderedDict())[key] = client
+            return client
 
     def _drop(self, client: ClientSession) -> None:
-        self._clients.pop(client.key, None)
+        if self._clients.pop(client.key, None) is not None:
+            own = self._of_user[client.session.user]
+            del own[client.key]
+            if not own:
+                del self._of_user[client.session.user]
         if client.token is not None:
             self._void[client.token] = None
         for cookie in client.cookies:
@@ -225,18 +241,16 @@ class Sessions:
         self._swept_s = now_s
         oldest_s = now_s - self._idle_timeout_s
         for client in tuple(self._clients.values()):
-            if client.used_s < oldest_s and not client.calls:
+            if client.used_s >= oldest_s:
+                break
+            if not client.calls:
                 self._drop(client)
 
     def _make_room(self, identity: Caller) -> None:
         """End the session that was idle longest where there are too many: of this user, or of all."""
         most = self._policy.limits_of(identity.user, identity.groups).max_sessions
         if most is not None:
-            own = [
-                client
-                for client in self._clients.values()
-                if client.session.user == identity.user
-            ]
+            own = self._of_user.get(identity.user, OrderedDict())
             if len(own) >= most:
                 self._end_idlest(
                     own,
@@ -245,12 +259,12 @@ class Sessions:
                 )
         if len(self._clients) >= self._max_sessions:
             self._end_idlest(
-                self._clients.values(),
+                self._clients,
                 f"All {self._max_sessions} sessions of this server are at work. Retry later.",
             )
 
-    def _end_idlest(self, clients: Iterable[ClientSession], refusal: str) -> None:
-        idle = [client for client in clients if not client.calls]
-        if not idle:
+    def _end_idlest(self, clients: Mapping[Key, ClientSession], refusal: str) -> None:
+        idlest = next((client for client in clients.values() if not client.calls), None)
+        if idlest is None:
             raise Overloaded(refusal)
-        self._drop(min(idle, key=lambda client: client.used_s))
+        self._drop(idlest)
