@@ -91,7 +91,9 @@ def base_snapshot(history: History, head: int) -> Snapshot | None:
     """
     above = tuple(_above_watermark(history, head))
     carrier_id = above[-1].parent_id if above else head
-    return history.snapshots.get(carrier_id or 0) or history.snapshots.get(history.tagged_id or 0)
+    return history.snapshots.get(carrier_id or 0) or history.snapshots.get(
+        history.tagged_id or 0
+    )
 
 
 def base_watermark(history: History, head: int) -> Watermark | None:

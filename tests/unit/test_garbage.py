@@ -41,7 +41,7 @@ def test_a_large_tree_is_not_looked_at_as_a_whole() -> None:
     with collecting_rarely():
         gc.callbacks.append(note)
         try:
-            tree = [[[]] for _ in range(1_000_000)]
+            tree: list[list[list[int]]] = [[[]] for _ in range(1_000_000)]
         finally:
             gc.callbacks.remove(note)
     assert len(tree) == 1_000_000
