@@ -18,7 +18,7 @@ define asked
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars check lint unit format test soak demo bench docs wheel lock clean
+.PHONY: help setup jars check lint unit cover format test soak demo bench docs wheel lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
+	$(call asked,$(BIN)/python -m pytest -q tests/unit -n 2 --durations=5)
+
+cover: $(STAMP)  ## unit tests once more, with the floors of what they cover
 	$(call asked,$(BIN)/coverage run -m pytest -q tests/unit -n 2 --durations=5)
 	$(BIN)/coverage combine -q
 	@$(BIN)/python -m tests.harness.coverage_floors
@@ -52,7 +55,8 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: check jars $(DOCS)/.installed  ## everything: check, then real Kafka, Iceberg, Spark and stock clients
+test: $(STAMP) jars $(DOCS)/.installed  ## everything: check and floors of coverage, then real Kafka, Iceberg, Spark and stock clients
+	@$(MAKE) --no-print-directory -j2 lint cover
 	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 

@@ -26,9 +26,10 @@ from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
 
 from connectors.kafka.admin import Admin, Offsets
 from connectors.kafka.errors import Meaning, meaning, no_answer, translate
+from connectors.kafka.last_ends import LastEnds
 from connectors.kafka.settings import admin_properties, refused
 from planner.cut import LogBounds, PartitionBounds
-from planner.errors import FederationError, LogTruncated, LogUnavailable, UnknownTopic
+from planner.errors import FederationError, LogUnavailable, UnknownTopic
 
 _PAUSE_S = 0.03
 # Brokers learn of a topic some milliseconds after its creation was acknowledged.
@@ -48,14 +49,6 @@ class _Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class _LastBounds:
-    """The greatest end of all rounds of this process, with its leader epoch, per partition of one topic id."""
-
-    topic_id: str
-    ends: Mapping[int, tuple[int, int | None]]
-
-
-@dataclass(frozen=True, slots=True)
 class BoundsRequest:
     """Requests under way. ``previous`` was noted before they were sent: answers may arrive out of order.
 
@@ -66,7 +59,7 @@ class BoundsRequest:
     topics: tuple[str, ...]
     deadline: float
     identities: Mapping[str, _Identity]
-    previous: Mapping[str, _LastBounds]
+    previous: Mapping[str, LastEnds]
     described: Mapping[str, Future[Any]]
     cluster: Future[Any] | None
     ends: Offsets | None = None
@@ -122,7 +115,7 @@ class BoundsReader:
         self._with_high_watermark = with_high_watermark
         self._lock = threading.Lock()
         self._identities: dict[str, _Identity] = {}
-        self._previous: dict[str, _LastBounds] = {}
+        self._previous: dict[str, LastEnds] = {}
         self._cluster_id: str | None = None
 
     def _client(self) -> Admin:
@@ -273,11 +266,15 @@ class BoundsReader:
             for name in round_.topics
         }
         for bounds in measured.values():
-            _check_monotonic(round_.previous.get(bounds.topic), bounds)
+            previous = round_.previous.get(bounds.topic)
+            lower = None if previous is None else previous.refuted_by(bounds)
+            if lower is not None:
+                raise _AskAgain(lower)
         self._refusals.take()
         with self._lock:
             for bounds in measured.values():
-                self._previous[bounds.topic] = _merged(self._previous.get(bounds.topic), bounds)
+                previous = self._previous.get(bounds.topic, LastEnds(bounds.topic_id, {}))
+                self._previous[bounds.topic] = previous.merged(bounds)
         return measured
 
     def _identity(self, round_: BoundsRequest, topic: str) -> _Identity:
@@ -384,46 +381,3 @@ def _failed(error: KafkaError, topic: str) -> FederationError | _AskAgain:
     translated = translate(error, topic)
     again = meaning(error) in (Meaning.WAIT, Meaning.UNKNOWN_TOPIC)
     return _AskAgain(translated) if again else translated
-
-
-def _check_monotonic(previous: _LastBounds | None, bounds: LogBounds) -> None:
-    """An end below one seen earlier is a stale replica's answer, or the log lost records (docs/internals/seam.md, T28)."""
-    if previous is None or previous.topic_id != bounds.topic_id:
-        return
-    for part in bounds.partitions:
-        end, epoch = previous.ends.get(part.partition, (0, None))
-        if part.log_end >= end:
-            continue
-        where = f"{bounds.topic}/{part.partition}"
-        facts: dict[str, object] = {
-            "topic": bounds.topic,
-            "partition": part.partition,
-            "log_end": part.log_end,
-            "seen_log_end": end,
-        }
-        if part.leader_epoch is not None and epoch is not None and part.leader_epoch > epoch:
-            raise _AskAgain(
-                LogTruncated(
-                    f"{where}: the log ends at offset {part.log_end} under a newer leader, but ended at {end} "
-                    f"before; records that were readable are lost (an unclean leader election).",
-                    **facts,
-                )
-            )
-        raise _AskAgain(
-            LogUnavailable(
-                f"{where}: a broker says the log ends at offset {part.log_end}, but it ended at {end} before; "
-                f"its answer is out of date. Retry when the partition's replicas are in sync.",
-                **facts,
-            )
-        )
-
-
-def _merged(previous: _LastBounds | None, bounds: LogBounds) -> _LastBounds:
-    ends_before = (
-        previous.ends if previous is not None and previous.topic_id == bounds.topic_id else {}
-    )
-    ends = dict(ends_before)
-    for measured in bounds.partitions:
-        if measured.log_end >= ends.get(measured.partition, (0, None))[0]:
-            ends[measured.partition] = (measured.log_end, measured.leader_epoch)
-    return _LastBounds(bounds.topic_id, ends)
