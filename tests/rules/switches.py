@@ -613,4 +613,23 @@ SWITCHES = (
             "test_rows_that_were_refused_after_they_were_written_are_never_seen",
         ),
     ),
+    Switch(
+        "T28",
+        "believe an end below one seen earlier",
+        "connectors/kafka/last_ends.py",
+        "if part.log_end >= end:",
+        "if part.log_end >= 0:",
+        (f"{SCRIPTED}::test_an_end_that_stays_below_one_seen_before_is_an_error",),
+    ),
+    Switch(
+        "T28",
+        "call every lower end truncation",
+        "connectors/kafka/last_ends.py",
+        "and part.leader_epoch > epoch",
+        "",
+        (
+            "tests/unit/test_last_ends.py::"
+            "test_a_lower_end_is_stale_or_under_a_newer_leader_truncation[7-1-LogUnavailable]",
+        ),
+    ),
 )
