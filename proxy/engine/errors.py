@@ -45,6 +45,8 @@ _MISSING = re.compile(
 _DAMAGED = re.compile(r"/[^\s'/]+\.(parquet|avro|json)'", re.IGNORECASE)
 #: Arrow's own words, of a type that it does not take over from the engine.
 _DEEP = "Recursion level in ArrowSchema"
+#: DuckDB 1.5 counts aggregates that are alike once, from 20 values on.
+_PIVOT = "INTERNAL Error: Pivot aggregate mismatch"
 _CODEC = "Unsupported compression codec"
 #: A path or address: at least two levels, from the root or after a scheme.
 _PATH = re.compile(
@@ -90,6 +92,10 @@ def translate(error: BaseException) -> FederationError:
     if text.startswith(_DEEP):
         return UnsupportedStatement(
             "a column of the answer is nested deeper than the 64 levels that Arrow carries; unnest it."
+        )
+    if text.startswith(_PIVOT):
+        return UnsupportedStatement(
+            "a PIVOT of more than 20 columns takes each aggregate once; leave out the one that is repeated."
         )
     for prefix, kind in _KINDS:
         if text.startswith(prefix):

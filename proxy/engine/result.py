@@ -8,6 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from proxy.engine.nulls import cleared
 from proxy.engine.running import EngineCall
 
 #: Target size of one batch of numbers: throughput over Flight peaks here (docs/internals/protocol.md).
@@ -24,7 +25,6 @@ class Result:
         self._reader = reader
         self._call = call
         self.schema: pa.Schema = reader.schema if schema is None else schema
-        self._is_renamed = self.schema.names != reader.schema.names
 
     def __iter__(self) -> Self:
         return self
@@ -44,9 +44,7 @@ class Result:
         if batch is None:
             self.close()
             raise StopIteration
-        if self._is_renamed:
-            return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
-        return batch
+        return cleared(batch, self.schema)
 
     def close(self) -> None:
         """Free the cursor and what it holds. May be called twice."""

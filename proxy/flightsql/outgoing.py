@@ -121,49 +121,15 @@ def shaping(
     return target, lambda batch: shape.batch(batch, target)
 
 
-def without_bytes_under_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the same rows with zeros under the NULLs of columns of fixed width.
-
-    DuckDB leaves there what was in that memory before: rows and texts of others.
-    """
-    if not any(column.null_count and _is_fixed(column.type) for column in batch.columns):
-        return batch
-    columns = [
-        _cleared(column) if _is_fixed(column.type) else column for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    is_number = types.is_primitive(kind) or types.is_decimal(kind)
-    return bool(is_number or types.is_fixed_size_binary(kind))
-
-
-def _cleared(column: pa.Array) -> pa.Array:
-    if not column.null_count or types.is_null(column.type):
-        return column
-    bits = column.type.bit_width
-    if bits < 8:
-        return pc.if_else(pc.is_valid(column), column.fill_null(False), None)
-    whole = pa.binary(bits // 8)
-    values = column.view(whole).fill_null(bytes(bits // 8))
-    valid = pc.is_valid(column)
-    assert values.offset == valid.offset == 0  # noqa: S101 - both were just made
-    buffers = [valid.buffers()[1], values.buffers()[1]]
-    return pa.Array.from_buffers(column.type, len(column), buffers, column.null_count)
-
-
 def sendable(
     batch: pa.RecordBatch, max_message_bytes: int = MAX_MESSAGE_BYTES
 ) -> list[pa.RecordBatch]:
-    """Return the same rows in batches of at most ``MAX_BATCH_BYTES``, a single larger row by itself. Only columns with NULLs are
-    copied.
+    """Return the same rows in batches of at most ``MAX_BATCH_BYTES``, a single larger row by itself. Nothing is copied.
 
     Raises:
         LimitExceeded: one row fills more than ``max_message_bytes``: most clients would drop the connection
             without saying why.
     """
-    batch = without_bytes_under_nulls(batch)
     if batch.nbytes <= MAX_BATCH_BYTES:
         return [batch]
     if batch.num_rows > 1:

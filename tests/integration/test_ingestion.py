@@ -237,13 +237,13 @@ def test_nothing_stays_when_the_server_is_killed(kafka: Kafka, tmp_path: Path) -
     assert not left
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
 def _open_files(pid: int) -> Iterator[str]:
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed since, as connections are
             yield str(path.readlink())
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
 def test_it_holds_no_files_of_the_server(kafka: Kafka, tmp_path: Path) -> None:
     """The catalog, its warehouse, sockets of clients: what it has not, it cannot lose."""
     secret = tmp_path / "secret"

@@ -33,7 +33,8 @@ from tests.protocol.siege import (
 HOUR_S = 3_600.0
 SECONDS = float(os.environ.get("THERMOCLINE_ATTACK_S", HOUR_S))
 SEED = int(os.environ.get("THERMOCLINE_SEED", int(time.time()) % 100_000))
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "attacks"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "attacks"
 MAX_RATIO = 5.0
 #: Beyond the longest time that anything of a server's takes by default (``reader_idle_s``, ``queue_wait_s``,
 #: ``statement_timeout_s``): what ends by this only was ended by nothing.
@@ -162,12 +163,17 @@ def _besiege(siege: Siege, family: str) -> tuple[dict[str, Any], list[str]]:
         "lost": dict(Counter(phase.lost).most_common(20)),
         "process_ends": len(phase.ends),
         "back_s": [round(back, 2) for back in phase.back_s],
-        "why": [line.strip() for line in siege.said[said:] if "server" in line][:20],
+        "why": [_placed(line) for line in siege.said[said:] if "server" in line][:20],
         "attacks": fields,
     }
-    faults = [line.strip() for line in siege.said[said:] if "internal error" in line]
+    faults = [_placed(line) for line in siege.said[said:] if "internal error" in line]
     fields["faults"] += faults
     return row, [f"{family}: {problem}" for problem in _problems(idle, phase, fields)]
+
+
+def _placed(line: str) -> str:
+    """A line of the server's without this machine's own paths."""
+    return line.strip().replace(f"{ROOT}/", "")
 
 
 def _await_answer(siege: Siege, phase: Phase) -> None:

@@ -42,6 +42,7 @@ TRANSLATED = [
     ("IO Error: Could not read from /w/x.parquet", errors.ColdStoreUnavailable, "a file of the table could not be read; try again."),
     ("HTTP Error: HTTP 503 on s3://b/k", errors.ColdStoreUnavailable, "a file of the table could not be read; try again."),
     ("INTERNAL Error: Vector::Reference at /src/x.cpp", errors.InternalError, "the engine failed; the server's log has the details."),
+    ("INTERNAL Error: Pivot aggregate mismatch: 2 unique names, 1 aggregates", errors.UnsupportedStatement, "a PIVOT of more than 20 columns takes each aggregate once; leave out the one that is repeated."),
     ("FATAL Error: database has been invalidated", errors.InternalError, "the engine failed; the server's log has the details."),
     ("something else /a/b", errors.InternalError, "the engine failed; the server's log has the details."),
 ]  # fmt: skip
