@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from planner.pruning import Operator
 from planner.statement.ast import Node, kind_of
@@ -27,13 +28,22 @@ MAX_VALUES = 200
 #: Functions of constants only, none of them volatile within a statement.
 _FOLDED = frozenset(
     (
-        *("+", "-", "*", "trunc", "date_trunc", "epoch_ms"),
-        *("now", "get_current_timestamp", "transaction_timestamp", "today", "current_date"),
+        *("+", "-", "*", "trunc", "date_trunc", "date_add", "epoch_ms", "timezone"),
+        *(
+            "current_localtimestamp",
+            "now",
+            "get_current_timestamp",
+            "transaction_timestamp",
+            "today",
+            "current_date",
+        ),
         *("make_date", "make_timestamp", "make_timestamptz", "to_timestamp"),
         *("to_years", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes"),
         *("to_seconds", "to_milliseconds", "to_microseconds"),
     )
 )
+#: What a name without qualifier means where no column and no alias has it.
+CLOCKS = frozenset(("current_timestamp", "current_date", "localtimestamp"))
 _COMPARISONS: Mapping[str, tuple[Operator, Operator]] = {
     "COMPARE_EQUAL": ("=", "="),
     "COMPARE_LESSTHAN": ("<", ">"),
@@ -53,12 +63,14 @@ _PLAIN_JOINS = frozenset(("REGULAR", "CROSS", "NATURAL"))
 class Conjunct:
     """A column, an operator, and expressions without columns in them.
 
-    The operands of one conjunct are compared in one type, common to all of them and the column.
+    The operands of one conjunct are compared in one type, common to all of them and the column. ``clocks`` are the
+    names in them that mean the time, if the table has no such column.
     """
 
     column: str
     operator: Operator
     operands: tuple[Node, ...] = ()
+    clocks: frozenset[str] = frozenset()
 
     @property
     def is_fixed(self) -> bool:
@@ -99,12 +111,15 @@ def _of_select(select: Node, scope: Scope) -> dict[int, tuple[Conjunct, ...]]:
         return {}
     names = Counter(fold(visible_name(table)) for table in _tables(top, hidden=True))
     shared = _shared_columns(top)
+    may_alias = _may_alias_clocks(select["select_list"])
     by_table: dict[int, list[Conjunct]] = {}
     for condition, below in _conditions(select, top):
         tables = list(_tables(below))
         alone = len(tables) == 1 and below is top
         for conjunct, qualifier in _split(condition):
             if conjunct.operator == "is null" and not alone:
+                continue
+            if conjunct.clocks and (may_alias or not alone):
                 continue
             for table in tables:
                 name = fold(visible_name(table))
@@ -115,6 +130,14 @@ def _of_select(select: Node, scope: Scope) -> dict[int, tuple[Conjunct, ...]]:
                 if meant and _is_addressable(table, scope):
                     by_table.setdefault(id(table), []).append(conjunct)
     return {key: tuple(conditions) for key, conditions in by_table.items()}
+
+
+def _may_alias_clocks(select_list: Sequence[Node]) -> bool:
+    """Whether a name of ``CLOCKS`` may be an alias. Those are visible in WHERE, where no column is called so."""
+    return any(
+        fold(item["alias"]) in CLOCKS or "\\" in item["alias"] or item.get("rename_list")
+        for item in select_list
+    )
 
 
 def _is_addressable(table: Node, scope: Scope) -> bool:
@@ -225,9 +248,11 @@ def _conjunct_of(
     if kind_of(column) != "COLUMN_REF" or len(operands) > MAX_VALUES:
         return
     *qualifiers, name = column["column_names"]
-    if len(qualifiers) <= 1 and all(map(is_constant, operands)):
+    names = [clocks_of(operand) for operand in operands]
+    if len(qualifiers) <= 1 and None not in names:
+        clocks = frozenset(chain.from_iterable(filter(None, names)))
         yield (
-            Conjunct(name, operator, tuple(operands)),
+            Conjunct(name, operator, tuple(operands), clocks),
             qualifiers[0] if qualifiers else None,
         )
 
@@ -235,6 +260,7 @@ def _conjunct_of(
 def _any_of(arms: Sequence[Node]) -> Iterator[tuple[Conjunct, str | None]]:
     """``a = 1 OR a = 2`` is ``a IN (1, 2)``, if all arms are such."""
     operands: list[Node] = []
+    clocks: set[str] = set()
     about: set[tuple[str, str | None]] = set()
     for arm in arms:
         matches = [
@@ -246,9 +272,10 @@ def _any_of(arms: Sequence[Node]) -> Iterator[tuple[Conjunct, str | None]]:
             return
         ((conjunct, qualifier),) = matches
         operands += conjunct.operands
+        clocks |= conjunct.clocks
         about.add((fold(conjunct.column), None if qualifier is None else fold(qualifier)))
     if len(about) == 1 and len(operands) <= MAX_VALUES:
-        yield Conjunct(conjunct.column, "in", tuple(operands)), qualifier
+        yield Conjunct(conjunct.column, "in", tuple(operands), frozenset(clocks)), qualifier
 
 
 def _prefix(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
@@ -265,11 +292,12 @@ def _prefix(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
             yield from _conjunct_of(arguments[0], "starts with", (literal,))
 
 
-def is_constant(expression: Node, *, bound: bool = True) -> bool:
-    """Whether an expression has one value for all rows, and a comparison with it is a plain one.
+def clocks_of(expression: Node, *, bound: bool = True) -> frozenset[str] | None:
+    """Return the names of ``CLOCKS`` in an expression that has one value for all rows; None: it has not.
 
-    ``bound``: a parameter counts as one.
+    A comparison with such a value is a plain one. ``bound``: a parameter counts as one.
     """
+    clocks: set[str] = set()
     pending: list[Node] = [expression]
     while pending:
         node = pending.pop()
@@ -278,6 +306,10 @@ def is_constant(expression: Node, *, bound: bool = True) -> bool:
             pending.append(node["child"])
         elif kind == "FUNCTION" and fold(node["function_name"]) in _FOLDED:
             pending += node["children"]
+        elif kind == "COLUMN_REF" and fold(node["column_names"][-1]) in CLOCKS:
+            if len(node["column_names"]) > 1:
+                return None
+            clocks.add(fold(node["column_names"][0]))
         elif kind != "CONSTANT" and not (bound and kind == "PARAMETER"):
-            return False
-    return True
+            return None
+    return frozenset(clocks)

@@ -23,7 +23,7 @@ from planner.statement.allowed import (
     WINDOWS,
 )
 from planner.statement.ast import Node, kind_of, walk
-from planner.statement.conjuncts import is_constant
+from planner.statement.conjuncts import clocks_of
 from planner.statement.references import PATH
 from planner.statement.scope import fold
 
@@ -268,7 +268,7 @@ def _check_at(clause: Node, table: str) -> None:
         # -3 is a literal too: the parser folds it.
         is_literal = kind_of(expression) == "CONSTANT"
     else:
-        is_literal = unit == "timestamp" and is_constant(expression, bound=False)
+        is_literal = unit == "timestamp" and clocks_of(expression, bound=False) == frozenset()
     if not is_literal:
         raise UnsupportedStatement(
             f"AT on table {_quoted(table)} takes VERSION => a snapshot id or the text of a cut, or TIMESTAMP => a "

@@ -75,12 +75,12 @@ def scan_filter(
     engine: Engine, asking: StatementContext, places: Places, schema: TableSchema
 ) -> ScanFilter:
     """Return what rows of one table must meet, at any of the places that name it, to matter."""
-    columns = _comparable(schema)
+    columns, names = _comparable(schema), {fold(name) for name in schema.names}
     per_place = [
         [
             (columns[name], conjunct)
             for conjunct in conjuncts
-            if (name := fold(conjunct.column)) in columns
+            if (name := fold(conjunct.column)) in columns and names.isdisjoint(conjunct.clocks)
         ]
         for conjuncts in places
     ]

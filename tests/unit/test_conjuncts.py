@@ -58,6 +58,17 @@ def text(operand: dict) -> str:  # type: ignore[type-arg]
             "a > now() - INTERVAL 1 MINUTE",
             ["a > (now() - to_minutes(CAST(trunc(CAST(1 AS DOUBLE)) AS BIGINT)))"],
         ),
+        ("a >= current_date", ["a >= current_date"]),
+        (
+            "a > CURRENT_TIMESTAMP - INTERVAL '1 h'",
+            ["a > (CURRENT_TIMESTAMP - CAST('1 h' AS INTERVAL))"],
+        ),
+        (
+            "a IN (current_date, DATE '2026-01-01')",
+            ["a in current_date CAST('2026-01-01' AS DATE)"],
+        ),
+        ("a > t.current_date", []),
+        ("a > current_user", []),
         ("a = random()", []),
         ("a = DATE '2026-01-01'", ["a = CAST('2026-01-01' AS DATE)"]),
         ("a = 'x' COLLATE nocase", []),
@@ -73,6 +84,21 @@ def text(operand: dict) -> str:  # type: ignore[type-arg]
 )
 def test_conjuncts_of_where(where: str, names: list[str]) -> None:
     assert conditions(f"SELECT * FROM t WHERE {where}") == [names]
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT b AS current_date FROM t",
+        "SELECT b AS Current_Date, * FROM t",
+        "SELECT * RENAME (b AS current_date) FROM t",
+        r"SELECT COLUMNS('(.*)_x') AS '\1' FROM t",
+        "SELECT * FROM t, u",
+        "SELECT * FROM t JOIN u USING (a)",
+    ],
+)
+def test_a_name_that_may_be_a_column_or_an_alias_is_not_the_time(select: str) -> None:
+    assert conditions(f"{select} WHERE t.a > current_date AND t.c = 1", "t") == [["c = 1"]]
 
 
 @pytest.mark.parametrize(
