@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import msgspec
 import pyarrow as pa
 from cachetools import LRUCache
 
@@ -53,6 +54,8 @@ _MAX_TREE_BYTES = 64 << 20
 _PRINT = """
 SELECT sql, json_serialize_sql(sql) FROM (SELECT json_deserialize_sql(?::JSON) AS sql)
 """
+#: Of a literal such as 1e999. Quotes inside a value are escaped, so no text looks like it.
+_INFINITE = re.compile(r'"value":-?Infinity')
 _PLACE = re.compile(r'"query_location":\d+')
 #: Printed statements are remembered: printing and reading back takes 1 ms, a prepared statement runs often.
 _MAX_REMEMBERED = 256
@@ -165,6 +168,10 @@ class Engine:
         (text,) = self._ask("SELECT json_serialize_sql(?)", sql)
         if len(text) > _MAX_TREE_BYTES:
             raise UnsupportedStatement("the statement has too many parts; narrow it.")
+        if _INFINITE.search(text):
+            raise BadStatement(
+                "a number is too large for a DOUBLE; write 'inf'::DOUBLE for infinity."
+            )
         document = _loaded(text)
         if document["error"]:
             if document["error_type"] == "not implemented":
@@ -179,7 +186,8 @@ class Engine:
         Raises:
             UnsupportedStatement: DuckDB would print something that means something else.
         """
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        # In an eighth of Python's time, which is interpreter's lock for all others.
+        text = msgspec.json.encode(document).decode()
         with self._lock:
             printed = self._printed.get(text)
         if printed is not None:

@@ -30,6 +30,7 @@ from tests.fixtures.engine import Place
 @pytest.mark.parametrize(
     ("sql", "kind", "message"),
     [
+        ("SELECT -1e999", BadStatement, "a number is too large for a DOUBLE; write 'inf'::DOUBLE for infinity."),
         ("SELEC 1", BadStatement, 'syntax error at or near "SELEC".'),
         ("SELECT ?, $a", UnsupportedStatement, "Mixing named and positional parameters is not supported yet."),
         ("", UnsupportedStatement, "the text holds no statement; send one query."),

@@ -68,6 +68,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
     "planner/statement/printable.py _POSITION": over(planner.statement.printable, "_POSITION", "sub"),
     "proxy/engine/engine.py _PLACE": over(proxy.engine.engine, "_PLACE", "sub"),
+    "proxy/engine/engine.py _INFINITE": over(proxy.engine.engine, "_INFINITE", "search"),
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
     "proxy/engine/errors.py _DAMAGED": over(proxy.engine.errors, "_DAMAGED", "search"),
     "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),
