@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from connectors.json import decoder as decoder_module
 from connectors.json import decoder_for
 from connectors.json import vectorized as fast
 from connectors.json.decoder import MAX_NAMED_ERRORS, JsonDecoder
@@ -155,6 +156,16 @@ def test_only_the_first_errors_are_named_but_all_are_counted() -> None:
     assert [error.offset for error in decoded.errors] == [
         100 + 2 * index for index in range(MAX_NAMED_ERRORS)
     ]
+
+
+def test_a_long_batch_is_decoded_in_portions_as_if_it_were_one(
+    monkeypatch: pytest.MonkeyPatch, exact_only: bool
+) -> None:
+    decoder = JsonDecoder("t", schema(column(pa.uuid()), *POISONED[1:]), binding(), exact_only)
+    batch = raw(*POISON.values(), None, *POISON.values())
+    whole = decoder.decode(batch)
+    monkeypatch.setattr(decoder_module, "PORTION_RECORDS", 7)
+    assert decoder.decode(batch) == whole
 
 
 @pytest.mark.parametrize("values", [(), (None, None)], ids=["no records", "tombstones only"])
