@@ -13,7 +13,8 @@ import pyarrow as pa
 from connectors.json.arrays import build, exact_leaf
 from connectors.json.fields import payload_fields
 from connectors.json.lenient import substitute
-from connectors.json.strict import Fallback, Unfit, read_record, refuse
+from connectors.json.parsing import Unfit
+from connectors.json.strict import Fallback, read_record, refuse
 from connectors.json.vectorized import FastPath
 from planner.binding import Binding
 from planner.errors import BadBinding, UndecodableRecord

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from connectors.json.fields import Field, Kind
-from connectors.json.strict import Number, Unfit, parse, read_value
+from connectors.json.parsing import Number, Unfit, parse
+from connectors.json.strict import read_value
 from planner.errors import BadBinding
 from planner.names import METADATA_COLUMNS
 from planner.schema import TIMESTAMPTZ, Column

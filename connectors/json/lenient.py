@@ -14,9 +14,8 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decima
 from typing import Any
 
 from connectors.json.fields import DAY_US, MAX_FLOAT, MAX_TIME_US, MIN_TIME_US, Field
+from connectors.json.parsing import Number, Unfit
 from connectors.json.strict import (
-    Number,
-    Unfit,
     day_number,
     epoch_us,
     exact_number,
