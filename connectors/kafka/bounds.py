@@ -27,7 +27,6 @@ from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
 from connectors.kafka.admin import Admin, Offsets
 from connectors.kafka.errors import Meaning, meaning, no_answer, translate
 from connectors.kafka.last_ends import LastEnds
-from connectors.kafka.settings import admin_properties, refused
 from planner.cut import LogBounds, PartitionBounds
 from planner.errors import FederationError, LogUnavailable, UnknownTopic
 
@@ -111,19 +110,12 @@ class BoundsReader:
         # Not a bound method: a cycle of client and owner would let its threads outlive both.
         self._refusals = _Refusals()
         self._settings = settings
-        self._admin = self._client()
+        self._admin = Admin.of(settings, self._refusals.note)
         self._with_high_watermark = with_high_watermark
         self._lock = threading.Lock()
         self._identities: dict[str, _Identity] = {}
         self._previous: dict[str, LastEnds] = {}
         self._cluster_id: str | None = None
-
-    def _client(self) -> Admin:
-        callback: Any = self._refusals.note
-        try:
-            return Admin({**admin_properties(self._settings), "error_cb": callback})
-        except KafkaException as error:
-            raise refused(self._settings, str(error)) from error
 
     def measure(self, topics: Sequence[str], *, deadline: float) -> dict[str, LogBounds]:
         """``begin`` and ``settle``."""
@@ -231,7 +223,7 @@ class BoundsReader:
         """
         with self._lock:
             if self._admin is client:
-                self._admin = self._client()
+                self._admin = Admin.of(self._settings, self._refusals.note)
 
     def _why(self, error: FederationError, topic: str) -> FederationError:
         self._admin.poll(0)
