@@ -165,33 +165,14 @@ class Repairs:
         )
 
 
-def foreign_rows(
-    amender: RepairCommitter, table: TableName, snapshot_ids: Sequence[int]
-) -> dict[int, AddedRows]:
-    """Return the rows that each of the snapshots added, if they can be accepted. Commits nothing, needs no log.
-
-    Raises:
-        As ``planner.repairs.accept_foreign``.
-    """
-    added: dict[int, AddedRows] = {}
-    amender.look(table, _accepting(table, snapshot_ids, added))
-    return added
-
-
-def accept_foreign_rows(
-    amender: RepairCommitter, table: TableName, snapshot_ids: Sequence[int]
-) -> Watermark:
-    """Let the rows of other writers' snapshots stay.
-
-    Raises:
-        As ``planner.repairs.accept_foreign`` and ``RepairCommitter.amend``.
-    """
-    return amender.amend(table, _accepting(table, snapshot_ids, {}))
-
-
-def _accepting(
+def accepting(
     table: TableName, snapshot_ids: Sequence[int], counts: dict[int, AddedRows]
 ) -> Decide:
+    """Let the rows of other writers' snapshots stay (``planner.repairs.accept_foreign``). Needs no log.
+
+    Enters in ``counts`` the rows that each of them added.
+    """
+
     def decide(facts: TableFacts, added: Added) -> Watermark:
         if facts.head is None:
             raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
@@ -218,30 +199,12 @@ class RowsOfHead:
     without_offset: int
 
 
-def covering(
-    amender: RepairCommitter, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
-) -> Watermark:
-    """Return the watermark that ``cover_table`` would write. Commits nothing, needs no log.
+def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
+    """Say that the table covers everything below a watermark (``planner.covering.cover``). Needs no log.
 
-    Raises:
-        As ``cover_table``.
+    It raises ``TieringConflict`` when ``rows`` are not those of the newest snapshot any more.
     """
-    return amender.look(table, _covering(table, rows, named))
 
-
-def cover_table(
-    amender: RepairCommitter, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
-) -> Watermark:
-    """Say that the table covers everything below a watermark (``planner.covering``).
-
-    Raises:
-        TieringConflict: ``rows`` are not those of the newest snapshot any more.
-        As ``planner.covering.cover`` and ``RepairCommitter.amend``.
-    """
-    return amender.amend(table, _covering(table, rows, named))
-
-
-def _covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
     def decide(facts: TableFacts, added: Added) -> Watermark:
         if parse_binding(table, facts.properties) is None:
             raise BadParameter(f"{table}: the table is not bound to a topic.", table=str(table))
