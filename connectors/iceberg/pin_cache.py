@@ -20,11 +20,7 @@ from cachetools import LRUCache
 
 from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
 from planner.cut import Pin
-from planner.errors import (
-    CatalogUnavailable,
-    FederationError,
-    SnapshotExpired,
-)
+from planner.errors import FederationError, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.seam import PinFacts
@@ -70,18 +66,16 @@ class PinCache:
         *,
         refresh_s: float,
         idle_s: float = 600.0,
-        max_age_s: float | None = None,
         patience_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``idle_s``: a table not asked for this long is forgotten. ``max_age_s``: no older pin is served.
+        """``idle_s``: a table not asked for this long is forgotten.
 
         ``patience_s``: how long a statement waits for a catalog it cannot do without.
         """
         self._store = store
         self._refresh_s = refresh_s
         self._idle_s = idle_s
-        self._max_age_s = max_age_s
         self._clock = clock
         self._lock = threading.Lock()
         self._pins: dict[TableName, RefreshedValue[Pin]] = {}
@@ -100,22 +94,9 @@ class PinCache:
     def get(self, table: TableName) -> Pin:
         """Return the pin held, reading it on first use.
 
-        Raises:
-            As ``ColdStore.pin`` on first use, and later where a refresh came to a verdict.
-            CatalogUnavailable: the pin is older than ``max_age_s``.
+        Raises as ``ColdStore.pin`` on first use, and later where a refresh came to a verdict.
         """
-        pin = self._value_of(table)
-        outcome = self._first(table, pin)
-        age_s = self._clock() - outcome.confirmed_at
-        if self._max_age_s is not None and age_s > self._max_age_s:
-            outcome = pin.read(since=self._clock())
-            if outcome.value is not None and outcome.error is not None:
-                raise CatalogUnavailable(
-                    f"{table}: its catalog has not answered for {age_s:.0f} s, longer than the limit of "
-                    f"{self._max_age_s:.0f} s; try again.",
-                    table=str(table),
-                ) from outcome.error
-        return self._keep(outcome.get())
+        return self._keep(self._first(table, self._value_of(table)).get())
 
     def refresh(self, table: TableName) -> Pin:
         """Read the table again now: for a statement whose plan met a gap. Falls back as ``get`` does.
