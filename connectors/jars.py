@@ -135,7 +135,6 @@ def java() -> str:
 
 
 def cache_folder() -> Path:
-    """Where jar sets are kept."""
     # XDG Base Directory Specification: a relative or empty value is ignored.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "thermocline" / "jars"

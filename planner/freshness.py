@@ -40,7 +40,6 @@ class Freshness:
     max_staleness_s: float | None = None
 
     def __str__(self) -> str:
-        """The text that ``parse_freshness`` reads back."""
         if self.max_staleness_s is None:
             return self.kind
         ms = round(self.max_staleness_s * 1000)

@@ -68,7 +68,6 @@ def parse_after(text: str) -> After:
 
 
 def format_position(cuts: Iterable[TableCut]) -> str:
-    """Write the position of a follower that has read these cuts."""
     document = {
         "v": POSITION_VERSION,
         "tables": [

@@ -119,7 +119,6 @@ class Grant:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the grant restricts nothing."""
         return self.columns == (ANY,) and not (self.without or self.rows or self.masks)
 
     @property
@@ -163,8 +162,6 @@ class VisibleColumns:
 
 @dataclass(frozen=True, slots=True)
 class GrantList:
-    """All grants, in their order."""
-
     grants: tuple[Grant, ...]
 
     def grant(self, identity: Identity, table: TableName) -> Grant | None:

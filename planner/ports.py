@@ -40,7 +40,6 @@ class TopicSource:
     def of_table(
         cls, schema: TableSchema, topic: str, topic_id: str | None = None
     ) -> TopicSource:
-        """What the rows of a table are decoded from."""
         return cls(topic, topic_id, schema.has(KAFKA_KEY), schema.has(KAFKA_HEADERS))
 
 

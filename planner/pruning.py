@@ -63,7 +63,6 @@ class Bounds:
 
     @classmethod
     def joined(cls, parts: Sequence[Bounds]) -> Bounds:
-        """Join the statistics of all parts, in their order."""
         return cls(
             *(
                 pa.concat_arrays([getattr(part, name) for part in parts])

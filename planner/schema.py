@@ -124,7 +124,6 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema, field ids in ``PARQUET:field_id``."""
         return pa.schema(
             [
                 pa.field(

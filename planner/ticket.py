@@ -136,7 +136,6 @@ class Ticket:
 
 
 def seal(ticket: Ticket, secret: bytes) -> bytes:
-    """Encode and sign."""
     body = _ENCODE(_document(ticket)).encode()
     return _MAGIC + _tag(secret, body) + body
 

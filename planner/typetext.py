@@ -31,8 +31,6 @@ def parse_type(text: str) -> pa.DataType:
 
 
 class _Reader:
-    """A recursive-descent reader over the tokens of one text."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0

@@ -40,7 +40,6 @@ class Cancellation:
                 interrupt()
 
     def check(self) -> None:
-        """Raise the reason if the call was given up."""
         if self._reason is not None:
             raise self._reason
 
@@ -92,7 +91,6 @@ class Deadline:
             raise self.exceeded(words)
 
     def exceeded(self, words: str = RAN_LONGER) -> DeadlineExceeded:
-        """Return the error of a statement out of time."""
         return DeadlineExceeded(words.format(self.limit_s), timeout_s=self.limit_s)
 
     @contextmanager

@@ -42,7 +42,6 @@ class Session:
 
     @property
     def zone(self) -> str:
-        """The time zone its statements are read in."""
         return self.time_zone or "UTC"
 
 
@@ -92,8 +91,6 @@ class TicketSummary:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One row of the catalog tree."""
-
     catalog: str
     schema: str
     name: str

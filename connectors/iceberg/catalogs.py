@@ -65,7 +65,6 @@ class Catalogs:
             ) from error
 
     def load(self, table: TableName) -> Table:
-        """Read the table's newest metadata."""
         with self.using(table.catalog, table) as catalog:
             return catalog.load_table((*table.namespace, table.name))
 

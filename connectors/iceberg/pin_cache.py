@@ -155,7 +155,6 @@ class PinCache:
             return False
 
     def retained(self, table: TableName) -> Retained:
-        """As ``ColdStore.retained`` of the pin held."""
         return self._store.retained(self.get(table))
 
     def tables(self) -> tuple[TableName, ...]:
@@ -220,7 +219,6 @@ class PinCache:
         )
 
     def facts(self, table: TableName) -> PinFacts | None:
-        """Describe how one table's pin is kept; None when it is not in use."""
         with self._lock:
             value = self._pins.get(table)
         outcome = None if value is None else value.outcome

@@ -129,7 +129,6 @@ class IcebergStore:
         return self._pin(table, loaded, version)
 
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
-        """See ``planner.ports.ColdStore.pin_version``: reads the metadata file again."""
         metadata, io = self._metadata(pin)
         version = metadata.snapshot_by_id(snapshot_id)
         if version is None:
@@ -150,7 +149,6 @@ class IcebergStore:
         lock=lambda self: self._lock,
     )
     def retained(self, pin: Pin) -> Retained:
-        """See ``planner.ports.ColdStore.retained``."""
         return _retained(self._metadata(pin)[0])
 
     def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
@@ -199,7 +197,6 @@ class IcebergStore:
         return SqlRelation(read_sql(cold, files))
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
-        """See ``planner.ports.ColdStore.totals``: reads the metadata file again."""
         what = f"snapshot {cold.snapshot_id} of a pinned table"
         with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
             io = self._file_io(cold.metadata_location)
@@ -216,7 +213,6 @@ class IcebergStore:
         )
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
-        """See ``planner.ports.ColdStore.count_files``."""
         if cold.snapshot_id is None:
             return 0
         what = f"snapshot {cold.snapshot_id} of a pinned table"

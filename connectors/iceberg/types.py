@@ -103,7 +103,6 @@ def _arrow(table: TableName, column: str, kind: ice.IcebergType) -> pa.DataType:
 
 
 def arrow_type(kind: ice.IcebergType) -> pa.DataType | None:
-    """Convert a primitive type; None where there is no Arrow type for it."""
     match kind:
         case ice.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)

@@ -62,7 +62,6 @@ class Admin(AdminClient):
         return answer
 
     def described(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-        """As ``describe_topics``, by name."""
         answers: Mapping[str, Future[Any]] = self.describe_topics(
             TopicCollection(list(topics)), request_timeout=timeout_s
         )

@@ -118,7 +118,6 @@ class BoundsReader:
         self._cluster_id: str | None = None
 
     def measure(self, topics: Sequence[str], *, deadline: float) -> dict[str, LogBounds]:
-        """``begin`` and ``settle``."""
         return self.settle(self.begin(topics, deadline=deadline))
 
     def begin_identity(self, topic: str, *, deadline: float) -> BoundsRequest:
@@ -352,7 +351,6 @@ def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
 
 
 def _listed(future: Offsets | None, round_: BoundsRequest) -> _Listed:
-    """Return the result of a request for offsets; nothing where none was sent."""
     if future is None:
         return {}
     answers = _answer(future, round_, round_.topics[0])

@@ -48,8 +48,6 @@ class FetchDeadline:
 
 @dataclass(slots=True)
 class Rows:
-    """Small batches to be joined to one."""
-
     size_bytes: int = 0
     _batches: list[pa.RecordBatch] = field(default_factory=list)
 
@@ -63,7 +61,6 @@ class Rows:
             self.size_bytes += batch.get_total_buffer_size()
 
     def take(self) -> pa.RecordBatch:
-        """Return the batches gathered as one and start over."""
         batches, self._batches, self.size_bytes = self._batches, [], 0
         if len(batches) < 2:
             return batches[0] if batches else NO_RECORDS
@@ -130,7 +127,6 @@ class Stretch:
     _among: pa.RecordBatch
 
     def below(self, stop: int) -> pa.RecordBatch:
-        """The records at offsets below ``stop``."""
         records = self._among.slice(self._begin, self.count)
         if self.last < stop:
             return records

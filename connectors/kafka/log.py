@@ -59,7 +59,6 @@ class KafkaLog:
         )
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
-        """See ``planner.ports.Log.measure``."""
         for topic in topics:
             _check_name(topic)
         if not topics:
@@ -104,7 +103,6 @@ class KafkaLog:
         guard.check_again(deadline.left_s)
 
     def follow(self, source: TopicSource, starts: Mapping[int, int]) -> KafkaSubscription:
-        """See ``planner.ports.Log.follow``."""
         _check_name(source.topic)
         consumer = self._consumers.following(with_headers=source.with_headers)
         return KafkaSubscription(consumer, self._bounds, source, starts)

@@ -60,7 +60,6 @@ def bootstrap_servers(settings: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def reach(settings: Mapping[str, str], server: str) -> Reached:
-    """Ask one bootstrap server who it is."""
     events: list[KafkaError] = []
     properties = {
         key: value for key, value in settings.items() if key != "metadata.broker.list"

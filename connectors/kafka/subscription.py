@@ -52,7 +52,6 @@ class KafkaSubscription:
             raise translate(error.args[0], source.topic) from error
 
     def take(self, timeout_s: float) -> LogBatch | None:
-        """See ``planner.ports.LogSubscription.take``."""
         before = dict(self._reached)
         counts: dict[int, int] = {}
         batch = self._next_batch(timeout_s)
@@ -130,5 +129,4 @@ class KafkaSubscription:
         ) from error
 
     def close(self) -> None:
-        """See ``planner.ports.LogSubscription.close``."""
         self._consumer.close()

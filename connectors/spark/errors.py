@@ -100,7 +100,6 @@ def java_errors(table: TableName) -> Iterator[None]:
 
 
 def translated(table: TableName, error: Exception) -> FederationError:
-    """Return our error of the same meaning to the caller."""
     if isinstance(error, Py4JNetworkError | OSError):
         # Files are read on Java's side: the one socket here is the gateway's.
         return SparkLost(f"{table}: Spark does not answer; try again.", table=str(table))

@@ -48,7 +48,6 @@ def identifier(table: TableName, branch: str | None = None) -> str:
 
 
 def java(session: SparkSession) -> Any:
-    """The gateway to Java packages."""
     return session._jvm
 
 
@@ -64,7 +63,6 @@ def load_table(session: SparkSession, table: TableName) -> Any:
 
 
 def read_state(session: SparkSession, metadata: Any) -> TableState:
-    """Take the facts out of a Java ``TableMetadata``."""
     text = java(session).org.apache.iceberg.TableMetadataParser.toJson(metadata)
     return parse_state(json.loads(text))
 
@@ -146,7 +144,6 @@ def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:
 
 
 def each(iterable: Any) -> Iterator[Any]:
-    """Iterate a Java ``Iterable``."""
     cursor = iterable.iterator()
     while cursor.hasNext():
         yield cursor.next()

@@ -52,8 +52,6 @@ _MAX_BACKOFF_S = 2.0
 
 
 class Publisher:
-    """Publishes staged plans of one table."""
-
     def __init__(
         self,
         session: SparkSession,

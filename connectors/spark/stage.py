@@ -69,8 +69,6 @@ def branch_of(run: str) -> str:
 
 
 class Stager:
-    """Writes the rows of plans to stage branches of one table."""
-
     def __init__(
         self,
         session: SparkSession,
@@ -142,7 +140,6 @@ class Stager:
         )
 
     def drop(self, run: str) -> None:
-        """Remove the branch of ``run`` if there is one."""
         with java_errors(self._table):
             remove_branches(self._session, self._table, (branch_of(run),))
 

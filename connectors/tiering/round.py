@@ -33,7 +33,6 @@ class RoundResult:
 
 
 def always(_pin: Pin, _bounds: LogBounds) -> bool:
-    """Publish any lag."""
     return True
 
 

@@ -53,14 +53,12 @@ class TieringState:
 
     @property
     def pinned(self) -> Pin:
-        """The pin, of a table that has one."""
         if self.pin is None:
             raise AssertionError
         return self.pin
 
     @property
     def binding(self) -> Binding:
-        """The binding, of a table that has a pin."""
         binding = self.pinned.binding
         if binding is None:
             raise AssertionError

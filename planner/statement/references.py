@@ -100,7 +100,6 @@ def references(document: Node) -> tuple[TableReference, ...]:
 
 
 def reference_of(table: Node) -> TableReference:
-    """Return the reference of a BASE_TABLE node."""
     return TableReference(
         catalog=table["catalog_name"] or None,
         schema=table["schema_name"] or None,

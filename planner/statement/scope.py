@@ -159,7 +159,6 @@ def visible_name(table: Node) -> str:
 
 
 def written_name(table: Node) -> Name:
-    """Return the parts of a BASE_TABLE's name as written."""
     parts = (table["catalog_name"], table["schema_name"], table["table_name"])
     return tuple(part for part in parts if part)
 

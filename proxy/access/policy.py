@@ -78,7 +78,6 @@ class AccessPolicy:
         return RowExpression(text, row_expression(self._engine.parse(f"SELECT {text}")))
 
     def visible(self, session: Session, tables: Collection[TableName]) -> Collection[TableName]:
-        """Return the tables a session knows of."""
         policy, identity = self.policy, _identity(session)
         if policy is None:
             return tables
@@ -120,7 +119,6 @@ class AccessPolicy:
     def check_uncounted(
         self, session: Session, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
-        """As ``planner.permissions.GrantList.check_uncounted``."""
         if self.policy is None:
             return False
         return self.policy.check_uncounted(_identity(session), tables, counting)

@@ -116,7 +116,6 @@ def named(reference: TableReference) -> str | None:
 
 
 def rows(name: str, listing: Browser, session: Session) -> pa.Table:
-    """All rows of one of the tables, under its schema."""
     schema = SCHEMAS[name]
     columns: dict[str, list[object]] = {}
     if name == "schemata":

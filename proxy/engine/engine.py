@@ -121,7 +121,6 @@ class Engine:
         self._connection.close()
 
     def watch_with(self, expecting: Expecting) -> None:
-        """Have a watchdog expect the calls that have a deadline."""
         self._watch.expecting = expecting
 
     def relieve(self) -> bool:
@@ -138,7 +137,6 @@ class Engine:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a statement was last at work here."""
         return self._watch.idle_s
 
     def healthy(self) -> bool:

@@ -243,7 +243,6 @@ class EngineCall:
         return deadline.exceeded() if deadline is not None and deadline.is_over else None
 
     def interrupt(self) -> None:
-        """Ask the call under way to stop."""
         self._cursor.interrupt()
 
     def close(self) -> None:

@@ -134,7 +134,6 @@ class Segments:
             raise translate(error) from error
 
     def delete(self, name: str, where: str) -> int:
-        """Delete the rows that match a condition and return their number."""
         cursor = self._connection.cursor()
         try:
             row = cursor.execute(f"DELETE FROM {name} WHERE {where}").fetchone()  # noqa: S608 - ours

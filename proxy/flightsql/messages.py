@@ -102,12 +102,10 @@ CloseSessionResult = _class(_FLIGHT + "CloseSessionResult")
 
 
 def kind(message: Any) -> str:
-    """The last part of a message's type name."""
     return str(message.DESCRIPTOR.name)
 
 
 def pack(message: Any) -> bytes:
-    """Wrap a message in ``Any``."""
     wrapped = _ANY(
         type_url=_URL + message.DESCRIPTOR.full_name, value=message.SerializeToString()
     )

@@ -61,8 +61,6 @@ class _Caller:
 
 
 class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """One call, from its headers to its end."""
-
     def __init__(
         self, entry: CallGate, caller: _Caller, answer: dict[str, str], record: CallRecord
     ) -> None:

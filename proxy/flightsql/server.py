@@ -74,7 +74,6 @@ class FlightSqlServer:
 
     @property
     def streaming(self) -> int:
-        """How many statements are being executed or streamed."""
         return self._parts.calls.streaming
 
     def let_in(self, access: Access) -> None:

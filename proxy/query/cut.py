@@ -368,7 +368,6 @@ class BoundsCache:
         self._rounds: FIFOCache[frozenset[str], MeasuredBounds] = FIFOCache(MAX_ROUNDS)
 
     def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
-        """Measure topics, and remember the round (``planner.ports.Log.measure``)."""
         # Read the clock before sending: the answer is no older than this.
         requested_at = self._clock()
         bounds = self._log.measure(topics)

@@ -101,11 +101,9 @@ class Pace:
     pause_debt_s: float = 0.0
 
     def require(self, ranges: Sequence[OffsetRange], now_s: float) -> None:
-        """Note that a statement needs these ranges."""
         self.demand = Demand(ranges, now_s + self.pacing.demand_s)
 
     def required(self, now_s: float) -> Sequence[OffsetRange]:
-        """Return the ranges that a statement needed lately."""
         demand = self.demand
         return demand.ranges if now_s <= demand.until_s else ()
 
@@ -124,7 +122,6 @@ class Pace:
         return is_burst and is_serving and not self.has_readers(now_s)
 
     def note_piece(self, took_s: float, *, yielding: bool) -> None:
-        """Note how long adding a piece took."""
         self.pause_debt_s = self.pacing.pause_ratio * took_s if yielding else 0.0
 
     def linger_s(self, rows: int | None, now_s: float, *, is_needed: bool) -> float:

@@ -125,7 +125,6 @@ def parse_since(text: str, now_s: float) -> int:
 def verify_tables(
     settings: Settings, names: list[TableName], *, with_values: bool, since_ms: int | None
 ) -> Iterator[Report]:
-    """Verify the named tables, or all bound ones."""
     with (
         cold_engine(settings) as (store, auditor, engine),
         KafkaLog(settings.kafka) as log,
@@ -152,8 +151,6 @@ def verify_tables(
 
 
 class _Bar:
-    """A bar on standard error."""
-
     def __init__(self, bar: Progress, title: str) -> None:
         self._bar = bar
         self._task = bar.add_task(title, total=None)

@@ -92,7 +92,6 @@ class World:
         return f"grpc://127.0.0.1:{self.port}"
 
     def check(self) -> None:
-        """Raise if a part ended."""
         if not self.broker.running:
             raise LogUnavailable("the demo's Kafka broker ended.")
         self.server.check()

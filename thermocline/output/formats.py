@@ -105,7 +105,6 @@ def csv_rows(sink: BinaryIO) -> Callable[[pa.Schema, Batches], None]:
 
 
 def write_json(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
-    """Write one array of objects."""
     separator = b"["
     for line in json_rows(schema, batches):
         sink.write(separator + b"\n" + line)
@@ -114,7 +113,6 @@ def write_json(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
 
 
 def write_jsonl(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
-    """Write one object a line."""
     for line in json_rows(schema, batches):
         sink.write(line + b"\n")
 
@@ -147,7 +145,6 @@ CONCATENATED = frozenset({"jsonl"})
 
 
 def json_rows(schema: pa.Schema, batches: Batches) -> Iterator[bytes]:
-    """Yield every row as a JSON object."""
     names = unique_names(schema)
     encoder = msgspec.json.Encoder(enc_hook=str)
     for batch in batches:

@@ -47,7 +47,6 @@ class AvroReader:
 
     @contextlib.contextmanager
     def scratch(self, content: bytes) -> Iterator[Path]:
-        """Write content to a local file."""
         file = self._opened()[1] / f"{next(self._numbers)}.avro"
         try:
             file.write_bytes(content)

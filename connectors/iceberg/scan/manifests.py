@@ -148,7 +148,6 @@ class Manifests:
         lock=lambda self: self._lock,
     )
     def list(self, io: FileIO, location: str) -> ManifestList:
-        """Return the manifests of the snapshot whose manifest list is at ``location``."""
         with decoding("manifest lists"):
             return _listed(read_manifest_list(io.new_input(location)))
 

@@ -167,7 +167,6 @@ def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False)
 
 
 def unread(formats: Iterable[str]) -> Mapping[str, int]:
-    """Count the files of formats that are not read."""
     return Counter(name for name in formats if name not in _READ)
 
 

@@ -103,20 +103,16 @@ class ByCertificate:
 
 
 class FixedUsers:
-    """A fixed table of user names and passwords."""
-
     def __init__(self, users: Mapping[str, str]) -> None:
         self._passwords = {user: password.encode() for user, password in users.items()}
 
     def verify(self, user: str, password: str) -> Caller | None:
-        """A ``Verify``."""
         expected = self._passwords.get(user)
         # Compared also for an unknown user, so that the time taken does not tell the two apart.
         same = hmac.compare_digest(password.encode(), expected or b"")
         return self.recall(user) if same else None
 
     def recall(self, user: str) -> Caller | None:
-        """A ``Recall``."""
         stored = self._passwords.get(user)
         return None if stored is None else Caller(user, stored=stored)
 

@@ -25,12 +25,10 @@ _HASHER = PasswordHasher()
 
 
 def make_hash(password: str) -> str:
-    """Return the argon2id hash of a password, with its parameters and a salt of its own."""
     return _HASHER.hash(password)
 
 
 def is_hash(text: str) -> bool:
-    """Whether a text is a hash that ``Passwords`` can check."""
     try:
         _HASHER.check_needs_rehash(text)
     except InvalidHashError:

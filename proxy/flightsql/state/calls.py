@@ -132,7 +132,6 @@ class Call:
         return _Blaming(self.cancellation)
 
     def poll(self) -> None:
-        """Give the call up if its client is gone."""
         self.polled_s = time.monotonic()
         # The lock keeps the call's context alive: pyarrow's is a bare pointer into the call.
         with self._lock:
@@ -233,7 +232,6 @@ class Calls:
         self.write_down(call.record)
 
     def write_down(self, record: CallRecord) -> None:
-        """Hand the record of a call that is over to all who read it."""
         for journal in self._journals:
             try:
                 journal(record)
@@ -242,7 +240,6 @@ class Calls:
 
     @property
     def streaming(self) -> int:
-        """How many statements are being executed or streamed."""
         with self._changed:
             return sum(call.record.is_streaming for call in self._live)
 

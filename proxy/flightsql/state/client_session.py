@@ -42,8 +42,6 @@ class UnknownHandle(RequestError):
 
 
 class Fate(Enum):
-    """What became of a ticket."""
-
     PLANNED = auto()
     FETCHED = auto()
     CANCELLED = auto()
@@ -81,7 +79,6 @@ class ClientSession:
 
     @property
     def token(self) -> str | None:
-        """The bearer token that opens this session; None where none does."""
         kind, *rest = self.key
         return str(rest[0]) if kind == "token" else None
 
@@ -132,7 +129,6 @@ class ClientSession:
             self._statements.pop(handle, None)
 
     def planned(self, ticket: bytes) -> None:
-        """Remember a ticket that was given out."""
         with self._lock:
             self._tickets[_digest(ticket)] = Fate.PLANNED
 

@@ -254,7 +254,6 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """How many statements wait for a place."""
         with self._lock:
             return len(self._waiting)
 
