@@ -61,8 +61,7 @@ class LogSubscription(Protocol):
     def take(self, timeout_s: float) -> LogBatch | None:
         """Return the next step; None if nothing came within ``timeout_s``.
 
-        Raises:
-            OffsetsExpired, LogTruncated, TopicRecreated, UnknownTopic, LogUnavailable: as ``Log.fetch``.
+        Raises OffsetsExpired, LogTruncated, TopicRecreated, UnknownTopic, LogUnavailable as ``Log.fetch``.
         """
 
     def begin_confirm(self) -> Callable[[], None]:
@@ -113,8 +112,7 @@ class Log(Protocol):
     def follow(self, source: TopicSource, starts: Mapping[int, int]) -> LogSubscription:
         """Read on from an offset per partition, for as long as the reader is open.
 
-        Raises:
-            As ``fetch``; most come from the reader's own calls.
+        Raises as ``fetch``; most come from the reader's own calls.
         """
 
 
@@ -198,8 +196,7 @@ class ColdStore(Protocol):
     def retained(self, pin: Pin) -> Retained:
         """Return the snapshots that the metadata file of ``pin`` retains. Contacts no catalog.
 
-        Raises:
-            SnapshotExpired, ColdStoreUnavailable: as ``scan``.
+        Raises SnapshotExpired or ColdStoreUnavailable as ``scan``.
         """
 
     def scan(
@@ -215,17 +212,12 @@ class ColdStore(Protocol):
         """
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
-        """Return the totals of a slice, for people; reads no data.
-
-        Raises:
-            As ``scan``.
-        """
+        """Return the totals of a slice, for people; reads no data; raises as ``scan``."""
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         """Count the files ``scan`` would name; None where it names none and lets the engine choose.
 
-        Raises:
-            As ``scan``.
+        Raises as ``scan``.
         """
 
 

@@ -148,8 +148,7 @@ def resolve(
 def foreign_commits(history: History, head: int, *, table: str) -> tuple[int, ...]:
     """Name the snapshots above the watermark of ``head`` that ``resolve`` refuses, newest first.
 
-    Raises:
-        WatermarkMissing, WatermarkUnreadable: as ``resolve``.
+    Raises WatermarkMissing or WatermarkUnreadable as ``resolve``.
     """
     above = tuple(_above_watermark(history, head))
     everything = {snapshot.snapshot_id for snapshot in above}

@@ -164,9 +164,7 @@ def measure_lag(
     """Turn one measurement of a bound table's log into its lag.
 
     ``earlier`` is the measurement ``elapsed_s`` seconds before: how fast log starts rise.
-
-    Raises:
-        TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
+    Raises TailGap, LogTruncated, TopicRecreated, ClusterChanged as ``plan_cut``.
     """
     if pin.watermark is None:
         raise ValueError(f"{pin.table} is not bound to a topic")

@@ -162,11 +162,7 @@ class FollowRound:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[ClientAnswer]:
-        """Open the round's rows.
-
-        Raises:
-            FederationError: as ``Client.ask``.
-        """
+        """Open the round's rows; raises FederationError as ``Client.ask``."""
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.adbc_read_partition(self._partition), cursor.adbc_cancel)
             yield ClientAnswer(cursor)
@@ -190,29 +186,20 @@ class Client:
             yield ClientAnswer(cursor)
 
     def rows(self, sql: str) -> Iterator[dict[str, Any]]:
-        """Run one statement and yield its rows, values by column.
-
-        Raises:
-            FederationError: as ``ask``.
-        """
+        """Run one statement and yield its rows, values by column; raises FederationError as ``ask``."""
         with self.ask(sql) as answer:
             for batch in answer.batches():
                 yield from batch.to_pylist()
 
     def set(self, name: str, value: str) -> None:
-        """Change a setting of the session.
-
-        Raises:
-            FederationError: as ``ask``.
-        """
+        """Change a setting of the session; raises FederationError as ``ask``."""
         literal = "'" + value.replace("'", "''") + "'"
         list(self.rows(f"SET {name} = {literal}"))
 
     def follow(self, sql: str, after: str) -> FollowRound:
         """Plan a statement over what is new after a position (``planner.incremental``); nothing is read yet.
 
-        Raises:
-            FederationError: as ``ask``.
+        Raises FederationError as ``ask``.
         """
         with self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{f"{_HEADER}{AFTER}": after})

@@ -128,11 +128,7 @@ class BoundsReader:
         return BoundsRequest(client, (topic,), deadline, {}, {}, described, None)
 
     def settle_identity(self, round_: BoundsRequest) -> str:
-        """Return the topic's id.
-
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
-        """
+        """Return the topic's id; raises UnknownTopic or LogUnavailable as ``planner.ports.Log.measure``."""
         topic = round_.topics[0]
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         while True:

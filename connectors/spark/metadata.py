@@ -102,11 +102,7 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
 
 
 def survey(table: TableName, state: TableState) -> ColdSurvey:
-    """Return the facts for triggers and layout.
-
-    Raises:
-        BadBinding: as ``parse_options``.
-    """
+    """Return the facts for triggers and layout; raises BadBinding as ``parse_options``."""
     snapshots = state.history.snapshots
     head = snapshots.get(state.head) if state.head is not None else None
     published_ms: int | None = None

@@ -53,11 +53,7 @@ def session_conf(
     catalogs: Mapping[str, Mapping[str, str]],
     jars: Sequence[Path],
 ) -> dict[str, str]:
-    """Return the whole Spark configuration. Pure.
-
-    Raises:
-        BadConfig: as ``catalog_conf``.
-    """
+    """Return the whole Spark configuration. Pure; raises BadConfig as ``catalog_conf``."""
     conf = {
         "spark.master": settings.master,
         "spark.app.name": settings.app_name,

@@ -118,11 +118,7 @@ class TieringService:
         self._stopping = True
 
     def run(self) -> None:
-        """Tier due tables until ``stop``.
-
-        Raises:
-            FederationError: as ``check``.
-        """
+        """Tier due tables until ``stop``; raises FederationError as ``check``."""
         look_at_s = self._clock()
         with self._pool() as pool:
             while not self._stopping:

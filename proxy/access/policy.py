@@ -163,8 +163,7 @@ class AccessPolicy:
     ) -> VisibleTable:
         """Work out what a grant leaves of a table.
 
-        Raises:
-            PermissionsMismatch, NotAllowed: as ``visible_table``, without a word in the log.
+        Raises PermissionsMismatch or NotAllowed as ``visible_table``, without a word in the log.
         """
         left = view(grant, identity, reference, schema)
         if left is None:

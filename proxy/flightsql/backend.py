@@ -73,9 +73,7 @@ class Backend(Protocol):
         """Fix what one execution will read. ``parameters`` has exactly one row, any types; None: none bound.
 
         Called once for each client call that asks for an answer, or for its schema once parameters are bound.
-
-        Raises:
-            RequestError: as ``prepare``; BadParameter also where count or type of the parameters do not fit.
+        Raises RequestError as ``prepare``; BadParameter also where count or type of the parameters do not fit.
         """
 
     def update(
@@ -106,8 +104,7 @@ class Backend(Protocol):
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         """Make a ticket good for longer. Fast; nothing is read again.
 
-        Raises:
-            BadTicket: as ``open``; also once it has expired.
+        Raises BadTicket as ``open``; also once it has expired.
         """
 
     def about(self, session: Session, ticket: bytes) -> TicketSummary:

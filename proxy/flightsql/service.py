@@ -102,8 +102,7 @@ class Service:
     def schema(self, request: Request, command: bytes) -> pa.Schema:
         """GetSchema: describe a command's answer; nothing is executed. Bound parameters have their say.
 
-        Raises:
-            RequestError: as ``info``.
+        Raises RequestError as ``info``.
         """
         message = messages.unpack(command)
         name = messages.kind(message)

@@ -48,11 +48,7 @@ class Tickets:
         return self.sealed(ticket, is_encrypted=self._cipher.is_encrypted(before))
 
     def opened(self, token: bytes, *, user: str, now_us: int) -> Ticket:
-        """Return the ticket a client sent.
-
-        Raises:
-            BadTicket, TicketExpired: as ``planner.ticket.unseal``.
-        """
+        """Return the ticket a client sent; raises BadTicket or TicketExpired as ``planner.ticket.unseal``."""
         cached = self._cache.cached(token, Ticket)
         if cached is not None:
             return redeemable(cached, user=user, now_us=now_us)

@@ -181,9 +181,7 @@ def running_server(
 
     ``read`` reads the settings anew; without it a reload changes nothing. ``lock`` is the state of the sandbox.
     ``ingestion`` as for ``running_parts``. ``suspects`` are users whose statements ended earlier processes.
-
-    Raises:
-        BadConfig: as ``running_parts``; or the server cannot listen on an address.
+    Raises BadConfig as ``running_parts``; or the server cannot listen on an address.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:

@@ -134,8 +134,7 @@ class ColdPlan:
     ) -> None:
         """Check that the files of manifests are where they may be; each manifest once.
 
-        Raises:
-            ForeignFile: as ``Reach.check``.
+        Raises ForeignFile as ``Reach.check``.
         """
         with self._lock:
             new = [
@@ -155,10 +154,7 @@ class ColdPlan:
 
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, and hashes UUIDs in its own way: it loses rows. A negative decimal and its truncation
-        end the engine.
-
-        Raises:
-            FileNotFoundError, OSError: as ``files``.
+        end the engine. Raises FileNotFoundError or OSError as ``files``.
         """
         io = self._file_io(cold.metadata_location)
         facts = self._of(io, cold)
@@ -175,8 +171,7 @@ class ColdPlan:
     def is_head(self, cold: ColdSlice) -> bool:
         """Whether a slice is the current version of its metadata file.
 
-        Raises:
-            FileNotFoundError, OSError: as ``files``.
+        Raises FileNotFoundError or OSError as ``files``.
         """
         return self._of(self._file_io(cold.metadata_location), cold).is_head
 

@@ -206,11 +206,7 @@ class Calls:
         return call
 
     def assign(self, call: Call, owner: Hashable) -> None:
-        """Count a call in another owner's share from now on.
-
-        Raises:
-            Overloaded: as ``begin``.
-        """
+        """Count a call in another owner's share from now on; raises Overloaded as ``begin``."""
         if call.owner == owner:
             return
         with self._changed:

@@ -113,11 +113,7 @@ class ClientSession:
         return statement
 
     def bind(self, handle: bytes, parameters: pa.RecordBatch | None) -> None:
-        """Replace the bound parameters.
-
-        Raises:
-            UnknownHandle: as ``statement``.
-        """
+        """Replace the bound parameters; raises UnknownHandle as ``statement``."""
         bound = dataclasses.replace(self.statement(handle), parameters=parameters)
         with self._lock:
             if handle in self._statements:

@@ -117,9 +117,7 @@ class Sessions:
         """Return the session of a call without a token, starting it where there is none.
 
         ``cookie`` is what the client sent, if anything; ``offered`` what this call's answer gives it.
-
-        Raises:
-            RequestError, Overloaded: as ``open``.
+        Raises RequestError or Overloaded as ``open``.
         """
         client = self._of_cookie(cookie, identity)
         if client is None:

@@ -58,11 +58,7 @@ class Shares:
 
     @contextlib.contextmanager
     def one(self, owner: Hashable) -> Iterator[None]:
-        """Have one for the time of the block.
-
-        Raises:
-            Overloaded: as ``take``.
-        """
+        """Have one for the time of the block; raises Overloaded as ``take``."""
         self.take(owner)
         try:
             yield

@@ -62,8 +62,7 @@ class TopicReader(Protocol):
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         """Read on from an offset per partition.
 
-        Raises:
-            FederationError: as ``planner.ports.Log.follow``; most come from the subscription's own calls.
+        Raises FederationError as ``planner.ports.Log.follow``; most come from the subscription's own calls.
         """
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
