@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 from planner.errors import UnsupportedType
@@ -13,6 +15,13 @@ def identifier(name: str) -> str:
 
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def same_name(name: str, names: Collection[str]) -> str | None:
+    """Find a name as SQL compares names: the exact one, else one that differs in case."""
+    if name in names:
+        return name
+    return next((other for other in sorted(names) if other.lower() == name.lower()), None)
 
 
 def sql_type(kind: pa.DataType) -> str:

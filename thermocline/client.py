@@ -28,6 +28,7 @@ from planner.errors import (
     UnknownTable,
     UnsupportedStatement,
 )
+from planner.sqltext import literal
 from proxy.flightsql import messages
 
 T = TypeVar("T")
@@ -193,8 +194,7 @@ class Client:
 
     def set(self, name: str, value: str) -> None:
         """Change a setting of the session; raises FederationError as ``ask``."""
-        literal = "'" + value.replace("'", "''") + "'"
-        list(self.rows(f"SET {name} = {literal}"))
+        list(self.rows(f"SET {name} = {literal(value)}"))
 
     def follow(self, sql: str, after: str) -> FollowRound:
         """Plan a statement over what is new after a position (``planner.incremental``); nothing is read yet.

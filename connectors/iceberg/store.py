@@ -19,10 +19,10 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan
+from connectors.iceberg.scan.reach import local_path
 from connectors.iceberg.types import table_schema
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR

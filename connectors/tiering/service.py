@@ -54,20 +54,6 @@ class ServiceLimits:
     stop_s: float = 10.0
 
 
-def adjust_nothing(survey: ColdSurvey) -> ColdSurvey:
-    """Return a table's options unchanged."""
-    return survey
-
-
-def nothing_to_check() -> None:
-    """Check nothing."""
-
-
-def unknown_retentions(_topics: Sequence[str]) -> Mapping[str, LogRetention]:
-    """Return no retention."""
-    return {}
-
-
 class TieringService:
     """Runs in the thread that calls ``run`` or ``drain``, once; rounds run in threads of its own."""
 
@@ -79,9 +65,9 @@ class TieringService:
         open_target: Callable[[TableName], TieringTarget],
         listeners: Sequence[events.Listener],
         limits: ServiceLimits,
-        retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = unknown_retentions,
-        adjust: Callable[[ColdSurvey], ColdSurvey] = adjust_nothing,
-        check: Callable[[], None] = nothing_to_check,
+        retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = lambda _: {},
+        adjust: Callable[[ColdSurvey], ColdSurvey] = lambda survey: survey,
+        check: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
         random_share: Callable[[], float] = random.random,

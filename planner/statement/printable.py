@@ -13,6 +13,7 @@ import json
 import re
 from typing import Any
 
+from planner.sqltext import identifier
 from planner.statement.ast import Node, kind_of
 from planner.statement.parameters import cast, constant
 
@@ -30,7 +31,7 @@ def make_printable(node: Node) -> None:
             condition=cast(constant("t", "VARCHAR"), {"id": "BOOLEAN"}),
         )
     elif kind == "STAR" and node["relation_name"]:
-        node["relation_name"] = _quoted(node["relation_name"])
+        node["relation_name"] = identifier(node["relation_name"])
     elif kind == "CONSTANT":
         text = _text(node["value"])
         if text is not None:
@@ -55,14 +56,10 @@ def _text(value: Any) -> str | None:
     return None
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _unquoted(node: Node) -> Node:
     """Return a node that was read back, with the name of its star as it was printed."""
     name = node.get("relation_name")
-    return {**node, "relation_name": _quoted(name)} if name else node
+    return {**node, "relation_name": identifier(name)} if name else node
 
 
 def same(first: Any, second: Any) -> bool:

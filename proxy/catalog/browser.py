@@ -15,6 +15,7 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.schema import TableSchema
+from planner.sqltext import same_name
 from planner.statement.references import ResolvedTable, quoted
 from proxy.access.policy import AccessPolicy
 from proxy.session import COMMENT, TYPE_NAME, Session, Table
@@ -76,11 +77,13 @@ class Browser:
         catalog, schema = self._default_path
         if session.catalog:
             names = {table.catalog for table in visible} | {catalog}
-            catalog = _same(session.catalog, names) or _no("catalog", session.catalog, names)
+            catalog = same_name(session.catalog, names) or _no(
+                "catalog", session.catalog, names
+            )
         schemas = {table.schema for table in visible if table.catalog == catalog}
         if not session.schema:
             return catalog, schema if schema in schemas or not schemas else min(schemas)
-        name = _same(session.schema, schemas or {schema})
+        name = same_name(session.schema, schemas or {schema})
         return catalog, name or _no(
             f"schema of {quoted(catalog)} called", session.schema, schemas
         )
@@ -137,13 +140,6 @@ class Browser:
         """Where unqualified names are looked up: the session's choice, else the server's."""
         catalog, schema = self._default_path
         return session.catalog or catalog, session.schema or schema
-
-
-def _same(name: str, names: Collection[str]) -> str | None:
-    """Find a name as SQL compares names: the exact one, else one that differs in case."""
-    if name in names:
-        return name
-    return next((other for other in sorted(names) if other.lower() == name.lower()), None)
 
 
 def _no(what: str, name: str, names: Collection[str]) -> NoReturn:

@@ -28,6 +28,7 @@ from planner.errors import (
     UnsupportedStatement,
 )
 from planner.lexer import tokens
+from planner.sqltext import literal
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
 from planner.statement.printable import same
@@ -73,7 +74,6 @@ class Engine:
         spill_dir: Path,
         memory_limit_bytes: int | None = None,
         threads: int | None = None,
-        max_spill_bytes: int | None = None,
     ) -> None:
         roots = [_root(root) for root in storage_roots]
         self._connection = duckdb.connect(
@@ -81,7 +81,7 @@ class Engine:
         )
         try:
             self.segments = Segments(self._connection, spill_dir)
-            self._prepare(roots, spill_dir, max_spill_bytes)
+            self._prepare(roots, spill_dir)
         except BaseException:
             self._connection.close()
             raise
@@ -89,7 +89,7 @@ class Engine:
         self._lock = threading.Lock()
         self._printed: LRUCache[str, str] = LRUCache(_MAX_REMEMBERED)
 
-    def _prepare(self, roots: list[str], spill_dir: Path, max_spill_bytes: int | None) -> None:
+    def _prepare(self, roots: list[str], spill_dir: Path) -> None:
         connection = self._connection
         extensions.load(connection, extensions.LOCAL)
         if any("://" in root for root in roots):
@@ -97,11 +97,9 @@ class Engine:
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for macro in macros.STATEMENTS:
             connection.execute(macro)
-        connection.execute(f"SET GLOBAL temp_directory = {_literal(str(spill_dir))}")
-        if max_spill_bytes is not None:
-            connection.execute(f"SET GLOBAL max_temp_directory_size = '{max_spill_bytes}B'")
+        connection.execute(f"SET GLOBAL temp_directory = {literal(str(spill_dir))}")
         # In this order: allowed_directories cannot change once external access is off.
-        listed = ", ".join(_literal(root) for root in roots)
+        listed = ", ".join(literal(root) for root in roots)
         connection.execute(f"SET GLOBAL allowed_directories = [{listed}]")
         connection.execute("SET GLOBAL enable_external_access = false")
         connection.execute("SET GLOBAL allowed_configs = ['timezone']")
@@ -332,7 +330,7 @@ def _started(
 
 def _set_time_zone(cursor: duckdb.DuckDBPyConnection, time_zone: str) -> None:
     if time_zone != "UTC":
-        cursor.execute(f"SET TimeZone = {_literal(time_zone)}")
+        cursor.execute(f"SET TimeZone = {literal(time_zone)}")
 
 
 def _is_same(text: str, document: Node, again: str) -> bool:
@@ -392,10 +390,6 @@ def _root(root: str) -> str:
             f"storage root {root!r} is a system directory; give the warehouse below it."
         )
     return f"{path}/"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _loaded(text: str) -> Node:

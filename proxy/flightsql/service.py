@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
+from planner.sqltext import same_name
 from proxy.deadline import Deadline
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Backend
@@ -254,14 +255,14 @@ class Service:
         if len(place) == 2:
             return {"catalog": place[0], "schema": place[1]}
         for name in place:
-            if _named(name, self._backend.browsing.catalogs(session)) is not None:
+            if same_name(name, self._backend.browsing.catalogs(session)) is not None:
                 return {"catalog": name}
             here = [
                 schema
                 for catalog, schema in self._backend.browsing.schemas(session)
                 if catalog == session.catalog
             ]
-            schema = _named(name, here)
+            schema = same_name(name, here)
             if schema is None:
                 raise UnknownTable(f"There is no catalog and no schema {name[:80]!r} here.")
             return {"schema": schema}
@@ -341,14 +342,6 @@ def _asking(request: Request) -> Session:
         if settings
         else request.client.session
     )
-
-
-def _named(name: str, names: Iterable[str]) -> str | None:
-    """Find a name as SQL compares names: the exact one, else one that differs in case."""
-    by_fold = {original.lower(): original for original in sorted(names)} | {
-        original: original for original in names
-    }
-    return by_fold.get(name) or by_fold.get(name.lower())
 
 
 def _drained(batches: Iterable[pa.RecordBatch]) -> None:

@@ -20,6 +20,7 @@ from proxy.engine.segments import Segments
 from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
 from proxy.tail.entries import (
     FollowedTable,
+    PinsInUse,
     key_of,
     needed,
     raise_undecodable,
@@ -31,7 +32,6 @@ from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import IN_PROCESS, Pacing
-from proxy.tail.pin_leases import PinsInUse
 from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import OutcomeTally, TailState

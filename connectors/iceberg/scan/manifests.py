@@ -30,7 +30,6 @@ from pyiceberg.manifest import (
 )
 
 from connectors.iceberg.errors import DamagedFile, decoding
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.metrics import (
     CONTENT,
@@ -43,6 +42,7 @@ from connectors.iceberg.scan.metrics import (
     UPPER,
     Block,
 )
+from connectors.iceberg.scan.reach import local_path
 
 #: Manifest lists remembered.
 MAX_REMEMBERED = 1_000

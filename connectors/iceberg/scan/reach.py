@@ -10,13 +10,21 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.metrics import CONTENT, Block
 from planner.errors import ForeignFile
 
 #: Schemes that name one store.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a local file: ``/a``, ``file:/a`` or ``file:///a``. None: it is elsewhere."""
+    for prefix in ("file://", "file:"):
+        if location.startswith(prefix):
+            return Path(location.removeprefix(prefix))
+    return None if "://" in location else Path(location)
 
 
 def place(location: str) -> str:

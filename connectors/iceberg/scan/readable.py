@@ -23,9 +23,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 
 from connectors.iceberg.errors import UnreadableFiles, decoding
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.manifests import Manifests
+from connectors.iceberg.scan.reach import local_path
 
 #: Manifests and manifest lists remembered: a word and a count or two each.
 MAX_REMEMBERED = 200_000
