@@ -1,9 +1,7 @@
 """Jar sets from Maven coordinates, resolved once into the user's cache.
 
-The resolver is the Ivy jar inside pyspark, with its default repository settings: nothing else needs to be
-installed, and no registry is named here. A set's folder is named by its coordinates and appears by one
-rename, so a folder that exists is complete; a change of coordinates is a new folder. ``python -m
-connectors.jars`` resolves every set.
+The resolver is the Ivy jar inside pyspark, with its default repositories. A set's folder is named by its coordinates
+and appears by one rename, so a folder that exists is complete. ``python -m connectors.jars`` resolves every set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Carries out a person's decision about a table that refuses to answer, over any table and log.
+"""Carries out a person's decision about a table that refuses to answer (``planner.repairs``), over any table and log.
 
-Each shows the state to the person first, and commits the decision on that state
-(``planner.repairs``). No Spark: a decision is a commit without rows.
+Each is shown to the person first and commits on what was shown. No Spark: a decision is a commit without rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Net number of rows that a snapshot added, by the summaries of snapshots.
+"""Net number of rows that a snapshot added, by the summaries of snapshots, which do not always tell.
 
-A summary does not always tell. After row deletes, a rewritten file counts with its deleted rows, and a replaced
-deletion vector or delete file with rows deleted earlier. An equality delete does not say how many rows it hits.
+A rewritten file counts with its deleted rows, a replaced delete file with rows deleted earlier, and an equality delete
+does not say how many rows it hits.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Following a statement: which rows of its tables are new since a position, and what the next position is.
 
-A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each
-bound table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So
-consecutive rounds have every record once, wherever the watermark went and whichever server answers. Servers keep no
-state of a follower.
-
-The client keeps the text of a position, which is opaque. It only narrows what its statement may read
-anyway, so it is checked for form, not signed.
+A position is one offset vector per bound table: the end of a cut. A statement *after* it reads the offsets from there
+to the end of its own cut, so consecutive rounds have every record once, wherever the watermark went and whichever
+server answers. The client keeps its text, which only narrows what a statement may read: it is checked for form, not
+signed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How a publish is written: the number of tasks, and so of files, and how rows get to them.
 
-Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition
-value (``hash``) costs network and disk, and is worth it when each task would otherwise leave a small file in
-every partition. Never ``range``, which reads the log twice to sample it.
+Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition value
+(``hash``) is for tasks that would leave a small file in every partition. Never ``range``, which reads the log twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The interfaces that carry out the planner's plans. Implementations live in ``connectors``.
 
-Each port has a real implementation and one in memory (``tests.doubles``); both pass the tests in
-``tests/contract``. For failures of the outside world,
-implementations raise errors of ``planner.errors`` only.
+Each has one in memory too (``tests.doubles``); both pass ``tests/contract``. Failures of the outside world are errors
+of ``planner.errors``.
 """
 
 from __future__ import annotations

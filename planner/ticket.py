@@ -1,9 +1,8 @@
 """The Flight ticket: one statement with its cut and all else that its answer depends on.
 
-Any replica redeems a ticket, twice with the same answer. It comes back from a client, so it is decoded as
-hostile input: the authentication tag is checked before a byte is interpreted, sizes are bounded, the version
-comes first. It names a metadata file by its last path segment only: no path of the server's leaves it, and
-the redeeming replica finds the file through the table's own metadata log.
+Any replica redeems it, twice with the same answer. It is hostile input: the tag is checked before a byte is
+interpreted, sizes are bounded, the version comes first. It names a metadata file by its last path segment, which the
+redeeming replica finds in the table's own metadata log.
 
 Layout: ``b"tc" + version byte + 32 bytes HMAC-SHA256 over the rest + canonical JSON``.
 """

@@ -1,14 +1,12 @@
 """Time travel: the moment of a table that AT names, and the text of a cut that brings a later statement back to it.
 
-``AT (VERSION => snapshot)`` means all rows of that snapshot: those below its own watermark. A time or the text of a cut
-gives an end per partition instead. Any snapshot together with the log from its watermark may answer it, without rows
-at or above the end. So a cut outlives the expiry of its snapshot or the retention of the log, though not both.
+``AT (VERSION => snapshot)`` means all rows of that snapshot. A time or the text of a cut gives an end per partition
+instead, which any snapshot together with the log from its watermark may answer: a cut outlives the expiry of its
+snapshot or the retention of the log, though not both.
 
-The decoding of its records is part of a cut: its text names it, and a snapshot that answers must have the same. The
-text does not have the columns' names: it comes from the client, who could choose names to read hidden columns by. The
-names are in the metadata file that the text names.
-
-The client keeps the text of a cut. It only narrows what its statement may read anyway, so it is not signed.
+The text names the decoding of its records, which an answering snapshot must have. It does not have the columns' names,
+as its client could choose some to read hidden columns by: they are in the metadata file that it names. It only narrows
+what a statement may read anyway, so it is not signed.
 """
 
 from __future__ import annotations

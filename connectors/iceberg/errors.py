@@ -1,7 +1,6 @@
 """Errors of pyiceberg, its catalogs and file systems, put into the words of ``planner.errors``.
 
-Vendor messages are never passed on: they hold paths, URLs and at times credentials. They stay readable as
-``__cause__`` for the log.
+Vendor messages hold paths, URLs and at times credentials: they stay in ``__cause__``, for the log.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeps pins fresh in the background, so that no statement waits for a catalog.
 
-Any pin with the tail from its own watermark gives the same answer, so an old pin is right, only slower. That
-is why an outage of the catalog changes nothing but the age shown by ``status``, while a verdict about the
-table (a foreign commit, a broken binding, a dropped table) takes its pin away.
+Any pin with the tail from its own watermark gives the same answer, so an outage of the catalog changes nothing but the
+age shown by ``status``. A verdict about the table (a foreign commit, a broken binding, a dropped table) takes its pin
+away.
 """
 
 from __future__ import annotations

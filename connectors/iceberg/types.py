@@ -1,7 +1,6 @@
 """Iceberg types and Arrow types, one to one (Iceberg spec, "Primitive Types" and "Nested Types").
 
-pyiceberg's own conversion gives large strings and large lists; the planner's vocabulary has one Arrow type
-per Iceberg type, so the mapping is written here.
+Not pyiceberg's own conversion, which gives large strings and large lists.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The lenient mode, opt-in: reads values that strict refuses.
 
-A value that strict accepts is the same in both modes. One that cannot be read even so becomes NULL, at the
-nearest level that may be NULL. docs/json-types.md lists what each type takes, and where DuckDB's
-``from_json``, the model for this mode, differs.
+What strict accepts is the same in both modes. What cannot be read even so becomes NULL, at the nearest level that may
+be NULL. docs/json-types.md lists what each type takes, and where DuckDB's ``from_json``, the model, differs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The fast path: records as typed msgspec structs, columns as vectorised Arrow conversions.
 
-It gives a value only where that is provably the value of the exact path (``strict``), and names every other record as
-doubtful. Three things make it so: msgspec's strict types (each deviation from docs/json-types.md is closed here or
-excluded by the annotation), exact patterns over whole columns before any Arrow cast, and the rule that a value in doubt
-takes its whole record to the exact path.
-
-msgspec lives here only.
+It gives a value only where that is provably the value of the exact path (``strict``): by msgspec's strict types, whose
+deviations from docs/json-types.md are closed or excluded here, and by exact patterns over whole columns (``columns``).
+A value in doubt takes its whole record to the exact path. msgspec lives here only.
 """
 
 from __future__ import annotations

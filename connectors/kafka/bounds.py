@@ -1,8 +1,7 @@
 """Where a log starts and ends, and which log it is: one concurrent round of requests for all topics.
 
-A round takes partitions and topic ids from the previous one, requests them again beside the offsets, and is repeated
-when they differ. So a new partition or a recreated topic costs one more round, anything else none. The cluster id stays
-while topic ids stay the same: they are random UUIDs (KIP-516), so no other cluster has them.
+A round uses the partitions and topic ids of the one before, requests them again beside the offsets, and is repeated
+when they differ. The cluster id stays while topic ids, which are random UUIDs (KIP-516), stay the same.
 """
 
 from __future__ import annotations

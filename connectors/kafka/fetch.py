@@ -1,13 +1,9 @@
 """Read assigned ranges to their stops: when a partition is finished, and when a read has failed.
 
-A partition is finished when (docs/internals/seam.md has the reasons)
-
-1. a record at offset ``stop - 1`` or above was delivered; one at or above the stop is dropped, or
-2. an end-of-partition event arrived with an offset at or above the stop.
-
-Offsets below the stop may hold no record (transaction markers, aborted data, compaction), so neither counting
-nor waiting for ``stop - 1`` alone would end. ``position()`` is never asked: it stalls in front of compacted
-offsets. A range that does neither before the deadline fails the read; it is never returned short.
+A partition is finished (docs/internals/seam.md has the reasons) when a record at offset ``stop - 1`` or above was
+delivered, or an end-of-partition event arrived with an offset at or above the stop. Offsets below may hold no record,
+so neither counting nor waiting for ``stop - 1`` would end; ``position()`` stalls in front of compacted offsets. A range
+that is not finished by the deadline fails the read; it is never returned short.
 """
 
 from __future__ import annotations

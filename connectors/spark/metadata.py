@@ -1,8 +1,4 @@
-"""Reads an Iceberg table's metadata on the Java side, as facts for the planner.
-
-The metadata is taken over as its own JSON form: one call through the gateway, and the same fields that every
-other reader of the file sees.
-"""
+"""Reads an Iceberg table's metadata on the Java side, by its JSON form: one call through the gateway."""
 
 from __future__ import annotations
 

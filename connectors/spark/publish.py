@@ -1,9 +1,8 @@
 """Publishes staged files: the offset compare-and-set as one Iceberg transaction (docs/internals/watermark.md).
 
-Rows, watermark, its mirror property and its tag change together, or nothing does. Iceberg may apply a
-transaction again on newer metadata when another commit came first, so the decision is made inside, by a
-validator that gets the ancestry the commit is about to build on. It refuses any other head than the one this
-transaction was built on, because the watermark text names it; then the whole is built again, check included.
+Iceberg may apply a transaction again on newer metadata, so the decision is made inside, by a validator that gets the
+ancestry the commit is about to build on. It refuses any head but the one the watermark text names; then the whole is
+built again, check included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Stages a plan: executors read its splits and Iceberg's own writer puts the rows on a branch of their own.
 
-The branch keeps the files from anybody's ``expire_snapshots`` until they are published. It is created first
-and written to by name (``<table>.branch_<name>``), so that the rows can never land on the main branch, as they
-would under ``spark.wap.branch`` in a table whose ``write.wap.enabled`` somebody has just removed.
+The branch keeps the files from anybody's ``expire_snapshots`` until they are published. Rows are written to it by name
+(``<table>.branch_<name>``): under ``spark.wap.branch`` they land on the main branch once ``write.wap.enabled`` is gone.
 """
 
 from __future__ import annotations

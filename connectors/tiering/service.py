@@ -1,8 +1,7 @@
 """Tiers many tables, unattended: measures all, publishes the ones that are due, a bounded number at a time.
 
-A table that fails waits longer each time and stops no other. The loop's facts of a table between rounds (its pin, its
-sizes) may be out of date, which only costs a useless round: every round pins and decides again, and the
-compare-and-set has the last word.
+A table that fails waits longer each time and stops no other. What the loop knows of a table between rounds may be out
+of date: every round pins and decides again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
 
-Memory is bounded by a window, whatever the size of the table. ``planner.verification`` decides what is
-right and wrong; this reads, in order, and gathers.
+A window bounds the memory. ``planner.verification`` decides what is right; this reads, in order, and gathers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The shape of the syntax tree ``json_serialize_sql`` returns, and the walk over it.
 
-The tree is plain JSON. All that the planner knows of it is in the tables below: for each kind of node,
-which fields hold further nodes and which hold plain values. A kind or a field that is not listed is refused,
-so a newer parser cannot slip syntax past the gate. The fields are those of DuckDB's serialization files
-(``src/include/duckdb/storage/serialization``: parsed_expression, query_node, tableref, result_modifier),
-checked against 1.5.5.
+The tables below say which fields of each kind of node hold further nodes, and which plain values. A kind or field that
+is not listed is refused, so a newer parser cannot slip syntax past the gate. Source: DuckDB's
+``src/include/duckdb/storage/serialization`` (parsed_expression, query_node, tableref, result_modifier), 1.5.5.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Rewrites nodes that DuckDB 1.5.5 would print as SQL of another meaning.
 
-A rewritten statement goes back to text (``json_deserialize_sql``) and is parsed again. These change their
-meaning on the way: ``a CROSS JOIN b FULL JOIN c`` comes back as ``a , b FULL JOIN c``, where the comma
-binds last; ``1e3`` as ``1000.0``, a DECIMAL; ``1.`` as ``1``, an INTEGER; ``"a b".*`` as ``a b.*``. (TRUE comes
-back as a cast, which is harmless, but then it should be one from the start.) ``same`` detects
-any other change; the engine calls it before it runs anything.
+``a CROSS JOIN b FULL JOIN c`` comes back from ``json_deserialize_sql`` as ``a , b FULL JOIN c``, where the comma binds
+last; ``1e3`` as ``1000.0``, a DECIMAL; ``1.`` as ``1``, an INTEGER; ``"a b".*`` as ``a b.*``; TRUE as a cast. ``same``
+detects any other change; the engine calls it before it runs anything.
 """
 
 from __future__ import annotations

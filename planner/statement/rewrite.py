@@ -1,8 +1,7 @@
 """The statement as it is executed: its tables replaced by the relations of its cut.
 
-``FROM s.flows`` becomes ``FROM "<relation>" AS flows``, and ``s.flows.bytes`` becomes ``flows.bytes``, so a
-statement keeps its meaning and the names of its columns. Functions of the current time stay as they are: the
-engine answers them with the statement's time (``proxy.engine.macros``), which keeps result names too.
+``FROM s.flows`` becomes ``FROM "<relation>" AS flows``, and ``s.flows.bytes`` becomes ``flows.bytes``. Functions of the
+current time stay: the engine answers them with the statement's time (``proxy.engine.macros``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Lists the manifests of pinned snapshots, checks that they are whole, and reads the files they list.
 
-DuckDB's iceberg extension 1.5.5 ends the process (SIGABRT in a destructor) when a manifest is missing or truncated; it
-reports a missing data file, manifest list or metadata file. So manifests are checked here first: each must exist with
-the length that its manifest list gives (Iceberg spec, "Manifest Lists", field 501). A file that vanishes between this
-check and the scan still ends the process, and the supervisor starts it again.
+DuckDB's iceberg extension 1.5.5 ends the process when a manifest is missing or truncated. So each must exist with the
+length that its manifest list gives (Iceberg spec, "Manifest Lists", field 501). One that vanishes between this check
+and the scan still ends the process, and the supervisor starts it again.
 """
 
 from __future__ import annotations
