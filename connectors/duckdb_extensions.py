@@ -19,11 +19,7 @@ REMOTE = ("httpfs",)
 
 
 def load(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
-    """Load extensions by file.
-
-    Raises:
-        BadConfig: a wheel is missing, or built for another DuckDB.
-    """
+    """Load extensions by file. Raises BadConfig: a wheel is missing, or built for another DuckDB."""
     for name in names:
         path = _file(name)
         try:

@@ -149,11 +149,7 @@ class ColdStore(Protocol):
         """Name the catalogs, sorted, without contacting them."""
 
     def tables(self, catalog: str | None = None) -> tuple[TableName, ...]:
-        """List the tables of one catalog, or of all, sorted.
-
-        Raises:
-            CatalogUnavailable: no answer.
-        """
+        """List the tables of one catalog, or of all, sorted. Raises CatalogUnavailable: no answer."""
 
     def pin(self, table: TableName) -> Pin:
         """Read the table's newest metadata and resolve the watermark from its own ancestry.

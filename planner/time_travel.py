@@ -69,11 +69,7 @@ class AtCut:
     tables: tuple[CutEntry, ...]
 
     def of(self, table: TableName) -> CutEntry:
-        """Return the entry of one table.
-
-        Raises:
-            BadParameter: there is none.
-        """
+        """Return the entry of one table, or raise BadParameter."""
         for entry in self.tables:
             if entry.table == table:
                 return entry
@@ -143,11 +139,7 @@ def _written(cut: TableCut) -> dict[str, Any]:
 
 
 def parse_cut(text: str) -> AtCut:
-    """Read the text of a cut.
-
-    Raises:
-        BadParameter: it is not one, or of a newer version.
-    """
+    """Read the text of a cut. Raises BadParameter: it is not one, or of a newer version."""
     try:
         document = unpack(CUT_PREFIX, text)
         version = document["v"]

@@ -88,11 +88,7 @@ _FORBIDDEN = "may not be read by this process: it lies outside server.storage_ro
 
 @contextmanager
 def decoding(kind: str) -> Iterator[None]:
-    """Turn any error of a decoder on bad bytes into a damaged file.
-
-    Raises:
-        DamagedFile: of that ``kind``.
-    """
+    """Turn any error of a decoder on bad bytes into a ``DamagedFile`` of that ``kind``."""
     try:
         yield
     except (OSError, FederationError, DamagedFile, UnreadableFiles):

@@ -60,11 +60,7 @@ def _pattern(field: Field) -> str | None:
 
 
 def certain_leaf(field: Field, values: Sequence[Any]) -> pa.Array:
-    """Build the array of a field from what msgspec gave.
-
-    Raises:
-        Doubt: a value is not certain.
-    """
+    """Build the array of a field from what msgspec gave; raises Doubt where a value is not certain."""
     if field.unit is not None:
         return _epoch_times(field, field.unit, pa.array(values, pa.int64()))
     if field.kind == "decimal":
@@ -101,11 +97,7 @@ def _times(field: Field, text: pa.Array) -> pa.Array:
 
 
 def _require_match(text: pa.Array, values: Sequence[str | None], pattern: str) -> None:
-    """``values`` is ``text`` as a list. None matches.
-
-    Raises:
-        Doubt: a text does not match.
-    """
+    """Raise Doubt where a text does not match; None does. ``values`` is ``text`` as a list."""
     if len(values) > _FEW:
         return _require(pc.match_substring_regex(text, pattern))
     matches = _compiled(pattern)

@@ -82,11 +82,7 @@ def check_text(sql: str) -> None:
 
 
 def check(document: Node) -> None:
-    """Pass a parsed statement, or raise.
-
-    Raises:
-        UnsupportedStatement: names the first thing that is not allowed.
-    """
+    """Pass a parsed statement, or raise. Raises UnsupportedStatement: names the first thing that is not allowed."""
     streamed: set[int] = set()
     room = dict(_MOST)
     for node, lambdas in walk(document):

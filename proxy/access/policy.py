@@ -130,11 +130,7 @@ class AccessPolicy:
         return self.policy.fingerprint(_identity(session), tables)
 
     def check(self, session: Session, tables: Iterable[TableName], mark: str) -> None:
-        """Refuse a ticket that was planned under other permissions.
-
-        Raises:
-            GrantsChanged
-        """
+        """Raise GrantsChanged for a ticket that was planned under other permissions."""
         if self.mark(session, tables) != mark:
             raise GrantsChanged(_CHANGED)
 

@@ -140,11 +140,7 @@ def unpack(data: bytes) -> Any:
 
 
 def parse(message_class: Any, data: bytes) -> Any:
-    """Read one bare message.
-
-    Raises:
-        Malformed: the bytes are not that message, or too many.
-    """
+    """Read one bare message. Raises Malformed: the bytes are not that message, or too many."""
     if len(data) > MAX_BYTES:
         raise Malformed(f"A message has {len(data):,} bytes; {MAX_BYTES:,} is the limit.")
     try:

@@ -331,11 +331,7 @@ _UPDATES = frozenset({"CommandPreparedStatementUpdate", "CommandStatementUpdate"
 
 
 def _asking(request: Request) -> Session:
-    """The session with what its client says for this call only.
-
-    Raises:
-        BadParameter: it says what is not possible.
-    """
+    """The session with what its client says for this call only. Raises BadParameter: it says what is not possible."""
     settings = request.call.settings
     return (
         with_settings(request.client.session, settings.items())

@@ -128,11 +128,7 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def check_batch(batch: pa.RecordBatch) -> None:
-    """Look at what a batch holds.
-
-    Raises:
-        BadParameter: it is too large, or not valid.
-    """
+    """Look at what a batch holds. Raises BadParameter: it is too large, or not valid."""
     # Of whole buffers: ``nbytes`` goes by their offsets.
     size = batch.get_total_buffer_size()
     if size > MAX_PARAMETER_BYTES:
@@ -159,11 +155,7 @@ def _invalid(batch: pa.RecordBatch) -> str:
 
 
 def _children(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """The names and types one level below a field.
-
-    Raises:
-        BadParameter: no parameter is of such a type.
-    """
+    """The names and types one level below a field. Raises BadParameter: no parameter is of such a type."""
     name = name[:80]
     if kind.id in _WITHOUT_ARRAYS:
         raise BadParameter(

@@ -109,11 +109,7 @@ def _opened(path: Path, flags: int, what: str) -> list[str]:
 
 
 def version() -> int:
-    """Return the version of Landlock's ABI that the kernel has.
-
-    Raises:
-        NoLandlock
-    """
+    """Return the version of Landlock's ABI that the kernel has, or raise NoLandlock."""
     if sys.platform != "linux":
         raise NoLandlock(f"{sys.platform} has no Landlock")
     try:

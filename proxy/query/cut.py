@@ -68,11 +68,7 @@ class FreshnessContract:
 
     @classmethod
     def of(cls, session: Session) -> FreshnessContract:
-        """Read the settings.
-
-        Raises:
-            BadParameter: one is malformed, or two contradict each other.
-        """
+        """Read the settings. Raises BadParameter: one is malformed, or two contradict each other."""
         if session.cut is not None and session.wait_for is not None:
             raise BadParameter(
                 "cut and wait_for contradict each other: a cut that was taken does not wait."

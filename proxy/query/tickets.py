@@ -130,11 +130,7 @@ def to_ipc(batch: pa.RecordBatch) -> bytes:
 
 
 def parameter_values(data: bytes | None) -> list[pa.Scalar]:
-    """Return the row of parameters in a ticket.
-
-    Raises:
-        BadTicket: it is not valid.
-    """
+    """Return the row of parameters in a ticket. Raises BadTicket: it is not valid."""
     if data is None:
         return []
     try:

@@ -84,11 +84,7 @@ class TimeTravel:
         self._engine = engine
 
     def moment(self, at: AtClause, when: When) -> Moment:
-        """Work out what an AT clause says.
-
-        Raises:
-            BadParameter: no snapshot, cut or time.
-        """
+        """Work out what an AT clause says. Raises BadParameter: no snapshot, cut or time."""
         if at.unit.upper() == "VERSION":
             return parse_version(at.tree["value"]["value"])
         try:

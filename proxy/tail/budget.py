@@ -40,11 +40,7 @@ class TailLimits:
         )
 
     def check(self, table: str, rows: int, size: int) -> None:
-        """Refuse a tail of ``rows`` and ``size`` bytes.
-
-        Raises:
-            TailTooLarge: it is beyond one of the limits.
-        """
+        """Raise TailTooLarge where ``rows`` or ``size`` bytes are beyond one of the limits."""
         for name, value, limit in (
             ("max_tail_rows", rows, self.max_rows),
             ("max_tail_bytes", size, self.max_bytes),

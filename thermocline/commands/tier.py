@@ -196,11 +196,7 @@ class BoundTables:
         self._reported: dict[TableName, str] = {}
 
     def __call__(self) -> list[TableName]:
-        """List them.
-
-        Raises:
-            CatalogUnavailable: no answer.
-        """
+        """List them. Raises CatalogUnavailable: no answer."""
         listed = self._store.tables()
         self._bound &= set(listed)
         # Of a table that is bound, its rounds learn when it is not any more.

@@ -121,11 +121,7 @@ class JwtTokens:
 
 
 def _seconds(value: Any) -> float:
-    """Read a time (RFC 7519, NumericDate): seconds since 1970.
-
-    Raises:
-        Unauthenticated: it is none.
-    """
+    """Read a time (RFC 7519, NumericDate): seconds since 1970. Raises Unauthenticated: it is none."""
     try:
         seconds = float(value)
     except (TypeError, *_UNREADABLE):

@@ -240,11 +240,7 @@ class Calls:
             return sum(call.record.is_streaming for call in self._live)
 
     def check_open(self) -> None:
-        """Refuse what begins something new once the server is about to stop.
-
-        Raises:
-            Unavailable: it is.
-        """
+        """Raise Unavailable for what begins something new once the server is about to stop."""
         if self._draining:
             raise _shutting_down()
 

@@ -98,11 +98,7 @@ class ClientSession:
         return handle
 
     def statement(self, handle: bytes) -> Statement:
-        """Return a prepared statement.
-
-        Raises:
-            UnknownHandle: closed, or prepared in another session.
-        """
+        """Return a prepared statement. Raises UnknownHandle: closed, or prepared in another session."""
         with self._lock:
             statement = self._statements.get(handle)
         if statement is None:
@@ -129,11 +125,7 @@ class ClientSession:
             self._tickets[_digest(ticket)] = Fate.PLANNED
 
     def check(self, ticket: bytes) -> None:
-        """Refuse a ticket that was cancelled.
-
-        Raises:
-            Cancelled: it was.
-        """
+        """Raise Cancelled for a ticket that was cancelled."""
         with self._lock:
             if self._tickets.get(_digest(ticket)) is Fate.CANCELLED:
                 raise Cancelled("The statement was cancelled.")

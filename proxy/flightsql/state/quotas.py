@@ -73,11 +73,7 @@ class ServerPolicy:
 
 
 def check_size(record: CallRecord, limits: UserLimits) -> None:
-    """Refuse an answer that grew too large.
-
-    Raises:
-        LimitExceeded: more rows or bytes than one answer may have.
-    """
+    """Raise LimitExceeded for more rows or bytes than one answer may have."""
     for what, sent, limit in (
         ("rows", record.rows, limits.max_rows),
         ("bytes", record.bytes, limits.max_bytes),
@@ -338,11 +334,7 @@ class Rate:
         self._buckets: dict[str | None, tuple[float, float, float]] = {}
 
     def spend(self, user: str | None, per_s: float | None) -> None:
-        """Count one call.
-
-        Raises:
-            Overloaded: too many in too short a time.
-        """
+        """Count one call; raises Overloaded after too many in too short a time."""
         if per_s is None:
             return
         burst = max(1.0, 2 * per_s)

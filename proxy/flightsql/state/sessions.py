@@ -135,11 +135,7 @@ class Sessions:
         call.resources.callback(self._leave, client, call)
 
     def configure(self, client: ClientSession, session: Session) -> None:
-        """Replace what the session has set.
-
-        Raises:
-            RequestError: the backend refuses it; nothing changed.
-        """
+        """Replace what the session has set. Raises RequestError: the backend refuses it; nothing changed."""
         client.session = self._browsing.configure(session, client.session)
 
     def close(self, client: ClientSession, closing: Call | None) -> None:

@@ -68,11 +68,7 @@ class Ingestion:
             self._running()
 
     def begin_job(self, request: ReadRequest) -> ReadJob:
-        """Send a worker a request.
-
-        Raises:
-            LogUnavailable: there is none.
-        """
+        """Send a worker a request; raises LogUnavailable where there is none."""
         with self._lock:
             for _ in range(2):  # the first try may show that it is dead
                 with contextlib.suppress(OSError):
