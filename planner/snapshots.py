@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.offsets import OffsetVector
@@ -74,3 +74,10 @@ class History:
     snapshots: Mapping[int, Snapshot]
     tagged_id: int | None = None
     mirror: str | None = None
+
+    def line(self, head: int | None) -> Iterator[Snapshot]:
+        """Yield the retained ancestry of ``head``, newest first."""
+        snapshot = self.snapshots.get(head or 0)
+        while snapshot is not None:
+            yield snapshot
+            snapshot = self.snapshots.get(snapshot.parent_id or 0)

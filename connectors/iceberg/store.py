@@ -186,9 +186,7 @@ class IcebergStore:
         """
         if cold.snapshot_id is None:
             return ArrowRelation(cold.schema.arrow.empty_table())
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        facts = {"snapshot_id": cold.snapshot_id}
-        with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
+        with self._reading(cold):
             files = self._plan.files(cold, rows)
             if files is None:
                 return SqlRelation(self.extension_sql(cold))
@@ -197,11 +195,8 @@ class IcebergStore:
         return SqlRelation(read_sql(cold, files))
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
-            io = self._file_io(cold.metadata_location)
-            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
-        snapshot = version_of(metadata, cold)
+        with self._reading(cold):
+            _, snapshot = self._snapshot(cold)
         summary = snapshot.summary if snapshot is not None else None
         if summary is None:
             return ColdTotals(0, 0, 0) if snapshot is None else ColdTotals()
@@ -215,9 +210,7 @@ class IcebergStore:
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         if cold.snapshot_id is None:
             return 0
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        facts = {"snapshot_id": cold.snapshot_id}
-        with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
+        with self._reading(cold):
             files = self._plan.files(cold, rows)
         return None if files is None else len(files)
 
@@ -232,31 +225,35 @@ class IcebergStore:
             SnapshotExpired: a metadata, manifest or data file is gone.
             ColdStoreUnavailable: one cannot be read now.
         """
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
-            io = self._file_io(cold.metadata_location)
-            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
-            snapshot = version_of(metadata, cold)
+        with self._reading(cold):
+            io, snapshot = self._snapshot(cold)
             for manifest in snapshot.manifests(io) if snapshot is not None else ():
                 for entry in manifest.fetch_manifest_entry(io):
                     if not io.new_input(entry.data_file.file_path).exists():
                         raise FileNotFoundError
 
+    def _snapshot(self, cold: ColdSlice) -> tuple[FileIO, IcebergSnapshot | None]:
+        io = self._file_io(cold.metadata_location)
+        metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
+        return io, version_of(metadata, cold)
+
     @contextlib.contextmanager
-    def _formats(self, cold: ColdSlice) -> Iterator[None]:
-        """Name the table of unreadable files: its owner has to rewrite them."""
-        try:
-            yield
-        except UnreadableFiles as error:
-            with self._lock:
-                loaded = self._loaded.get(cold.metadata_location)
-            where = "" if loaded is None else f"{loaded[0]}: "
-            facts = {} if loaded is None else {"table": str(loaded[0])}
-            raise UnsupportedFile(
-                f"{where}snapshot {cold.snapshot_id} {error}",
-                snapshot_id=cold.snapshot_id,
-                **facts,
-            ) from error
+    def _reading(self, cold: ColdSlice) -> Iterator[None]:
+        """Translate errors; name the table of unreadable files: its owner has to rewrite them."""
+        what = f"snapshot {cold.snapshot_id} of a pinned table"
+        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+            try:
+                yield
+            except UnreadableFiles as error:
+                with self._lock:
+                    loaded = self._loaded.get(cold.metadata_location)
+                where = "" if loaded is None else f"{loaded[0]}: "
+                facts = {} if loaded is None else {"table": str(loaded[0])}
+                raise UnsupportedFile(
+                    f"{where}snapshot {cold.snapshot_id} {error}",
+                    snapshot_id=cold.snapshot_id,
+                    **facts,
+                ) from error
 
     def close(self) -> None:
         self._plan.close()

@@ -99,12 +99,10 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
 
 def survey(table: TableName, state: TableState) -> ColdSurvey:
     """Return the facts for triggers and layout; raises BadBinding as ``parse_options``."""
-    snapshots = state.history.snapshots
-    head = snapshots.get(state.head) if state.head is not None else None
+    head = next(state.history.line(state.head), None)
     published_ms: int | None = None
     values = None if state.partitioned else 1
-    at = head
-    while at is not None:
+    for at in state.history.line(state.head):
         if at.watermark_text is not None and at.operation != "replace":
             if published_ms is None:
                 published_ms = state.committed_ms[at.snapshot_id]
@@ -112,7 +110,6 @@ def survey(table: TableName, state: TableState) -> ColdSurvey:
                 if state.partitioned:
                     values = at.count("changed-partition-count")
                 break
-        at = snapshots.get(at.parent_id) if at.parent_id is not None else None
     return ColdSurvey(
         options=parse_options(table, state.properties),
         rows=(head.count("total-records") or 0) if head else 0,

@@ -248,15 +248,13 @@ def landed_watermark(state: TableState, staged: Staged) -> Watermark | None:
 
 
 def _texts(state: TableState) -> Iterator[str]:
-    snapshots = state.history.snapshots
-    snapshot = snapshots.get(state.head) if state.head is not None else None
-    while snapshot is not None:
+    history = state.history
+    for snapshot in history.line(state.head):
         if snapshot.watermark_text is not None and snapshot.operation != "replace":
             yield snapshot.watermark_text
         parent_id = snapshot.parent_id
-        if parent_id is not None and parent_id not in snapshots and state.history.mirror:
-            yield state.history.mirror
-        snapshot = None if parent_id is None else snapshots.get(parent_id)
+        if parent_id is not None and parent_id not in history.snapshots and history.mirror:
+            yield history.mirror
 
 
 def _check_same_binding(plan: TieringPlan, state: TableState) -> None:

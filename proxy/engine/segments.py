@@ -134,14 +134,7 @@ class Segments:
             raise translate(error) from error
 
     def delete(self, name: str, where: str) -> int:
-        cursor = self._connection.cursor()
-        try:
-            row = cursor.execute(f"DELETE FROM {name} WHERE {where}").fetchone()  # noqa: S608 - ours
-            return int(row[0]) if row else 0
-        except duckdb.Error as error:
-            raise translate(error) from error
-        finally:
-            cursor.close()
+        return self._number(f"DELETE FROM {name} WHERE {where}")  # noqa: S608 - ours
 
     def drop(self, name: str) -> None:
         """Free a segment. Statements that already read it go on; none may start to."""
