@@ -75,11 +75,9 @@ _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
 def resolve(set_name: str, *, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Return the jars of a set, sorted by name; downloads them on first use.
+    """Return the jars of a set, sorted by name; downloads them on first use, and calls ``progress`` meanwhile.
 
-    ``progress`` is called only while something is downloaded.
-
-    Safe to call from several processes at once: one downloads, the others wait for it.
+    Of several processes one downloads, the others wait for it.
 
     Raises:
         BadConfig: no such set, no Java 17, or pyspark is not installed.

@@ -56,13 +56,9 @@ class RepairCommitter(Protocol):
     """Commits decisions: a watermark, its mirror and its tag, without rows, in one transaction."""
 
     def amend(self, table: TableName, decide: Decide) -> Watermark:
-        """Commit the result of ``decide`` on the head it got, or nothing.
+        """Commit the result of ``decide`` on the head it got, or nothing; raises as ``decide`` and ``ColdStore.pin``.
 
         When another commit comes first, calls ``decide`` again.
-
-        Raises:
-            As ``decide``.
-            UnknownTable, CatalogUnavailable, ColdStoreUnavailable.
         """
 
     def look(self, table: TableName, decide: Decide) -> Watermark:

@@ -28,8 +28,7 @@ from planner.watermark import Watermark
 class Pin:
     """One table as the catalog showed it at one moment: everything read from one metadata file.
 
-    ``snapshot_id`` is None when the table never had a snapshot. ``watermark`` is None exactly when
-    ``binding`` is: an unbound table is served as plain cold rows.
+    ``snapshot_id`` is None for a table that never had one, ``watermark`` exactly when ``binding`` is: plain cold rows.
     """
 
     table: TableName
@@ -212,11 +211,8 @@ def cold_cut(pin: Pin) -> TableCut:
 def check_log(
     table: TableName, watermark: Watermark, bounds: LogBounds
 ) -> tuple[OffsetRange, ...]:
-    """Return the untiered range of every partition of the log, empty ones included.
-
-    Raises:
-        ClusterChanged, TopicRecreated, TailGap, LogTruncated: see ``plan_cut``.
-        BadBinding: as ``check_topic``.
+    """Return the untiered range of every partition of the log, empty ones too; raises as ``plan_cut`` and
+    ``check_topic``.
     """
     if bounds.cluster_id != watermark.cluster_id:
         raise ClusterChanged(

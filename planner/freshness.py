@@ -71,10 +71,7 @@ def parse_freshness(text: str) -> Freshness:
 def parse_wait_for(text: str) -> Mapping[str, OffsetVector]:
     """Read ``flows/0:1204, flows/1:98``: records that must be covered, by topic; several of a partition: the last.
 
-    The text names offsets of records, as producers get them. The result is exclusive ends, as everywhere.
-
-    Raises:
-        BadParameter: it is not of that form.
+    The text names offsets of records; the result is exclusive ends, as everywhere. Raises BadParameter.
     """
     targets: dict[str, dict[int, int]] = {}
     for item in re.split(r"[,\s]+", text.strip()):

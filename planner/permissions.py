@@ -179,12 +179,10 @@ class GrantList:
     def check_uncounted(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
-        """Return whether the number of records of one of ``tables`` is hidden.
+        """Return whether the number of records of one of ``tables`` is hidden; raises NotAllowed if it is and would be
+        told.
 
         ``counting`` names the counting feature that the statement uses, as users call it.
-
-        Raises:
-            NotAllowed: it is hidden and the statement uses such a feature.
         """
         for table in tables:
             grant = self.grant(identity, table)
@@ -226,9 +224,7 @@ def view(
 ) -> VisibleColumns | None:
     """Return a table, or the view on one of its sides, under ``grant``; None: all of it is open.
 
-    Raises:
-        PermissionsMismatch: the grant names a column that ``schema`` does not have.
-        NotAllowed: the table's seam, under a filter.
+    Raises PermissionsMismatch for a column that ``schema`` does not have, NotAllowed for the seam under a filter.
     """
     if grant.is_whole:
         return None

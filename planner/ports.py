@@ -80,9 +80,7 @@ class Log(Protocol):
     def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
         """Measure all partitions of all topics in one round: ends are last stable offsets.
 
-        Raises:
-            UnknownTopic: a topic does not exist.
-            LogUnavailable: a broker, or the leader of any partition, did not answer in time.
+        Raises UnknownTopic, or LogUnavailable when a broker, or the leader of any partition, did not answer in time.
         """
 
     def fetch(
@@ -168,24 +166,18 @@ class ColdStore(Protocol):
         snapshot_id: int | None,
         schema_id: int,
     ) -> Pin:
-        """Rebuild a pin of ``pin`` or ``pin_version``, also another replica's.
+        """Rebuild a pin of ``pin`` or ``pin_version``, also another replica's; raises as ``pin``.
 
-        ``metadata_file`` is the last segment of its metadata file's address.
-
-        Raises:
-            SnapshotExpired: the table is another one now, or no longer lists that metadata file.
-            As ``pin`` otherwise.
+        ``metadata_file`` is the last segment of its metadata file's address. Raises SnapshotExpired where the table is
+        another one now, or no longer lists that file.
         """
 
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
-        """Pin another snapshot that the metadata file of ``pin`` retains, in the schema it was written with.
+        """Pin another snapshot that the metadata file of ``pin`` retains, in the schema it was written with. No catalog
+        is asked.
 
-        Contacts no catalog.
-
-        Raises:
-            CutExpired: it does not retain that snapshot.
-            SnapshotExpired: the metadata file itself is gone.
-            As ``pin`` otherwise: the watermark is that of the snapshot's own ancestry.
+        Raises CutExpired where it does not retain that snapshot, SnapshotExpired where the file is gone; else as
+        ``pin``.
         """
 
     def retained(self, pin: Pin) -> Retained:
@@ -197,13 +189,10 @@ class ColdStore(Protocol):
     def scan(
         self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
     ) -> SqlRelation | ArrowRelation:
-        """Name the rows of a slice, projected to its schema by field id.
+        """Name the rows of a slice, projected to its schema by field id; those that are not ``wanted`` may be left out.
 
-        Rows that are not ``wanted`` may be left out, none need be.
-
-        Raises:
-            SnapshotExpired: the snapshot or one of its files is gone.
-            ColdStoreUnavailable: a file of it is damaged, or cannot be read now.
+        Raises SnapshotExpired where the snapshot or a file is gone, ColdStoreUnavailable for one that cannot be read
+        now.
         """
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
@@ -227,10 +216,9 @@ class RecordError:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One raw batch after decoding.
+    """One raw batch after decoding. ``rows`` has the table's schema, metadata columns included.
 
-    ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch.
-    ``errors`` names the first few records that did not decode.
+    ``outcomes`` counts every record of the batch; ``errors`` names the first few that did not decode.
     """
 
     rows: pa.RecordBatch
@@ -269,12 +257,7 @@ class TieringTarget(Protocol):
         """Read the newest state, as ``ColdStore.pin``."""
 
     def survey(self) -> ColdSurvey:
-        """Read how the table wants to be tiered and how large its files are.
-
-        Raises:
-            BadBinding: as ``planner.triggers.parse_options``.
-            UnknownTable, CatalogUnavailable, ColdStoreUnavailable: as ``pin``.
-        """
+        """Read how the table wants to be tiered and how large its files are; raises as ``parse_options`` and ``pin``."""
 
     def stage(self, plan: TieringPlan) -> Staged:
         """Read the plan's splits from the log, decode, write data files that no reader sees."""

@@ -39,10 +39,9 @@ EVERYTHING: ScanFilter = ((),)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Statistics of one column in each of several files; null where unknown.
+    """Statistics of one column in each of several files; null where unknown. ``nulls``, ``nans`` and ``rows`` count.
 
-    ``lower`` and ``upper`` (inclusive) bound the values that are neither null nor NaN. ``nulls`` and ``nans``
-    count values, ``rows`` the rows of the file.
+    ``lower`` and ``upper`` (inclusive) bound the values that are neither null nor NaN.
     """
 
     lower: pa.Array

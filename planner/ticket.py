@@ -142,9 +142,7 @@ def seal(ticket: Ticket, secret: bytes) -> bytes:
 def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> Ticket:
     """Check and decode. Any of ``secrets`` may have signed it (key rotation).
 
-    Raises:
-        BadTicket: not ours, altered, another version, or another user's.
-        TicketExpired: plan the statement again.
+    Raises BadTicket: not ours, altered, another version, or another user's; or TicketExpired.
     """
     head = len(_MAGIC) + _TAG_BYTES
     if not head < len(data) <= MAX_TICKET_BYTES or not data.startswith(b"tc"):
@@ -164,12 +162,7 @@ def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> 
 
 
 def redeemable(ticket: Ticket, *, user: str, now_us: int) -> Ticket:
-    """Return an unsealed ticket if this user may redeem it now.
-
-    Raises:
-        BadTicket: another user's.
-        TicketExpired: plan the statement again.
-    """
+    """Return an unsealed ticket if this user may redeem it now; raises BadTicket or TicketExpired."""
     if ticket.user != user:
         raise BadTicket("the ticket belongs to another user; plan the statement yourself.")
     if ticket.expires_at_us <= now_us:

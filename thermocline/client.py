@@ -225,11 +225,8 @@ class Client:
 def connected(
     uri: str, *, user: str | None = None, password: str | None = None, token: str | None = None
 ) -> Iterator[Client]:
-    """Connect to a server.
-
-    Raises:
-        RequestError: user, password or token are refused.
-        Unavailable: nobody answers.
+    """Connect to a server. Raises RequestError where user, password or token are refused, Unavailable where nobody
+    answers.
     """
     options: dict[str, str] = {}
     if user is not None:

@@ -54,11 +54,8 @@ _UNSUPPORTED_TYPE = re.compile(
 def catalog_errors(catalog: str, table: TableName | None = None) -> Iterator[None]:
     """Translate errors of a catalog call, and of the metadata file it makes pyiceberg read.
 
-    Raises:
-        UnknownTable: the catalog has no such table or namespace.
-        CatalogUnavailable: the catalog does not answer, or refuses the credentials.
-        ColdStoreUnavailable: the metadata file cannot be read.
-        UnsupportedType: the schema holds a type pyiceberg does not know.
+    To UnknownTable, CatalogUnavailable (also for refused credentials), ColdStoreUnavailable, and UnsupportedType for a
+    type that pyiceberg does not know.
     """
     try:
         yield
@@ -99,11 +96,9 @@ def decoding(kind: str) -> Iterator[None]:
 
 @contextmanager
 def file_errors(what: str, *, gone: type[FederationError], **facts: object) -> Iterator[None]:
-    """Translate errors of reading a manifest or data file; ``gone`` is raised when it is not there.
+    """Translate errors of reading a manifest or data file to ColdStoreUnavailable or UnsupportedFile.
 
-    Raises:
-        ColdStoreUnavailable: the store does not answer, or the file is damaged. Retryable.
-        UnsupportedFile: files are of a format, codec or encryption that is not read.
+    ``gone`` is raised when it is not there. A damaged file is retryable.
     """
     try:
         yield

@@ -54,10 +54,9 @@ class PinStatus:
 
 
 class PinCache:
-    """Pins of the tables in use, and the list of all tables. Thread-safe.
+    """Pins of the tables in use, and the list of all tables. Thread-safe. A context manager, or call ``stop``.
 
-    One thread per catalog, so that one that hangs does not age the pins of the others. Use as a context
-    manager, or call ``stop``.
+    One thread per catalog, so that one that hangs does not age the pins of the others.
     """
 
     def __init__(
@@ -160,10 +159,8 @@ class PinCache:
     def tables(self) -> tuple[TableName, ...]:
         """List the tables of every catalog that ever answered, as of at most one refresh ago while they do.
 
-        The first call asks them all at once; a catalog that fails then is asked again in the background.
-
-        Raises:
-            CatalogUnavailable: none ever answered.
+        The first call asks them all at once, and raises CatalogUnavailable when none answers; the background asks
+        again.
         """
         listings = self._all_listings()
         answered = [listing for listing in listings.values() if listing.has_begun]

@@ -176,13 +176,8 @@ class IcebergStore:
     ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice: our own list of files where that is enough, else the extension's scan.
 
-        For that scan, the metadata file's head is the slice's snapshot and its current schema the slice's; or the
-        slice is of another version, in the schema it was written with, which is what the extension shows when
-        asked for it by ``snapshot_from_id``. ``probe`` tells why either failed later.
-
-        Raises:
-            UnsupportedFile: files it needs are of a format, codec or encryption that is not read.
-            SnapshotExpired, ColdStoreUnavailable: as ``probe``.
+        That shows the metadata file's head in its current schema, or (``snapshot_from_id``) another version in its own.
+        Raises UnsupportedFile; ``probe`` tells why a scan failed later.
         """
         if cold.snapshot_id is None:
             return ArrowRelation(cold.schema.arrow.empty_table())
@@ -221,9 +216,7 @@ class IcebergStore:
     def probe(self, cold: ColdSlice) -> None:
         """Check that everything a slice needs can be opened: for after a scan failed, not before.
 
-        Raises:
-            SnapshotExpired: a metadata, manifest or data file is gone.
-            ColdStoreUnavailable: one cannot be read now.
+        Raises SnapshotExpired or ColdStoreUnavailable.
         """
         with self._reading(cold):
             io, snapshot = self._snapshot(cold)

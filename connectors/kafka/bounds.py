@@ -174,11 +174,9 @@ class BoundsReader:
         )
 
     def settle(self, round_: BoundsRequest) -> dict[str, LogBounds]:
-        """Wait for a round's answers, repeating it while that helps.
+        """Wait for a round's answers, repeating it while that helps; raises as ``planner.ports.Log.measure``.
 
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
-            LogTruncated: an end stays below one seen earlier, under a newer leader.
+        Raises LogTruncated for an end that stays below one seen earlier, under a newer leader.
         """
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         reason: _AskAgain | None = None

@@ -71,13 +71,10 @@ def read(
     *,
     on_silence: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the ranges the consumer is assigned to.
+    """Yield the records of the ranges the consumer is assigned to; raises as ``planner.ports.Log.fetch``.
 
-    Calls ``on_silence`` when nothing arrived for a while; an error from it ends the read.
-
-    Raises:
-        OutOfRange: a start is below the log start or above the log end.
-        UnknownTopic, LogUnavailable: see ``planner.ports.Log.fetch``.
+    Calls ``on_silence`` when nothing arrived for a while; an error from it ends the read. Raises OutOfRange for a start
+    below the log start or above the log end.
     """
     topic = source.topic
     stops = {item.partition: item.stop for item in ranges}

@@ -38,11 +38,8 @@ class Guard:
         self._first = bounds.begin([self._topic], deadline=time.monotonic() + timeout_s)
 
     def check_before(self) -> None:
-        """Check the round sent at the start; only the first call does anything.
-
-        Raises:
-            OffsetsExpired, LogTruncated, TopicRecreated: the log cannot give these ranges.
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
+        """Check the round sent at the start; only the first call does anything. Raises as ``check_ranges`` and
+        ``Log.measure``.
         """
         if not self._checked:
             self._check(self._bounds.settle(self._first)[self._topic])

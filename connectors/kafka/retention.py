@@ -52,9 +52,7 @@ def _bound(text: str | None) -> int | None:
 def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 5.0) -> bool:
     """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
 
-    Raises:
-        BadConfig: as ``KafkaLog``.
-        UnknownTopic, LogUnavailable: no answer; also when the user may not describe the topic.
+    Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
     admin = Admin.of(checked(settings))
     resource = ConfigResource(ResourceType.TOPIC, topic)

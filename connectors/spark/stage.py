@@ -90,10 +90,8 @@ class Stager:
     def write(self, plan: TieringPlan, run: str) -> tuple[Outcomes, int]:
         """Read all splits and commit their rows to the branch of ``run``; return outcomes and bytes read.
 
-        Raises:
-            TieringConflict: the table was replaced or its schema changed since the plan's pin.
-            UnsupportedFile, BadBinding: as ``write_options``.
-            UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
+        Raises TieringConflict if the table was replaced or its schema changed since the plan's pin; besides, as
+        ``write_options`` and as the executors, which read and decode.
         """
         with java_errors(self._table):
             state = self._create_branch(plan, run)

@@ -17,12 +17,10 @@ from planner.statement.scope import Scope, fold, scoped, written_name
 
 
 def rewrite(document: Node, relations: Mapping[TableReference, str]) -> Node:
-    """Return a copy that reads ``relations`` instead of tables.
+    """Return a copy that reads ``relations``, one for each of ``references(document)``, instead of tables. It passed
+    the gate.
 
-    ``relations`` has an entry for every one of ``references(document)``. The statement has passed the gate.
-
-    Raises:
-        UnsupportedStatement: a WITH clause has the name of one of the relations and would capture it.
+    Raises UnsupportedStatement where a WITH clause has the name of a relation and would capture it.
     """
     reserved = {fold(name): name for name in relations.values()}
     copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy

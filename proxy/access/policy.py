@@ -93,11 +93,9 @@ class AccessPolicy:
     def visible_table(
         self, session: Session, reference: ResolvedTable, schema: TableSchema
     ) -> VisibleTable:
-        """Return what a session sees of a visible table.
+        """Return what a session sees of a visible table; raises NotAllowed as ``planner.permissions.view``.
 
-        Raises:
-            PermissionsMismatch: the grant does not fit the table. What does not is in the log.
-            NotAllowed: as ``planner.permissions.view``.
+        Raises PermissionsMismatch where the grant does not fit the table. What does not is in the log.
         """
         policy, identity = self.policy, _identity(session)
         if policy is None:

@@ -90,12 +90,7 @@ def describe_bound(
     relations: Sequence[Relation],
     values: Sequence[Parameter],
 ) -> pa.Schema:
-    """Return the columns of a statement with these values bound.
-
-    Raises:
-        duckdb.Error: it does not bind.
-        BadParameter: as ``proxy.engine.parameters.bound``.
-    """
+    """Return the columns of a statement with these values bound; raises as ``execute``."""
     sql = unparse(document)
     macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
     execute(cursor, f"{empty_prelude(relations)}{nested(sql)} LIMIT 0", document, values)

@@ -153,9 +153,7 @@ class Engine:
     def parse(self, sql: str) -> Node:
         """Parse one query; nothing is bound or executed.
 
-        Raises:
-            BadStatement: it does not parse.
-            UnsupportedStatement: not exactly one statement, not a query, or too large.
+        Raises BadStatement; UnsupportedStatement for more than one statement, one that is no query, or too large a one.
         """
         check_text(sql)
         (text,) = self._ask("SELECT json_serialize_sql(?)", sql)
@@ -205,14 +203,9 @@ class Engine:
     ) -> Result:
         """Start a rewritten statement; its result streams, and must be closed.
 
-        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut``
-        what ``thermocline_cut()`` says.
-        ``owner`` is who shares the engine with others. ``parameters`` are in the order of
-        ``planner.statement.ast.parameters``.
-
-        Raises:
-            BadStatement, UnsupportedStatement, BadParameter: it does not bind, or fails at once.
-            DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
+        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut`` what
+        ``thermocline_cut()`` says. ``owner`` is who shares the engine with others. ``parameters`` are in the order of
+        ``planner.statement.ast.parameters``. Raises as ``Result``; BadParameter too.
         """
         sql = self.unparse(document)
         running = EngineCall(self._connection.cursor(), self._watch, deadline, owner)
@@ -238,10 +231,7 @@ class Engine:
     ) -> pa.Table:
         """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
 
-        ``values`` are what ``bound`` gives, by the names of the parameters.
-
-        Raises:
-            FederationError: a constant cannot be worked out.
+        ``values`` are what ``bound`` gives, by name. Raises FederationError for a constant that cannot be worked out.
         """
         sql = f"SELECT {columns} FROM ({self.unparse(document)})"  # noqa: S608 - printed by DuckDB, gated
 
@@ -256,12 +246,10 @@ class Engine:
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
     ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
-        """Return the columns of a rewritten statement and the types of its parameters. Reads no data.
+        """Return the columns of a rewritten statement and the types of its parameters, some by ``time_zone``. Reads no
+        data.
 
-        ``time_zone`` is part of the type of a time that has one.
-
-        Raises:
-            BadStatement, UnsupportedStatement: it does not bind.
+        Raises BadStatement or UnsupportedStatement: it does not bind.
         """
 
         def described(

@@ -1,7 +1,6 @@
 """One statement's cursor, and the thread that stops statements.
 
-DuckDB drops an interrupt that arrives before a call is executing, so the watch repeats it
-until the call has returned.
+DuckDB drops an interrupt that comes before a call is executing, so it is repeated until the call has returned.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Native tables that outlive a statement: decoded rows, inserted once, read by many statements.
 
-Native, because Arrow tables cannot be scanned faithfully (``proxy.engine.relations``), and copying the tail
-into every statement costs more than the statement: 300 ms for 100,000 rows of 15 columns.
-
-A segment lives in a schema that no statement can name: the gate lets through tables of the catalogs only.
-Spilled segments live in a database file of their own, which DuckDB reads block by block on demand. Each packed segment
-lives in a database in memory of its own, dropped with it: no two of them ever wait for one another.
+Native, because Arrow tables cannot be scanned faithfully (``proxy.engine.relations``), and copying the tail into every
+statement costs more than the statement. A segment lives in a schema that no statement can name. Spilled segments live
+in a database file, which DuckDB reads by blocks; each packed one in a database in memory of its own, dropped with it,
+so that no two of them ever wait for one another.
 """
 
 from __future__ import annotations
@@ -97,11 +95,8 @@ class Segments:
     def pack(self, names: Sequence[str]) -> str:
         """Copy the rows of segments, in this order, to one that takes a fifth of the memory; return its name.
 
-        Readers and droppers of the segments do not wait for it, nor do writers of others. Until it is done it takes as
-        much memory as they do.
-
-        Raises:
-            FederationError: memory is out, or a segment is dropped already. Nothing is left behind.
+        Nobody waits for it. Until it is done it takes as much memory as they do. Raises FederationError, leaving
+        nothing behind, when memory is out or a segment is dropped already.
         """
         database = f"{_PACKED}{next(self._numbers)}"
         packed = f"{database}.main.s"

@@ -103,12 +103,8 @@ class ThreadPool:
     ) -> T:
         """Return what ``work`` does, by the deadline; what is given up or out of time gets ``GRACE_S`` more.
 
-        ``afterwards`` is called when work that was abandoned has ended: with its result, None if it failed.
-
-        Raises:
-            FederationError: it was given up, and had not ended by then.
-            DeadlineExceeded: it had not ended by then.
-            Overloaded: too much was abandoned already, of all or of this user's.
+        ``afterwards`` is called when work that was abandoned has ended: with its result, None if it failed. Raises the
+        reason, DeadlineExceeded, or Overloaded where too much was abandoned already, of all or of this user's.
         """
         self._admit(user)
         job = _Job(work, afterwards, user)

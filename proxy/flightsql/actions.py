@@ -33,12 +33,7 @@ class Action:
 
 
 def run(service: Service, request: Request, name: str, body: bytes) -> list[bytes]:
-    """Run one action and return the bodies of its results.
-
-    Raises:
-        UnknownCommand: this server does not have the action.
-        RequestError: the body is not its message; and what the backend raises.
-    """
+    """Run one action and return the bodies of its results; raises UnknownCommand, RequestError, and as the backend."""
     action = ACTIONS.get(name)
     if action is None:
         raise UnknownCommand(f"This server does not have the action {name[:100]!r}.")

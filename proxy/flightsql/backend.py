@@ -1,11 +1,8 @@
-"""What the Flight SQL layer asks of the engine behind it.
+"""What the Flight SQL layer asks of the engine behind it: it knows messages, a backend SQL, tables and tickets.
 
-The protocol layer knows messages, sessions, handles and statuses; a backend knows SQL, tables and tickets.
-Neither knows the other's library. A backend raises errors of ``planner.errors``; anything else it raises is
-reported to the client as an internal error without its text.
-
-All methods may be called from many threads at once. Each gets the ``Deadline`` of the client call it serves and
-answers by it, or is expected to be fast enough not to need one.
+A backend raises errors of ``planner.errors``; anything else reaches the client as an internal error without its text.
+All methods may be called from many threads at once. Each answers by the ``Deadline`` of its client call, if it gets
+one.
 """
 
 from __future__ import annotations
@@ -26,10 +23,8 @@ class Browsing(Protocol):
         """Check what a session has set and fill in the defaults for what it has not. Fast.
 
         Called when a session starts and whenever a client sets something. Catalog and schema that are those of
-        ``before``, what it was until now, are not looked for again.
-
-        Raises:
-            RequestError: names the setting that cannot be served; the session keeps its former value.
+        ``before`` are not looked for again. Raises RequestError with the setting's name; the session keeps its former
+        value.
         """
 
     def catalogs(self, session: Session) -> Sequence[str]:
@@ -85,20 +80,14 @@ class Backend(Protocol):
     ) -> int:
         """Execute a statement that changes data, once for each row of ``rows``; how many rows it changed.
 
-        Batches without columns bind nothing: clients send one where there are no parameters.
-
-        Raises:
-            UnsupportedStatement: this backend only reads.
+        Batches without columns bind nothing: clients send one for no parameters. UnsupportedStatement: this only reads.
         """
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         """Start executing a ticket; the caller closes the stream. ``ticket`` is hostile until checked.
 
-        The deadline stays in force while the stream is read; its clock stands still while the client has a batch.
-
-        Raises:
-            BadTicket: not issued by this server for this user, or altered.
-            StalePlan: what it names is gone.
+        The deadline's clock stands still while the client has a batch. Raises BadTicket (not issued by this server for
+        this user, or altered) or StalePlan.
         """
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:

@@ -1,8 +1,7 @@
 """Protobuf messages of Flight and Flight SQL, from a descriptor set in a private pool.
 
-Generated modules would register in protobuf's global pool, where a second copy (flightsql-dbapi's, say) is a
-duplicate symbol, and would tie the program to one protobuf major. Message classes made
-at run time have no static types, hence ``Any``.
+In protobuf's global pool a second copy (flightsql-dbapi's, say) is a duplicate symbol. Message classes made at run time
+have no static types, hence ``Any``.
 """
 
 from __future__ import annotations
@@ -121,11 +120,8 @@ def endpoint(ticket: bytes, expires_at_us: int) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Read the message of ``WRAPPED`` that an ``Any`` holds.
-
-    Raises:
-        Malformed: not an ``Any``, or its value is not the message it names.
-        UnknownCommand: another message; never taken for SQL text.
+    """Read the message of ``WRAPPED`` that an ``Any`` holds; else raises Malformed, or UnknownCommand for another
+    message.
     """
     wrapped = parse(_ANY, data)
     _, slash, full_name = wrapped.type_url.rpartition("/")

@@ -123,12 +123,7 @@ class Service:
         raise _misplaced(name, "GetSchema")
 
     def fetch(self, request: Request, ticket: bytes) -> FlightAnswer:
-        """DoGet: execute what a ticket names.
-
-        Raises:
-            RequestError: not a ticket of this server; and what the backend raises.
-            Overloaded: too many statements are streaming.
-        """
+        """DoGet: execute what a ticket names; raises RequestError, Overloaded, and as the backend."""
         message = messages.unpack(ticket)
         name = messages.kind(message)
         answered = metadata.COMMANDS.get(name)
@@ -153,9 +148,7 @@ class Service:
     def renew(self, request: Request, ticket: bytes) -> tuple[bytes, int]:
         """RenewFlightEndpoint: a ticket for the same answer, and until when it is good (µs since 1970).
 
-        Raises:
-            RequestError: not a ticket of a statement; and what the backend raises.
-            Cancelled: it was cancelled.
+        Raises RequestError, Cancelled for a ticket that was, and as the backend.
         """
         message = messages.unpack(ticket)
         if messages.kind(message) != "TicketStatementQuery" or message == _NO_ROWS:
@@ -171,11 +164,8 @@ class Service:
     ) -> bytes:
         """DoPut: bind parameters, or change the session; return the metadata of the one answer.
 
-        ``rows`` reads the upload, whose batches are valid (``uploads``).
-
-        Raises:
-            UnsupportedStatement: an ingestion; and what the backend raises for an update.
-            BadParameter: not exactly one row, or too large a one.
+        ``rows`` reads the upload, whose batches are valid (``uploads``). Raises UnsupportedStatement for an ingestion,
+        BadParameter for anything but one row or too large a one, and as the backend.
         """
         message = messages.unpack(command)
         name = messages.kind(message)

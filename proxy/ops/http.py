@@ -1,12 +1,11 @@
 """A small HTTP port for operators: is it alive, should it get traffic, what does it count.
 
 ``/healthz``: 200 while the engine answers; else an orchestrator should replace the process.
-``/readyz``: 200 while new statements are welcome; 503 before that, from the start of a shutdown on, and while
-unhealthy.
+``/readyz``: 200 while new statements are welcome: not from the start of a shutdown on, and while unhealthy.
 ``/metrics``: Prometheus' text format.
 
-A catalog or a broker that is down makes no process unhealthy: another one would fare no better. It is told in
-the body of ``/readyz``, and by the metrics. The port has no authentication: keep it off public networks.
+A catalog or a broker that is down makes no process unhealthy: ``/readyz``'s body and the metrics tell. The port has no
+authentication: keep it off public networks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Slows down and refuses users whose statements ended the server's process.
 
-The next process must know them, so they are written to a file without a name that the supervisor made and each of its
-children inherits. Long-running statements are noted there all the time, because a killed process cannot write. The
-first end slows a user down, later ones lead to refusals for a while. A guess from those notes slows down only: a
-short statement may have caused the crash.
+Notes are in a nameless file that every child of the supervisor inherits. Long-running statements are noted all the
+time, because a killed process cannot write. The first end slows a user down, later ones lead to refusals for a while; a
+guess slows down only, as a short statement may have caused the crash.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Ends this process when a statement ignores its interrupt, memory runs away or the engine is broken.
 
-The supervisor starts it again.
-
-DuckDB checks for interrupts between chunks only, and single-row work is outside its memory limit
-(docs/internals/engine.md). Ending the process is the one thing that always works.
+The supervisor starts it again. DuckDB checks for interrupts between chunks only, and single-row work is outside its
+memory limit (docs/internals/engine.md): ending the process is the one thing that always works.
 """
 
 from __future__ import annotations

@@ -74,9 +74,7 @@ class Signatures:
     ) -> pa.Schema:
         """Return the columns that a statement answers with these parameters: clients hold the stream against them.
 
-        Raises:
-            BadParameter: ``is_bound``, and they are too many or too few.
-            RequestError: it does not bind.
+        Raises RequestError where it does not bind, BadParameter if ``is_bound`` for too many or too few.
         """
         prepared = self.prepared(session, parsed, cuts)
         if is_bound:

@@ -112,11 +112,8 @@ class TimeTravel:
         return self._exact(moment.of(table), pin) or pin
 
     def cut(self, table: TableName, moment: Moment, deadline: Deadline) -> TableCut:
-        """Cut a table as it was.
-
-        Raises:
-            CutExpired: that moment is not kept any more, or the table was another one.
-            FederationError: of the pins, the log or the tail.
+        """Cut a table as it was; raises CutExpired where that moment is not kept any more, or the table was another
+        one.
         """
         if isinstance(moment, AtVersion):
             return cold_cut(self._pins.pin_version(table, moment.snapshot_id))

@@ -412,10 +412,8 @@ class Generation:
     def pack(self) -> bool:
         """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.
 
-        Statements that lease them go on with them. If they are trimmed or dropped meanwhile, the copy is thrown away.
-
-        Raises:
-            FederationError: memory is out. Nothing has changed.
+        Statements that lease them go on. If they are trimmed or dropped meanwhile, the copy is thrown away. Raises
+        FederationError, with nothing changed, when memory is out.
         """
         with self._moving:
             with self.changed:

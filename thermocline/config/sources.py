@@ -96,12 +96,7 @@ def _read_file(file: Path, written: Written) -> None:
 
 
 def _parsed(text: str, origin: str) -> dict[str, Any]:
-    """Parse a document.
-
-    Raises:
-        tomllib.TOMLDecodeError: it is none.
-        BadConfig: it is nested deeper than ``MAX_DEPTH``.
-    """
+    """Parse a document. Raises TOMLDecodeError, and BadConfig for nesting deeper than ``MAX_DEPTH``."""
     try:
         document = tomllib.loads(text)
     except RecursionError:

@@ -105,12 +105,9 @@ def running_parts(
     ingestion: Ingestion | None = None,
     suspects: Suspects | None = None,
 ) -> Iterator[Parts]:
-    """Start all parts that answer statements; stop them in the opposite order.
+    """Start all parts that answer statements; stop them in the opposite order. Raises BadConfig.
 
     ``ingestion`` reads topics; None: this process does.
-
-    Raises:
-        BadConfig: no catalog is configured, or one of its properties is wrong.
     """
     settings.require_catalogs()
     server = settings.server

@@ -101,14 +101,8 @@ class ColdPlan:
     def files(self, cold: ColdSlice, rows: ScanFilter) -> Sequence[str] | None:
         """Return the files that may hold wanted rows of a slice.
 
-        None where a list of files is not enough, or no better than the extension's scan. The manifests are checked
-        then, and the scan may run.
-
-        Raises:
-            FileNotFoundError: a file is gone.
-            DamagedFile: a file is damaged.
-            UnreadableFiles: some are of a format that is not read.
-            OSError: a file cannot be read now.
+        None where a list of files is not enough, or no better than the extension's scan, which may run then. Raises
+        FileNotFoundError, DamagedFile, UnreadableFiles, or OSError for a file that cannot be read now.
         """
         io = self._file_io(cold.metadata_location)
         facts = self._of(io, cold)

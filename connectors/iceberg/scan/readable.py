@@ -73,9 +73,7 @@ class ExtensionCheck:
     def check(self, io: FileIO, location: str) -> None:
         """Check every manifest of the snapshot whose manifest list is at ``location``.
 
-        Raises:
-            UnreadableFiles: the extension does not read all of it.
-            FileNotFoundError, DamagedFile: a manifest is missing or damaged.
+        Raises UnreadableFiles, and FileNotFoundError or DamagedFile for a manifest.
         """
         listed = self._manifests.list(io, location)
         if listed.encrypted:

@@ -24,12 +24,11 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller. ``user`` is None for an anonymous one.
+    """A caller. ``user`` is None for an anonymous one, ``stored`` what is stored of the password that proved it, if one
+    did.
 
-    ``stored`` is what is stored of the password that proved it; None where nothing is, or another thing did.
-
-    ``holds`` says whether what proved the identity still does: the user was not removed, the token has not
-    expired. It is asked at every call of a session, from any thread, and must be fast.
+    ``holds`` says whether what proved the identity still does: the user was not removed, the token has not expired. It
+    is asked at every call of a session, from any thread, and must be fast.
     """
 
     user: str | None = None
@@ -51,13 +50,11 @@ Recall = Callable[[str], Caller | None]
 class Access:
     """Every way to prove an identity on one listener.
 
-    ``verify`` checks passwords; None: there are none. ``recall`` knows the
-    users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens this
-    server did not give out itself. With ``certificates`` a call without credentials is made by the subject of
-    its client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one),
-    so passwords must come with every call. With ``allow_anonymous`` a call without credentials is served too,
-    and where there are no users a client that insists on sending some, a token too, is served as anonymous: for
-    loopback.
+    ``verify`` checks passwords; None: there are none. ``recall`` knows users whose login another replica has checked.
+    ``tokens`` are asked in order about bearer tokens this server did not give out itself. With ``certificates`` a call
+    without credentials is made by the subject of its client certificate; such a listener has no Handshake (pyarrow
+    shows the certificate only without one), so passwords must come with every call. ``allow_anonymous`` is for
+    loopback: a call without credentials is served too, and where there are no users any call is.
     """
 
     verify: Verify | None = None

@@ -64,9 +64,7 @@ class JwtTokens:
     def __call__(self, token: str) -> Caller | None:
         """Return who a token speaks for; None if it is not a JWT at all.
 
-        Raises:
-            Unauthenticated: says which check failed.
-            Unavailable: the issuer's keys cannot be had.
+        Raises Unauthenticated with the check that failed, or Unavailable where the issuer's keys cannot be had.
         """
         try:
             header = jwt.get_unverified_header(token)

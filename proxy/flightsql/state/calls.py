@@ -191,9 +191,7 @@ class Calls:
     def begin(self, record: CallRecord, owner: Hashable = None) -> Call:
         """Register a call of ``owner``, a user as far as is known yet; the caller ends it.
 
-        Raises:
-            Unavailable: the server is shutting down.
-            Overloaded: there are too many calls at once, in all or of this owner.
+        Raises Unavailable at shutdown, Overloaded for too many calls at once, in all or of this owner.
         """
         call = Call(record)
         call.owner = owner

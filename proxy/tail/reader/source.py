@@ -46,10 +46,8 @@ class Subscription(Protocol):
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
         """Return the next step, or None if nothing came within ``timeout_s``.
 
-        For ``wanted`` it waits a moment longer: one large step costs waiting statements less than two.
-
-        Raises:
-            FederationError: as ``planner.ports.LogSubscription.take`` and ``Decoder.decode``. Only ``close`` may follow.
+        For ``wanted`` it waits a moment longer: one large step costs waiting statements less than two. After an error,
+        as of ``planner.ports.LogSubscription.take`` or ``Decoder.decode``, only ``close`` may follow.
         """
 
     def close(self) -> None:
