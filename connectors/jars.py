@@ -102,11 +102,7 @@ def is_resolved(set_name: str) -> bool:
 
 @functools.cache
 def java() -> str:
-    """Return the Java to run: that of ``JAVA_HOME``, otherwise the first on the path.
-
-    Raises:
-        BadConfig: there is none, it does not run, or it is older than 17.
-    """
+    """Return the Java 17 or newer of ``JAVA_HOME``, else the first on the path; raises BadConfig where there is none."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     where = "JAVA_HOME" if home else "the search path"

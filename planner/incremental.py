@@ -46,11 +46,7 @@ class After:
 
 
 def parse_after(text: str) -> After:
-    """Read ``now``, ``beginning``, ``since:<microseconds>`` or the text of a position.
-
-    Raises:
-        BadParameter: it is another text, or of a newer version.
-    """
+    """Read ``now``, ``beginning``, ``since:<microseconds>`` or the text of a position, or raise BadParameter."""
     if text in ("now", "beginning"):
         return After(start=text)  # type: ignore[arg-type]
     kind, _, value = text.partition(":")
@@ -127,11 +123,7 @@ def narrow(cut: TableCut, after: After) -> TableCut:
 
 
 def check_followed(bound: Collection[TableName], sides: Collection[str]) -> None:
-    """Refuse statements that cannot be followed. ``sides`` are names of one side of a table (``flows$cold``).
-
-    Raises:
-        UnsupportedStatement: a side is named, or no table is bound to a topic.
-    """
+    """Raise UnsupportedStatement where no table has a topic, or one of its ``sides`` (``flows$cold``) is named."""
     if sides:
         raise UnsupportedStatement(
             f"{min(sides)} cannot be followed: it is one side of a table, and rows change sides. Follow the table."

@@ -54,11 +54,7 @@ class TablePattern:
 
     @classmethod
     def parse(cls, text: str) -> TablePattern:
-        """Read a pattern.
-
-        Raises:
-            BadConfig: an empty part, a star that is not the whole last part, or too few parts for a table.
-        """
+        """Read a pattern; raises BadConfig for empty or too few parts, or a star that is not the whole last part."""
         parts = tuple(text.split("."))
         stars = any(ANY in part for part in parts[:-1]) or (
             ANY in parts[-1] and parts[-1] != ANY
@@ -179,7 +175,7 @@ class GrantList:
     def check_uncounted(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
-        """Return whether the number of records of one of ``tables`` is hidden; raises NotAllowed if it is and would be
+        """Return whether the number of records of one of ``tables`` is hidden; raises NotAllowed where it would be
         told.
 
         ``counting`` names the counting feature that the statement uses, as users call it.

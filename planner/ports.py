@@ -44,10 +44,9 @@ class TopicSource:
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """One step along a log.
+    """One step along a log. A partition's range begins where its previous one ended.
 
-    ``batch`` (``RAW_SCHEMA``, maybe without rows) has every committed record of ``ranges``, and no other, once
-    confirmed. A partition's range begins where its previous one ended.
+    ``batch`` (``RAW_SCHEMA``) has every committed record of ``ranges``, and no other, once confirmed.
     """
 
     batch: pa.RecordBatch
@@ -191,8 +190,7 @@ class ColdStore(Protocol):
     ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice, projected to its schema by field id; those that are not ``wanted`` may be left out.
 
-        Raises SnapshotExpired where the snapshot or a file is gone, ColdStoreUnavailable for one that cannot be read
-        now.
+        Raises SnapshotExpired where the snapshot or a file is gone, ColdStoreUnavailable where one cannot be read.
         """
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
@@ -230,10 +228,8 @@ class Decoder(Protocol):
     """Turns raw batches into rows of one (schema, binding). The same code on both sides of the seam."""
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode one batch of ``RAW_SCHEMA``; never dies of a payload.
-
-        Raises:
-            UndecodableRecord: policy ``fail`` and a record does not decode.
+        """Decode one batch of ``RAW_SCHEMA``. A payload raises UndecodableRecord under policy ``fail``, and nothing
+        else.
         """
 
 

@@ -78,10 +78,8 @@ class TicketTable:
         )
 
     def cut(self, pin: Pin) -> TableCut:
-        """Rebuild the cut from the pin that this names.
-
-        Raises:
-            ValueError: the pin is another one: its schema, snapshot, topic, watermark or decoding differ.
+        """Rebuild the cut from the pin that this names; raises ValueError for another pin, by anything that decides its
+        rows.
         """
         if (pin.table_uuid, pin.snapshot_id, pin.schema.schema_id) != (
             self.table_uuid,

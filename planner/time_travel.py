@@ -88,10 +88,8 @@ def names_cut(at: AtClause) -> bool:
 
 
 def parse_version(value: object) -> AtVersion | AtCut:
-    """Read the value of ``VERSION =>``: a snapshot id, as number or text, or the text of a cut.
-
-    Raises:
-        BadParameter: neither.
+    """Read the value of ``VERSION =>``: a snapshot id, as number or text, or the text of a cut; else raises
+    BadParameter.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return AtVersion(value)
@@ -209,8 +207,7 @@ def needs_log(pin: Pin, end: OffsetVector) -> bool:
 def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut:
     """Cut one table at a past end. ``bounds``: of its topic, where ``needs_log``.
 
-    Raises:
-        CutExpired: the topic was created again, or the log does not hold all records between snapshot and end.
+    Raises CutExpired: the topic was created again, or the log does not hold all records between snapshot and end.
     """
     mark, binding = pin.watermark, pin.binding
     if mark is None or binding is None:
@@ -243,11 +240,7 @@ def ended(cut: TableCut, end: OffsetVector) -> TableCut:
 
 
 def same_snapshot(entry: CutEntry, pin: Pin) -> TableCut:
-    """Cut a table without a topic as it was: the pin must be the one the cut was of.
-
-    Raises:
-        CutExpired: the table has been bound to a topic since.
-    """
+    """Cut a table without a topic at the pin the cut was of; raises CutExpired where it was bound to a topic since."""
     if pin.binding is not None:
         raise expired(entry.table, "it was bound to a topic since")
     return cold_cut(pin)

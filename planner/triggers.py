@@ -119,11 +119,7 @@ class Trigger:
 
 
 def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOptions:
-    """Read ``thermocline.tier.*`` and Iceberg's own properties of files.
-
-    Raises:
-        BadBinding: an unknown key or a value that does not fit. Tiering of this table stops; reading does not.
-    """
+    """Read ``thermocline.tier.*`` and Iceberg's own properties of files; raises BadBinding, which stops tiering only."""
     allowed = (MAX_AGE_S, MAX_ROWS, DISTRIBUTION)
     for key in properties:
         if key.startswith(TIER_PREFIX) and key not in allowed:

@@ -85,11 +85,7 @@ class ClientAnswer:
         self.schema: pa.Schema = self._reader.schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield every batch; closing the iterator early cancels the statement.
-
-        Raises:
-            FederationError: what ended the answer early; what was yielded is not the whole of it.
-        """
+        """Yield every batch; closing the iterator early cancels the statement. After an error the answer is not whole."""
         arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(
             _READ_AHEAD_BATCHES
         )

@@ -35,10 +35,8 @@ _DIRECTION = re.compile(r"\s+(?:(asc|desc)\b)?\s*(?:nulls\s+(first|last))?\s*$",
 
 
 def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> PartitionSpec:
-    """Build the spec; field names as Iceberg's own builder gives them.
-
-    Raises:
-        BadConfig: a term is not a transform of a column, or the transform does not fit the column's type.
+    """Build the spec, fields named as by Iceberg's own builder; raises BadConfig for a term that is wrong or does not
+    fit.
     """
     fields = []
     for index, term in enumerate(terms):

@@ -187,11 +187,7 @@ class PinCache:
         return self._in_order(names)
 
     def relist(self) -> tuple[TableName, ...]:
-        """List all tables, as of at most ``RELIST_S`` ago: for a name that is not in the list held.
-
-        Raises:
-            CatalogUnavailable: a catalog that may have it never answered.
-        """
+        """List all tables, as of at most ``RELIST_S`` ago; raises CatalogUnavailable where a catalog never answered."""
         listings = self._all_listings().values()
         since = self._clock() - RELIST_S
         for listing in listings:

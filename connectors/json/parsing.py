@@ -33,11 +33,7 @@ class Unfit(Exception):
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """Parse a record. Numbers are ``Number``; of a duplicate key the last value stays.
-
-    Raises:
-        Unfit: not UTF-8, not JSON by RFC 8259, nested too deeply, or not an object.
-    """
+    """Parse an object by RFC 8259, or raise Unfit. Numbers are ``Number``; of a duplicate key the last value stays."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as cause:

@@ -34,11 +34,7 @@ class Admin(AdminClient):
     def of(
         cls, settings: Mapping[str, str], note: Callable[[KafkaError], None] | None = None
     ) -> Admin:
-        """Build a client with a user's properties; ``note`` gets the errors of its connections.
-
-        Raises:
-            BadConfig: librdkafka does not accept a property.
-        """
+        """Build a client with a user's properties, or raise BadConfig; ``note`` gets the errors of its connections."""
         properties: dict[str, Any] = admin_properties(settings)
         if note is not None:
             properties["error_cb"] = note

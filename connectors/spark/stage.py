@@ -224,11 +224,7 @@ class Stager:
 
 
 def check_same_table(plan: TieringPlan, state: TableState) -> int:
-    """Return the table's head; refuse when it is not the table any more that the rows were decoded for.
-
-    Raises:
-        TieringConflict: plan again.
-    """
+    """Return the table's head; raises TieringConflict when it is not the table any more that the rows were decoded for."""
     if state.table_uuid != plan.pin.table_uuid or state.head is None:
         raise TieringConflict(
             f"{plan.pin.table}: the table was dropped and created again since this tiering was planned; plan "
@@ -253,11 +249,7 @@ def _decodes_alike(plan: TieringPlan, state: TableState) -> bool:
 
 
 def staged_snapshot(plan: TieringPlan, state: TableState, run: str) -> int:
-    """Return the id of the snapshot that ``run`` staged.
-
-    Raises:
-        SnapshotExpired: somebody removed the branch. Nothing was published; plan again.
-    """
+    """Return the id of the snapshot that ``run`` staged; raises SnapshotExpired where somebody removed the branch."""
     staged = state.refs.get(branch_of(run))
     snapshot = state.history.snapshots.get(staged) if staged is not None else None
     if staged is None or snapshot is None or snapshot.summary.get(RUN_KEY) != run:

@@ -130,10 +130,8 @@ def kind_of(node: Node) -> str:
 
 
 def node_fields(node: Node) -> tuple[str, ...]:
-    """Name the fields that hold nodes or lists of them, the last first.
-
-    Raises:
-        UnsupportedStatement: the node is of a kind that is not in the tables.
+    """Name the fields that hold nodes or lists of them, the last first; raises UnsupportedStatement for an unknown
+    kind.
     """
     # Hot path: every node of every statement passes several times, which is most of the cost of planning.
     kind = node.get("class")
@@ -164,8 +162,7 @@ def children(node: Node) -> list[Any]:
 def walk(document: Node) -> Iterator[tuple[Node, int]]:
     """Yield every node, parents first, with the number of lambdas around it. Keeps its own stack.
 
-    Raises:
-        UnsupportedStatement: an unknown kind or field, or a tree too deep or too large.
+    Raises UnsupportedStatement: an unknown kind or field, or a tree too deep or too large.
     """
     pending: list[tuple[Any, int, int]] = [(statement(document), 0, 0)]
     count = 0

@@ -17,8 +17,7 @@ from planner.statement.scope import Scope, fold, scoped, written_name
 
 
 def rewrite(document: Node, relations: Mapping[TableReference, str]) -> Node:
-    """Return a copy that reads ``relations``, one for each of ``references(document)``, instead of tables. It passed
-    the gate.
+    """Return a copy of a gated statement that reads ``relations``, one for each of ``references(document)``.
 
     Raises UnsupportedStatement where a WITH clause has the name of a relation and would capture it.
     """
@@ -85,10 +84,8 @@ def _bound_like(node: Node) -> None:
 
 
 def _readdressed(names: list[str], scope: Scope) -> list[str]:
-    """Turn ``s.flows.bytes`` into ``flows.bytes`` where ``s.flows`` is a table without alias.
-
-    Raises:
-        UnsupportedStatement: a nearer ``flows`` may or may not be that of ``s``.
+    """Turn ``s.flows.bytes`` into ``flows.bytes`` where ``s.flows`` has no alias; UnsupportedStatement if that is
+    ambiguous.
     """
     if not scope.aliases:
         return names

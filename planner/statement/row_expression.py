@@ -72,10 +72,8 @@ def selecting(expressions: Sequence[Node], parameters: Iterable[str] = ()) -> No
 
 
 def row_expression(document: Node) -> Node:
-    """Return the expression of ``SELECT <expression>``.
-
-    Raises:
-        UnsupportedStatement: the text holds more than one expression, or what the gate or TRY refuse.
+    """Return the expression of ``SELECT <expression>``; raises UnsupportedStatement for more, or what gate or TRY
+    refuse.
     """
     check(document)
     node = statement(document)["node"]

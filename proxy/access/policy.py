@@ -70,11 +70,7 @@ class AccessPolicy:
         self._lock = threading.Lock()
 
     def expression(self, text: str) -> RowExpression:
-        """Read an expression of a grant.
-
-        Raises:
-            BadStatement, UnsupportedStatement: it does not parse, or is not allowed there.
-        """
+        """Read an expression of a grant, or raise BadStatement or UnsupportedStatement."""
         return RowExpression(text, row_expression(self._engine.parse(f"SELECT {text}")))
 
     def visible(self, session: Session, tables: Collection[TableName]) -> Collection[TableName]:
@@ -134,11 +130,7 @@ class AccessPolicy:
 
     @contextlib.contextmanager
     def veiling(self, session: Session, tables: Collection[TableName]) -> Iterator[None]:
-        """Tell where and why a record does not decode only to those who may read all of it.
-
-        Raises:
-            UndecodableRecord: with a message for them, or for others.
-        """
+        """Tell where and why a record does not decode (UndecodableRecord) only to those who may read all of it."""
         try:
             yield
         except UndecodableRecord as error:

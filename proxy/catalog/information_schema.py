@@ -1,8 +1,6 @@
-"""``information_schema``: the tables a session may see, as SQL can ask for them.
+"""``information_schema``: the tables a session may see, for tools that browse by SQL (Power BI's connector).
 
-Power BI's connector and many tools browse by SQL instead of Flight SQL's commands. Tables and columns are named
-as in DuckDB's own; what is not known here is NULL. Rows are made when a statement runs, from what the listing
-commands answer, so both always agree.
+Named as in DuckDB's own; what is not known is NULL. Rows are made of what the listing commands answer.
 """
 
 from __future__ import annotations

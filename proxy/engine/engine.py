@@ -1,8 +1,7 @@
 """The engine: one locked DuckDB instance per server, a cursor per statement.
 
-It knows relations and parsed statements, not tables, cuts or clients. The lock (docs/internals/engine.md)
-is the second wall: a statement that got past the gate still finds no file outside the storage roots, no
-extension, no setting and no other statement's relations.
+It knows relations and parsed statements. The lock (docs/internals/engine.md) is the second wall behind the gate: no
+file outside the storage roots, no extension, no setting, no other statement's relations.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ _MAX_REMEMBERED_BYTES = 1 << 18
 class Engine:
     """Runs statements over relations. Thread-safe. The caller closes it.
 
-    ``storage_roots`` are the directories or prefixes (``s3://bucket/warehouse``) below which files may be
-    read. ``spill_dir`` must exist and be ours alone: statements spill to it.
+    Files may be read below ``storage_roots`` (``s3://bucket/warehouse``). ``spill_dir`` must exist and be ours alone.
     """
 
     def __init__(
@@ -168,11 +166,7 @@ class Engine:
         return document
 
     def unparse(self, document: Node) -> str:
-        """Return the SQL of a tree, which parses to the same tree again.
-
-        Raises:
-            UnsupportedStatement: DuckDB would print something that means something else.
-        """
+        """Return the SQL of a tree, which parses to the same tree again, or raise UnsupportedStatement."""
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         with self._lock:
             printed = self._printed.get(text)
@@ -246,10 +240,9 @@ class Engine:
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
     ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
-        """Return the columns of a rewritten statement and the types of its parameters, some by ``time_zone``. Reads no
-        data.
+        """Return the columns of a rewritten statement and its parameters' types, by ``time_zone``. Reads no data.
 
-        Raises BadStatement or UnsupportedStatement: it does not bind.
+        Raises BadStatement or UnsupportedStatement where it does not bind.
         """
 
         def described(
@@ -269,11 +262,7 @@ class Engine:
         *,
         time_zone: str = "UTC",
     ) -> pa.Schema:
-        """Return the columns that ``run`` will answer with these parameters. Reads no data.
-
-        Raises:
-            BadStatement, UnsupportedStatement, BadParameter: it does not bind.
-        """
+        """Return the columns that ``run`` will answer with these parameters. Reads no data. Raises as ``run``."""
 
         def described(connection: duckdb.DuckDBPyConnection) -> pa.Schema:
             _set_time_zone(connection, time_zone)
@@ -365,8 +354,7 @@ def _settings(memory_limit_bytes: int | None, threads: int | None) -> dict[str, 
 def _root(root: str) -> str:
     """Return a storage root as DuckDB compares it: without file://, with one slash at the end.
 
-    Raises:
-        BadConfig: it is relative, or a directory of the system.
+    Raises BadConfig where it is relative, or a directory of the system.
     """
     path = root.removeprefix("file://").rstrip("/") or "/"
     if "://" in path:

@@ -82,11 +82,7 @@ class Segments:
         return name
 
     def copy_to_disk(self, name: str) -> str:
-        """Copy a segment to the scratch database and return the copy's name.
-
-        Raises:
-            FederationError: the disk is full, or the engine could not.
-        """
+        """Copy a segment to the scratch database, or raise FederationError; return the copy's name."""
         copied = f"{_DISK}.main.s{next(self._numbers)}"
         self._execute(f"CREATE TABLE {copied} AS FROM {name}")
         self._checkpoint_disk()
@@ -115,10 +111,8 @@ class Segments:
     def appending(
         self, name: str, schema: pa.Schema
     ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """Yield a function that appends batches of ``schema``; all become visible at the end, or none.
-
-        Raises:
-            FederationError: the engine could not hold the rows (``LimitExceeded`` when memory is out).
+        """Yield a function that appends batches of ``schema``; all become visible at the end, or none
+        (FederationError).
         """
         try:
             with self._appenders.lent(name, schema, self._layout) as appender:

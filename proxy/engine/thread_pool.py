@@ -1,9 +1,8 @@
 """Threads for work that is waited for no longer than its deadline.
 
-A call into the engine cannot be ended from outside, only asked to end. DuckDB looks for interrupts between chunks of
-2,048 rows, and not at all while it binds and optimizes: of lists of 10,000 elements, sorted, one chunk takes 5 s; a
-condition of 15,000 parts 3 s of optimizing (1.5.5). So such a call runs on a thread of its own. Who waits for it goes
-on when the time is up. Work that is abandoned ends by itself, or by the watchdog with the process.
+DuckDB looks for interrupts between chunks of 2,048 rows, and not while it binds and optimizes: one chunk of sorted
+lists can take 5 s, a condition of 15,000 parts 3 s (1.5.5). So who waits for such a call goes on when the time is up.
+Abandoned work ends by itself, or by the watchdog with the process.
 """
 
 from __future__ import annotations

@@ -83,11 +83,7 @@ def _cancel_query(service: Service, request: Request, body: bytes) -> list[bytes
 
 
 def _cancel(service: Service, request: Request, info: Any) -> int:
-    """Give up what streams the info's tickets, and make them void: not a further batch is sent.
-
-    Raises:
-        UnknownHandle: none of the tickets was given to this session.
-    """
+    """Give up what streams the info's tickets, and make them void. Raises UnknownHandle where none is this session's."""
     tickets = {endpoint.ticket.ticket for endpoint in info.endpoint}
     fates = {request.client.cancel(ticket) for ticket in tickets}
     calls = service.sessions.streaming(request.client, tickets)

@@ -37,10 +37,8 @@ class Browsing(Protocol):
         """List all tables and views the session may see, in any order. From memory."""
 
     def table_schema(self, session: Session, table: Table) -> pa.Schema:
-        """The columns of a listed table, typed as a query returns them; see ``COMMENT``, ``TYPE_NAME``.
-
-        Raises:
-            UnknownTable: it went away since it was listed.
+        """The columns of a listed table, as a query returns them, with ``COMMENT`` and ``TYPE_NAME``; may raise
+        UnknownTable.
         """
 
 
@@ -52,11 +50,7 @@ class Backend(Protocol):
         """The tables, as the statements of the same session see them."""
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        """Check a statement and describe its answer and parameters, without executing it.
-
-        Raises:
-            RequestError: it does not parse or bind, or is not allowed (anything but a query).
-        """
+        """Check a query and describe its answer and parameters, without executing it; raises RequestError."""
 
     def plan(
         self,
@@ -97,8 +91,4 @@ class Backend(Protocol):
         """
 
     def about(self, session: Session, ticket: bytes) -> TicketSummary:
-        """Say what a ticket stands for, also once it has expired. Fast; nothing is read.
-
-        Raises:
-            BadTicket: not issued by this server for this user, or altered.
-        """
+        """Say what a ticket stands for, also once it has expired; raises BadTicket as ``open``. Fast; nothing is read."""

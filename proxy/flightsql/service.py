@@ -85,8 +85,7 @@ class Service:
     def info(self, request: Request, command: bytes) -> Info:
         """GetFlightInfo: plan a statement, or describe a metadata command, which is its own ticket.
 
-        Raises:
-            RequestError: unknown, malformed or misplaced command; and what the backend raises.
+        Raises RequestError for an unknown, malformed or misplaced command, and what the backend raises.
         """
         message = messages.unpack(command)
         answered = metadata.COMMANDS.get(messages.kind(message))
@@ -199,11 +198,7 @@ class Service:
             return self._backend.prepare(session, as_query(sql, session), request.deadline)
 
     def _changed(self, request: Request, message: Any) -> bool:
-        """Carry out a statement that changes the session; False: it is another one.
-
-        Raises:
-            RequestError: it sets what cannot be set; nothing changed.
-        """
+        """Carry out a statement that changes the session, or raise RequestError; False: it is another one."""
         name = messages.kind(message)
         if name in ("CommandStatementQuery", "CommandStatementUpdate"):
             sql = message.query

@@ -1,8 +1,7 @@
 """SQL about the session rather than about tables: what tools send and no engine is needed for.
 
-SET, RESET, USE and the words around transactions change the session or nothing; SHOW is said again as a query
-over ``information_schema``. Only whole statements of a known form are taken; everything else, misspelt forms
-included, goes to the backend as it came, which refuses what it does not know by name.
+SET, RESET, USE and transactions change the session or nothing; SHOW becomes a query over ``information_schema``. Only
+whole statements of a known form are taken; the backend refuses the rest by name.
 """
 
 from __future__ import annotations
@@ -71,11 +70,7 @@ class _Token:
 
 
 def change_of(sql: str) -> Change | None:
-    """Read a statement that changes the session; None: it is not one.
-
-    Raises:
-        BadParameter: it sets what cannot be set here.
-    """
+    """Read a statement that changes the session; None: it is not one. Raises BadParameter for what cannot be set here."""
     tokens = _tokens(sql)
     if not tokens:
         return None

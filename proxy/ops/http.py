@@ -39,11 +39,7 @@ class OpsServer:
         healthy: Callable[[], bool],
         state: Callable[[], Mapping[str, object]],
     ) -> None:
-        """``state`` says in plain values what is degraded: the body of ``/readyz``.
-
-        Raises:
-            BadConfig: the address cannot be listened on.
-        """
+        """``state`` says in plain values what is degraded: the body of ``/readyz``. Raises BadConfig for the address."""
         self._accepting = threading.Event()
         handler = _handler(registry, healthy, self._accepting, state)
         try:

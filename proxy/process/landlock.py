@@ -1,7 +1,6 @@
 """Landlock: a process gives up rights to files for good, where the kernel can take them (Linux 5.13 or newer).
 
-A few folders stay readable, fewer writable; programs cannot be executed. It applies to the calling thread and those
-it starts, so call it before any other thread exists. Source: the kernel's documentation, userspace-api/landlock.
+It applies to the calling thread and those it starts. Source: the kernel's documentation, userspace-api/landlock.
 """
 
 from __future__ import annotations
@@ -119,10 +118,8 @@ def version() -> int:
 
 
 def restrict(rights: Rights) -> int:
-    """Give up every other right to files, and return the version of Landlock's ABI that took them.
-
-    Raises:
-        NoLandlock: nothing was given up.
+    """Give up every other right to files and return the version of Landlock's ABI, or raise NoLandlock and give up
+    nothing.
     """
     abi = version()
     if len(list(Path("/proc/self/task").iterdir())) > 1:

@@ -82,11 +82,7 @@ class Suspects:
             self._close()
 
     def check(self, user: str | None) -> None:
-        """Refuse a user whose statements ended the process again and again.
-
-        Raises:
-            Overloaded: says why, and until when.
-        """
+        """Raise Overloaded, with the time to wait, for a user whose statements ended the process again and again."""
         until_s = self._refused_until_s(user)
         left_s = until_s - self._now_s()
         if left_s <= 0:

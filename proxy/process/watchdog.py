@@ -42,8 +42,7 @@ _FAREWELL_MEMORY = 1.25
 class Watchdog:
     """Watches the calls into the engine and the resident set of this process.
 
-    A call may outlive its deadline by ``grace_s``, in which its interrupt must work. The time a slow client takes
-    between two batches does not count.
+    A call may outlive its deadline, a slow client's time aside, by ``grace_s``, in which its interrupt must work.
     """
 
     def __init__(

@@ -96,8 +96,7 @@ class StatementParser:
     ) -> ParsedStatement:
         """Parse, gate, resolve and rewrite; the same text over the same tables is read once.
 
-        ``side`` is what a table's plain name means; None: the whole. Raises UnknownTable for one the session does not
-        see.
+        ``side`` is what a table's plain name means; None: the whole. Raises UnknownTable for one not visible.
         """
         document, named = self._once.get(
             ("tree", sql), lambda: self._checked(sql), chars=len(sql)

@@ -44,11 +44,7 @@ class Signatures:
         parsed: ParsedStatement,
         pins_or_cuts: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
     ) -> Prepared:
-        """Describe a statement whose parameters are not bound: their types, and those of the columns, are a guess.
-
-        Raises:
-            RequestError: it does not bind.
-        """
+        """Describe a statement whose parameters are not bound: all types are a guess. Raises RequestError."""
         empty = tuple(self._sources.empty(session, parsed, pins_or_cuts))
 
         def described() -> Prepared:

@@ -64,8 +64,7 @@ class Tickets:
 class TicketCipher:
     """Encrypts tickets with a key made of the server's secrets: the first encrypts, any decrypts. Thread-safe.
 
-    A ticket is its client's to keep, and names the offsets a statement reads. To those who may not know how many records
-    there are it goes out so. AES-SIV (RFC 5297) needs no nonce, so replicas with one secret need no state.
+    For those who may not know how many records there are. AES-SIV (RFC 5297) needs no nonce, so replicas need no state.
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
@@ -79,11 +78,7 @@ class TicketCipher:
         return _PREFIX + self._keys[0].encrypt(ticket, None)
 
     def decrypt(self, ticket: bytes) -> bytes:
-        """Return what was encrypted; anything else as it is.
-
-        Raises:
-            BadTicket: it was not encrypted with one of these keys, or was altered.
-        """
+        """Return what was encrypted, or raise BadTicket; anything else as it is."""
         if not self.is_encrypted(ticket):
             return ticket
         # More is none of ours, and the cipher takes no more than 2 GiB.

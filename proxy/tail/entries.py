@@ -21,10 +21,9 @@ from proxy.tail.states import OutcomeTally, TailState
 
 
 class PinsInUse:
-    """The watermarks of one table seen in the last ``keep_s`` seconds, and always the last one seen.
+    """The watermarks of one table seen in the last ``keep_s`` seconds, for tickets, and always the last one seen.
 
-    Tiering replaces a pin, but tickets planned with it are still to be opened. One thread at a time may note, any may
-    read.
+    One thread at a time may note, any may read.
     """
 
     def __init__(self, keep_s: float) -> None:

@@ -90,10 +90,8 @@ class Follower:
         return rows
 
     def step(self, timeout_s: float) -> int | None:
-        """Add the next records; return how many rows, or None if nothing came within ``timeout_s``.
-
-        Raises:
-            FederationError: of the log, the decoder, the limits or the engine. Nothing was added.
+        """Add the next records, or raise and add none; return how many rows, or None if nothing came within
+        ``timeout_s``.
         """
         generation = self._generation
         self._make_room(0, 0, 0)

@@ -45,8 +45,7 @@ class Floor(Protocol):
 class Generation:
     """Segments, oldest first, and the unbroken offset range of each partition in them. Thread-safe.
 
-    Rows are added under ``writing``, by one thread at a time, and statements never wait for it. The ranges covered
-    change under ``changed``, which is locked for moments and notified when there is more.
+    Rows are added under ``writing``; statements never wait for it. ``changed`` is locked for moments and notified.
     """
 
     def __init__(self, table: str, schema: pa.Schema, segments: Segments) -> None:

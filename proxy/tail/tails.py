@@ -44,10 +44,10 @@ _CHECK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FollowSettings:
-    """Which tails are followed, and for how long.
+    """Which tails are followed: ``tables`` always, others until ``idle_s`` without a statement, ``max_tables`` at a
+    time.
 
-    ``tables`` are always followed. Others are followed from the first statement until ``idle_s`` without one, at most
-    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old.
+    Rows that tiering took over stay for tickets up to ``keep_s`` old.
     """
 
     tables: tuple[TableName, ...] = ()

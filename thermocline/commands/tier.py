@@ -86,11 +86,7 @@ def running_service(
     interval_s: float | None = None,
     metrics_port: int | None = None,
 ) -> Iterator[TieringService]:
-    """Start Spark and everything a tierer needs; stop it in the opposite order. No names: all bound tables.
-
-    Raises:
-        BadConfig: a setting does not fit.
-    """
+    """Start all a tierer needs, or raise BadConfig; stop it in the opposite order. No names: all bound tables."""
     tier = settings.tier
     with contextlib.ExitStack() as stack:
         store = IcebergStore(settings.catalogs)

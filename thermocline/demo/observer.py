@@ -115,10 +115,8 @@ class Observation:
         return all(table.publishes for table in self.tables)
 
     def update(self, world: World, client: Client) -> None:
-        """Ask for each table once, and look at what the tierer did.
-
-        Raises:
-            Unavailable: a part of the demo ended, or the server does not answer.
+        """Ask for each table once, and look at what the tierer did; raises Unavailable where a part ended or does not
+        answer.
         """
         world.check()
         log = world.tierer.text()

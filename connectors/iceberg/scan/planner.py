@@ -1,10 +1,7 @@
 """Lists the files of a pinned snapshot that a statement needs, instead of the extension.
 
-::
-
-    metadata file -> manifest list -> manifests, by partition summaries -> files, by partition and bounds
-
-Everything read on the way is remembered: a statement costs the pruning alone, a new snapshot the manifests it added.
+Metadata file, manifest list, manifests by partition summaries, files by partition and bounds. All that is read is
+remembered: a statement costs the pruning alone, a new snapshot the manifests it added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Where the files of a table may lie: below its own location, or below its own catalog's roots.
 
-A writer of a table's metadata may list any path, and the server reads with its own rights: without this check, one
-catalog's tables would open all others' files. A table's own catalog is the one whose root its metadata file lies
-below. Its location comes from the metadata file itself, so it counts only outside the roots of other catalogs.
+A writer of metadata may list any path, and the server reads with its own rights. A table's own catalog is the one whose
+root its metadata file lies below; its location, which that file says, counts only outside the roots of others.
 """
 
 from __future__ import annotations
@@ -61,11 +60,7 @@ class Reach:
         return cls(tuple(own), tuple(others), place(location))
 
     def check(self, block: Block, *, is_data: bool) -> None:
-        """Check what one manifest lists.
-
-        Raises:
-            ForeignFile: a file lies elsewhere, or deletes where rows are expected, or the other way round.
-        """
+        """Raise ForeignFile where a file of a manifest lies elsewhere, or is not of the kind that is expected."""
         for path in block.paths.to_pylist():
             location = place(path)
             if not is_below(location, self.own) and (

@@ -1,8 +1,7 @@
 """Refuses snapshots with files that DuckDB's iceberg extension does not read, by name, before it opens them.
 
-Anybody may write ORC, Avro or encrypted files into a table, or delete files in these formats. The extension, 1.5.5,
-refuses them in its own words. A manifest with an unknown codec ends the process: zstandard, for example, which Iceberg
-writes with ``write.manifest.compression-codec``. A manifest never changes, so each is checked once.
+Anybody may write ORC, Avro or encrypted files, which the extension, 1.5.5, refuses in its own words; a manifest of an
+unknown codec (zstandard, which Iceberg may write) ends the process. A manifest never changes: each is checked once.
 """
 
 from __future__ import annotations
@@ -144,11 +143,7 @@ class ExtensionCheck:
 
 
 def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False) -> None:
-    """Refuse files of unsupported formats, counted by format; ``deletes``: delete files.
-
-    Raises:
-        UnreadableFiles: there are some.
-    """
+    """Raise UnreadableFiles where there are unsupported formats, counted by format; ``deletes``: delete files."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)

@@ -74,10 +74,8 @@ class Access:
         )
 
     def of_token(self, token: str) -> Caller | None:
-        """Return who a token that is no session of this server was given to; None if nobody knows it.
-
-        Raises:
-            Unauthenticated: a known kind of token, but not a valid one.
+        """Return who a foreign token was given to; None if nobody knows it. Raises Unauthenticated for a known kind,
+        not valid.
         """
         callers = (check(token) for check in self.tokens)
         return next((identity for identity in callers if identity is not None), None)
@@ -115,11 +113,7 @@ class FixedUsers:
 
 
 def identify(header: str | None, access: Access) -> Bearer | ByCertificate | Caller:
-    """Read one call's ``authorization`` header. A bearer token is returned unchecked.
-
-    Raises:
-        Unauthenticated: no credentials where some are needed, wrong ones, or an unknown kind.
-    """
+    """Read a call's ``authorization`` header, or raise Unauthenticated. A bearer token is returned unchecked."""
     if header is None:
         if access.certificates:
             return ByCertificate()

@@ -83,11 +83,7 @@ class ClientSession:
         return str(rest[0]) if kind == "token" else None
 
     def keep(self, statement: Statement) -> bytes:
-        """Keep a prepared statement and return its handle.
-
-        Raises:
-            LimitExceeded: the session has ``MAX_STATEMENTS`` open.
-        """
+        """Keep a prepared statement and return its handle; raises LimitExceeded beyond ``MAX_STATEMENTS``."""
         handle = secrets.token_bytes(16)
         with self._lock:
             if len(self._statements) >= MAX_STATEMENTS:
@@ -131,11 +127,7 @@ class ClientSession:
                 raise Cancelled("The statement was cancelled.")
 
     def fetched(self, ticket: bytes) -> None:
-        """Note that a ticket is being redeemed. One this session was not given passes: any replica redeems it.
-
-        Raises:
-            Cancelled: it was cancelled before.
-        """
+        """Note that a ticket is being redeemed, any replica's; raises Cancelled for one that was cancelled before."""
         digest = _digest(ticket)
         with self._lock:
             fate = self._tickets.get(digest)

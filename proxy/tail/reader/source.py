@@ -29,10 +29,9 @@ class TailSource:
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """Rows of every committed record of ``ranges``, and of no other, once ``confirm`` has returned.
+    """Rows of every committed record of ``ranges``, and of no other, once ``confirm``, called once, has returned.
 
-    A partition's range begins where its previous one ended. ``confirm`` raises as ``Subscription.take``. Call it once,
-    before taking the next step.
+    A partition's range begins where its previous one ended. ``confirm`` raises as ``Subscription.take``.
     """
 
     decoded: Decoded
