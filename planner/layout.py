@@ -34,10 +34,9 @@ def plan_layout(
     parallelism: int,
     max_task_offsets: int,
 ) -> Layout:
-    """Choose the layout of ``offsets`` offsets on ``parallelism`` cores.
+    """Choose the layout of ``offsets`` offsets on ``parallelism`` cores, at most ``max_task_offsets`` a task.
 
-    ``max_task_offsets`` bounds what a lost task has to read again. The number of partitions is that of the last
-    publish. Without one, rows are sorted by partition: a backfill may have thousands.
+    The number of partitions is that of the last publish. Without one rows are sorted: a backfill may have thousands.
     """
     values = survey.partition_values or 1
     good_bytes = GOOD_SHARE * survey.options.target_file_bytes

@@ -208,10 +208,9 @@ class BoundsReader:
         time.sleep(again.pause_s)
 
     def _replace(self, client: Admin) -> None:
-        """Replace a client that has lost a request: it loses the next ones, too.
+        """Replace a client that has lost a request: it loses the next ones, too (confluent-kafka-dotnet issue 1491).
 
-        It happens about once in a hundred times after brokers stood still for seconds; a new client gets answers at
-        once. confluent-kafka-dotnet issue 1491 reports the same.
+        It happens about once in a hundred times after brokers stood still for seconds.
         """
         with self._lock:
             if self._admin is client:

@@ -156,11 +156,7 @@ class Follower:
             self._close()
 
     def _linger(self, rows: int | None) -> None:
-        """Let records gather.
-
-        The last step may have added what a statement needed meanwhile. One more addition would gain nothing and take
-        time from the statement that reads.
-        """
+        """Let records gather: the last step may have added what a statement needs, and one more would take its time."""
         self._wake.clear()
         if self._stopped.is_set():
             return

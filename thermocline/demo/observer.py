@@ -80,8 +80,8 @@ class ObservedTable:
     def settle(self, now: float) -> None:
         """Compare row counts with the ledger, below the very end offsets each answer was cut at.
 
-        An answer may hold rows whose acknowledgement is still on its way, so each waits until the ledger has
-        caught up; one that is not equal ``SETTLE_S`` later, or has fewer rows than were acknowledged, is wrong.
+        An answer may hold rows that are not acknowledged yet; one that is not equal ``SETTLE_S`` later, or has fewer,
+        is wrong.
         """
         waiting = []
         for answer in self._unsettled:

@@ -76,8 +76,7 @@ class ColdPlan:
     def remember(self, location: str, metadata: TableMetadata) -> None:
         """Take the facts of a metadata file that was read to pin it.
 
-        Decodes the new manifests of a table that statements have read: the background refresh of pins pays for it,
-        not the next statement.
+        Decodes new manifests of tables that statements have read: the background refresh pays, not the next statement.
         """
         facts = Facts.of(metadata)
         key = location, metadata.current_snapshot_id, metadata.current_schema_id
