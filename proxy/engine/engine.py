@@ -199,7 +199,7 @@ class Engine:
 
         ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut`` what
         ``thermocline_cut()`` says. ``owner`` is who shares the engine with others. ``parameters`` are in the order of
-        ``planner.statement.ast.parameters``. Raises as ``Result``; BadParameter too.
+        ``planner.statement.ast.parameters``. Raises as ``Result``, and UnsupportedStatement or BadParameter.
         """
         sql = self.unparse(document)
         running = EngineCall(self._connection.cursor(), self._watch, deadline, owner)
