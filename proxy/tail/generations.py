@@ -15,7 +15,6 @@ from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from proxy.engine.segments import Segments
-from proxy.tail.coverage import Coverage, Floor
 from proxy.tail.reading import relations
 from proxy.tail.segment import (
     LeasedTail,
@@ -26,6 +25,7 @@ from proxy.tail.segment import (
     merged,
     packable,
 )
+from proxy.tail.tail_ranges import Floor, TailRanges
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones
 #: stay too long; and every segment costs a statement a part of its plan.
@@ -35,7 +35,7 @@ SEGMENT_ROWS = 100_000
 _PACKED_SHARE = 8
 
 
-class Generation(Coverage):
+class Generation(TailRanges):
     """Segments, oldest first, and the unbroken offset range of each partition in them. Thread-safe.
 
     Rows are added under ``writing``; statements never wait for it. ``changed`` is locked for moments and notified.

@@ -16,7 +16,7 @@ class Floor(Protocol):
     def offset(self, partition: int) -> int: ...
 
 
-class Coverage:
+class TailRanges:
     """The range of each partition. Thread-safe; what begins with ``_`` is for those who hold ``changed``."""
 
     def __init__(self) -> None:
