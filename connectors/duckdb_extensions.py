@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from planner.errors import BadConfig
+from planner.sqltext import literal
 
 AVRO = ("avro",)
 #: Loaded in this order: iceberg reads its manifests with avro.
@@ -18,15 +19,11 @@ REMOTE = ("httpfs",)
 
 
 def load(connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
-    """Load extensions by file.
-
-    Raises:
-        BadConfig: a wheel is missing, or built for another DuckDB.
-    """
+    """Load extensions by file. Raises BadConfig: a wheel is missing, or built for another DuckDB."""
     for name in names:
         path = _file(name)
         try:
-            connection.execute(f"LOAD '{_quoted(path)}'")
+            connection.execute(f"LOAD {literal(str(path))}")
         except duckdb.Error as error:
             raise BadConfig(
                 f"DuckDB's extension {name} does not load into DuckDB {duckdb.__version__}; install "
@@ -49,7 +46,3 @@ def _file(name: str) -> Path:
         if file.name == f"{name}.duckdb_extension":
             return Path(str(file.locate()))
     raise BadConfig(f"the package {package} holds no extension.", extension=name)
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")

@@ -1,8 +1,4 @@
-"""Finds expired snapshots in older metadata files (Iceberg spec, "Table Metadata": metadata-log).
-
-Expiry takes a snapshot out of the newest metadata file. Older files stay, a hundred by default, and have each snapshot
-with its summary and its parent.
-"""
+"""Finds expired snapshots in older metadata files, a hundred by default (Iceberg spec, "Table Metadata": metadata-log)."""
 
 from __future__ import annotations
 

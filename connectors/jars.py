@@ -1,9 +1,7 @@
 """Jar sets from Maven coordinates, resolved once into the user's cache.
 
-The resolver is the Ivy jar inside pyspark, with its default repository settings: nothing else needs to be
-installed, and no registry is named here. A set's folder is named by its coordinates and appears by one
-rename, so a folder that exists is complete; a change of coordinates is a new folder. ``python -m
-connectors.jars`` resolves every set.
+The resolver is the Ivy jar inside pyspark, with its default repositories. A set's folder is named by its coordinates
+and appears by one rename, so a folder that exists is complete. ``python -m connectors.jars`` resolves every set.
 """
 
 from __future__ import annotations
@@ -77,11 +75,9 @@ _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
 def resolve(set_name: str, *, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Return the jars of a set, sorted by name; downloads them on first use.
+    """Return the jars of a set, sorted by name; downloads them on first use, and calls ``progress`` meanwhile.
 
-    ``progress`` is called only while something is downloaded.
-
-    Safe to call from several processes at once: one downloads, the others wait for it.
+    Of several processes one downloads, the others wait for it.
 
     Raises:
         BadConfig: no such set, no Java 17, or pyspark is not installed.
@@ -106,11 +102,7 @@ def is_resolved(set_name: str) -> bool:
 
 @functools.cache
 def java() -> str:
-    """Return the Java to run: that of ``JAVA_HOME``, otherwise the first on the path.
-
-    Raises:
-        BadConfig: there is none, it does not run, or it is older than 17.
-    """
+    """Return the Java 17 or newer of ``JAVA_HOME``, else the first on the path; raises BadConfig where there is none."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     where = "JAVA_HOME" if home else "the search path"
@@ -135,7 +127,6 @@ def java() -> str:
 
 
 def cache_folder() -> Path:
-    """Where jar sets are kept."""
     # XDG Base Directory Specification: a relative or empty value is ignored.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "thermocline" / "jars"

@@ -1,7 +1,6 @@
-"""Carries out a person's decision about a table that refuses to answer, over any table and log.
+"""Carries out a person's decision about a table that refuses to answer (``planner.repairs``), over any table and log.
 
-Each shows the state to the person first, and commits the decision on that state
-(``planner.repairs``). No Spark: a decision is a commit without rows.
+Each is shown to the person first and commits on what was shown. No Spark: a decision is a commit without rows.
 """
 
 from __future__ import annotations
@@ -57,13 +56,9 @@ class RepairCommitter(Protocol):
     """Commits decisions: a watermark, its mirror and its tag, without rows, in one transaction."""
 
     def amend(self, table: TableName, decide: Decide) -> Watermark:
-        """Commit the result of ``decide`` on the head it got, or nothing.
+        """Commit the result of ``decide`` on the head it got, or nothing; raises as ``decide`` and ``ColdStore.pin``.
 
         When another commit comes first, calls ``decide`` again.
-
-        Raises:
-            As ``decide``.
-            UnknownTable, CatalogUnavailable, ColdStoreUnavailable.
         """
 
     def look(self, table: TableName, decide: Decide) -> Watermark:
@@ -85,8 +80,7 @@ class Repairs:
     def accept_gap(self, table: TableName, expected: Sequence[OffsetRange]) -> Watermark:
         """Give up the gap that the person saw and move the watermark to the log start.
 
-        Raises:
-            As ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
+        Raises as ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
         """
 
         def decide(facts: TableFacts, added: Added) -> Watermark:
@@ -165,33 +159,14 @@ class Repairs:
         )
 
 
-def foreign_rows(
-    amender: RepairCommitter, table: TableName, snapshot_ids: Sequence[int]
-) -> dict[int, AddedRows]:
-    """Return the rows that each of the snapshots added, if they can be accepted. Commits nothing, needs no log.
-
-    Raises:
-        As ``planner.repairs.accept_foreign``.
-    """
-    added: dict[int, AddedRows] = {}
-    amender.look(table, _accepting(table, snapshot_ids, added))
-    return added
-
-
-def accept_foreign_rows(
-    amender: RepairCommitter, table: TableName, snapshot_ids: Sequence[int]
-) -> Watermark:
-    """Let the rows of other writers' snapshots stay.
-
-    Raises:
-        As ``planner.repairs.accept_foreign`` and ``RepairCommitter.amend``.
-    """
-    return amender.amend(table, _accepting(table, snapshot_ids, {}))
-
-
-def _accepting(
+def accepting(
     table: TableName, snapshot_ids: Sequence[int], counts: dict[int, AddedRows]
 ) -> Decide:
+    """Let the rows of other writers' snapshots stay (``planner.repairs.accept_foreign``). Needs no log.
+
+    Enters in ``counts`` the rows that each of them added.
+    """
+
     def decide(facts: TableFacts, added: Added) -> Watermark:
         if facts.head is None:
             raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
@@ -218,30 +193,12 @@ class RowsOfHead:
     without_offset: int
 
 
-def covering(
-    amender: RepairCommitter, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
-) -> Watermark:
-    """Return the watermark that ``cover_table`` would write. Commits nothing, needs no log.
+def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
+    """Say that the table covers everything below a watermark (``planner.covering.cover``). Needs no log.
 
-    Raises:
-        As ``cover_table``.
+    It raises ``TieringConflict`` when ``rows`` are not those of the newest snapshot any more.
     """
-    return amender.look(table, _covering(table, rows, named))
 
-
-def cover_table(
-    amender: RepairCommitter, table: TableName, rows: RowsOfHead, named: Mapping[int, int]
-) -> Watermark:
-    """Say that the table covers everything below a watermark (``planner.covering``).
-
-    Raises:
-        TieringConflict: ``rows`` are not those of the newest snapshot any more.
-        As ``planner.covering.cover`` and ``RepairCommitter.amend``.
-    """
-    return amender.amend(table, _covering(table, rows, named))
-
-
-def _covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> Decide:
     def decide(facts: TableFacts, added: Added) -> Watermark:
         if parse_binding(table, facts.properties) is None:
             raise BadParameter(f"{table}: the table is not bound to a topic.", table=str(table))

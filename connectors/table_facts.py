@@ -67,12 +67,7 @@ class Evidence(Protocol):
 
 
 def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
-    """Bind, check and resolve.
-
-    Raises:
-        BadBinding, UnsupportedType: as ``parse_binding`` and ``check_federated``.
-        WatermarkMissing, WatermarkUnreadable, ForeignCommit: as ``resolve``.
-    """
+    """Bind, check and resolve; raises as ``parse_binding``, ``check_federated`` and ``resolve``."""
     pin = Pin(
         table=facts.table,
         table_uuid=facts.table_uuid,

@@ -1,8 +1,7 @@
 """How a publish is written: the number of tasks, and so of files, and how rows get to them.
 
-Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition
-value (``hash``) costs network and disk, and is worth it when each task would otherwise leave a small file in
-every partition. Never ``range``, which reads the log twice to sample it.
+Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition value
+(``hash``) is for tasks that would leave a small file in every partition. Never ``range``, which reads the log twice.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ def plan_layout(
     parallelism: int,
     max_task_offsets: int,
 ) -> Layout:
-    """Choose the layout of ``offsets`` offsets on ``parallelism`` cores.
+    """Choose the layout of ``offsets`` offsets on ``parallelism`` cores, at most ``max_task_offsets`` a task.
 
-    ``max_task_offsets`` bounds what a lost task has to read again. The number of partitions is that of the last
-    publish. Without one, rows are sorted by partition: a backfill may have thousands.
+    The number of partitions is that of the last publish. Without one rows are sorted: a backfill may have thousands.
     """
     values = survey.partition_values or 1
     good_bytes = GOOD_SHARE * survey.options.target_file_bytes

@@ -36,11 +36,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``catalog.namespace.table``; levels hold no dots.
-
-        Raises:
-            BadConfig: fewer than three parts, or an empty one.
-        """
+        """Read ``catalog.namespace.table``, or raise BadConfig; levels hold no dots."""
         catalog, *namespace, name = text.split(".") if "." in text else (text, "")
         if not (catalog and namespace and all(namespace) and name):
             raise BadConfig(

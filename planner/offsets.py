@@ -43,11 +43,9 @@ class OffsetVector:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> OffsetVector:
-        """Build from pairs in any order."""
         return cls(tuple(sorted(pairs)))
 
     def get(self, partition: int) -> int | None:
-        """Return the offset of ``partition``, or None when it is absent."""
         index = bisect.bisect_left(self.items, (partition,))
         matches = self.items[index : index + 1]
         return matches[0][1] if matches and matches[0][0] == partition else None

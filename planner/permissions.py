@@ -54,11 +54,7 @@ class TablePattern:
 
     @classmethod
     def parse(cls, text: str) -> TablePattern:
-        """Read a pattern.
-
-        Raises:
-            BadConfig: an empty part, a star that is not the whole last part, or too few parts for a table.
-        """
+        """Read a pattern; raises BadConfig for empty or too few parts, or a star that is not the whole last part."""
         parts = tuple(text.split("."))
         stars = any(ANY in part for part in parts[:-1]) or (
             ANY in parts[-1] and parts[-1] != ANY
@@ -119,7 +115,6 @@ class Grant:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the grant restricts nothing."""
         return self.columns == (ANY,) and not (self.without or self.rows or self.masks)
 
     @property
@@ -163,8 +158,6 @@ class VisibleColumns:
 
 @dataclass(frozen=True, slots=True)
 class GrantList:
-    """All grants, in their order."""
-
     grants: tuple[Grant, ...]
 
     def grant(self, identity: Identity, table: TableName) -> Grant | None:
@@ -182,12 +175,10 @@ class GrantList:
     def check_uncounted(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
-        """Return whether the number of records of one of ``tables`` is hidden.
+        """Return whether the number of records of one of ``tables`` is hidden; raises NotAllowed where it would be
+        told.
 
         ``counting`` names the counting feature that the statement uses, as users call it.
-
-        Raises:
-            NotAllowed: it is hidden and the statement uses such a feature.
         """
         for table in tables:
             grant = self.grant(identity, table)
@@ -229,9 +220,7 @@ def view(
 ) -> VisibleColumns | None:
     """Return a table, or the view on one of its sides, under ``grant``; None: all of it is open.
 
-    Raises:
-        PermissionsMismatch: the grant names a column that ``schema`` does not have.
-        NotAllowed: the table's seam, under a filter.
+    Raises PermissionsMismatch for a column that ``schema`` does not have, NotAllowed for the seam under a filter.
     """
     if grant.is_whole:
         return None

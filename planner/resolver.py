@@ -26,7 +26,8 @@ condition tells a compaction from a rollback whose traces are gone
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+import itertools
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,7 +51,7 @@ def needs_statistics(history: History, head: int) -> tuple[int, ...]:
     """Name the ``overwrite`` snapshots whose ``added_next`` must be looked up before ``resolve``."""
     return tuple(
         snapshot.snapshot_id
-        for snapshot in _above_watermark(history, head)
+        for snapshot in line_above(history, head)
         if snapshot.operation == "overwrite" and snapshot.added_next is None
     )
 
@@ -59,7 +60,7 @@ def needs_growth(history: History, head: int) -> tuple[int, ...]:
     """Name the ``overwrite`` snapshots whose ``growth`` must be looked up before ``resolve``."""
     return tuple(
         snapshot.snapshot_id
-        for snapshot in _above_watermark(history, head)
+        for snapshot in line_above(history, head)
         if snapshot.operation == "overwrite"
         and snapshot.growth is None
         and counted_growth(snapshot) is None
@@ -72,7 +73,7 @@ def broken_at(history: History, head: int) -> int | None:
     Java's expiry leaves the parent id of an expired snapshot in place, pyiceberg's takes it away: a snapshot without
     a parent may be the table's first, or not, and only an older metadata file tells.
     """
-    above = tuple(_above_watermark(history, head))
+    above = line_above(history, head)
     if not above:
         return None
     parent_id = above[-1].parent_id
@@ -80,8 +81,10 @@ def broken_at(history: History, head: int) -> int | None:
 
 
 def line_above(history: History, head: int) -> tuple[Snapshot, ...]:
-    """Return the ancestry of ``head`` above its watermark, newest first."""
-    return tuple(_above_watermark(history, head))
+    """Return the retained ancestry of ``head`` above its watermark, newest first."""
+    return tuple(
+        itertools.takewhile(lambda snapshot: not carries(history, snapshot), history.line(head))
+    )
 
 
 def base_snapshot(history: History, head: int) -> Snapshot | None:
@@ -89,7 +92,7 @@ def base_snapshot(history: History, head: int) -> Snapshot | None:
 
     It is the newest carrier in the ancestry; the tagged snapshot where expiry hid that carrier.
     """
-    above = tuple(_above_watermark(history, head))
+    above = line_above(history, head)
     carrier_id = above[-1].parent_id if above else head
     return history.snapshots.get(carrier_id or 0) or history.snapshots.get(
         history.tagged_id or 0
@@ -120,7 +123,7 @@ def resolve(
         WatermarkMissing: no watermark in the ancestry, and tag and mirror do not prove one.
         WatermarkUnreadable: the text found is damaged or newer than this program.
     """
-    above = tuple(_above_watermark(history, head))
+    above = line_above(history, head)
     carrier_id = above[-1].parent_id if above else head
     # Java's expiry leaves the parent id of an expired snapshot in place, pyiceberg's takes it away: with a tag,
     # a missing parent is a broken chain, and the tag must prove itself as in any other.
@@ -148,10 +151,9 @@ def resolve(
 def foreign_commits(history: History, head: int, *, table: str) -> tuple[int, ...]:
     """Name the snapshots above the watermark of ``head`` that ``resolve`` refuses, newest first.
 
-    Raises:
-        WatermarkMissing, WatermarkUnreadable: as ``resolve``.
+    Raises WatermarkMissing or WatermarkUnreadable as ``resolve``.
     """
-    above = tuple(_above_watermark(history, head))
+    above = line_above(history, head)
     everything = {snapshot.snapshot_id for snapshot in above}
     watermark = resolve(history, head, table=table, accepted=everything).watermark
     return tuple(
@@ -168,15 +170,6 @@ def _parsed(text: str, table: str) -> Watermark:
         raise WatermarkUnreadable(
             f"{table}: {error.message}", **error.facts, table=table
         ) from error
-
-
-def _above_watermark(history: History, head: int) -> Iterator[Snapshot]:
-    """Yield the retained ancestry of ``head``, newest first, down to but without the first carrier."""
-    snapshot = history.snapshots.get(head)
-    while snapshot is not None and not carries(history, snapshot):
-        yield snapshot
-        parent_id = snapshot.parent_id
-        snapshot = None if parent_id is None else history.snapshots.get(parent_id)
 
 
 def _check_passes(

@@ -31,6 +31,20 @@ from planner.names import (
 EpochUnit = Literal["s", "ms", "us", "ns"]
 
 TIMESTAMPTZ = pa.timestamp("us", tz="UTC")
+#: Types without parameters, by their names in the Iceberg spec.
+PRIMITIVES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": TIMESTAMPTZ,
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "uuid": pa.uuid(),
+}
 HEADERS_TYPE = pa.list_(
     pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 )
@@ -110,7 +124,6 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema, field ids in ``PARQUET:field_id``."""
         return pa.schema(
             [
                 pa.field(
@@ -208,26 +221,5 @@ def _refused(kind: pa.DataType) -> str | None:
     if pa.types.is_struct(kind):
         parts = (_refused(kind.field(index).type) for index in range(kind.num_fields))
         return next((part for part in parts if part is not None), None)
-    return None if _is_supported(kind) else str(kind)
-
-
-def _is_supported(kind: pa.DataType) -> bool:
-    return (
-        kind in _SUPPORTED
-        or pa.types.is_decimal128(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC"))
-    )
-
-
-_SUPPORTED = (
-    pa.bool_(),
-    pa.int32(),
-    pa.int64(),
-    pa.float32(),
-    pa.float64(),
-    pa.date32(),
-    pa.string(),
-    pa.binary(),
-    pa.uuid(),
-)
+    parameterised = pa.types.is_decimal128(kind) or pa.types.is_fixed_size_binary(kind)
+    return None if kind in PRIMITIVES.values() or parameterised else str(kind)

@@ -11,10 +11,9 @@ from planner.cut import TableCut
 
 @dataclass(frozen=True, slots=True)
 class PinFacts:
-    """State of the pin that a server has of a table.
+    """How old a server's pin of a table is: ``age_s`` since the catalog last confirmed it.
 
-    ``age_s``: since the catalog last confirmed it. ``failing_s``: since the first refresh that failed after that,
-    and ``error`` what the last one met, by its class; None while refreshing works.
+    ``failing_s``: since the first refresh that failed after that; ``error`` is what the last one met, by its class.
     """
 
     age_s: float

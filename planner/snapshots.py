@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.offsets import OffsetVector
@@ -16,12 +16,12 @@ STAGE_BRANCH_PREFIX = "tc_stage_"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot's summary.
+    """One snapshot's summary. A snapshot that is not retained was expired, and an older metadata file still tells of
+    it.
 
-    ``added_next`` is, per Kafka partition, 1 + the greatest offset among rows of the files this snapshot
-    added, or more; ``growth`` is how many rows the table had after it more than before, row deletes applied. None
-    when it was not looked up or cannot be known. Only ``overwrite`` snapshots need them. A snapshot that is not
-    retained was expired, and an older metadata file still tells of it.
+    Only ``overwrite`` snapshots need ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the
+    added files, or more; and ``growth``: how many rows the table had after it more than before, row deletes applied.
+    None when not looked up, or not to be known.
     """
 
     snapshot_id: int
@@ -74,3 +74,10 @@ class History:
     snapshots: Mapping[int, Snapshot]
     tagged_id: int | None = None
     mirror: str | None = None
+
+    def line(self, head: int | None) -> Iterator[Snapshot]:
+        """Yield the retained ancestry of ``head``, newest first."""
+        snapshot = self.snapshots.get(head or 0)
+        while snapshot is not None:
+            yield snapshot
+            snapshot = self.snapshots.get(snapshot.parent_id or 0)

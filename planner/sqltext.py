@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 from planner.errors import UnsupportedType
@@ -15,12 +17,15 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def sql_type(kind: pa.DataType) -> str:
-    """Return DuckDB's type for a column type.
+def same_name(name: str, names: Collection[str]) -> str | None:
+    """Find a name as SQL compares names: the exact one, else one that differs in case."""
+    if name in names:
+        return name
+    return next((other for other in sorted(names) if other.lower() == name.lower()), None)
 
-    Raises:
-        UnsupportedType: there is none.
-    """
+
+def sql_type(kind: pa.DataType) -> str:
+    """Return DuckDB's type for a column type, or raise UnsupportedType."""
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple

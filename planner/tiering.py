@@ -27,10 +27,9 @@ class TieringBudget:
 
 @dataclass(frozen=True, slots=True)
 class TieringPlan:
-    """One publish: the splits to read, and the watermark before and after.
+    """One publish: the splits to read, exactly the offsets from ``start`` to ``next``, and both watermarks.
 
-    ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: new partitions
-    still enter the watermark.
+    ``splits`` may be empty: new partitions still enter the watermark.
     """
 
     pin: Pin

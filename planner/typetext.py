@@ -11,32 +11,15 @@ import re
 import pyarrow as pa
 
 from planner.errors import BadConfig
-from planner.schema import TIMESTAMPTZ
+from planner.schema import PRIMITIVES
 
-_PRIMITIVES: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": TIMESTAMPTZ,
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "uuid": pa.uuid(),
-}
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:\[\]])")
 _MAX_DEPTH = 32
 _MAX_DECIMAL_DIGITS = 38
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Return the pyarrow type a text names.
-
-    Raises:
-        BadConfig: the text is not a type; says what was expected and where.
-    """
+    """Return the pyarrow type a text names, or raise BadConfig with what was expected and where."""
     reader = _Reader(text)
     kind = reader.type(0)
     reader.end()
@@ -44,8 +27,6 @@ def parse_type(text: str) -> pa.DataType:
 
 
 class _Reader:
-    """A recursive-descent reader over the tokens of one text."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
@@ -83,9 +64,9 @@ class _Reader:
                 return pa.map_(key, value)
             case "struct":
                 return self._struct(depth)
-            case simple if simple in _PRIMITIVES:
-                return _PRIMITIVES[simple]
-        raise self._wrong(f"one of {', '.join(_PRIMITIVES)}, decimal, fixed, list, map, struct")
+            case simple if simple in PRIMITIVES:
+                return PRIMITIVES[simple]
+        raise self._wrong(f"one of {', '.join(PRIMITIVES)}, decimal, fixed, list, map, struct")
 
     def end(self) -> None:
         if self._text[self._position :].strip():

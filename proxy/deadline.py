@@ -40,7 +40,6 @@ class Cancellation:
                 interrupt()
 
     def check(self) -> None:
-        """Raise the reason if the call was given up."""
         if self._reason is not None:
             raise self._reason
 
@@ -82,17 +81,12 @@ class Deadline:
         return time.monotonic() >= self.end_s
 
     def check(self, words: str = RAN_LONGER) -> None:
-        """Raise if the call was given up, or its time is over: in ``words``, with its limit.
-
-        Raises:
-            FederationError: the cancellation's reason, or DeadlineExceeded.
-        """
+        """Raise if the call was given up, or DeadlineExceeded, in ``words`` and with its limit, if its time is over."""
         self.cancellation.check()
         if self.is_over:
             raise self.exceeded(words)
 
     def exceeded(self, words: str = RAN_LONGER) -> DeadlineExceeded:
-        """Return the error of a statement out of time."""
         return DeadlineExceeded(words.format(self.limit_s), timeout_s=self.limit_s)
 
     @contextmanager

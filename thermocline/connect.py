@@ -52,6 +52,31 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def contract_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how new an answer must be."""
+    for option in reversed(
+        (
+            click.option(
+                "--freshness",
+                metavar="CONTRACT",
+                help="live, 'max_staleness 5s', cold or tail.  [default: live]",
+            ),
+            click.option(
+                "--cut",
+                metavar="TEXT",
+                help="Read what another statement read: the text its thermocline_cut() gave.",
+            ),
+            click.option(
+                "--wait-for",
+                metavar="RECORDS",
+                help="Answer once these records are committed: topic/partition:offset, several with commas.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
 @contextlib.contextmanager
 def connect_server(
     config: str | None,
@@ -66,9 +91,7 @@ def connect_server(
 ) -> Iterator[Client]:
     """Connect as the options of ``server_options`` say; set those of ``contract_options`` in the session.
 
-    Raises:
-        BadConfig: no server is named, and the configuration has none either; contradicting options.
-        Unavailable, RequestError: as ``client.connected`` and ``Client.set``.
+    Raises BadConfig for no server or contradicting options; else as ``client.connected`` and ``Client.set``.
     """
     from thermocline.client import connected
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from connectors.kafka.samples import Sample, SampledRetention, retentions, sample
+from connectors.kafka.retention import RetentionReader
+from connectors.kafka.samples import Sample, sample
 from planner.cut import LogBounds, Pin, check_log
 from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, Log
+from planner.triggers import LogRetention
 
 #: Catalog calls at once: they wait for the catalog more than they work.
 PINS_AT_ONCE = 16
@@ -96,7 +98,7 @@ def standings(
             waiting[topic] = tuple(both.values())
     with ThreadPoolExecutor(2) as pool:
         sampling = pool.submit(sample, kafka, waiting, timeout_s=_LOOK_TIMEOUT_S)
-        keeping = pool.submit(retentions, kafka, sorted(waiting), timeout_s=_LOOK_TIMEOUT_S)
+        keeping = pool.submit(_retentions, kafka, sorted(waiting))
         samples, retained = sampling.result(), keeping.result()
     return [
         standing
@@ -104,6 +106,10 @@ def standings(
         if (standing := _standing(name, pin, untiered, bounds, samples, retained, now_ms))
         is not None
     ]
+
+
+def _retentions(kafka: Mapping[str, str], topics: list[str]) -> dict[str, LogRetention]:
+    return RetentionReader(kafka, _LOOK_TIMEOUT_S)(topics) if topics else {}
 
 
 def _pinned(store: ColdStore, name: TableName) -> Pin | FederationError:
@@ -151,7 +157,7 @@ def _standing(
     untiered: Mapping[TableName, tuple[OffsetRange, ...] | FederationError],
     bounds: Mapping[str, LogBounds | FederationError],
     samples: Mapping[tuple[str, int], Sample],
-    retained: Mapping[str, SampledRetention],
+    retained: Mapping[str, LogRetention],
     now_ms: int,
 ) -> TableStatus | None:
     if isinstance(pin, FederationError):
@@ -183,7 +189,7 @@ def _standing(
     oldest = [part.oldest_ms for part in partitions if part.oldest_ms is not None]
     lag_s = max(0.0, (now_ms - min(oldest)) / 1000) if oldest else None
     retention = retained.get(mark.topic)
-    retention_s = None if retention is None or retention.ms is None else retention.ms / 1000
+    retention_s = None if retention is None else retention.seconds
     sizes = [part.lag_bytes for part in partitions if part.lag]
     return TableStatus(
         table=str(name),
@@ -195,7 +201,7 @@ def _standing(
         lag_s=lag_s,
         retention_s=retention_s,
         headroom_s=None if retention_s is None or lag_s is None else retention_s - lag_s,
-        is_bounded_by_size=retention is not None and retention.is_by_size,
+        is_bounded_by_size=retention is not None and retention.partition_bytes is not None,
         gap_offsets=sum(map(len, mark.gaps)),
         skipped_records=len(mark.skips),
         accepted_snapshots=len(mark.accepted),

@@ -55,7 +55,6 @@ def verdict(report: Report) -> str:
 
 
 def sureness(report: Report) -> str:
-    """Say how much the verdict rests on."""
     compared, covered = report.compared_offsets, report.covered_offsets
     what = "value by value" if report.with_values else "offset by offset"
     if not covered:

@@ -48,10 +48,11 @@ class DataFileFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableAudit:
-    """One metadata file and the manifests of its head.
+    """One metadata file and the manifests of its head. ``pin`` is what readers would pin, or the verdict they would
+    get.
 
-    ``pin`` is what readers would pin, or the verdict they would get. ``written_ms`` is when each retained snapshot was committed, ``schema_ids`` the schema it was written with,
-    by snapshot. ``row_deletes`` counts files of row deletes (Iceberg v2 and v3).
+    ``written_ms`` and ``schema_ids`` say by snapshot when it was committed and in which schema; ``row_deletes`` counts
+    files.
     """
 
     facts: TableFacts
@@ -70,11 +71,8 @@ class Auditor:
         self._catalogs = Catalogs(catalogs)
 
     def audit(self, table: TableName) -> TableAudit:
-        """Read the newest metadata file and all manifests of its head.
-
-        Raises:
-            UnknownTable, CatalogUnavailable, ColdStoreUnavailable, UnsupportedType, BadBinding.
-            SnapshotExpired: a manifest is gone.
+        """Read the newest metadata file and all manifests of its head; raises as ``catalog_errors`` and
+        ``file_errors``.
         """
         loaded = self._catalogs.load(table)
         facts = read_facts(table, loaded)

@@ -19,8 +19,7 @@ from planner.names import TableName
 class Catalogs:
     """pyiceberg catalogs by name. Thread-safe; ``close`` ends their connections.
 
-    Calls of one catalog are serialised: not every client below pyiceberg may be shared between threads (the
-    Hive one may not), and no statement waits here while its pins are fresh.
+    One call at a time per catalog: not every client below pyiceberg (Hive's) may be shared between threads.
     """
 
     def __init__(self, properties: Mapping[str, Mapping[str, str]]) -> None:
@@ -37,12 +36,9 @@ class Catalogs:
 
     @contextmanager
     def using(self, name: str, table: TableName | None = None) -> Iterator[Catalog]:
-        """Hold catalog ``name`` for one call, its errors translated.
+        """Hold catalog ``name`` for one call, its errors translated (``catalog_errors``).
 
-        Raises:
-            UnknownTable: no catalog of that name is configured, or as ``catalog_errors``.
-            BadConfig: the catalog's properties name no usable catalog.
-            CatalogUnavailable, ColdStoreUnavailable, UnsupportedType: as ``catalog_errors``.
+        Raises UnknownTable where no such catalog is configured, BadConfig where its properties name none.
         """
         if name not in self._properties:
             raise UnknownTable(
@@ -65,7 +61,6 @@ class Catalogs:
             ) from error
 
     def load(self, table: TableName) -> Table:
-        """Read the table's newest metadata."""
         with self.using(table.catalog, table) as catalog:
             return catalog.load_table((*table.namespace, table.name))
 

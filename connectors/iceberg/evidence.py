@@ -85,7 +85,6 @@ class TableEvidence:
 
 
 def snapshots_of(metadata: TableMetadata) -> dict[int, Snapshot]:
-    """Return the snapshots that a metadata file retains."""
     return {snapshot.snapshot_id: _snapshot(snapshot) for snapshot in metadata.snapshots}
 
 

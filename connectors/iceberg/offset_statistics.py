@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import NestedField
@@ -26,13 +26,8 @@ def added_next(table: Table, snapshot_id: int) -> OffsetVector | None:
 
     None when it cannot be known: a row without partition or offset, or files this program cannot read.
     """
-    reach: dict[int, int] = {}
-    for file in _added_files(table, snapshot_id):
-        reach_of_file = _by_statistics(table.schema(), file) or _by_reading(table, file)
-        if reach_of_file is None:
-            return None
-        _raise_to(reach, reach_of_file)
-    return OffsetVector.of(reach.items())
+    added = added_rows(table, snapshot_id)
+    return None if added is None or added.without_offset else added.next
 
 
 def reach(table: Table, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
@@ -42,19 +37,28 @@ def reach(table: Table, snapshot_id: int, below: OffsetVector) -> OffsetVector |
     None as ``added_next``. Rows that were deleted from a file count.
     """
     offsets: dict[int, int] = {}
+    for entry in _data_entries(table, snapshot_id):
+        file = entry.data_file
+        if not file.record_count or _lies_below(table.schema(), file, below):
+            continue
+        read = _ends(table, file)
+        if read is None or read[1]:
+            return None
+        _raise_to(offsets, read[0])
+    return OffsetVector.of(offsets.items())
+
+
+def _data_entries(
+    table: Table, snapshot_id: int, added_by: int | None = None
+) -> Iterator[ManifestEntry]:
+    """Read the data manifests of a snapshot, or those of them that ``added_by`` wrote."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
-        if manifest.content != ManifestContent.DATA:
-            continue
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            file = entry.data_file
-            if not file.record_count or _lies_below(table.schema(), file, below):
-                continue
-            ends = _by_statistics(table.schema(), file) or _by_reading(table, file)
-            if ends is None:
-                return None
-            _raise_to(offsets, ends)
-    return OffsetVector.of(offsets.items())
+        if manifest.content == ManifestContent.DATA and added_by in (
+            None,
+            manifest.added_snapshot_id,
+        ):
+            yield from manifest.fetch_manifest_entry(table.io, discard_deleted=True)
 
 
 def _lies_below(schema: Schema, file: DataFile, below: OffsetVector) -> bool:
@@ -67,28 +71,12 @@ def _lies_below(schema: Schema, file: DataFile, below: OffsetVector) -> bool:
     return all(greatest < limits.get(partition, 0) for partition in range(first, last + 1))
 
 
-def _added_files(table: Table, snapshot_id: int) -> Iterator[DataFile]:
-    snapshot = table.metadata.snapshot_by_id(snapshot_id)
-    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
-        if (
-            manifest.content != ManifestContent.DATA
-            or manifest.added_snapshot_id != snapshot_id
-        ):
-            continue
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            if (
-                entry.status == ManifestEntryStatus.ADDED
-                and entry.data_file.content == DataFileContent.DATA
-                and entry.data_file.record_count
-            ):
-                yield entry.data_file
-
-
-def _by_statistics(schema: Schema, file: DataFile) -> dict[int, int] | None:
-    bounds = _bounds(schema, file)
+def _ends(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:
+    """Return where a file's rows reach, and how many lack partition or offset; None when it cannot be read."""
+    bounds = _bounds(table.schema(), file)
     if bounds is None or bounds[0] != bounds[1]:
-        return None
-    return {bounds[0]: bounds[2] + 1}
+        return _read(table, file)
+    return {bounds[0]: bounds[2] + 1}, 0
 
 
 def _bounds(schema: Schema, file: DataFile) -> tuple[int, int, int] | None:
@@ -114,27 +102,22 @@ def added_rows(table: Table, snapshot_id: int) -> AddedRows | None:
     """Describe the rows a snapshot added, those without partition or offset too; None for unreadable files."""
     rows = without = 0
     reach: dict[int, int] = {}
-    for file in _added_files(table, snapshot_id):
+    for entry in _data_entries(table, snapshot_id, added_by=snapshot_id):
+        file = entry.data_file
+        if entry.status != ManifestEntryStatus.ADDED or not file.record_count:
+            continue
         rows += file.record_count
-        reach_of_file = _by_statistics(table.schema(), file)
-        if reach_of_file is None:
-            read = _read(table, file)
-            if read is None:
-                return None
-            reach_of_file, missing = read
-            without += missing
-        _raise_to(reach, reach_of_file)
+        read = _ends(table, file)
+        if read is None:
+            return None
+        without += read[1]
+        _raise_to(reach, read[0])
     return AddedRows(rows, OffsetVector.of(reach.items()), without)
 
 
 def _raise_to(reach: dict[int, int], offsets: dict[int, int]) -> None:
     for partition, following in offsets.items():
         reach[partition] = max(following, reach.get(partition, 0))
-
-
-def _by_reading(table: Table, file: DataFile) -> dict[int, int] | None:
-    read = _read(table, file)
-    return None if read is None or read[1] else read[0]
 
 
 def _read(table: Table, file: DataFile) -> tuple[dict[int, int], int] | None:

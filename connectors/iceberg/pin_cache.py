@@ -1,8 +1,8 @@
 """Keeps pins fresh in the background, so that no statement waits for a catalog.
 
-Any pin with the tail from its own watermark gives the same answer, so an old pin is right, only slower. That
-is why an outage of the catalog changes nothing but the age shown by ``status``, while a verdict about the
-table (a foreign commit, a broken binding, a dropped table) takes its pin away.
+Any pin with the tail from its own watermark gives the same answer, so an outage of the catalog changes nothing but the
+age shown by ``status``. A verdict about the table (a foreign commit, a broken binding, a dropped table) takes its pin
+away.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from cachetools import LRUCache
 
 from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
 from planner.cut import Pin
-from planner.errors import (
-    CatalogUnavailable,
-    FederationError,
-    SnapshotExpired,
-)
+from planner.errors import FederationError, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.seam import PinFacts
@@ -58,10 +54,9 @@ class PinStatus:
 
 
 class PinCache:
-    """Pins of the tables in use, and the list of all tables. Thread-safe.
+    """Pins of the tables in use, and the list of all tables. Thread-safe. A context manager, or call ``stop``.
 
-    One thread per catalog, so that one that hangs does not age the pins of the others. Use as a context
-    manager, or call ``stop``.
+    One thread per catalog, so that one that hangs does not age the pins of the others.
     """
 
     def __init__(
@@ -70,18 +65,16 @@ class PinCache:
         *,
         refresh_s: float,
         idle_s: float = 600.0,
-        max_age_s: float | None = None,
         patience_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``idle_s``: a table not asked for this long is forgotten. ``max_age_s``: no older pin is served.
+        """``idle_s``: a table not asked for this long is forgotten.
 
         ``patience_s``: how long a statement waits for a catalog it cannot do without.
         """
         self._store = store
         self._refresh_s = refresh_s
         self._idle_s = idle_s
-        self._max_age_s = max_age_s
         self._clock = clock
         self._lock = threading.Lock()
         self._pins: dict[TableName, RefreshedValue[Pin]] = {}
@@ -100,22 +93,9 @@ class PinCache:
     def get(self, table: TableName) -> Pin:
         """Return the pin held, reading it on first use.
 
-        Raises:
-            As ``ColdStore.pin`` on first use, and later where a refresh came to a verdict.
-            CatalogUnavailable: the pin is older than ``max_age_s``.
+        Raises as ``ColdStore.pin`` on first use, and later where a refresh came to a verdict.
         """
-        pin = self._value_of(table)
-        outcome = self._first(table, pin)
-        age_s = self._clock() - outcome.confirmed_at
-        if self._max_age_s is not None and age_s > self._max_age_s:
-            outcome = pin.read(since=self._clock())
-            if outcome.value is not None and outcome.error is not None:
-                raise CatalogUnavailable(
-                    f"{table}: its catalog has not answered for {age_s:.0f} s, longer than the limit of "
-                    f"{self._max_age_s:.0f} s; try again.",
-                    table=str(table),
-                ) from outcome.error
-        return self._keep(outcome.get())
+        return self._keep(self._first(table, self._value_of(table)).get())
 
     def refresh(self, table: TableName) -> Pin:
         """Read the table again now: for a statement whose plan met a gap. Falls back as ``get`` does.
@@ -174,16 +154,13 @@ class PinCache:
             return False
 
     def retained(self, table: TableName) -> Retained:
-        """As ``ColdStore.retained`` of the pin held."""
         return self._store.retained(self.get(table))
 
     def tables(self) -> tuple[TableName, ...]:
         """List the tables of every catalog that ever answered, as of at most one refresh ago while they do.
 
-        The first call asks them all at once; a catalog that fails then is asked again in the background.
-
-        Raises:
-            CatalogUnavailable: none ever answered.
+        The first call asks them all at once, and raises CatalogUnavailable when none answers; the background asks
+        again.
         """
         listings = self._all_listings()
         answered = [listing for listing in listings.values() if listing.has_begun]
@@ -210,11 +187,7 @@ class PinCache:
         return self._in_order(names)
 
     def relist(self) -> tuple[TableName, ...]:
-        """List all tables, as of at most ``RELIST_S`` ago: for a name that is not in the list held.
-
-        Raises:
-            CatalogUnavailable: a catalog that may have it never answered.
-        """
+        """List all tables, as of at most ``RELIST_S`` ago; raises CatalogUnavailable where a catalog never answered."""
         listings = self._all_listings().values()
         since = self._clock() - RELIST_S
         for listing in listings:
@@ -239,7 +212,6 @@ class PinCache:
         )
 
     def facts(self, table: TableName) -> PinFacts | None:
-        """Describe how one table's pin is kept; None when it is not in use."""
         with self._lock:
             value = self._pins.get(table)
         outcome = None if value is None else value.outcome

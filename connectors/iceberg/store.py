@@ -19,10 +19,10 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan
+from connectors.iceberg.scan.reach import local_path
 from connectors.iceberg.types import table_schema
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
@@ -129,7 +129,6 @@ class IcebergStore:
         return self._pin(table, loaded, version)
 
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
-        """See ``planner.ports.ColdStore.pin_version``: reads the metadata file again."""
         metadata, io = self._metadata(pin)
         version = metadata.snapshot_by_id(snapshot_id)
         if version is None:
@@ -150,7 +149,6 @@ class IcebergStore:
         lock=lambda self: self._lock,
     )
     def retained(self, pin: Pin) -> Retained:
-        """See ``planner.ports.ColdStore.retained``."""
         return _retained(self._metadata(pin)[0])
 
     def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
@@ -178,19 +176,12 @@ class IcebergStore:
     ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice: our own list of files where that is enough, else the extension's scan.
 
-        For that scan, the metadata file's head is the slice's snapshot and its current schema the slice's; or the
-        slice is of another version, in the schema it was written with, which is what the extension shows when
-        asked for it by ``snapshot_from_id``. ``probe`` tells why either failed later.
-
-        Raises:
-            UnsupportedFile: files it needs are of a format, codec or encryption that is not read.
-            SnapshotExpired, ColdStoreUnavailable: as ``probe``.
+        That shows the metadata file's head in its current schema, or (``snapshot_from_id``) another version in its own.
+        Raises UnsupportedFile; ``probe`` tells why a scan failed later.
         """
         if cold.snapshot_id is None:
             return ArrowRelation(cold.schema.arrow.empty_table())
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        facts = {"snapshot_id": cold.snapshot_id}
-        with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
+        with self._reading(cold):
             files = self._plan.files(cold, rows)
             if files is None:
                 return SqlRelation(self.extension_sql(cold))
@@ -199,12 +190,8 @@ class IcebergStore:
         return SqlRelation(read_sql(cold, files))
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
-        """See ``planner.ports.ColdStore.totals``: reads the metadata file again."""
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
-            io = self._file_io(cold.metadata_location)
-            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
-        snapshot = version_of(metadata, cold)
+        with self._reading(cold):
+            _, snapshot = self._snapshot(cold)
         summary = snapshot.summary if snapshot is not None else None
         if summary is None:
             return ColdTotals(0, 0, 0) if snapshot is None else ColdTotals()
@@ -216,12 +203,9 @@ class IcebergStore:
         )
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
-        """See ``planner.ports.ColdStore.count_files``."""
         if cold.snapshot_id is None:
             return 0
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        facts = {"snapshot_id": cold.snapshot_id}
-        with file_errors(what, gone=SnapshotExpired, **facts), self._formats(cold):
+        with self._reading(cold):
             files = self._plan.files(cold, rows)
         return None if files is None else len(files)
 
@@ -232,35 +216,37 @@ class IcebergStore:
     def probe(self, cold: ColdSlice) -> None:
         """Check that everything a slice needs can be opened: for after a scan failed, not before.
 
-        Raises:
-            SnapshotExpired: a metadata, manifest or data file is gone.
-            ColdStoreUnavailable: one cannot be read now.
+        Raises SnapshotExpired or ColdStoreUnavailable.
         """
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
-            io = self._file_io(cold.metadata_location)
-            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
-            snapshot = version_of(metadata, cold)
+        with self._reading(cold):
+            io, snapshot = self._snapshot(cold)
             for manifest in snapshot.manifests(io) if snapshot is not None else ():
                 for entry in manifest.fetch_manifest_entry(io):
                     if not io.new_input(entry.data_file.file_path).exists():
                         raise FileNotFoundError
 
+    def _snapshot(self, cold: ColdSlice) -> tuple[FileIO, IcebergSnapshot | None]:
+        io = self._file_io(cold.metadata_location)
+        metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
+        return io, version_of(metadata, cold)
+
     @contextlib.contextmanager
-    def _formats(self, cold: ColdSlice) -> Iterator[None]:
-        """Name the table of unreadable files: its owner has to rewrite them."""
-        try:
-            yield
-        except UnreadableFiles as error:
-            with self._lock:
-                loaded = self._loaded.get(cold.metadata_location)
-            where = "" if loaded is None else f"{loaded[0]}: "
-            facts = {} if loaded is None else {"table": str(loaded[0])}
-            raise UnsupportedFile(
-                f"{where}snapshot {cold.snapshot_id} {error}",
-                snapshot_id=cold.snapshot_id,
-                **facts,
-            ) from error
+    def _reading(self, cold: ColdSlice) -> Iterator[None]:
+        """Translate errors; name the table of unreadable files: its owner has to rewrite them."""
+        what = f"snapshot {cold.snapshot_id} of a pinned table"
+        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
+            try:
+                yield
+            except UnreadableFiles as error:
+                with self._lock:
+                    loaded = self._loaded.get(cold.metadata_location)
+                where = "" if loaded is None else f"{loaded[0]}: "
+                facts = {} if loaded is None else {"table": str(loaded[0])}
+                raise UnsupportedFile(
+                    f"{where}snapshot {cold.snapshot_id} {error}",
+                    snapshot_id=cold.snapshot_id,
+                    **facts,
+                ) from error
 
     def close(self) -> None:
         self._plan.close()

@@ -1,7 +1,6 @@
 """Iceberg types and Arrow types, one to one (Iceberg spec, "Primitive Types" and "Nested Types").
 
-pyiceberg's own conversion gives large strings and large lists; the planner's vocabulary has one Arrow type
-per Iceberg type, so the mapping is written here.
+Not pyiceberg's own conversion, which gives large strings and large lists.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ _TO_ICEBERG = {arrow: kind for kind, arrow in _PRIMITIVES}
 
 
 def table_schema(table: TableName, schema: Schema, mapping: NameMapping | None) -> TableSchema:
-    """Convert an Iceberg schema. ``mapping`` adds the names a record may use besides the current one.
-
-    Raises:
-        UnsupportedType: a column is of a type no engine of ours shows.
-    """
+    """Convert an Iceberg schema, or raise UnsupportedType. ``mapping`` adds former names that a record may use."""
     names = (
         {} if mapping is None else {mapped.field_id: tuple(mapped.names) for mapped in mapping}
     )
@@ -103,7 +98,6 @@ def _arrow(table: TableName, column: str, kind: ice.IcebergType) -> pa.DataType:
 
 
 def arrow_type(kind: ice.IcebergType) -> pa.DataType | None:
-    """Convert a primitive type; None where there is no Arrow type for it."""
     match kind:
         case ice.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)

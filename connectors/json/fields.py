@@ -6,13 +6,13 @@ Both decoding paths walk this tree, so a type, a key or an epoch unit is interpr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import pyarrow as pa
 
 from planner.binding import Binding
 from planner.errors import BadBinding, UnsupportedType
-from planner.schema import Column, EpochUnit, TableSchema
+from planner.schema import PRIMITIVES, Column, EpochUnit, TableSchema
 
 Kind = Literal[
     "boolean",
@@ -164,13 +164,10 @@ def _field_id(field: pa.Field) -> int:
 
 
 def _kind(kind: pa.DataType) -> Kind | None:
-    simple = _SIMPLE.get(kind)
-    if simple is not None:
-        return simple
+    if kind in _PRIMITIVE_KINDS:
+        return _PRIMITIVE_KINDS[kind]
     if pa.types.is_decimal128(kind):
         return "decimal"
-    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC"):
-        return "timestamp" if kind.tz is None else "timestamptz"
     if pa.types.is_fixed_size_binary(kind):
         return "fixed"
     if pa.types.is_list(kind):
@@ -182,14 +179,4 @@ def _kind(kind: pa.DataType) -> Kind | None:
     return None
 
 
-_SIMPLE: dict[pa.DataType, Kind] = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.uuid(): "uuid",
-}
+_PRIMITIVE_KINDS = {kind: cast("Kind", name) for name, kind in PRIMITIVES.items()}

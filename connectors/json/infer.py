@@ -6,13 +6,13 @@ Pure: the caller has read the samples. Every readable sample decodes strictly un
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from connectors.json.fields import Field, Kind
-from connectors.json.strict import Number, Unfit, parse, read_value
+from connectors.json.parsing import Number, Unfit, parse
+from connectors.json.strict import read_value
 from planner.errors import BadBinding
 from planner.names import METADATA_COLUMNS
 from planner.schema import TIMESTAMPTZ, Column
@@ -26,25 +26,10 @@ _TIMES: dict[Kind, pa.DataType] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Inferred:
-    """Result of an inference. ``left_out`` are fields without a known type, ``unreadable`` counts samples.
-
-    Field ids are positions from 1; a table assigns its own.
-    """
-
-    columns: tuple[Column, ...]
-    left_out: tuple[str, ...]
-    unreadable: int
-
-
 def infer_columns(samples: Sequence[bytes]) -> tuple[Column, ...]:
-    """The columns of ``infer``, with its errors."""
-    return infer(samples).columns
-
-
-def infer(samples: Sequence[bytes]) -> Inferred:
     """Find the columns under which every readable sample decodes, in the order keys first appear.
+
+    Fields without a type in any sample are left out. Field ids are positions from 1; a table assigns its own.
 
     Raises:
         BadBinding: no sample is readable, a field holds values no one type takes, or its name cannot be a
@@ -61,8 +46,7 @@ def infer(samples: Sequence[bytes]) -> Inferred:
             f"No columns can be inferred: none of {len(samples)} samples is a JSON object; give the columns.",
             samples=len(samples),
         )
-    left_out: list[str] = []
-    members = _members("", records, left_out)
+    members = _members("", records)
     for field in members:
         if field.name in METADATA_COLUMNS:
             raise BadBinding(
@@ -70,21 +54,18 @@ def infer(samples: Sequence[bytes]) -> Inferred:
                 f"or read it under another name.",
                 field=field.name,
             )
-    columns = tuple(
+    return tuple(
         Column(index, field.name, field.type) for index, field in enumerate(members, start=1)
     )
-    return Inferred(columns, tuple(left_out), len(samples) - len(records))
 
 
-def _members(
-    path: str, objects: Sequence[dict[str, Any]], left_out: list[str]
-) -> list[pa.Field]:
+def _members(path: str, objects: Sequence[dict[str, Any]]) -> list[pa.Field]:
     names = dict.fromkeys(name for item in objects for name in item)
     _check_case(path, names)
     columns = []
     for name in names:
         inner = f"{path}.{name}" if path else name
-        kind = _kind(inner, [item[name] for item in objects if name in item], left_out)
+        kind = _kind(inner, [item[name] for item in objects if name in item])
         if kind is not None:
             columns.append(pa.field(name, kind))
     return columns
@@ -103,8 +84,8 @@ def _check_case(path: str, names: Iterable[str]) -> None:
             )
 
 
-def _kind(path: str, values: Sequence[Any], left_out: list[str]) -> pa.DataType | None:
-    """The type of one field over all samples, or None, and its path in ``left_out``."""
+def _kind(path: str, values: Sequence[Any]) -> pa.DataType | None:
+    """The type of one field over all samples, or None if they do not tell it."""
     values = [value for value in values if value is not None]
     shapes: dict[Shape, None] = dict.fromkeys(_shape(value) for value in values)
     if len(shapes) > 1:
@@ -114,24 +95,20 @@ def _kind(path: str, values: Sequence[Any], left_out: list[str]) -> pa.DataType 
             field=path,
             shapes=tuple(shapes),
         )
-    kind = None
     match next(iter(shapes), None):
         case "boolean":
-            kind = pa.bool_()
+            return pa.bool_()
         case "number":
-            kind = _number_kind(path, values)
+            return _number_kind(path, values)
         case "string":
-            kind = _string_kind(path, values)
+            return _string_kind(path, values)
         case "object":
-            members = _members(path, values, left_out)
-            kind = pa.struct(members) if members else None
+            members = _members(path, values)
+            return pa.struct(members) if members else None
         case "array":
-            items = [item for value in values for item in value]
-            element = _kind(f"{path}[]", items, left_out)
+            element = _kind(f"{path}[]", [item for value in values for item in value])
             return None if element is None else pa.list_(pa.field("element", element))
-    if kind is None:
-        left_out.append(path)
-    return kind
+    return None
 
 
 def _shape(value: Any) -> Shape:

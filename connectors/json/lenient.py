@@ -1,8 +1,7 @@
 """The lenient mode, opt-in: reads values that strict refuses.
 
-A value that strict accepts is the same in both modes. One that cannot be read even so becomes NULL, at the
-nearest level that may be NULL. docs/json-types.md lists what each type takes, and where DuckDB's
-``from_json``, the model for this mode, differs.
+What strict accepts is the same in both modes. What cannot be read even so becomes NULL, at the nearest level that may
+be NULL. docs/json-types.md lists what each type takes, and where DuckDB's ``from_json``, the model, differs.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decima
 from typing import Any
 
 from connectors.json.fields import DAY_US, MAX_FLOAT, MAX_TIME_US, MIN_TIME_US, Field
+from connectors.json.parsing import Number, Unfit
 from connectors.json.strict import (
-    Number,
-    Unfit,
     day_number,
     epoch_us,
     exact_number,
@@ -42,11 +40,7 @@ _UUID = re.compile(r"\{?([0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12})
 
 
 def substitute(field: Field, value: Any, unfit: Unfit) -> Any:
-    """The lenient fallback of ``strict.read_record``.
-
-    Raises:
-        Unfit: nothing fits and the field is required.
-    """
+    """The lenient fallback of ``strict.read_record``. Raises Unfit: nothing fits and the field is required."""
     read = _READ.get(field.kind)
     replacement = None if read is None or value is None else read(field, value)
     if replacement is None and field.required:

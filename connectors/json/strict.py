@@ -1,12 +1,10 @@
 """The exact path: what a record means, one record at a time, by docs/json-types.md.
 
-It defines the truth: the faster paths must give the same, and leave doubtful values to it. It parses with the standard
-library alone and keeps numbers as the record's text, so nothing is rounded before the wanted type is known.
+It defines the truth: the fast path must give the same, and leaves doubtful values to it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -21,11 +19,8 @@ from connectors.json.fields import (
     UNIT_US,
     Field,
 )
+from connectors.json.parsing import Number, Unfit, kind_of, parse
 from planner.schema import EpochUnit
-
-#: Deeper records are refused. A written limit, because the parsers' own depends on the stack of the caller:
-#: the same record would decode in one process and not in another.
-MAX_DEPTH = 500
 
 #: Holds every decimal of 38 digits; what does not fit becomes NaN instead of an exception.
 _EXACT = Context(prec=100, traps=[])
@@ -42,33 +37,12 @@ _TIMESTAMP = re.compile(
 )
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: A string without an end matches too: searching its end from each quote would take quadratic time.
-_JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-
 #: Not a number in JSON's grammar, so written as strings (as protobuf's JSON mapping does).
 SPECIAL_FLOATS = {
     "NaN": float("nan"),
     "Infinity": float("inf"),
     "-Infinity": float("-inf"),
 }
-
-
-class Number(str):
-    """A JSON number, as written."""
-
-    __slots__ = ()
-
-
-class Unfit(Exception):
-    """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record."""
-
-    def __init__(self, path: str | None, reason: str) -> None:
-        super().__init__(reason if path is None else f"field {path}: {reason}")
-        self.path = path
-
-    @property
-    def reason(self) -> str:
-        return str(self.args[0])
 
 
 #: Handles a value that does not fit: raises the Unfit, or returns a substitute.
@@ -84,36 +58,8 @@ def refuse(field: Field, value: Any, unfit: Unfit) -> NoReturn:  # noqa: ARG001
 def read_record(
     fields: Sequence[Field], raw: bytes, fallback: Fallback = refuse
 ) -> tuple[Any, ...]:
-    """Read one record: a value per field, in order, as ``arrays.exact_leaf`` takes them.
-
-    Raises:
-        Unfit: the record is not an object by RFC 8259, or a value does not fit its field.
-    """
+    """Read one record: a value per field, in order, as ``arrays.exact_leaf`` takes them; raises Unfit."""
     return _members(fields, parse(raw), fallback)
-
-
-def parse(raw: bytes) -> dict[str, Any]:
-    """Parse a record. Numbers are ``Number``; of a duplicate key the last value stays.
-
-    Raises:
-        Unfit: not UTF-8, not JSON by RFC 8259, nested too deeply, or not an object.
-    """
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as cause:
-        raise Unfit(None, f"the value is not UTF-8 (byte {cause.start})") from cause
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        raise Unfit(None, f"the JSON is nested more than {MAX_DEPTH} levels deep")
-    try:
-        value = json.loads(
-            text, parse_int=Number, parse_float=Number, parse_constant=_no_constant
-        )
-    except ValueError as cause:
-        at = f" (character {cause.pos})" if isinstance(cause, json.JSONDecodeError) else ""
-        raise Unfit(None, f"the value is not JSON{at}") from cause
-    if not isinstance(value, dict):
-        raise Unfit(None, f"the JSON is {kind_of(value)}, not an object")
-    return value
 
 
 def read_value(field: Field, value: Any, fallback: Fallback = refuse) -> Any:
@@ -126,31 +72,6 @@ def read_value(field: Field, value: Any, fallback: Fallback = refuse) -> Any:
         return _READ[field.kind](field, value, fallback)
     except Unfit as unfit:
         return fallback(field, value, unfit)
-
-
-def kind_of(value: object) -> str:
-    """Name the kind of a JSON value, never its content."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, Number):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, list) else "an object"
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for character in re.findall(r"[\[\]{}]", _JSON_STRING.sub("", text)):
-        depth += 1 if character in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _members(
@@ -224,10 +145,8 @@ def exact_number(text: str) -> Decimal | None:
 
 
 def fitted(field: Field, number: Decimal) -> Decimal:
-    """Write a number with the scale of a decimal field.
-
-    Raises:
-        Unfit: it has more digits than the type, on either side of the point.
+    """Write a number with the scale of a decimal field; raises Unfit where it has more digits, on either side of the
+    point.
     """
     precision, scale = field.type.precision, field.type.scale
     if number == 0:

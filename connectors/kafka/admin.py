@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
+
+from connectors.kafka.settings import admin_properties, refused
 
 #: An answer for all partitions at once: its result maps each to a result or an error.
 Offsets = Future[Any]
@@ -22,6 +30,19 @@ _give_back.argtypes, _give_back.restype = [ctypes.py_object], None
 
 
 class Admin(AdminClient):
+    @classmethod
+    def of(
+        cls, settings: Mapping[str, str], note: Callable[[KafkaError], None] | None = None
+    ) -> Admin:
+        """Build a client with a user's properties, or raise BadConfig; ``note`` gets the errors of its connections."""
+        properties: dict[str, Any] = admin_properties(settings)
+        if note is not None:
+            properties["error_cb"] = note
+        try:
+            return cls(properties)
+        except KafkaException as error:
+            raise refused(settings, str(error)) from error
+
     def offsets(
         self, pairs: list[TopicPartition], level: IsolationLevel, timeout_s: float
     ) -> Offsets:
@@ -37,7 +58,6 @@ class Admin(AdminClient):
         return answer
 
     def described(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-        """As ``describe_topics``, by name."""
         answers: Mapping[str, Future[Any]] = self.describe_topics(
             TopicCollection(list(topics)), request_timeout=timeout_s
         )

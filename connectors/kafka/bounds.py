@@ -1,8 +1,7 @@
 """Where a log starts and ends, and which log it is: one concurrent round of requests for all topics.
 
-A round takes partitions and topic ids from the previous one, requests them again beside the offsets, and is repeated
-when they differ. So a new partition or a recreated topic costs one more round, anything else none. The cluster id stays
-while topic ids stay the same: they are random UUIDs (KIP-516), so no other cluster has them.
+A round uses the partitions and topic ids of the one before, requests them again beside the offsets, and is repeated
+when they differ. The cluster id stays while topic ids, which are random UUIDs (KIP-516), stay the same.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
 from connectors.kafka.admin import Admin, Offsets
 from connectors.kafka.errors import Meaning, meaning, no_answer, translate
 from connectors.kafka.last_ends import LastEnds
-from connectors.kafka.settings import admin_properties, refused
 from planner.cut import LogBounds, PartitionBounds
 from planner.errors import FederationError, LogUnavailable, UnknownTopic
 
@@ -111,22 +109,14 @@ class BoundsReader:
         # Not a bound method: a cycle of client and owner would let its threads outlive both.
         self._refusals = _Refusals()
         self._settings = settings
-        self._admin = self._client()
+        self._admin = Admin.of(settings, self._refusals.note)
         self._with_high_watermark = with_high_watermark
         self._lock = threading.Lock()
         self._identities: dict[str, _Identity] = {}
         self._previous: dict[str, LastEnds] = {}
         self._cluster_id: str | None = None
 
-    def _client(self) -> Admin:
-        callback: Any = self._refusals.note
-        try:
-            return Admin({**admin_properties(self._settings), "error_cb": callback})
-        except KafkaException as error:
-            raise refused(self._settings, str(error)) from error
-
     def measure(self, topics: Sequence[str], *, deadline: float) -> dict[str, LogBounds]:
-        """``begin`` and ``settle``."""
         return self.settle(self.begin(topics, deadline=deadline))
 
     def begin_identity(self, topic: str, *, deadline: float) -> BoundsRequest:
@@ -137,11 +127,7 @@ class BoundsReader:
         return BoundsRequest(client, (topic,), deadline, {}, {}, described, None)
 
     def settle_identity(self, round_: BoundsRequest) -> str:
-        """Return the topic's id.
-
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
-        """
+        """Return the topic's id; raises UnknownTopic or LogUnavailable as ``planner.ports.Log.measure``."""
         topic = round_.topics[0]
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         while True:
@@ -188,11 +174,9 @@ class BoundsReader:
         )
 
     def settle(self, round_: BoundsRequest) -> dict[str, LogBounds]:
-        """Wait for a round's answers, repeating it while that helps.
+        """Wait for a round's answers, repeating it while that helps; raises as ``planner.ports.Log.measure``.
 
-        Raises:
-            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
-            LogTruncated: an end stays below one seen earlier, under a newer leader.
+        Raises LogTruncated for an end that stays below one seen earlier, under a newer leader.
         """
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         reason: _AskAgain | None = None
@@ -224,14 +208,13 @@ class BoundsReader:
         time.sleep(again.pause_s)
 
     def _replace(self, client: Admin) -> None:
-        """Replace a client that has lost a request: it loses the next ones, too.
+        """Replace a client that has lost a request: it loses the next ones, too (confluent-kafka-dotnet issue 1491).
 
-        It happens about once in a hundred times after brokers stood still for seconds; a new client gets answers at
-        once. confluent-kafka-dotnet issue 1491 reports the same.
+        It happens about once in a hundred times after brokers stood still for seconds.
         """
         with self._lock:
             if self._admin is client:
-                self._admin = self._client()
+                self._admin = Admin.of(self._settings, self._refusals.note)
 
     def _why(self, error: FederationError, topic: str) -> FederationError:
         self._admin.poll(0)
@@ -360,7 +343,6 @@ def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:
 
 
 def _listed(future: Offsets | None, round_: BoundsRequest) -> _Listed:
-    """Return the result of a request for offsets; nothing where none was sent."""
     if future is None:
         return {}
     answers = _answer(future, round_, round_.topics[0])

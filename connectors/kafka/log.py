@@ -44,11 +44,7 @@ class KafkaLog:
         max_idle_consumers: int = MAX_IDLE_CONSUMERS,
         with_high_watermark: bool = False,
     ) -> None:
-        """``settings`` are librdkafka properties. No broker needs to answer yet.
-
-        Raises:
-            BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
-        """
+        """``settings`` are librdkafka properties; raises BadConfig. No broker needs to answer yet."""
         properties = checked(settings)
         self._measure_timeout_s = measure_timeout_s
         self._bounds = BoundsReader(properties, with_high_watermark=with_high_watermark)
@@ -59,7 +55,6 @@ class KafkaLog:
         )
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
-        """See ``planner.ports.Log.measure``."""
         for topic in topics:
             _check_name(topic)
         if not topics:
@@ -104,7 +99,6 @@ class KafkaLog:
         guard.check_again(deadline.left_s)
 
     def follow(self, source: TopicSource, starts: Mapping[int, int]) -> KafkaSubscription:
-        """See ``planner.ports.Log.follow``."""
         _check_name(source.topic)
         consumer = self._consumers.following(with_headers=source.with_headers)
         return KafkaSubscription(consumer, self._bounds, source, starts)

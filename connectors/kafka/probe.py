@@ -6,19 +6,16 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import ConfigResource, ResourceType
 
-from connectors.kafka.settings import admin_properties, checked, refused
+from connectors.kafka.admin import Admin
+from connectors.kafka.settings import checked
 from planner.errors import BadConfig
 
 REACH_TIMEOUT_S = 5.0
@@ -52,24 +49,19 @@ class TopicFacts:
 
 
 def bootstrap_servers(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return each address of ``bootstrap.servers``.
-
-    Raises:
-        BadConfig: as ``KafkaLog``.
-    """
+    """Return each address of ``bootstrap.servers``; raises BadConfig as ``KafkaLog``."""
     properties = checked(settings)
     named = properties.get("bootstrap.servers") or properties.get("metadata.broker.list", "")
     return tuple(part.strip() for part in named.split(",") if part.strip())
 
 
 def reach(settings: Mapping[str, str], server: str) -> Reached:
-    """Ask one bootstrap server who it is."""
     events: list[KafkaError] = []
     properties = {
         key: value for key, value in settings.items() if key != "metadata.broker.list"
     }
     try:
-        client = _client({**properties, "bootstrap.servers": server}, events.append)
+        client = Admin.of(checked({**properties, "bootstrap.servers": server}), events.append)
     except BadConfig as error:
         return Reached(server, why=error.message.rstrip("."), fix="correct the section [kafka]")
     request = client.describe_cluster(request_timeout=REACH_TIMEOUT_S)
@@ -87,7 +79,7 @@ def reach(settings: Mapping[str, str], server: str) -> Reached:
 
 def topic_facts(settings: Mapping[str, str], topics: Sequence[str]) -> dict[str, TopicFacts]:
     """Describe topics as far as this login may; no facts if the cluster does not answer."""
-    client = _client(settings, lambda _error: None)
+    client = Admin.of(checked(settings), lambda _error: None)
     described = client.describe_topics(
         TopicCollection(list(topics)),
         include_authorized_operations=True,
@@ -127,14 +119,6 @@ def _facts(described: Future[Any], configured: Future[Any]) -> TopicFacts:
         cleanup_policy=config.get("cleanup.policy"),
         log_append_time=None if stamped is None else stamped == "LogAppendTime",
     )
-
-
-def _client(settings: Mapping[str, str], note: Callable[[KafkaError], None]) -> AdminClient:
-    properties: dict[str, Any] = {**admin_properties(checked(settings)), "error_cb": note}
-    try:
-        return AdminClient(properties)
-    except KafkaException as error:
-        raise refused(settings, str(error)) from error
 
 
 def _explained(

@@ -7,40 +7,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import ConfigResource, ResourceType
 
+from connectors.kafka.admin import Admin
 from connectors.kafka.errors import translate
-from connectors.kafka.settings import admin_properties, checked, refused
+from connectors.kafka.settings import checked
 from planner.triggers import LogRetention
-
-_TIMEOUT_S = 5.0
 
 
 class RetentionReader:
     """Reads ``retention.ms`` and ``retention.bytes``. Connects at the first call. Thread-safe."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        """``settings`` as for ``KafkaLog``.
-
-        Raises:
-            BadConfig: as ``KafkaLog``.
-        """
-        self._admin = _admin(settings)
+    def __init__(self, settings: Mapping[str, str], timeout_s: float = 5.0) -> None:
+        """``settings`` as for ``KafkaLog``, with its errors."""
+        self._admin = Admin.of(checked(settings))
+        self._timeout_s = timeout_s
 
     def __call__(self, topics: Sequence[str]) -> dict[str, LogRetention]:
         """Return the retention of each topic whose settings are readable."""
         resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
         answers = self._admin.describe_configs(
-            list(resources.values()), request_timeout=_TIMEOUT_S
+            list(resources.values()), request_timeout=self._timeout_s
         )
         retentions: dict[str, LogRetention] = {}
         for name, resource in resources.items():
             with contextlib.suppress(KafkaException, TimeoutError):
-                settings = answers[resource].result(_TIMEOUT_S + 1)
+                settings = answers[resource].result(self._timeout_s + 1)
                 values = {key: entry.value for key, entry in settings.items()}
                 if "delete" in (values.get("cleanup.policy") or "delete"):
                     milliseconds = _bound(values.get("retention.ms"))
@@ -60,11 +52,9 @@ def _bound(text: str | None) -> int | None:
 def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 5.0) -> bool:
     """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
 
-    Raises:
-        BadConfig: as ``KafkaLog``.
-        UnknownTopic, LogUnavailable: no answer; also when the user may not describe the topic.
+    Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
-    admin = _admin(settings)
+    admin = Admin.of(checked(settings))
     resource = ConfigResource(ResourceType.TOPIC, topic)
     requests: Any = admin.describe_configs([resource], request_timeout=timeout_s)
     try:
@@ -72,11 +62,3 @@ def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 
     except KafkaException as error:
         raise translate(error.args[0], topic) from error
     return "compact" in entries["cleanup.policy"].value
-
-
-def _admin(settings: Mapping[str, str]) -> AdminClient:
-    properties = checked(settings)
-    try:
-        return AdminClient(admin_properties(properties))
-    except KafkaException as error:
-        raise refused(properties, str(error)) from error

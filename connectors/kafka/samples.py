@@ -7,13 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import (  # not all are in its __all__
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
 
-from connectors.kafka.settings import admin_properties, checked, consumer_properties, refused
+from connectors.kafka.settings import checked, consumer_properties, refused
 from planner.offsets import OffsetRange
 
 #: Bytes of one answer for one partition: some hundred records, quick also for many partitions.
@@ -34,24 +29,14 @@ class Sample:
     mean_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class SampledRetention:
-    """How long a topic keeps records. ``ms`` None: for ever. ``is_by_size``: its bytes are bounded too."""
-
-    ms: int | None
-    is_by_size: bool
-
-
 def sample(
     settings: Mapping[str, str],
     ranges: Mapping[str, tuple[OffsetRange, ...]],
     *,
     timeout_s: float,
 ) -> dict[tuple[str, int], Sample]:
-    """Read the beginning of every range, by topic; leave out what did not come within ``timeout_s``.
-
-    Raises:
-        BadConfig: a property is not one of the client's.
+    """Read the beginning of every range, by topic, as far as it comes within ``timeout_s``; raises BadConfig as
+    ``KafkaLog``.
     """
     spans = {(topic, span.partition): span for topic in ranges for span in ranges[topic]}
     if not spans:
@@ -102,36 +87,3 @@ def _take(
         first[key] = timestamp_ms if kind else None
         sizes[key] = []
     sizes[key].append(len(message.value() or b"") + len(message.key() or b""))
-
-
-def retentions(
-    settings: Mapping[str, str], topics: list[str], *, timeout_s: float
-) -> dict[str, SampledRetention]:
-    """Read how long topics keep their records; leave out those whose settings may not be read.
-
-    Raises:
-        BadConfig: a property is not one of the client's.
-    """
-    if not topics:
-        return {}
-    try:
-        admin = AdminClient(admin_properties(checked(settings)))
-    except KafkaException as error:
-        raise refused(settings, str(error)) from error
-    requests = admin.describe_configs(
-        [ConfigResource(ResourceType.TOPIC, topic) for topic in topics],
-        request_timeout=timeout_s,
-    )
-    result = {}
-    for resource, future in requests.items():
-        try:
-            entries = future.result(timeout_s)
-        except (KafkaException, TimeoutError):
-            continue
-        keeps_ms = int(entries["retention.ms"].value)
-        deletes = "delete" in str(entries["cleanup.policy"].value)
-        result[resource.name] = SampledRetention(
-            keeps_ms if deletes and keeps_ms >= 0 else None,
-            deletes and int(entries["retention.bytes"].value) >= 0,
-        )
-    return result

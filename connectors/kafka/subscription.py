@@ -1,8 +1,4 @@
-"""Reads on along one topic: one consumer, assigned once, as long as the tail is followed.
-
-How far a partition was read follows the rules of ``connectors.kafka.fetch``: a record proves every offset below it,
-an end-of-partition event proves offsets without a record.
-"""
+"""Reads on along one topic: one consumer, assigned once, which sees ends as ``connectors.kafka.fetch`` does."""
 
 from __future__ import annotations
 
@@ -52,7 +48,6 @@ class KafkaSubscription:
             raise translate(error.args[0], source.topic) from error
 
     def take(self, timeout_s: float) -> LogBatch | None:
-        """See ``planner.ports.LogSubscription.take``."""
         before = dict(self._reached)
         counts: dict[int, int] = {}
         batch = self._next_batch(timeout_s)
@@ -130,5 +125,4 @@ class KafkaSubscription:
         ) from error
 
     def close(self) -> None:
-        """See ``planner.ports.LogSubscription.close``."""
         self._consumer.close()

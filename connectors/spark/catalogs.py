@@ -1,7 +1,6 @@
 """Translates a catalog's pyiceberg properties to those of Iceberg's Spark catalog. Pure.
 
-Both sides must open the same tables. The names agree for most properties (Iceberg's catalog properties and
-pyiceberg's configuration page); those that differ are in the tables below.
+The names agree for most; those that differ are in the tables below.
 """
 
 from __future__ import annotations

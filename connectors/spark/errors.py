@@ -1,7 +1,6 @@
 """Translates errors of Spark, Iceberg's Java side and the executors to ``planner.errors``.
 
-An executor's error reaches the driver only as text inside Spark's own, so ``pack`` puts the typed error there
-as one line of JSON, and ``unpack`` finds it again.
+An executor's error reaches the driver only as text, so ``pack`` writes it as a line of JSON that ``unpack`` finds.
 """
 
 from __future__ import annotations
@@ -100,7 +99,6 @@ def java_errors(table: TableName) -> Iterator[None]:
 
 
 def translated(table: TableName, error: Exception) -> FederationError:
-    """Return our error of the same meaning to the caller."""
     if isinstance(error, Py4JNetworkError | OSError):
         # Files are read on Java's side: the one socket here is the gateway's.
         return SparkLost(f"{table}: Spark does not answer; try again.", table=str(table))

@@ -1,8 +1,4 @@
-"""Reads an Iceberg table's metadata on the Java side, as facts for the planner.
-
-The metadata is taken over as its own JSON form: one call through the gateway, and the same fields that every
-other reader of the file sees.
-"""
+"""Reads an Iceberg table's metadata on the Java side, by its JSON form: one call through the gateway."""
 
 from __future__ import annotations
 
@@ -48,7 +44,6 @@ def identifier(table: TableName, branch: str | None = None) -> str:
 
 
 def java(session: SparkSession) -> Any:
-    """The gateway to Java packages."""
     return session._jvm
 
 
@@ -64,7 +59,6 @@ def load_table(session: SparkSession, table: TableName) -> Any:
 
 
 def read_state(session: SparkSession, metadata: Any) -> TableState:
-    """Take the facts out of a Java ``TableMetadata``."""
     text = java(session).org.apache.iceberg.TableMetadataParser.toJson(metadata)
     return parse_state(json.loads(text))
 
@@ -104,17 +98,11 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
 
 
 def survey(table: TableName, state: TableState) -> ColdSurvey:
-    """Return the facts for triggers and layout.
-
-    Raises:
-        BadBinding: as ``parse_options``.
-    """
-    snapshots = state.history.snapshots
-    head = snapshots.get(state.head) if state.head is not None else None
+    """Return the facts for triggers and layout; raises BadBinding as ``parse_options``."""
+    head = next(state.history.line(state.head), None)
     published_ms: int | None = None
     values = None if state.partitioned else 1
-    at = head
-    while at is not None:
+    for at in state.history.line(state.head):
         if at.watermark_text is not None and at.operation != "replace":
             if published_ms is None:
                 published_ms = state.committed_ms[at.snapshot_id]
@@ -122,7 +110,6 @@ def survey(table: TableName, state: TableState) -> ColdSurvey:
                 if state.partitioned:
                     values = at.count("changed-partition-count")
                 break
-        at = snapshots.get(at.parent_id) if at.parent_id is not None else None
     return ColdSurvey(
         options=parse_options(table, state.properties),
         rows=(head.count("total-records") or 0) if head else 0,
@@ -146,7 +133,6 @@ def _snapshot(snapshot: Mapping[str, Any]) -> Snapshot:
 
 
 def each(iterable: Any) -> Iterator[Any]:
-    """Iterate a Java ``Iterable``."""
     cursor = iterable.iterator()
     while cursor.hasNext():
         yield cursor.next()

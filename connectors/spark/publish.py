@@ -1,9 +1,8 @@
 """Publishes staged files: the offset compare-and-set as one Iceberg transaction (docs/internals/watermark.md).
 
-Rows, watermark, its mirror property and its tag change together, or nothing does. Iceberg may apply a
-transaction again on newer metadata when another commit came first, so the decision is made inside, by a
-validator that gets the ancestry the commit is about to build on. It refuses any other head than the one this
-transaction was built on, because the watermark text names it; then the whole is built again, check included.
+Iceberg may apply a transaction again on newer metadata, so the decision is made inside, by a validator that gets the
+ancestry the commit is about to build on. It refuses any head but the one the watermark text names; then the whole is
+built again, check included.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ _MAX_BACKOFF_S = 2.0
 
 
 class Publisher:
-    """Publishes staged plans of one table."""
-
     def __init__(
         self,
         session: SparkSession,
@@ -140,8 +137,8 @@ class Publisher:
     def _state(self, transaction: Any) -> TableState:
         """What the transaction builds on: the newest metadata, and newer when Iceberg applies it again.
 
-        A metadata file never changes, so the one read last is not read again: with some hundred snapshots that
-        takes as long as the commit. What a transaction has added to is in no file.
+        A metadata file never changes, so the one read last is not read again. What a transaction has added to is in no
+        file.
         """
         metadata = transaction.currentMetadata()
         location = metadata.metadataFileLocation()
@@ -251,15 +248,13 @@ def landed_watermark(state: TableState, staged: Staged) -> Watermark | None:
 
 
 def _texts(state: TableState) -> Iterator[str]:
-    snapshots = state.history.snapshots
-    snapshot = snapshots.get(state.head) if state.head is not None else None
-    while snapshot is not None:
+    history = state.history
+    for snapshot in history.line(state.head):
         if snapshot.watermark_text is not None and snapshot.operation != "replace":
             yield snapshot.watermark_text
         parent_id = snapshot.parent_id
-        if parent_id is not None and parent_id not in snapshots and state.history.mirror:
-            yield state.history.mirror
-        snapshot = None if parent_id is None else snapshots.get(parent_id)
+        if parent_id is not None and parent_id not in history.snapshots and history.mirror:
+            yield history.mirror
 
 
 def _check_same_binding(plan: TieringPlan, state: TableState) -> None:

@@ -33,7 +33,6 @@ class RoundResult:
 
 
 def always(_pin: Pin, _bounds: LogBounds) -> bool:
-    """Publish any lag."""
     return True
 
 
@@ -46,16 +45,12 @@ def tier_once(
     is_due: Callable[[Pin, LogBounds], bool] = always,
     clock: Callable[[], float] = time.monotonic,
 ) -> RoundResult:
-    """Pin, measure, plan, stage, publish.
-
-    ``is_due`` decides by the new measurement: another tierer may have published meanwhile.
+    """Pin, measure, plan, stage, publish. ``is_due`` decides by the new measurement: another tierer may have published.
 
     Raises:
         TieringConflict, SnapshotExpired: nothing changed; the next round plans again.
-        ShapeMismatch, TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_tiering``.
-        UndecodableRecord, OffsetsExpired, LogUnavailable: as executors met them; nothing changed.
         BadBinding: the table is not bound, or to another topic than its watermark's.
-        As ``ColdStore.pin`` and ``TieringTarget.publish``.
+        As ``plan_tiering``, ``ColdStore.pin``, ``TieringTarget.publish`` and the executors; nothing changed.
     """
     pin = target.pin()
     if pin.binding is None:

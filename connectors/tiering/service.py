@@ -1,8 +1,7 @@
 """Tiers many tables, unattended: measures all, publishes the ones that are due, a bounded number at a time.
 
-A table that fails waits longer each time and stops no other. The loop's facts of a table between rounds (its pin, its
-sizes) may be out of date, which only costs a useless round: every round pins and decides again, and the
-compare-and-set has the last word.
+A table that fails waits longer each time and stops no other. What the loop knows of a table between rounds may be out
+of date: every round pins and decides again.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ IsDue = Callable[[Pin, LogBounds], bool]
 class ServiceLimits:
     """``max_rows`` bounds one publish of one table, ``at_once`` the tables worked on at one time.
 
-    ``refresh_s`` is the greatest age of a table's facts and of the list of tables. ``stop_s`` is how long a
-    stop waits for running rounds before it cancels them; they then have as long again to clean up.
+    ``refresh_s`` is the greatest age of facts and of the list of tables, ``stop_s`` how long a stop waits for rounds
+    before it cancels them, and then for their clean-up.
     """
 
     max_rows: int = 8_000_000
@@ -52,20 +51,6 @@ class ServiceLimits:
     poll_s: float = 2.0
     refresh_s: float = 60.0
     stop_s: float = 10.0
-
-
-def adjust_nothing(survey: ColdSurvey) -> ColdSurvey:
-    """Return a table's options unchanged."""
-    return survey
-
-
-def nothing_to_check() -> None:
-    """Check nothing."""
-
-
-def unknown_retentions(_topics: Sequence[str]) -> Mapping[str, LogRetention]:
-    """Return no retention."""
-    return {}
 
 
 class TieringService:
@@ -79,9 +64,9 @@ class TieringService:
         open_target: Callable[[TableName], TieringTarget],
         listeners: Sequence[events.Listener],
         limits: ServiceLimits,
-        retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = unknown_retentions,
-        adjust: Callable[[ColdSurvey], ColdSurvey] = adjust_nothing,
-        check: Callable[[], None] = nothing_to_check,
+        retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = lambda _: {},
+        adjust: Callable[[ColdSurvey], ColdSurvey] = lambda survey: survey,
+        check: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
         random_share: Callable[[], float] = random.random,
@@ -118,11 +103,7 @@ class TieringService:
         self._stopping = True
 
     def run(self) -> None:
-        """Tier due tables until ``stop``.
-
-        Raises:
-            FederationError: as ``check``.
-        """
+        """Tier due tables until ``stop``; raises FederationError as ``check``."""
         look_at_s = self._clock()
         with self._pool() as pool:
             while not self._stopping:
@@ -139,10 +120,8 @@ class TieringService:
                 time.sleep(min(_TICK_S, self._limits.poll_s))
 
     def drain(self) -> int:
-        """Tier every table up to the log's end; return how many tables there are.
-
-        Raises:
-            FederationError: the first failure, once the other tables are done.
+        """Tier every table up to the log's end; return how many there are, or raise the first failure once all are
+        done.
         """
         self._add(self._discover())
         with self._pool() as pool:

@@ -53,14 +53,12 @@ class TieringState:
 
     @property
     def pinned(self) -> Pin:
-        """The pin, of a table that has one."""
         if self.pin is None:
             raise AssertionError
         return self.pin
 
     @property
     def binding(self) -> Binding:
-        """The binding, of a table that has a pin."""
         binding = self.pinned.binding
         if binding is None:
             raise AssertionError
@@ -71,8 +69,7 @@ class TieringState:
     ) -> Lag:
         """Turn a measurement into the table's lag.
 
-        Raises:
-            TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``measure_lag``.
+        Raises TailGap, LogTruncated, TopicRecreated, ClusterChanged as ``measure_lag``.
         """
         if not self.bytes_per_offset:
             self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES

@@ -82,7 +82,6 @@ class Comparer:
         self._with_values = bool(self._columns)
 
     def compare(self, window: Window, records: pa.Table, tally: FaultTally) -> None:
-        """Compare one window and add the findings to ``tally``."""
         keys = window.keys(records)
         # Joined as booleans: the values themselves are a hundred megabytes.
         tombstones = records[KAFKA_VALUE].is_null().combine_chunks()

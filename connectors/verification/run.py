@@ -1,7 +1,6 @@
 """``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
 
-Memory is bounded by a window, whatever the size of the table. ``planner.verification`` decides what is
-right and wrong; this reads, in order, and gathers.
+A window bounds the memory. ``planner.verification`` decides what is right; this reads, in order, and gathers.
 """
 
 from __future__ import annotations
@@ -80,11 +79,9 @@ class Verification:
     progress: Progress = field(default_factory=Silent)
 
     def run(self) -> Report:
-        """Check everything that can be.
+        """Check everything that can be; raises RequestError for a table that is not bound.
 
-        Raises:
-            RequestError: the table is not bound.
-            Unavailable, SnapshotExpired: a system did not answer, or a file is gone; there is no result then.
+        Raises Unavailable or SnapshotExpired, without a result, when a system did not answer or a file is gone.
         """
         tally = FaultTally()
         self._check_files(tally)

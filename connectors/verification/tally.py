@@ -25,8 +25,6 @@ class _Change:
 
 @dataclass
 class FaultTally:
-    """Findings so far."""
-
     findings: list[Fault] = field(default_factory=list)
     more: Counter[Kind] = field(default_factory=Counter)
     outcomes: Outcomes = field(default_factory=Outcomes)

@@ -1,10 +1,8 @@
 """The shape of the syntax tree ``json_serialize_sql`` returns, and the walk over it.
 
-The tree is plain JSON. All that the planner knows of it is in the tables below: for each kind of node,
-which fields hold further nodes and which hold plain values. A kind or a field that is not listed is refused,
-so a newer parser cannot slip syntax past the gate. The fields are those of DuckDB's serialization files
-(``src/include/duckdb/storage/serialization``: parsed_expression, query_node, tableref, result_modifier),
-checked against 1.5.5.
+The tables below say which fields of each kind of node hold further nodes, and which plain values. A kind or field that
+is not listed is refused, so a newer parser cannot slip syntax past the gate. Source: DuckDB's
+``src/include/duckdb/storage/serialization`` (parsed_expression, query_node, tableref, result_modifier), 1.5.5.
 """
 
 from __future__ import annotations
@@ -132,10 +130,8 @@ def kind_of(node: Node) -> str:
 
 
 def node_fields(node: Node) -> tuple[str, ...]:
-    """Name the fields that hold nodes or lists of them, the last first.
-
-    Raises:
-        UnsupportedStatement: the node is of a kind that is not in the tables.
+    """Name the fields that hold nodes or lists of them, the last first; raises UnsupportedStatement for an unknown
+    kind.
     """
     # Hot path: every node of every statement passes several times, which is most of the cost of planning.
     kind = node.get("class")
@@ -166,8 +162,7 @@ def children(node: Node) -> list[Any]:
 def walk(document: Node) -> Iterator[tuple[Node, int]]:
     """Yield every node, parents first, with the number of lambdas around it. Keeps its own stack.
 
-    Raises:
-        UnsupportedStatement: an unknown kind or field, or a tree too deep or too large.
+    Raises UnsupportedStatement: an unknown kind or field, or a tree too deep or too large.
     """
     pending: list[tuple[Any, int, int]] = [(statement(document), 0, 0)]
     count = 0
@@ -211,11 +206,7 @@ def _unknown_field(node: Node, shape: _Shape) -> UnsupportedStatement:
 
 
 def statement(document: Node) -> Node:
-    """Return the one statement of a document.
-
-    Raises:
-        UnsupportedStatement: there is none, or more than one.
-    """
+    """Return the one statement of a document. Raises UnsupportedStatement: there is none, or more than one."""
     statements = document.get("statements", ())
     if not statements:
         raise UnsupportedStatement("the text holds no statement; send one query.")

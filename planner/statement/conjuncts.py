@@ -1,13 +1,12 @@
 """Conditions of a statement on the columns of its tables: conjuncts that every relevant row must satisfy.
 
-For each place that names a table, the conditions that a row must meet to have any part in the result: the conjuncts of
-WHERE, and those of ON where the join drops other rows. A table in a place that this module does not understand has no
-conditions. Columns are not looked up here: a name without qualifier goes to every table it may belong to, and the
+For each place that names a table: the conjuncts of WHERE, and those of ON where the join drops other rows; none in a
+place that this module does not understand. A name without qualifier goes to every table it may belong to, and the
 caller keeps it where the table has such a column.
 
-What makes this safe: a column of a FROM clause comes before an alias of the SELECT list and before an outer
-query (DuckDB 1.5.5), and a name two tables share is an error, but for USING and NATURAL. Conditions that NULL
-can satisfy are taken from a single table only: in an outer join they also apply to rows without a match.
+It is safe because a column of a FROM clause comes before an alias of the SELECT list and before an outer query (DuckDB
+1.5.5), and a name two tables share is an error, but for USING and NATURAL. Conditions that NULL can satisfy are taken
+from a single table only: in an outer join they also apply to rows without a match.
 """
 
 from __future__ import annotations

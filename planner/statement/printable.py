@@ -1,10 +1,8 @@
 """Rewrites nodes that DuckDB 1.5.5 would print as SQL of another meaning.
 
-A rewritten statement goes back to text (``json_deserialize_sql``) and is parsed again. These change their
-meaning on the way: ``a CROSS JOIN b FULL JOIN c`` comes back as ``a , b FULL JOIN c``, where the comma
-binds last; ``1e3`` as ``1000.0``, a DECIMAL; ``1.`` as ``1``, an INTEGER; ``"a b".*`` as ``a b.*``. (TRUE comes
-back as a cast, which is harmless, but then it should be one from the start.) ``same`` detects
-any other change; the engine calls it before it runs anything.
+``a CROSS JOIN b FULL JOIN c`` comes back from ``json_deserialize_sql`` as ``a , b FULL JOIN c``, where the comma binds
+last; ``1e3`` as ``1000.0``, a DECIMAL; ``1.`` as ``1``, an INTEGER; ``"a b".*`` as ``a b.*``; TRUE as a cast. ``same``
+detects any other change; the engine calls it before it runs anything.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import json
 import re
 from typing import Any
 
+from planner.sqltext import identifier
 from planner.statement.ast import Node, kind_of
 from planner.statement.parameters import cast, constant
 
@@ -30,7 +29,7 @@ def make_printable(node: Node) -> None:
             condition=cast(constant("t", "VARCHAR"), {"id": "BOOLEAN"}),
         )
     elif kind == "STAR" and node["relation_name"]:
-        node["relation_name"] = _quoted(node["relation_name"])
+        node["relation_name"] = identifier(node["relation_name"])
     elif kind == "CONSTANT":
         text = _text(node["value"])
         if text is not None:
@@ -55,14 +54,10 @@ def _text(value: Any) -> str | None:
     return None
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _unquoted(node: Node) -> Node:
     """Return a node that was read back, with the name of its star as it was printed."""
     name = node.get("relation_name")
-    return {**node, "relation_name": _quoted(name)} if name else node
+    return {**node, "relation_name": identifier(name)} if name else node
 
 
 def same(first: Any, second: Any) -> bool:

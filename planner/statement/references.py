@@ -79,12 +79,9 @@ CutKey: TypeAlias = tuple[TableName, AtClause | None]
 
 
 def references(document: Node) -> tuple[TableReference, ...]:
-    """Return the tables a statement reads, each once, in order of appearance.
+    """Return the tables a gated statement reads, each once, in order of appearance; no visible WITH clauses.
 
-    Names of WITH clauses are left out where they are visible. The statement has passed the gate.
-
-    Raises:
-        UnsupportedStatement: an AT clause stands at the name of a WITH clause.
+    Raises UnsupportedStatement for an AT clause at the name of a WITH clause.
     """
     ordered: dict[TableReference, None] = {}
     for node, scope in scoped(document):
@@ -100,7 +97,6 @@ def references(document: Node) -> tuple[TableReference, ...]:
 
 
 def reference_of(table: Node) -> TableReference:
-    """Return the reference of a BASE_TABLE node."""
     return TableReference(
         catalog=table["catalog_name"] or None,
         schema=table["schema_name"] or None,

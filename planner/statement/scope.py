@@ -1,8 +1,7 @@
-"""What a table name means at each place of a statement: a table, or a WITH clause.
+"""What a table name means at each place of a statement: a table, or a WITH clause, by the rules of DuckDB 1.5.5.
 
-The rules of DuckDB 1.5.5: a WITH clause sees the clauses written before it, neither itself nor later ones;
-only the second branch of a recursive clause sees its own name; inner clauses hide outer ones of that name; a
-qualified name is never a WITH clause, but for ``recurring.name`` in a recursive clause with USING KEY.
+A WITH clause sees the clauses written before it; only the second branch of a recursive clause sees its own name; inner
+clauses hide outer ones; a qualified name is never one, but for ``recurring.name`` (USING KEY).
 """
 
 from __future__ import annotations
@@ -159,7 +158,6 @@ def visible_name(table: Node) -> str:
 
 
 def written_name(table: Node) -> Name:
-    """Return the parts of a BASE_TABLE's name as written."""
     parts = (table["catalog_name"], table["schema_name"], table["table_name"])
     return tuple(part for part in parts if part)
 

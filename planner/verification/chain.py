@@ -24,19 +24,10 @@ class Carrier:
     watermark: Watermark
 
 
-def ancestry(history: History, head: int) -> Iterator[Snapshot]:
-    """Yield the retained ancestry of ``head``, newest first."""
-    snapshot = history.snapshots.get(head)
-    while snapshot is not None:
-        yield snapshot
-        parent_id = snapshot.parent_id
-        snapshot = None if parent_id is None else history.snapshots.get(parent_id)
-
-
 def carriers(history: History, head: int) -> tuple[Carrier, ...]:
     """Return the readable carriers of the ancestry, newest first. A text on a ``replace`` is a copy."""
     result = []
-    for snapshot in ancestry(history, head):
+    for snapshot in history.line(head):
         text = snapshot.watermark_text
         if text is None or snapshot.operation == "replace":
             continue
@@ -55,7 +46,7 @@ def check_chain(history: History, head: int) -> tuple[Fault, ...]:
             f"the watermark text of snapshot {snapshot.snapshot_id} cannot be read",
             snapshot_id=snapshot.snapshot_id,
         )
-        for snapshot in ancestry(history, head)
+        for snapshot in history.line(head)
         if snapshot.watermark_text is not None and not _is_readable(snapshot.watermark_text)
     )
     chain = carriers(history, head)
@@ -85,7 +76,7 @@ def foreign_changes(history: History, head: int) -> tuple[Snapshot, ...]:
     """Return the retained snapshots of other writers that removed or replaced rows, newest first."""
     return tuple(
         snapshot
-        for snapshot in ancestry(history, head)
+        for snapshot in history.line(head)
         if snapshot.operation in ("overwrite", "delete") and snapshot.watermark_text is None
     )
 

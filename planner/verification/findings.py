@@ -53,10 +53,9 @@ class ForeignChange:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How far one partition was checked.
+    """How far one partition was checked: ``compared`` with the log, and from ``floor`` up to it cold only.
 
-    Offsets of ``compared`` were compared with the log. Those between ``floor`` and ``compared.start`` are cold
-    only: the log does not hold them any more, or ``--since`` left them out.
+    The log does not hold those any more, or ``--since`` left them out.
     """
 
     compared: OffsetRange

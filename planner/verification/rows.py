@@ -35,8 +35,8 @@ class Keyed:
 class RowDifference:
     """Keys by kind of fault, sorted. ``columns`` differ in at least one row of ``changed``.
 
-    ``surplus`` are rows whose offset holds no record in the log, ``unexpected`` rows of records that have
-    another outcome (tombstone, skipped).
+    Of ``surplus`` rows the log has no record, of ``unexpected`` ones a record with another outcome (tombstone,
+    skipped).
     """
 
     missing: pa.Array
@@ -48,11 +48,9 @@ class RowDifference:
 
 
 def compare_rows(records: pa.Array, expected: Keyed, cold: Keyed) -> RowDifference:
-    """Compare the rows of one window.
+    """Compare the rows of one window, in the columns of ``expected``; ``cold`` has them too, in the same types.
 
-    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to,
-    ``cold`` the rows cold holds there. The columns of ``expected`` are compared; ``cold`` has them too, in the
-    same types.
+    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to.
     """
     none = pa.array([], pa.int64())
     missing = duplicated = surplus = unexpected = none

@@ -59,9 +59,8 @@ def plan_fetches(
 ) -> Iterator[tuple[OffsetRange, ...]]:
     """Group ranges into fetches of at most ``max_offsets`` offsets, and one more for each range.
 
-    A publish moves all partitions on, and each of its files may hold rows of all of them. Ranges alike in their
-    offsets are therefore cut side by side: every file is read by few fetches, where one partition after the other
-    would read it once for each.
+    Each file of a publish may hold rows of all partitions, so ranges alike in their offsets are cut side by side: every
+    file is read by few fetches.
     """
     spans = sorted(item for item in ranges if len(item))
     if _are_alike(spans):

@@ -70,15 +70,10 @@ class AccessPolicy:
         self._lock = threading.Lock()
 
     def expression(self, text: str) -> RowExpression:
-        """Read an expression of a grant.
-
-        Raises:
-            BadStatement, UnsupportedStatement: it does not parse, or is not allowed there.
-        """
+        """Read an expression of a grant, or raise BadStatement or UnsupportedStatement."""
         return RowExpression(text, row_expression(self._engine.parse(f"SELECT {text}")))
 
     def visible(self, session: Session, tables: Collection[TableName]) -> Collection[TableName]:
-        """Return the tables a session knows of."""
         policy, identity = self.policy, _identity(session)
         if policy is None:
             return tables
@@ -94,11 +89,9 @@ class AccessPolicy:
     def visible_table(
         self, session: Session, reference: ResolvedTable, schema: TableSchema
     ) -> VisibleTable:
-        """Return what a session sees of a visible table.
+        """Return what a session sees of a visible table; raises NotAllowed as ``planner.permissions.view``.
 
-        Raises:
-            PermissionsMismatch: the grant does not fit the table. What does not is in the log.
-            NotAllowed: as ``planner.permissions.view``.
+        Raises PermissionsMismatch where the grant does not fit the table. What does not is in the log.
         """
         policy, identity = self.policy, _identity(session)
         if policy is None:
@@ -120,7 +113,6 @@ class AccessPolicy:
     def check_uncounted(
         self, session: Session, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
-        """As ``planner.permissions.GrantList.check_uncounted``."""
         if self.policy is None:
             return False
         return self.policy.check_uncounted(_identity(session), tables, counting)
@@ -132,21 +124,13 @@ class AccessPolicy:
         return self.policy.fingerprint(_identity(session), tables)
 
     def check(self, session: Session, tables: Iterable[TableName], mark: str) -> None:
-        """Refuse a ticket that was planned under other permissions.
-
-        Raises:
-            GrantsChanged
-        """
+        """Raise GrantsChanged for a ticket that was planned under other permissions."""
         if self.mark(session, tables) != mark:
             raise GrantsChanged(_CHANGED)
 
     @contextlib.contextmanager
     def veiling(self, session: Session, tables: Collection[TableName]) -> Iterator[None]:
-        """Tell where and why a record does not decode only to those who may read all of it.
-
-        Raises:
-            UndecodableRecord: with a message for them, or for others.
-        """
+        """Tell where and why a record does not decode (UndecodableRecord) only to those who may read all of it."""
         try:
             yield
         except UndecodableRecord as error:
@@ -165,8 +149,7 @@ class AccessPolicy:
     ) -> VisibleTable:
         """Work out what a grant leaves of a table.
 
-        Raises:
-            PermissionsMismatch, NotAllowed: as ``visible_table``, without a word in the log.
+        Raises PermissionsMismatch or NotAllowed as ``visible_table``, without a word in the log.
         """
         left = view(grant, identity, reference, schema)
         if left is None:

@@ -15,6 +15,7 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.schema import TableSchema
+from planner.sqltext import same_name
 from planner.statement.references import ResolvedTable, quoted
 from proxy.access.policy import AccessPolicy
 from proxy.session import COMMENT, TYPE_NAME, Session, Table
@@ -28,8 +29,7 @@ _MAX_NAMED = 10
 class Browser:
     """``proxy.flightsql.backend.Browsing`` over the tables there are pins of. Thread-safe.
 
-    A session knows of the tables it may read; of others, and of catalogs without any, there is no trace. The
-    server's default catalog and schema are known to all.
+    A session sees no trace of tables it may not read, but the server's default catalog and schema are known to all.
     """
 
     def __init__(
@@ -47,12 +47,8 @@ class Browser:
     def configure(self, session: Session, before: Session | None = None) -> Session:
         """Fill in default catalog, schema and time zone; names compare without case.
 
-        The default schema is the server's where the catalog has it, else the first by name.
-
-        Raises:
-            UnknownTable: there is no such catalog or schema.
-            BadParameter: no such time zone.
-            CatalogUnavailable: one that may have it never answered.
+        The default schema is the server's where the catalog has it, else the first by name. Raises UnknownTable for a
+        catalog or schema, BadParameter for a time zone, CatalogUnavailable where one that may have it never answered.
         """
         if session.time_zone is not None and session.time_zone not in available_timezones():
             raise BadParameter(
@@ -76,11 +72,13 @@ class Browser:
         catalog, schema = self._default_path
         if session.catalog:
             names = {table.catalog for table in visible} | {catalog}
-            catalog = _same(session.catalog, names) or _no("catalog", session.catalog, names)
+            catalog = same_name(session.catalog, names) or _no(
+                "catalog", session.catalog, names
+            )
         schemas = {table.schema for table in visible if table.catalog == catalog}
         if not session.schema:
             return catalog, schema if schema in schemas or not schemas else min(schemas)
-        name = _same(session.schema, schemas or {schema})
+        name = same_name(session.schema, schemas or {schema})
         return catalog, name or _no(
             f"schema of {quoted(catalog)} called", session.schema, schemas
         )
@@ -137,13 +135,6 @@ class Browser:
         """Where unqualified names are looked up: the session's choice, else the server's."""
         catalog, schema = self._default_path
         return session.catalog or catalog, session.schema or schema
-
-
-def _same(name: str, names: Collection[str]) -> str | None:
-    """Find a name as SQL compares names: the exact one, else one that differs in case."""
-    if name in names:
-        return name
-    return next((other for other in sorted(names) if other.lower() == name.lower()), None)
 
 
 def _no(what: str, name: str, names: Collection[str]) -> NoReturn:

@@ -1,8 +1,6 @@
-"""``information_schema``: the tables a session may see, as SQL can ask for them.
+"""``information_schema``: the tables a session may see, for tools that browse by SQL (Power BI's connector).
 
-Power BI's connector and many tools browse by SQL instead of Flight SQL's commands. Tables and columns are named
-as in DuckDB's own; what is not known here is NULL. Rows are made when a statement runs, from what the listing
-commands answer, so both always agree.
+Named as in DuckDB's own; what is not known is NULL. Rows are made of what the listing commands answer.
 """
 
 from __future__ import annotations
@@ -23,15 +21,18 @@ def _texts(names: str) -> list[tuple[str, pa.DataType]]:
     return [(name, pa.string()) for name in names.split()]
 
 
-_NUMBERS = {
-    "ordinal_position": pa.int32(),
-    "character_maximum_length": pa.int32(),
-    "character_octet_length": pa.int32(),
-    "numeric_precision": pa.int32(),
-    "numeric_precision_radix": pa.int32(),
-    "numeric_scale": pa.int32(),
-    "datetime_precision": pa.int32(),
-}
+_NUMBERS = dict.fromkeys(
+    [
+        "ordinal_position",
+        "character_maximum_length",
+        "character_octet_length",
+        "numeric_precision",
+        "numeric_precision_radix",
+        "numeric_scale",
+        "datetime_precision",
+    ],
+    pa.int32(),
+)
 _CONSTRAINT = "constraint_catalog constraint_schema constraint_name "
 
 SCHEMAS = {
@@ -55,30 +56,14 @@ SCHEMAS = {
     ),
     "columns": pa.schema(
         [
-            (name, _NUMBERS.get(name, pa.string()))
-            for name in [
-                "table_catalog",
-                "table_schema",
-                "table_name",
-                "column_name",
-                "ordinal_position",
-                "column_default",
-                "is_nullable",
-                "data_type",
-                "character_maximum_length",
-                "character_octet_length",
-                "numeric_precision",
-                "numeric_precision_radix",
-                "numeric_scale",
-                "datetime_precision",
-                "interval_type",
-                "character_set_name",
-                "collation_name",
-                "is_identity",
-                "is_generated",
-                "is_updatable",
-                "COLUMN_COMMENT",
-            ]
+            (name, _NUMBERS.get(name, kind))
+            for name, kind in _texts(
+                "table_catalog table_schema table_name column_name ordinal_position column_default "
+                "is_nullable data_type character_maximum_length character_octet_length "
+                "numeric_precision numeric_precision_radix numeric_scale datetime_precision "
+                "interval_type character_set_name collation_name is_identity is_generated "
+                "is_updatable COLUMN_COMMENT"
+            )
         ]
     ),
     # No table here has keys: Iceberg and Kafka know none that is enforced.
@@ -116,7 +101,6 @@ def named(reference: TableReference) -> str | None:
 
 
 def rows(name: str, listing: Browser, session: Session) -> pa.Table:
-    """All rows of one of the tables, under its schema."""
     schema = SCHEMAS[name]
     columns: dict[str, list[object]] = {}
     if name == "schemata":
@@ -169,20 +153,11 @@ def _tables(tables: list[Table]) -> dict[str, list[object]]:
 
 
 def _columns(listing: Browser, session: Session) -> dict[str, list[object]]:
-    columns: dict[str, list[object]] = {
-        "table_catalog": [],
-        "table_schema": [],
-        "table_name": [],
-        "column_name": [],
-        "ordinal_position": [],
-        "is_nullable": [],
-        "data_type": [],
-        "numeric_precision": [],
-        "numeric_scale": [],
-        "is_generated": [],
-        "is_updatable": [],
-        "COLUMN_COMMENT": [],
-    }
+    names = (
+        "table_catalog table_schema table_name column_name ordinal_position is_nullable data_type "
+        "numeric_precision numeric_scale is_generated is_updatable COLUMN_COMMENT"
+    )
+    columns: dict[str, list[object]] = {name: [] for name in names.split()}
     types: dict[pa.DataType, SqlType] = {}
     for table in _sorted(listing, session):
         try:

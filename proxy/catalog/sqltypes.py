@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import types
 
+from planner.sqltext import identifier
+
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
@@ -58,7 +60,7 @@ def sql_type(kind: pa.DataType) -> SqlType:
     if types.is_struct(kind):
         fields = (kind.field(index) for index in range(kind.num_fields))
         return SqlType(
-            f"STRUCT({', '.join(f'{_quoted(f.name)} {sql_type(f.type).name}' for f in fields)})"
+            f"STRUCT({', '.join(f'{identifier(f.name)} {sql_type(f.type).name}' for f in fields)})"
         )
     if types.is_dictionary(kind):
         return sql_type(kind.value_type)
@@ -69,7 +71,3 @@ def sql_type(kind: pa.DataType) -> SqlType:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return SqlType("VARCHAR")
     return SqlType(str(kind).upper())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

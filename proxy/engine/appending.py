@@ -59,7 +59,6 @@ class Appender:
         pa.RecordBatchReader._import_from_c(self._place)
 
     def begin(self, layout: int) -> None:
-        """Begin a transaction."""
         self._cursor.execute("BEGIN TRANSACTION")
         if layout != self._layout:
             # A plan made before a table came or went is made anew, and not kept, on each execution.
@@ -68,7 +67,6 @@ class Appender:
             self._layout = layout
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Append within the transaction."""
         # The plan reads memory by the schema it was made for: any other is refused here.
         self._execute("EXECUTE append", pa.Table.from_batches([batch], self._schema))
 
@@ -112,7 +110,6 @@ class Appenders:
             self.drop(oldest)
 
     def drop(self, name: str) -> None:
-        """Release a table."""
         with self._lock:
             appender = self._appenders.pop(name, None)
         if appender is not None:

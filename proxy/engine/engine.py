@@ -1,8 +1,7 @@
 """The engine: one locked DuckDB instance per server, a cursor per statement.
 
-It knows relations and parsed statements, not tables, cuts or clients. The lock (docs/internals/engine.md)
-is the second wall: a statement that got past the gate still finds no file outside the storage roots, no
-extension, no setting and no other statement's relations.
+It knows relations and parsed statements. The lock (docs/internals/engine.md) is the second wall behind the gate: no
+file outside the storage roots, no extension, no setting, no other statement's relations.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from planner.errors import (
     UnsupportedStatement,
 )
 from planner.lexer import tokens
+from planner.sqltext import literal
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
 from planner.statement.printable import same
@@ -65,8 +65,7 @@ _MAX_REMEMBERED_BYTES = 1 << 18
 class Engine:
     """Runs statements over relations. Thread-safe. The caller closes it.
 
-    ``storage_roots`` are the directories or prefixes (``s3://bucket/warehouse``) below which files may be
-    read. ``spill_dir`` must exist and be ours alone: statements spill to it.
+    Files may be read below ``storage_roots`` (``s3://bucket/warehouse``). ``spill_dir`` must exist and be ours alone.
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class Engine:
         spill_dir: Path,
         memory_limit_bytes: int | None = None,
         threads: int | None = None,
-        max_spill_bytes: int | None = None,
     ) -> None:
         roots = [_root(root) for root in storage_roots]
         self._connection = duckdb.connect(
@@ -84,7 +82,7 @@ class Engine:
         )
         try:
             self.segments = Segments(self._connection, spill_dir)
-            self._prepare(roots, spill_dir, max_spill_bytes)
+            self._prepare(roots, spill_dir)
         except BaseException:
             self._connection.close()
             raise
@@ -92,7 +90,7 @@ class Engine:
         self._lock = threading.Lock()
         self._printed: LRUCache[str, str] = LRUCache(_MAX_REMEMBERED)
 
-    def _prepare(self, roots: list[str], spill_dir: Path, max_spill_bytes: int | None) -> None:
+    def _prepare(self, roots: list[str], spill_dir: Path) -> None:
         connection = self._connection
         extensions.load(connection, extensions.LOCAL)
         if any("://" in root for root in roots):
@@ -100,11 +98,9 @@ class Engine:
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for macro in macros.STATEMENTS:
             connection.execute(macro)
-        connection.execute(f"SET GLOBAL temp_directory = {_literal(str(spill_dir))}")
-        if max_spill_bytes is not None:
-            connection.execute(f"SET GLOBAL max_temp_directory_size = '{max_spill_bytes}B'")
+        connection.execute(f"SET GLOBAL temp_directory = {literal(str(spill_dir))}")
         # In this order: allowed_directories cannot change once external access is off.
-        listed = ", ".join(_literal(root) for root in roots)
+        listed = ", ".join(literal(root) for root in roots)
         connection.execute(f"SET GLOBAL allowed_directories = [{listed}]")
         connection.execute("SET GLOBAL enable_external_access = false")
         connection.execute("SET GLOBAL allowed_configs = ['timezone']")
@@ -124,7 +120,6 @@ class Engine:
         self._connection.close()
 
     def watch_with(self, expecting: Expecting) -> None:
-        """Have a watchdog expect the calls that have a deadline."""
         self._watch.expecting = expecting
 
     def relieve(self) -> bool:
@@ -141,7 +136,6 @@ class Engine:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a statement was last at work here."""
         return self._watch.idle_s
 
     def healthy(self) -> bool:
@@ -160,9 +154,7 @@ class Engine:
     def parse(self, sql: str) -> Node:
         """Parse one query; nothing is bound or executed.
 
-        Raises:
-            BadStatement: it does not parse.
-            UnsupportedStatement: not exactly one statement, not a query, or too large.
+        Raises BadStatement; UnsupportedStatement for more than one statement, one that is no query, or too large a one.
         """
         check_text(sql)
         (text,) = self._ask("SELECT json_serialize_sql(?)", sql)
@@ -181,11 +173,7 @@ class Engine:
         return document
 
     def unparse(self, document: Node) -> str:
-        """Return the SQL of a tree, which parses to the same tree again.
-
-        Raises:
-            UnsupportedStatement: DuckDB would print something that means something else.
-        """
+        """Return the SQL of a tree, which parses to the same tree again, or raise UnsupportedStatement."""
         # In an eighth of Python's time, which is interpreter's lock for all others.
         text = msgspec.json.encode(document).decode()
         with self._lock:
@@ -217,14 +205,9 @@ class Engine:
     ) -> Result:
         """Start a rewritten statement; its result streams, and must be closed.
 
-        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut``
-        what ``thermocline_cut()`` says.
-        ``owner`` is who shares the engine with others. ``parameters`` are in the order of
-        ``planner.statement.ast.parameters``.
-
-        Raises:
-            BadStatement, UnsupportedStatement, BadParameter: it does not bind, or fails at once.
-            DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
+        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut`` what
+        ``thermocline_cut()`` says. ``owner`` is who shares the engine with others. ``parameters`` are in the order of
+        ``planner.statement.ast.parameters``. Raises as ``Result``, and UnsupportedStatement or BadParameter.
         """
         sql = self.unparse(document)
         running = EngineCall(self._connection.cursor(), self._watch, deadline, owner)
@@ -250,10 +233,7 @@ class Engine:
     ) -> pa.Table:
         """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
 
-        ``values`` are what ``bound`` gives, by the names of the parameters.
-
-        Raises:
-            FederationError: a constant cannot be worked out.
+        ``values`` are what ``bound`` gives, by name. Raises FederationError for a constant that cannot be worked out.
         """
         sql = f"SELECT {columns} FROM ({self.unparse(document)})"  # noqa: S608 - printed by DuckDB, gated
 
@@ -268,12 +248,9 @@ class Engine:
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
     ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
-        """Return the columns of a rewritten statement and the types of its parameters. Reads no data.
+        """Return the columns of a rewritten statement and its parameters' types, by ``time_zone``. Reads no data.
 
-        ``time_zone`` is part of the type of a time that has one.
-
-        Raises:
-            BadStatement, UnsupportedStatement: it does not bind.
+        Raises BadStatement or UnsupportedStatement where it does not bind.
         """
 
         def described(
@@ -293,11 +270,7 @@ class Engine:
         *,
         time_zone: str = "UTC",
     ) -> pa.Schema:
-        """Return the columns that ``run`` will answer with these parameters. Reads no data.
-
-        Raises:
-            BadStatement, UnsupportedStatement, BadParameter: it does not bind.
-        """
+        """Return the columns that ``run`` will answer with these parameters. Reads no data. Raises as ``run``."""
 
         def described(connection: duckdb.DuckDBPyConnection) -> pa.Schema:
             _set_time_zone(connection, time_zone)
@@ -342,7 +315,7 @@ def _started(
 
 def _set_time_zone(cursor: duckdb.DuckDBPyConnection, time_zone: str) -> None:
     if time_zone != "UTC":
-        cursor.execute(f"SET TimeZone = {_literal(time_zone)}")
+        cursor.execute(f"SET TimeZone = {literal(time_zone)}")
 
 
 def _is_same(text: str, document: Node, again: str) -> bool:
@@ -389,8 +362,7 @@ def _settings(memory_limit_bytes: int | None, threads: int | None) -> dict[str, 
 def _root(root: str) -> str:
     """Return a storage root as DuckDB compares it: without file://, with one slash at the end.
 
-    Raises:
-        BadConfig: it is relative, or a directory of the system.
+    Raises BadConfig where it is relative, or a directory of the system.
     """
     path = root.removeprefix("file://").rstrip("/") or "/"
     if "://" in path:
@@ -402,10 +374,6 @@ def _root(root: str) -> str:
             f"storage root {root!r} is a system directory; give the warehouse below it."
         )
     return f"{path}/"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _loaded(text: str) -> Node:

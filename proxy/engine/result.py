@@ -32,9 +32,8 @@ class Result:
     def __next__(self) -> pa.RecordBatch:
         """Return the next batch, of any size. Closes at the end.
 
-        Raises:
-            BadStatement, Cancelled, DeadlineExceeded, LimitExceeded, SnapshotExpired, ColdStoreUnavailable:
-                the statement failed on the way; what came before is not the whole answer.
+        What came before an error is not the whole answer: BadStatement, Cancelled, DeadlineExceeded, LimitExceeded,
+        SnapshotExpired, ColdStoreUnavailable.
         """
         try:
             batch = self._call.call(lambda _: next(self._reader, None))

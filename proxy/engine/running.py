@@ -1,7 +1,6 @@
 """One statement's cursor, and the thread that stops statements.
 
-DuckDB drops an interrupt that arrives before a call is executing, so the watch repeats it
-until the call has returned.
+DuckDB drops an interrupt that comes before a call is executing, so it is repeated until the call has returned.
 """
 
 from __future__ import annotations
@@ -194,10 +193,8 @@ class EngineCall:
         self.is_too_large = False
 
     def call(self, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Call into the engine; what it raises comes out as a planner error.
-
-        Raises:
-            Cancelled, DeadlineExceeded: stopped by the client or by the clock, before or meanwhile.
+        """Call into the engine; raises planner errors, Cancelled and DeadlineExceeded where it was stopped, before or
+        meanwhile.
         """
         self.entered_s = time.monotonic()
         self._thread, self._gives_way = threading.get_native_id(), False
@@ -243,7 +240,6 @@ class EngineCall:
         return deadline.exceeded() if deadline is not None and deadline.is_over else None
 
     def interrupt(self) -> None:
-        """Ask the call under way to stop."""
         self._cursor.interrupt()
 
     def close(self) -> None:

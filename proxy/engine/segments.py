@@ -1,11 +1,9 @@
 """Native tables that outlive a statement: decoded rows, inserted once, read by many statements.
 
-Native, because Arrow tables cannot be scanned faithfully (``proxy.engine.relations``), and copying the tail
-into every statement costs more than the statement: 300 ms for 100,000 rows of 15 columns.
-
-A segment lives in a schema that no statement can name: the gate lets through tables of the catalogs only.
-Spilled segments live in a database file of their own, which DuckDB reads block by block on demand. Each packed segment
-lives in a database in memory of its own, dropped with it: no two of them ever wait for one another.
+Native, because Arrow tables cannot be scanned faithfully (``proxy.engine.relations``), and copying the tail into every
+statement costs more than the statement. A segment lives in a schema that no statement can name. Spilled segments live
+in a database file, which DuckDB reads by blocks; each packed one in a database in memory of its own, dropped with it,
+so that no two of them ever wait for one another.
 """
 
 from __future__ import annotations
@@ -84,11 +82,7 @@ class Segments:
         return name
 
     def copy_to_disk(self, name: str) -> str:
-        """Copy a segment to the scratch database and return the copy's name.
-
-        Raises:
-            FederationError: the disk is full, or the engine could not.
-        """
+        """Copy a segment to the scratch database, or raise FederationError; return the copy's name."""
         copied = f"{_DISK}.main.s{next(self._numbers)}"
         self._execute(f"CREATE TABLE {copied} AS FROM {name}")
         self._checkpoint_disk()
@@ -97,11 +91,8 @@ class Segments:
     def pack(self, names: Sequence[str]) -> str:
         """Copy the rows of segments, in this order, to one that takes a fifth of the memory; return its name.
 
-        Readers and droppers of the segments do not wait for it, nor do writers of others. Until it is done it takes as
-        much memory as they do.
-
-        Raises:
-            FederationError: memory is out, or a segment is dropped already. Nothing is left behind.
+        Nobody waits for it. Until it is done it takes as much memory as they do. Raises FederationError, leaving
+        nothing behind, when memory is out or a segment is dropped already.
         """
         database = f"{_PACKED}{next(self._numbers)}"
         packed = f"{database}.main.s"
@@ -120,10 +111,8 @@ class Segments:
     def appending(
         self, name: str, schema: pa.Schema
     ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """Yield a function that appends batches of ``schema``; all become visible at the end, or none.
-
-        Raises:
-            FederationError: the engine could not hold the rows (``LimitExceeded`` when memory is out).
+        """Yield a function that appends batches of ``schema``; all become visible at the end, or none
+        (FederationError).
         """
         try:
             with self._appenders.lent(name, schema, self._layout) as appender:
@@ -134,15 +123,7 @@ class Segments:
             raise translate(error) from error
 
     def delete(self, name: str, where: str) -> int:
-        """Delete the rows that match a condition and return their number."""
-        cursor = self._connection.cursor()
-        try:
-            row = cursor.execute(f"DELETE FROM {name} WHERE {where}").fetchone()  # noqa: S608 - ours
-            return int(row[0]) if row else 0
-        except duckdb.Error as error:
-            raise translate(error) from error
-        finally:
-            cursor.close()
+        return self._number(f"DELETE FROM {name} WHERE {where}")  # noqa: S608 - ours
 
     def drop(self, name: str) -> None:
         """Free a segment. Statements that already read it go on; none may start to."""

@@ -42,14 +42,12 @@ class StatementCache:
         return made
 
     def cached(self, key: Hashable, kind: type[T]) -> T | None:
-        """Return what there is for ``key``, which is of ``kind``; None where there is nothing."""
         with self._lock:
             entry, _ = self._entries.get(key, (None, 0))
         assert entry is None or isinstance(entry, kind)  # noqa: S101 - one key stands for one type
         return entry
 
     def keep(self, key: Hashable, made: object, *, chars: int = 0) -> None:
-        """Return ``made`` for ``key`` from now on."""
         counted = min(max(chars, self._least_chars), MAX_CHARS)
         with self._lock:
             self._entries.pop(key, None)  # else both would need room for a moment

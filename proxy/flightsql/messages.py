@@ -1,8 +1,7 @@
 """Protobuf messages of Flight and Flight SQL, from a descriptor set in a private pool.
 
-Generated modules would register in protobuf's global pool, where a second copy (flightsql-dbapi's, say) is a
-duplicate symbol, and would tie the program to one protobuf major. Message classes made
-at run time have no static types, hence ``Any``.
+In protobuf's global pool a second copy (flightsql-dbapi's, say) is a duplicate symbol. Message classes made at run time
+have no static types, hence ``Any``.
 """
 
 from __future__ import annotations
@@ -102,12 +101,10 @@ CloseSessionResult = _class(_FLIGHT + "CloseSessionResult")
 
 
 def kind(message: Any) -> str:
-    """The last part of a message's type name."""
     return str(message.DESCRIPTOR.name)
 
 
 def pack(message: Any) -> bytes:
-    """Wrap a message in ``Any``."""
     wrapped = _ANY(
         type_url=_URL + message.DESCRIPTOR.full_name, value=message.SerializeToString()
     )
@@ -123,11 +120,8 @@ def endpoint(ticket: bytes, expires_at_us: int) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Read the message of ``WRAPPED`` that an ``Any`` holds.
-
-    Raises:
-        Malformed: not an ``Any``, or its value is not the message it names.
-        UnknownCommand: another message; never taken for SQL text.
+    """Read the message of ``WRAPPED`` that an ``Any`` holds; else raises Malformed, or UnknownCommand for another
+    message.
     """
     wrapped = parse(_ANY, data)
     _, slash, full_name = wrapped.type_url.rpartition("/")
@@ -142,11 +136,7 @@ def unpack(data: bytes) -> Any:
 
 
 def parse(message_class: Any, data: bytes) -> Any:
-    """Read one bare message.
-
-    Raises:
-        Malformed: the bytes are not that message, or too many.
-    """
+    """Read one bare message. Raises Malformed: the bytes are not that message, or too many."""
     if len(data) > MAX_BYTES:
         raise Malformed(f"A message has {len(data):,} bytes; {MAX_BYTES:,} is the limit.")
     try:

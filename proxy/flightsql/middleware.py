@@ -61,8 +61,6 @@ class _Caller:
 
 
 class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """One call, from its headers to its end."""
-
     def __init__(
         self, entry: CallGate, caller: _Caller, answer: dict[str, str], record: CallRecord
     ) -> None:
@@ -158,10 +156,8 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         )
 
     def _who(self, authorizations: list[str]) -> ClientSession | ByCertificate | Caller:
-        """Who calls. One whose session is over and who sends a password beside its token needs no new login.
-
-        Raises:
-            Unauthenticated: nobody this server knows.
+        """Who calls, or Unauthenticated. One whose session is over and who sends a password beside its token needs no
+        new login.
         """
         try:
             return self._proved(authorizations[0] if authorizations else None)

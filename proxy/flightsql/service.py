@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from planner.errors import BadParameter, UnknownTable, UnsupportedStatement
+from planner.sqltext import same_name
 from proxy.deadline import Deadline
 from proxy.flightsql import messages
 from proxy.flightsql.backend import Backend
@@ -84,8 +85,7 @@ class Service:
     def info(self, request: Request, command: bytes) -> Info:
         """GetFlightInfo: plan a statement, or describe a metadata command, which is its own ticket.
 
-        Raises:
-            RequestError: unknown, malformed or misplaced command; and what the backend raises.
+        Raises RequestError for an unknown, malformed or misplaced command, and what the backend raises.
         """
         message = messages.unpack(command)
         answered = metadata.COMMANDS.get(messages.kind(message))
@@ -102,8 +102,7 @@ class Service:
     def schema(self, request: Request, command: bytes) -> pa.Schema:
         """GetSchema: describe a command's answer; nothing is executed. Bound parameters have their say.
 
-        Raises:
-            RequestError: as ``info``.
+        Raises RequestError as ``info``.
         """
         message = messages.unpack(command)
         name = messages.kind(message)
@@ -123,12 +122,7 @@ class Service:
         raise _misplaced(name, "GetSchema")
 
     def fetch(self, request: Request, ticket: bytes) -> FlightAnswer:
-        """DoGet: execute what a ticket names.
-
-        Raises:
-            RequestError: not a ticket of this server; and what the backend raises.
-            Overloaded: too many statements are streaming.
-        """
+        """DoGet: execute what a ticket names; raises RequestError, Overloaded, and as the backend."""
         message = messages.unpack(ticket)
         name = messages.kind(message)
         answered = metadata.COMMANDS.get(name)
@@ -153,9 +147,7 @@ class Service:
     def renew(self, request: Request, ticket: bytes) -> tuple[bytes, int]:
         """RenewFlightEndpoint: a ticket for the same answer, and until when it is good (µs since 1970).
 
-        Raises:
-            RequestError: not a ticket of a statement; and what the backend raises.
-            Cancelled: it was cancelled.
+        Raises RequestError, Cancelled for a ticket that was, and as the backend.
         """
         message = messages.unpack(ticket)
         if messages.kind(message) != "TicketStatementQuery" or message == _NO_ROWS:
@@ -171,11 +163,8 @@ class Service:
     ) -> bytes:
         """DoPut: bind parameters, or change the session; return the metadata of the one answer.
 
-        ``rows`` reads the upload, whose batches are valid (``uploads``).
-
-        Raises:
-            UnsupportedStatement: an ingestion; and what the backend raises for an update.
-            BadParameter: not exactly one row, or too large a one.
+        ``rows`` reads the upload, whose batches are valid (``uploads``). Raises UnsupportedStatement for an ingestion,
+        BadParameter for anything but one row or too large a one, and as the backend.
         """
         message = messages.unpack(command)
         name = messages.kind(message)
@@ -209,11 +198,7 @@ class Service:
             return self._backend.prepare(session, as_query(sql, session), request.deadline)
 
     def _changed(self, request: Request, message: Any) -> bool:
-        """Carry out a statement that changes the session; False: it is another one.
-
-        Raises:
-            RequestError: it sets what cannot be set; nothing changed.
-        """
+        """Carry out a statement that changes the session, or raise RequestError; False: it is another one."""
         name = messages.kind(message)
         if name in ("CommandStatementQuery", "CommandStatementUpdate"):
             sql = message.query
@@ -255,14 +240,14 @@ class Service:
         if len(place) == 2:
             return {"catalog": place[0], "schema": place[1]}
         for name in place:
-            if _named(name, self._backend.browsing.catalogs(session)) is not None:
+            if same_name(name, self._backend.browsing.catalogs(session)) is not None:
                 return {"catalog": name}
             here = [
                 schema
                 for catalog, schema in self._backend.browsing.schemas(session)
                 if catalog == session.catalog
             ]
-            schema = _named(name, here)
+            schema = same_name(name, here)
             if schema is None:
                 raise UnknownTable(f"There is no catalog and no schema {name[:80]!r} here.")
             return {"schema": schema}
@@ -331,25 +316,13 @@ _UPDATES = frozenset({"CommandPreparedStatementUpdate", "CommandStatementUpdate"
 
 
 def _asking(request: Request) -> Session:
-    """The session with what its client says for this call only.
-
-    Raises:
-        BadParameter: it says what is not possible.
-    """
+    """The session with what its client says for this call only. Raises BadParameter: it says what is not possible."""
     settings = request.call.settings
     return (
         with_settings(request.client.session, settings.items())
         if settings
         else request.client.session
     )
-
-
-def _named(name: str, names: Iterable[str]) -> str | None:
-    """Find a name as SQL compares names: the exact one, else one that differs in case."""
-    by_fold = {original.lower(): original for original in sorted(names)} | {
-        original: original for original in names
-    }
-    return by_fold.get(name) or by_fold.get(name.lower())
 
 
 def _drained(batches: Iterable[pa.RecordBatch]) -> None:

@@ -1,8 +1,7 @@
 """SQL about the session rather than about tables: what tools send and no engine is needed for.
 
-SET, RESET, USE and the words around transactions change the session or nothing; SHOW is said again as a query
-over ``information_schema``. Only whole statements of a known form are taken; everything else, misspelt forms
-included, goes to the backend as it came, which refuses what it does not know by name.
+SET, RESET, USE and transactions change the session or nothing; SHOW becomes a query over ``information_schema``. Only
+whole statements of a known form are taken; the backend refuses the rest by name.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 
 from planner import lexer
 from planner.errors import BadParameter
+from planner.sqltext import identifier, literal
 from proxy.flightsql.options import ALIASES, SETTINGS, settings_of
 from proxy.session import OptionValue, Session
 
@@ -70,11 +70,7 @@ class _Token:
 
 
 def change_of(sql: str) -> Change | None:
-    """Read a statement that changes the session; None: it is not one.
-
-    Raises:
-        BadParameter: it sets what cannot be set here.
-    """
+    """Read a statement that changes the session; None: it is not one. Raises BadParameter for what cannot be set here."""
     tokens = _tokens(sql)
     if not tokens:
         return None
@@ -144,7 +140,7 @@ def as_query(sql: str, session: Session) -> str:
         return "SELECT 'snapshot' AS transaction_isolation"
     if words == "ALL":
         rows = ", ".join(
-            f"({_literal(name)}, {_literal(str(value))})"
+            f"({literal(name)}, {literal(str(value))})"
             for name, value in sorted(settings_of(session).items())
         )
         return f"SELECT * FROM (VALUES {rows}) AS settings(name, setting)"  # noqa: S608  literals
@@ -153,7 +149,7 @@ def as_query(sql: str, session: Session) -> str:
     if name not in SETTINGS or (len(tokens) > 2 and words != "TIME ZONE"):
         return sql
     value = settings_of(session).get(name)
-    text = "NULL" if value is None else _literal(str(value))
+    text = "NULL" if value is None else literal(str(value))
     return f"SELECT {text}::VARCHAR AS {name}"
 
 
@@ -168,24 +164,18 @@ def _places(sql: str, session: Session) -> str | None:
         if place is None:
             return None
         value = _PLACES[place["name"].lower()](session)
-        text = "NULL" if value is None else _literal(value)
-        items.append(f"{text}::VARCHAR AS {place['alias'] or _quoted(place['name'].lower())}")
+        text = "NULL" if value is None else literal(value)
+        items.append(
+            f"{text}::VARCHAR AS {place['alias'] or identifier(place['name'].lower())}"
+        )
     return f"SELECT {', '.join(items)}"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
 
 
 def _tables_of(catalog: str | None, schema: str | None) -> str:
     return (
         "SELECT table_name AS name FROM information_schema.tables "  # noqa: S608  literals
-        f"WHERE table_catalog = {_literal(catalog or '')} AND table_schema = {_literal(schema or '')} ORDER BY 1"
+        f"WHERE table_catalog = {literal(catalog or '')} AND table_schema = {literal(schema or '')} ORDER BY 1"
     )
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _tokens(sql: str) -> list[_Token]:

@@ -67,15 +67,12 @@ class CallRecord:
 
     @property
     def seconds(self) -> float:
-        """How long ago the call began."""
         return time.monotonic() - self._began_s
 
     def entered(self, session: Session, peer: str) -> None:
-        """Note whose call it is."""
         self.session, self.peer = session, peer
 
     def asks(self, sql: str) -> None:
-        """Note the statement a call came with."""
         self._sql = sql
 
     def redeems(self, ticket: bytes, about: Callable[[], TicketSummary]) -> None:
@@ -93,7 +90,6 @@ class CallRecord:
         return self._streaming_since_s is not None
 
     def over(self) -> None:
-        """Note that the call is over: nothing streams any more."""
         if self._streaming_since_s is not None:
             self.steps["stream"] = time.monotonic() - self._streaming_since_s
             self._streaming_since_s = None
@@ -120,10 +116,8 @@ class CallRecord:
             self.claimed = None if claimed is None else str(claimed)
 
     def about(self) -> TicketSummary | None:
-        """Say what was asked; None where there was no statement, or its ticket was not one.
-
-        Raises:
-            FederationError: the ticket cannot be opened.
+        """Say what was asked; None where there was no statement, or its ticket was not one. Raises why it cannot be
+        opened.
         """
         if self._about is not None:
             return self._about()

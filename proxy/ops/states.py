@@ -34,7 +34,6 @@ class States(Collector):
         self._file_system_locked = file_system_locked
 
     def collect(self) -> Iterable[Metric]:
-        """Yield one family per state."""
         yield GaugeMetricFamily(
             "thermocline_engine_silent_seconds",
             "Time since the engine last answered the watchdog.",

@@ -3,10 +3,8 @@
 ::
 
     prepare   text -> gate -> tables -> pins                      -> schemas of result and parameters
-    plan      text -> gate -> tables -> one cut of all of them    -> ticket, schema
+    plan      text -> gate -> tables -> one cut of all of them    -> ticket, with all the answer depends on
     open      ticket -> the same cut -> relations of that cut     -> rows
-
-Nothing after ``plan`` asks for "current": the ticket holds all the answer depends on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Turns a statement's conditions into values that files can be pruned by.
 
-The constants of conjuncts are worked out by the engine itself, so casts, time zones, ``now()`` and bound
-parameters mean what they mean in the statement. A constant counts only where comparing the column with it is
-comparing the column with a value of the column's own type: the value, cast to that type, is still equal to the
-constant, and the two types are compared without loss (``_COMPARED``). Everything else wants all rows.
+The engine itself works out the constants, so casts, time zones, ``now()`` and parameters mean the same. One counts only
+where, cast to the column's type, it is still equal, and the two types compare without loss (``_COMPARED``). Everything
+else wants all rows.
 """
 
 from __future__ import annotations

@@ -11,14 +11,44 @@ from planner.cut import HotSlice, TableCut
 from planner.decoding import decoding_key
 from planner.errors import FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
-from planner.offsets import OffsetRange
+from planner.offsets import OffsetRange, OffsetVector
 from planner.watermark import Watermark
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
-from proxy.tail.pin_leases import PinsInUse
 from proxy.tail.reader.source import TailSource, TopicReader
 from proxy.tail.states import OutcomeTally, TailState
+
+
+class PinsInUse:
+    """The watermarks of one table seen in the last ``keep_s`` seconds, for tickets, and always the last one seen.
+
+    One thread at a time may note, any may read.
+    """
+
+    def __init__(self, keep_s: float) -> None:
+        self._keep_s = keep_s
+        self._used_at: dict[OffsetVector, float] = {}
+        self._lowest: dict[int, int] = {}
+
+    def note(self, watermark: Watermark, now: float) -> None:
+        """Note a pin in use; ``now`` is a monotonic time."""
+        self._used_at.pop(watermark.next, None)
+        self._used_at = {
+            used: at for used, at in self._used_at.items() if now - at < self._keep_s
+        } | {watermark.next: now}
+        first, *others = map(OffsetVector.as_dict, self._used_at)
+        # A partition that is not in a watermark is newer: all of it is needed.
+        self._lowest = {
+            partition: min(offset, *(other.get(partition, 0) for other in others))
+            if others
+            else offset
+            for partition, offset in first.items()
+        }
+
+    def offset(self, partition: int) -> int:
+        """First offset a cut of these pins can need."""
+        return self._lowest.get(partition, 0)
 
 
 @dataclass

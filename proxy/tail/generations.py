@@ -8,14 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import pyarrow as pa
 
 from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.reading import relations
 from proxy.tail.segment import (
@@ -27,6 +25,7 @@ from proxy.tail.segment import (
     merged,
     packable,
 )
+from proxy.tail.tail_ranges import Floor, TailRanges
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones
 #: stay too long; and every segment costs a statement a part of its plan.
@@ -36,28 +35,19 @@ SEGMENT_ROWS = 100_000
 _PACKED_SHARE = 8
 
 
-class Floor(Protocol):
-    """First offset needed, per partition: a watermark, or the lowest of several."""
-
-    def offset(self, partition: int) -> int: ...
-
-
-class Generation:
+class Generation(TailRanges):
     """Segments, oldest first, and the unbroken offset range of each partition in them. Thread-safe.
 
-    Rows are added under ``writing``, by one thread at a time, and statements never wait for it. The ranges covered
-    change under ``changed``, which is locked for moments and notified when there is more.
+    Rows are added under ``writing``; statements never wait for it. ``changed`` is locked for moments and notified.
     """
 
     def __init__(self, table: str, schema: pa.Schema, segments: Segments) -> None:
+        super().__init__()
         self.table = table
         self.schema = schema
         self.writing = threading.Lock()
-        self.changed = threading.Condition()
         #: Freed: the caller gets the table's generation again.
         self.is_retired = False
-        #: Counts what changed other than by adding where the ranges end.
-        self.version = 0
         self.rows = 0
         self.size = 0
         self._segments = segments
@@ -66,10 +56,6 @@ class Generation:
         self._order: list[Segment] = []
         #: Filled by a large fetch under way: nobody reads them yet.
         self._arriving: list[Segment] = []
-        self._starts: dict[int, int] = {}
-        self._stops: dict[int, int] = {}
-
-    # --- what is held ---
 
     @property
     def disk_size(self) -> int:
@@ -90,55 +76,7 @@ class Generation:
     def memory_size(self) -> int:
         return self.size - self.disk_size
 
-    def stops(self) -> dict[int, int]:
-        """First offset that is not held, per partition."""
-        with self.changed:
-            return dict(self._stops)
-
-    def ranges(self) -> tuple[OffsetRange, ...]:
-        """What is held, sorted by partition."""
-        with self.changed:
-            return tuple(
-                OffsetRange(partition, start, self._stops[partition])
-                for partition, start in sorted(self._starts.items())
-            )
-
-    def begins_after(self, needed: Iterable[OffsetRange]) -> bool:
-        """Whether a wanted offset lies below what is held."""
-        with self.changed:
-            return any(item.start < self._starts.get(item.partition, 0) for item in needed)
-
-    def ends_before(self, needed: Iterable[OffsetRange]) -> bool:
-        """Whether there is a hole between what is held and what is wanted."""
-        with self.changed:
-            return any(
-                item.partition in self._stops and item.start > self._stops[item.partition]
-                for item in needed
-            )
-
-    def missing(self, needed: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-        """Return what to add so that ``needed`` is covered. It begins neither before nor behind what is held."""
-        with self.changed:
-            return tuple(
-                OffsetRange(item.partition, start, item.stop)
-                for item in needed
-                if (start := self._stops.get(item.partition, item.start)) < item.stop
-            )
-
-    def continues(self, ranges: Iterable[OffsetRange]) -> bool:
-        """Whether ``ranges`` begin where what is held ends."""
-        with self.changed:
-            return all(self._stops.get(item.partition) == item.start for item in ranges)
-
     # --- growing; the caller holds ``writing`` ---
-
-    def begin(self, watermark: Watermark) -> None:
-        """Hold an empty range at the watermark of every partition that is not held yet."""
-        with self.changed:
-            for partition, offset in watermark.next:
-                if partition not in self._stops:
-                    self._starts[partition] = self._stops[partition] = offset
-                    self.version += 1
 
     def add(
         self,
@@ -165,11 +103,7 @@ class Generation:
         with self.changed:
             if segment is not None:
                 self._count(segment, rows, size)
-                for item in ranges:
-                    start = segment.ranges.get(item.partition, item).start
-                    segment.ranges[item.partition] = OffsetRange(
-                        item.partition, start, item.stop
-                    )
+                segment.extend(ranges)
                 if not segment.has_deletes:
                     segment.append_log.append((segment.rows, dict(segment.ranges)))
                 if segment not in self._order:
@@ -177,14 +111,6 @@ class Generation:
                 if segment.rows >= max(SEGMENT_ROWS, self.rows // 3):
                     segment.on(SegmentEvent.CLOSE)
             self._end_at(ranges)
-
-    def _end_at(self, ranges: Iterable[OffsetRange]) -> None:
-        for item in ranges:
-            if item.partition not in self._stops:
-                self._starts[item.partition] = item.start
-                self.version += 1
-            self._stops[item.partition] = item.stop
-        self.changed.notify_all()
 
     def add_much(
         self, ranges: Iterable[OffsetRange], batches: Iterable[pa.RecordBatch]
@@ -205,12 +131,10 @@ class Generation:
         with self.changed:
             arrived, self._arriving = self._arriving, []
             if arrived:
-                for item in ranges:
-                    span = arrived[-1].ranges.get(item.partition)
-                    start = stops[item.partition] if span is None else span.start
-                    arrived[-1].ranges[item.partition] = OffsetRange(
-                        item.partition, start, item.stop
-                    )
+                arrived[-1].extend(
+                    OffsetRange(item.partition, stops[item.partition], item.stop)
+                    for item in ranges
+                )
                 for segment in (*self._order[-1:], *arrived):
                     segment.on(SegmentEvent.CLOSE)
             self._order += arrived
@@ -294,8 +218,7 @@ class Generation:
     def trim(self, watermark: Floor) -> None:
         """Delete the rows below the watermark inside segments that stay.
 
-        Leased segments stay whole: a statement of an older cut may be about to read those rows. So do the segments
-        after them, or the ranges together would have a hole.
+        Leased segments stay whole, for statements of older cuts, and those after them, or there would be a hole.
         """
         with self.changed:
             unused = list(itertools.takewhile(lambda segment: not segment.leases, self._order))
@@ -309,23 +232,13 @@ class Generation:
             ]
             # First, so that no statement counts on rows that go now.
             for segment, offsets in zip(unused, below, strict=True):
-                segment.deleted_below |= offsets
-                if offsets:
-                    segment.has_deletes = True
-                    segment.append_log.clear()
                 self._begin_at(
                     {
                         partition: min(offset, segment.ranges[partition].stop)
                         for partition, offset in offsets.items()
                     }
                 )
-                segment.ranges = {
-                    partition: OffsetRange(
-                        partition, max(item.start, offsets.get(partition, 0)), item.stop
-                    )
-                    for partition, item in segment.ranges.items()
-                    if item.stop > offsets.get(partition, 0)
-                }
+                segment.trim(offsets)
             for segment in unused:
                 if not segment.ranges:
                     self._order.remove(segment)
@@ -346,10 +259,6 @@ class Generation:
         with self.changed:
             segment.deleted_below = {}
             self._count(segment, -gone, -(segment.size * gone // max(segment.rows, 1)))
-
-    def _begin_at(self, starts: Mapping[int, int]) -> None:
-        for partition, start in starts.items():
-            self._starts[partition] = max(self._starts[partition], start)
 
     def spill(self) -> bool:
         """Move the oldest segment in memory to disk; False when there is none.
@@ -393,9 +302,7 @@ class Generation:
         with self.changed:
             segments, self._order = self._order, []
             self.rows = self.size = 0
-            self._starts.clear()
-            self._stops.clear()
-            self.version += 1
+            self._clear()
         for segment in segments:
             self._drop(segment)
 
@@ -412,10 +319,8 @@ class Generation:
     def pack(self) -> bool:
         """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.
 
-        Statements that lease them go on with them. If they are trimmed or dropped meanwhile, the copy is thrown away.
-
-        Raises:
-            FederationError: memory is out. Nothing has changed.
+        Statements that lease them go on. If they are trimmed or dropped meanwhile, the copy is thrown away. Raises
+        FederationError, with nothing changed, when memory is out.
         """
         with self._moving:
             with self.changed:
@@ -458,17 +363,10 @@ class Generation:
             return True
         return False
 
-    # --- reading ---
-
     def acquire(self, needed: Mapping[int, OffsetRange]) -> LeasedTail | None:
         """Lease the wanted rows; None while some are missing. Segments stay until the tail is closed."""
         with self.changed:
-            if not all(
-                item.partition in self._stops
-                and self._starts[item.partition] <= item.start
-                and item.stop <= self._stops[item.partition]
-                for item in needed.values()
-            ):
+            if not self._covers(needed.values()):
                 return None
             leased = [
                 segment for segment in self._order if segment.ranges.keys() & needed.keys()

@@ -1,9 +1,8 @@
 """How a topic is followed: when records gather, how many are added at once, who comes first. No threads, no clock.
 
-Each step costs statements time. Fewer steps are better for statements of other tables; an early step is better for
-the statement that waits for its records. So nothing gathers while a statement waits, a little gathers while
-statements read the table now and then, and more where nobody has waited lately. A burst that nobody waits for is
-added in pieces. Measurements: docs/decisions/0024-statements-come-first.md.
+Each step costs statements time; an early one is better for the statement that waits for its records. So nothing gathers
+while one waits, more where nobody has waited lately, and a burst that nobody waits for is added in pieces.
+Measurements: docs/decisions/0024-statements-come-first.md.
 """
 
 from __future__ import annotations
@@ -101,11 +100,9 @@ class Pace:
     pause_debt_s: float = 0.0
 
     def require(self, ranges: Sequence[OffsetRange], now_s: float) -> None:
-        """Note that a statement needs these ranges."""
         self.demand = Demand(ranges, now_s + self.pacing.demand_s)
 
     def required(self, now_s: float) -> Sequence[OffsetRange]:
-        """Return the ranges that a statement needed lately."""
         demand = self.demand
         return demand.ranges if now_s <= demand.until_s else ()
 
@@ -124,7 +121,6 @@ class Pace:
         return is_burst and is_serving and not self.has_readers(now_s)
 
     def note_piece(self, took_s: float, *, yielding: bool) -> None:
-        """Note how long adding a piece took."""
         self.pause_debt_s = self.pacing.pause_ratio * took_s if yielding else 0.0
 
     def linger_s(self, rows: int | None, now_s: float, *, is_needed: bool) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -83,17 +83,33 @@ class Segment:
     state: SegmentState = SegmentState.OPEN
 
     def on(self, event: SegmentEvent) -> None:
-        """Change the state as ``TRANSITIONS`` says.
-
-        Raises:
-            AssertionError: this cannot happen to it now; nothing has changed.
-        """
+        """Change the state as ``TRANSITIONS`` says; AssertionError, and no change, for what cannot happen to it now."""
         following = TRANSITIONS[self.state].get(event)
         if following is None:
             raise AssertionError(
                 f"{event.name} happened to a segment that is {self.state.name}"
             )
         self.state = following
+
+    def extend(self, ranges: Iterable[OffsetRange]) -> None:
+        """Stand for these offsets too, which follow those there are."""
+        for item in ranges:
+            start = self.ranges.get(item.partition, item).start
+            self.ranges[item.partition] = OffsetRange(item.partition, start, item.stop)
+
+    def trim(self, offsets: Mapping[int, int]) -> None:
+        """Stand for no rows below these offsets, which are to be deleted."""
+        self.deleted_below |= offsets
+        if offsets:
+            self.has_deletes = True
+            self.append_log.clear()
+        self.ranges = {
+            partition: OffsetRange(
+                partition, max(item.start, offsets.get(partition, 0)), item.stop
+            )
+            for partition, item in self.ranges.items()
+            if item.stop > offsets.get(partition, 0)
+        }
 
     @property
     def is_full(self) -> bool:

@@ -20,6 +20,7 @@ from proxy.engine.segments import Segments
 from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
 from proxy.tail.entries import (
     FollowedTable,
+    PinsInUse,
     key_of,
     needed,
     raise_undecodable,
@@ -31,7 +32,6 @@ from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import IN_PROCESS, Pacing
-from proxy.tail.pin_leases import PinsInUse
 from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import OutcomeTally, TailState
@@ -44,10 +44,10 @@ _CHECK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FollowSettings:
-    """Which tails are followed, and for how long.
+    """Which tails are followed: ``tables`` always, others until ``idle_s`` without a statement, ``max_tables`` at a
+    time.
 
-    ``tables`` are always followed. Others are followed from the first statement until ``idle_s`` without one, at most
-    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old.
+    Rows that tiering took over stay for tickets up to ``keep_s`` old.
     """
 
     tables: tuple[TableName, ...] = ()
@@ -107,13 +107,9 @@ class Tails:
     def read(self, cut: TableCut, check: Callable[[], None]) -> LeasedTail:
         """Return the rows of the cut's hot ranges, in no particular order. The caller closes them.
 
-        Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
-        when the statement was cancelled.
-
-        Raises:
-            TailTooLarge: more rows or bytes than the limits, or than the table's own properties allow.
-            OffsetsExpired, LogTruncated, TopicRecreated, LogUnavailable, UndecodableRecord: as the log and
-                the decoder.
+        Waits for the follower where there is one. Calls ``check``, which raises for a cancelled statement, meanwhile
+        and between batches of a fetch. Raises TailTooLarge for more than the limits or the table's own properties
+        allow; besides, as the log and the decoder.
         """
         if cut.hot is None or cut.binding is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
@@ -165,9 +161,7 @@ class Tails:
     ) -> bool:
         """Wait for the follower to advance; False if it will not, and the statement must fetch.
 
-        Raises:
-            LogUnavailable: nothing arrived in time.
-            UndecodableRecord: the follower met one within the cut.
+        Raises LogUnavailable when nothing arrived in time, UndecodableRecord for one within the cut.
         """
         follower, generation = entry.follower, entry.generation
         missing = generation.missing(ranges)

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
-from connectors.repairs import RepairCommitter, RowsOfHead, cover_table, covering
+from connectors.repairs import RepairCommitter, RowsOfHead, covering
 from planner.covering import PartitionRows
 from planner.errors import BadParameter, ForeignCommit, TieringConflict, WatermarkMissing
 from tests.doubles.amending import MemoryRepairCommitter
@@ -83,7 +83,7 @@ def test_an_append_that_expiry_hid_is_refused(
     refused(tiered, ForeignCommit, str(foreign), "`thermocline covers lake.net.flows`")
     # Its rows stay if a person says that they are what the table covers.
     rows = _rows(tiered, PartitionRows(0, 0, 2, 4, 3))
-    assert cover_table(amender, FLOWS, rows, {}).next.as_dict() == {0: 3, 1: 0}
+    assert amender.amend(FLOWS, covering(FLOWS, rows, {})).next.as_dict() == {0: 3, 1: 0}
     assert offsets(tiered, tiered.store.pin(FLOWS)) == [0, 1, 1, 2]
 
 
@@ -134,9 +134,9 @@ class TestWithoutOlderFiles:
         self, refused_table: ColdHarness, amender: RepairCommitter
     ) -> None:
         rows = _rows(refused_table, PartitionRows(0, 0, 2, 2, 2))
-        assert covering(amender, FLOWS, rows, {}).next.as_dict() == {0: 3, 1: 0}
+        assert amender.look(FLOWS, covering(FLOWS, rows, {})).next.as_dict() == {0: 3, 1: 0}
         refused(refused_table, WatermarkMissing)
-        cover_table(amender, FLOWS, rows, {})
+        amender.amend(FLOWS, covering(FLOWS, rows, {}))
         assert watermark_of(refused_table) == {0: 3, 1: 0}
         assert offsets(refused_table, refused_table.store.pin(FLOWS)) == [0, 2]
         refused_table.tier([(0, 3, "d", 4)], 4, 0)
@@ -147,7 +147,7 @@ class TestWithoutOlderFiles:
     ) -> None:
         rows = _rows(refused_table, PartitionRows(0, 0, 2, 2, 2))
         with pytest.raises(ForeignCommit, match="there is a row of partition 0, offset 2"):
-            cover_table(amender, FLOWS, rows, {0: 2, 1: 0})
+            amender.amend(FLOWS, covering(FLOWS, rows, {0: 2, 1: 0}))
         refused(refused_table, WatermarkMissing)
 
     def test_what_changed_since_it_was_shown_is_not_decided_on(
@@ -156,13 +156,13 @@ class TestWithoutOlderFiles:
         rows = _rows(refused_table, PartitionRows(0, 0, 2, 2, 2))
         refused_table.compact()
         with pytest.raises(TieringConflict, match="look again"):
-            cover_table(amender, FLOWS, rows, {})
+            amender.amend(FLOWS, covering(FLOWS, rows, {}))
 
 
 def test_nobody_says_what_is_known(tiered: ColdHarness, amender: RepairCommitter) -> None:
     rows = _rows(tiered, PartitionRows(0, 0, 2, 3, 3))
     with pytest.raises(BadParameter, match="its watermark stands"):
-        cover_table(amender, FLOWS, rows, {})
+        amender.amend(FLOWS, covering(FLOWS, rows, {}))
 
 
 def _rows(cold: ColdHarness, *partitions: PartitionRows) -> RowsOfHead:

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.json import decoder_for
-from connectors.repairs import RepairCommitter, Repairs, accept_foreign_rows, foreign_rows
+from connectors.repairs import RepairCommitter, Repairs, accepting
 from connectors.tiering.round import tier_once
 from planner.cut import plan_cut
 from planner.errors import (
@@ -179,9 +179,10 @@ def test_an_accepted_foreign_snapshot_stops_nobody_any_more(table: Table) -> Non
     foreign = table.cold.append([(0, 0, "theirs", 1)])
     with pytest.raises(ForeignCommit, match=f"accept lake.net.flows --snapshot {foreign}`"):
         table.cold.store.pin(FLOWS)
-    added = foreign_rows(table.amender, FLOWS, [foreign])
+    added: dict[int, AddedRows] = {}
+    table.amender.look(FLOWS, accepting(FLOWS, [foreign], added))
     assert added == {foreign: AddedRows(1, vector(1), 0)}
-    accept_foreign_rows(table.amender, FLOWS, [foreign])
+    table.amender.amend(FLOWS, accepting(FLOWS, [foreign], {}))
     assert table.mark().accepted == (foreign,)
     assert table.mark().next == vector(1, 0)
     assert table.cut_offsets() == []
@@ -190,16 +191,17 @@ def test_an_accepted_foreign_snapshot_stops_nobody_any_more(table: Table) -> Non
 def test_foreign_rows_without_offsets_are_counted(table: Table) -> None:
     table.cold.tier([(0, 0, "a", 1)], 1, 0)
     foreign = table.cold.append([(None, None, "theirs", 1), (0, 0, "b", 2)])
-    added = foreign_rows(table.amender, FLOWS, [foreign])
+    added: dict[int, AddedRows] = {}
+    table.amender.look(FLOWS, accepting(FLOWS, [foreign], added))
     assert added == {foreign: AddedRows(2, vector(1), 1)}
 
 
 def test_foreign_rows_that_the_tail_has_too_are_not_accepted(table: Table) -> None:
     foreign = table.cold.append([(1, 4, "theirs", 1)])
     with pytest.raises(ForeignCommit, match="partition 1, offset 4, and the watermark is 0"):
-        accept_foreign_rows(table.amender, FLOWS, [foreign])
+        table.amender.amend(FLOWS, accepting(FLOWS, [foreign], {}))
     with pytest.raises(BadParameter, match="snapshot 4711 needs no acceptance"):
-        accept_foreign_rows(table.amender, FLOWS, [4711])
+        table.amender.amend(FLOWS, accepting(FLOWS, [4711], {}))
 
 
 class TestOverIceberg:
@@ -241,7 +243,7 @@ class TestOverIceberg:
         first = table.cold.append([(0, 0, "theirs", 1)])
         table.between = lambda: table.cold.append([(0, 0, "theirs too", 1)])
         with pytest.raises(ForeignCommit):
-            accept_foreign_rows(table.amender, FLOWS, [first])
+            table.amender.amend(FLOWS, accepting(FLOWS, [first], {}))
 
 
 class TestWithATierer:
@@ -279,7 +281,7 @@ class TestWithATierer:
         foreign = table.cold.append([(0, 0, "theirs", 1)])
         with pytest.raises(ForeignCommit):
             self.tier(table)
-        accept_foreign_rows(table.amender, FLOWS, [foreign])
+        table.amender.amend(FLOWS, accepting(FLOWS, [foreign], {}))
         table.produce(b"{}")
         mark = self.tier(table)
         assert (mark.accepted, mark.gaps) == ((foreign,), (OffsetRange(0, 0, 2),))
@@ -302,7 +304,7 @@ class TestWithATierer:
                 table.ways_out.skip(FLOWS, [Skip(0, 0)], decoder_for, force=True)
             else:
                 foreign = table.cold.append([(None, None, "theirs", 1)])
-                accept_foreign_rows(table.amender, FLOWS, [foreign])
+                table.amender.amend(FLOWS, accepting(FLOWS, [foreign], {}))
 
         with pytest.raises(TieringConflict):
             tier_once(table.log, target, TieringBudget())

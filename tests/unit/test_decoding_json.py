@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from connectors.json import decoder_for
-from connectors.json import vectorized as fast
+from connectors.json import columns, decoder_for
+from connectors.json import decoder as decoder_module
 from connectors.json.decoder import MAX_NAMED_ERRORS, JsonDecoder
 from connectors.json.fields import payload_fields
 from connectors.json.vectorized import FastPath
@@ -155,6 +155,16 @@ def test_only_the_first_errors_are_named_but_all_are_counted() -> None:
     assert [error.offset for error in decoded.errors] == [
         100 + 2 * index for index in range(MAX_NAMED_ERRORS)
     ]
+
+
+def test_a_long_batch_is_decoded_in_portions_as_if_it_were_one(
+    monkeypatch: pytest.MonkeyPatch, exact_only: bool
+) -> None:
+    decoder = JsonDecoder("t", schema(column(pa.uuid()), *POISONED[1:]), binding(), exact_only)
+    batch = raw(*POISON.values(), None, *POISON.values())
+    whole = decoder.decode(batch)
+    monkeypatch.setattr(decoder_module, "PORTION_RECORDS", 7)
+    assert decoder.decode(batch) == whole
 
 
 @pytest.mark.parametrize("values", [(), (None, None)], ids=["no records", "tombstones only"])
@@ -359,7 +369,7 @@ if __name__ == "__main__":
     decode_all_poison()
 
 
-@pytest.mark.parametrize("pattern", sorted(fast._PATTERNS.values()))
+@pytest.mark.parametrize("pattern", sorted(columns._PATTERNS.values()))
 def test_python_and_arrow_match_the_same_texts(pattern: str) -> None:
     starts = [
         "2024-02-29",
@@ -387,7 +397,7 @@ def test_python_and_arrow_match_the_same_texts(pattern: str) -> None:
         for after in ("", "\n", " ", "\x00", "\u2028", "\nZ")
     ]
     by_arrow = pc.match_substring_regex(pa.array(texts), pattern).to_pylist()
-    assert [fast._compiled(pattern)(text) is not None for text in texts] == by_arrow
+    assert [columns._compiled(pattern)(text) is not None for text in texts] == by_arrow
     assert any(by_arrow)
 
 

@@ -22,6 +22,7 @@ import pytest
 import connectors.iceberg.errors
 import connectors.iceberg.store
 import connectors.json.lenient
+import connectors.json.parsing
 import connectors.json.strict
 import planner.explaining
 import planner.lexer
@@ -88,8 +89,8 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "connectors/json/strict.py _TIMESTAMP": over(connectors.json.strict, "_TIMESTAMP", "fullmatch"),
     "connectors/json/strict.py _HEX": over(connectors.json.strict, "_HEX", "fullmatch"),
     "connectors/json/strict.py _UUID": over(connectors.json.strict, "_UUID", "fullmatch"),
-    "connectors/json/strict.py _JSON_STRING": over(connectors.json.strict, "_JSON_STRING", "sub"),
-    "connectors/json/strict.py _depth": (connectors.json.strict._depth, r"[\[\]{}]"),
+    "connectors/json/parsing.py _JSON_STRING": over(connectors.json.parsing, "_JSON_STRING", "sub"),
+    "connectors/json/parsing.py _depth": (connectors.json.parsing._depth, r"[\[\]{}]"),
     "connectors/json/lenient.py _TIME": over(connectors.json.lenient, "_TIME", "fullmatch"),
     "connectors/json/lenient.py _UUID": over(connectors.json.lenient, "_UUID", "fullmatch"),
     "connectors/json/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
@@ -98,7 +99,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
 
 #: Whose text the others read: no caller's, or it is read in a process of his own.
 OF_OTHERS = {
-    "connectors/json/vectorized.py _compiled": "records; RE2 reads the same texts, patterns of fixed lengths",
+    "connectors/json/columns.py _compiled": "records; RE2 reads the same texts, patterns of fixed lengths",
     "connectors/iceberg/partition_terms.py _TERM": "the command line of `create`",
     "connectors/iceberg/partition_terms.py _DIRECTION": "the command line of `create`",
     "connectors/jars.py java": "what Java prints",

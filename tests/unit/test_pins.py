@@ -32,7 +32,7 @@ PAYLOAD = (Column(0, "host", pa.string()),)
 class World:
     """A store whose catalog can be switched off, and the time."""
 
-    def __init__(self, *, refresh_s: float = 3600.0, max_age_s: float | None = None) -> None:
+    def __init__(self, *, refresh_s: float = 3600.0) -> None:
         self.now = 100.0
         self.reads = 0
         self.failure: FederationError | None = None
@@ -42,7 +42,6 @@ class World:
             self.store,
             refresh_s=refresh_s,
             idle_s=600.0,
-            max_age_s=max_age_s,
             clock=lambda: self.now,
         )
 
@@ -206,20 +205,6 @@ def test_a_table_nobody_asks_for_is_forgotten(world: World) -> None:
         world.offset()
         world.pass_time(601)
         assert world.board.status() == ()
-        assert world.offset() == 0
-
-
-def test_a_pin_above_the_age_limit_is_not_served() -> None:
-    world = World(max_age_s=60)
-    with world.board:
-        world.offset()
-        world.fail()
-        world.now += 60
-        assert world.offset() == 0
-        world.now += 1
-        with pytest.raises(CatalogUnavailable, match="has not answered for 61 s"):
-            world.board.get(FLOWS)
-        world.failure = None
         assert world.offset() == 0
 
 

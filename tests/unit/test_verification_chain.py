@@ -6,7 +6,6 @@ import pytest
 from planner.offsets import OffsetRange, OffsetVector
 from planner.snapshots import History, Snapshot
 from planner.verification.chain import (
-    ancestry,
     carriers,
     check_chain,
     decisions,
@@ -176,4 +175,4 @@ def test_changes_of_others_are_found_newest_first() -> None:
         snapshot(4, 3, "delete"),
     )
     assert [s.snapshot_id for s in foreign_changes(value, 4)] == [4, 2]
-    assert [s.snapshot_id for s in ancestry(value, 3)] == [3, 2, 1]
+    assert [s.snapshot_id for s in value.line(3)] == [3, 2, 1]

@@ -9,7 +9,7 @@ from contextlib import closing
 import click
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
-from connectors.repairs import accept_foreign_rows, foreign_rows
+from connectors.repairs import accepting
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.repairs import AddedRows
@@ -51,12 +51,14 @@ def command(
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)
     unique_ids = tuple(dict.fromkeys(snapshot_ids))
+    added: dict[int, AddedRows] = {}
+    decide = accepting(name, unique_ids, added)
     with closing(IcebergRepairCommitter(settings.catalogs)) as committer:
-        added = foreign_rows(committer, name, unique_ids)
+        committer.look(name, decide)
         if not yes:
             _show(name, added)
             click.confirm("Let them stay?", abort=True, err=True)
-        mark = accept_foreign_rows(committer, name, unique_ids)
+        mark = committer.amend(name, decide)
     if as_json:
         rows = {str(key): count.rows for key, count in added.items()}
         click.echo(

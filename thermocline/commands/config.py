@@ -84,11 +84,16 @@ def check(config: str | None, as_json: bool) -> None:
 
 def effective(settings: Settings, written: Written) -> Iterator[tuple[str, object, str]]:
     """Every setting as (dotted key, value fit to print, origin): sections in the file's order."""
+    for key, value in _printable(settings):
+        yield key, value, written.origins.get(key, "default")
+
+
+def _printable(settings: Settings) -> Iterator[tuple[str, object]]:
     for name, options in settings.catalogs.items():
         for key in options:
-            yield _vendor(f"catalogs.{name}", key, options[key], written)
+            yield f"catalogs.{name}.{key}", masked(key, options[key])
     for key, value in settings.kafka.items():
-        yield _vendor("kafka", key, value, written)
+        yield f"kafka.{key}", masked(key, value)
     for section in own_sections():
         values = getattr(settings, section)
         for key in type(values).model_fields:
@@ -96,26 +101,19 @@ def effective(settings: Settings, written: Written) -> Iterator[tuple[str, objec
             full = f"{section}.{key}"
             if isinstance(value, dict) and value:
                 for name, item in value.items():
-                    text = MASK if key == "users" else masked(name, str(item))
-                    yield (
-                        f"{full}.{name}",
-                        text,
-                        written.origins.get(f"{full}.{name}", "default"),
-                    )
+                    yield f"{full}.{name}", MASK if key == "users" else masked(name, str(item))
                 continue
-            yield full, _plain(value), written.origins.get(full, "default")
+            yield full, _plain(value)
     for name, limits in settings.limits.items():
         for key in type(limits).model_fields:
-            full = f"limits.{name}.{key}"
-            yield full, _plain(getattr(limits, key)), written.origins.get(full, "default")
+            yield f"limits.{name}.{key}", _plain(getattr(limits, key))
     for name, granted in (settings.permissions or {}).items():
+        full = f"permissions.{name}"
         for key in type(granted).model_fields:
-            full = f"permissions.{name}.{key}"
             if key != "masks":
-                yield full, _plain(getattr(granted, key)), written.origins.get(full, "default")
+                yield f"{full}.{key}", _plain(getattr(granted, key))
         for column, mask in granted.masks.items():
-            full = f"permissions.{name}.masks.{column}"
-            yield full, mask, written.origins.get(full, "default")
+            yield f"{full}.masks.{column}", mask
 
 
 def all_problems(config: str | None) -> tuple[Problem, ...]:
@@ -184,11 +182,6 @@ def _problem(key: str, written: Written, error: RequestError) -> Problem:
     full = f"{key}.{error.facts['key']}" if "key" in error.facts else key
     what, _, fix = error.message.rstrip(".").rpartition("; ")
     return Problem("error", full, what.removeprefix(f"{full}: "), fix, written.origin(full))
-
-
-def _vendor(section: str, key: str, value: str, written: Written) -> tuple[str, object, str]:
-    full = f"{section}.{key}"
-    return full, masked(key, value), written.origins.get(full, "default")
 
 
 def _plain(value: object) -> object:

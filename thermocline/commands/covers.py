@@ -8,7 +8,7 @@ from contextlib import closing
 import click
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
-from connectors.repairs import RowsOfHead, cover_table, covering
+from connectors.repairs import RowsOfHead, covering
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.watermark import Watermark
@@ -60,11 +60,12 @@ def command(
     offsets = dict(map(_named, named))
     rows = _rows(settings, name)
     with closing(IcebergRepairCommitter(settings.catalogs)) as committer:
-        after = covering(committer, name, rows, offsets)
+        decide = covering(name, rows, offsets)
+        after = committer.look(name, decide)
         if not yes:
             _show(name, rows, after)
             click.confirm("Is that what it covers?", abort=True, err=True)
-        mark = cover_table(committer, name, rows, offsets)
+        mark = committer.amend(name, decide)
     if as_json:
         document = {
             "table": str(name),

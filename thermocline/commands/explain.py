@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from thermocline.connect import connect_server, server_options
-from thermocline.freshness_options import contract_options
+from thermocline.connect import connect_server, contract_options, server_options
 
 #: Places of the picture of one table.
 _BAR = 48

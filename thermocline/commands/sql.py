@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from planner.errors import BadConfig
-from thermocline.connect import connect_server, server_options
-from thermocline.freshness_options import contract_options
+from thermocline.connect import connect_server, contract_options, server_options
 from thermocline.statements import split
 
 FORMATS = ("table", "csv", "json", "jsonl", "arrow", "parquet")

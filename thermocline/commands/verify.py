@@ -101,11 +101,7 @@ def _said(reports: Iterator[Report]) -> Iterator[Report]:
 
 
 def parse_since(text: str, now_s: float) -> int:
-    """Return milliseconds since 1970 of a time, or of a duration before ``now_s``.
-
-    Raises:
-        BadParameter: it is neither, or lies in the future.
-    """
+    """Return milliseconds since 1970 of a time, or of a duration before ``now_s``; raises BadParameter."""
     duration = _DURATION.fullmatch(text.strip())
     if duration is not None:
         return int((now_s - float(duration[1]) * _SECONDS[duration[2]]) * 1000)
@@ -125,7 +121,6 @@ def parse_since(text: str, now_s: float) -> int:
 def verify_tables(
     settings: Settings, names: list[TableName], *, with_values: bool, since_ms: int | None
 ) -> Iterator[Report]:
-    """Verify the named tables, or all bound ones."""
     with (
         cold_engine(settings) as (store, auditor, engine),
         KafkaLog(settings.kafka) as log,
@@ -152,8 +147,6 @@ def verify_tables(
 
 
 class _Bar:
-    """A bar on standard error."""
-
     def __init__(self, bar: Progress, title: str) -> None:
         self._bar = bar
         self._task = bar.add_task(title, total=None)

@@ -232,11 +232,7 @@ class Settings(_Section):
         )
 
     def require_catalogs(self) -> None:
-        """Refuse settings that name no catalog: no command could find a table.
-
-        Raises:
-            BadConfig: there is no ``[catalogs.<name>]``.
-        """
+        """Raise BadConfig where there is no ``[catalogs.<name>]``: no command could find a table."""
         if not self.catalogs:
             raise BadConfig("no catalog is configured; add a section [catalogs.<name>].")
 

@@ -103,9 +103,7 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
     def start(self) -> None:
         """Start and wait until the node answers clients. Nothing happens when it runs already.
 
-        Raises:
-            LogUnavailable: it ended at once or did not answer in time; the sentence says why.
-            BadConfig, Unavailable: no Java, no jars.
+        Raises LogUnavailable where it ended or did not answer in time, BadConfig or Unavailable without Java or jars.
         """
         if self.running:
             return

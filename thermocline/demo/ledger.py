@@ -41,7 +41,6 @@ class Ledger:
 
     @property
     def rows(self) -> int:
-        """How many rows an answer over everything must have."""
         return self.counts["good"] + self.counts["bad"]
 
     def add(self, records: Iterable[SentRecord]) -> None:

@@ -27,7 +27,6 @@ class PlainScreen:
         self._due_s = 0.0
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
         click.echo(f"[{time.monotonic() - self._began:5.1f} s] {text}")
 
     def step(self, name: str, share: float = 0.0) -> None:
@@ -50,7 +49,6 @@ class PlainScreen:
         yield
 
     def show(self, demo: Observation) -> None:
-        """Say how things stand, from the first answer on."""
         elapsed_s = demo.elapsed_s
         if elapsed_s < self._due_s:
             return

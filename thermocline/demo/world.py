@@ -92,7 +92,6 @@ class World:
         return f"grpc://127.0.0.1:{self.port}"
 
     def check(self) -> None:
-        """Raise if a part ended."""
         if not self.broker.running:
             raise LogUnavailable("the demo's Kafka broker ended.")
         self.server.check()
@@ -120,12 +119,9 @@ class World:
 def running_world(
     folder: Path, port: int, interval_s: float, step: Step, start_guard: StartGuard
 ) -> Iterator[World]:
-    """Start broker, tables, server and tierer in ``folder``; stop them in the opposite order.
+    """Start broker, tables, server and tierer in ``folder``, together where possible; stop them in the opposite order.
 
-    Server and Spark start while the broker does: they need it only later.
-
-    Raises:
-        FederationError: a part did not start; says which and why.
+    Raises FederationError with the part that did not start.
     """
     for name in ("kafka", "iceberg"):
         title = f"{name.capitalize()} jars"

@@ -22,11 +22,7 @@ def deliver(
     max_rows: int,
     records: bool = False,
 ) -> None:
-    """Run a statement and write its rows to ``sink``, whole or with an error behind what was written.
-
-    Raises:
-        FederationError: the server's sentence.
-    """
+    """Run a statement and write its rows to ``sink``, whole or with the server's error behind what was written."""
     on_terminal = sink.isatty()
     rendered = None
     with (

@@ -1,8 +1,7 @@
-"""Results as bytes: CSV, JSON, JSON lines, Arrow and Parquet, streamed.
+"""Results as bytes: CSV, JSON, JSON lines, Arrow and Parquet, streamed: a batch is written before the next is asked
+for.
 
-A result may be larger than memory: a batch is written before the next one is asked for. Parquet gathers a row
-group. What a format has no value for is written as text: nested values in CSV as JSON, binary as hexadecimal
-there and as base64 in JSON.
+What a format has no value for is text: nested values in CSV as JSON, binary as hexadecimal there and as base64 in JSON.
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ def csv_rows(sink: BinaryIO) -> Callable[[pa.Schema, Batches], None]:
 
 
 def write_json(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
-    """Write one array of objects."""
     separator = b"["
     for line in json_rows(schema, batches):
         sink.write(separator + b"\n" + line)
@@ -114,7 +112,6 @@ def write_json(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
 
 
 def write_jsonl(sink: BinaryIO, schema: pa.Schema, batches: Batches) -> None:
-    """Write one object a line."""
     for line in json_rows(schema, batches):
         sink.write(line + b"\n")
 
@@ -147,7 +144,6 @@ CONCATENATED = frozenset({"jsonl"})
 
 
 def json_rows(schema: pa.Schema, batches: Batches) -> Iterator[bytes]:
-    """Yield every row as a JSON object."""
     names = unique_names(schema)
     encoder = msgspec.json.Encoder(enc_hook=str)
     for batch in batches:

@@ -65,10 +65,9 @@ def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
 
 
 class Grid:
-    """Aligned columns, as wide as the rows so far need. ``width`` None: no terminal to fit.
+    """Aligned columns, as wide as the rows so far need. ``width`` None: no terminal to fit. ``right`` aligns numbers.
 
-    ``right`` aligns numbers. ``rigid`` columns are never cut, those that stand right by default: a number or a
-    time without its end would be read as another one.
+    ``rigid`` columns are never cut: a number or a time without its end would be read as another one.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class Grid:
 
     @classmethod
     def of(cls, schema: pa.Schema, *, width: int | None, colour: bool) -> Self:
-        """Make a grid for rows of ``schema``."""
         right = [_is_number(kind) for kind in schema.types]
         rigid = [
             number or bool(pa.types.is_temporal(kind) or pa.types.is_boolean(kind))
@@ -163,7 +161,6 @@ def _total(limits: Sequence[int]) -> int:
 def _records(
     names: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None
 ) -> list[str]:
-    """Lay out one line per value."""
     label = max(map(cell_len, names), default=0)
     room = None if width is None else max(width - label - 3, _MIN_TEXT_WIDTH)
     lines = []

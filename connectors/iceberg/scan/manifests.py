@@ -1,9 +1,8 @@
 """Lists the manifests of pinned snapshots, checks that they are whole, and reads the files they list.
 
-DuckDB's iceberg extension 1.5.5 ends the process (SIGABRT in a destructor) when a manifest is missing or truncated; it
-reports a missing data file, manifest list or metadata file. So manifests are checked here first: each must exist with
-the length that its manifest list gives (Iceberg spec, "Manifest Lists", field 501). A file that vanishes between this
-check and the scan still ends the process, and the supervisor starts it again.
+DuckDB's iceberg extension 1.5.5 ends the process when a manifest is missing or truncated. So each must exist with the
+length that its manifest list gives (Iceberg spec, "Manifest Lists", field 501). One that vanishes between this check
+and the scan still ends the process, and the supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from pyiceberg.manifest import (
 )
 
 from connectors.iceberg.errors import DamagedFile, decoding
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.metrics import (
     CONTENT,
@@ -43,6 +41,7 @@ from connectors.iceberg.scan.metrics import (
     UPPER,
     Block,
 )
+from connectors.iceberg.scan.reach import local_path
 
 #: Manifest lists remembered.
 MAX_REMEMBERED = 1_000
@@ -148,17 +147,11 @@ class Manifests:
         lock=lambda self: self._lock,
     )
     def list(self, io: FileIO, location: str) -> ManifestList:
-        """Return the manifests of the snapshot whose manifest list is at ``location``."""
         with decoding("manifest lists"):
             return _listed(read_manifest_list(io.new_input(location)))
 
     def check(self, io: FileIO, location: str) -> None:
-        """Check that every manifest of a snapshot is there and whole.
-
-        Raises:
-            FileNotFoundError: one is gone.
-            DamagedFile: one is cut short.
-        """
+        """Check that every manifest of a snapshot is there (else FileNotFoundError) and whole (else DamagedFile)."""
         is_remote = "://" in location and not location.startswith("file://")
         listed = self.list(io, location)
         with self._lock:
@@ -171,12 +164,7 @@ class Manifests:
             self._checked[location] = None
 
     def blocks(self, io: FileIO, manifests: Sequence[Manifest]) -> Sequence[Block]:
-        """Return the files of each manifest, in the order given; read those that are not cached.
-
-        Raises:
-            FileNotFoundError: a manifest is gone.
-            DamagedFile: a manifest is damaged.
-        """
+        """Return the files of each manifest, in the order given; raises FileNotFoundError or DamagedFile."""
         with self._lock:
             blocks = [
                 self._blocks.get((manifest.path, manifest.length)) for manifest in manifests

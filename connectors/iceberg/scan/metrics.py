@@ -110,11 +110,9 @@ class Files:
         )
 
     def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
-        """Return as ``Block.bounds``, of all files."""
         return self._joined("bounds", field_id, kind)
 
     def partition(self, position: int, kind: pa.DataType) -> Bounds | None:
-        """Return as ``Block.partition``, of all files."""
         return self._joined("partition", position, kind)
 
     def paths(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:

@@ -1,8 +1,7 @@
 """Where the files of a table may lie: below its own location, or below its own catalog's roots.
 
-A writer of a table's metadata may list any path, and the server reads with its own rights: without this check, one
-catalog's tables would open all others' files. A table's own catalog is the one whose root its metadata file lies
-below. Its location comes from the metadata file itself, so it counts only outside the roots of other catalogs.
+A writer of metadata may list any path, and the server reads with its own rights. A table's own catalog is the one whose
+root its metadata file lies below; its location, which that file says, counts only outside the roots of others.
 """
 
 from __future__ import annotations
@@ -10,13 +9,21 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.metrics import CONTENT, Block
 from planner.errors import ForeignFile
 
 #: Schemes that name one store.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a local file: ``/a``, ``file:/a`` or ``file:///a``. None: it is elsewhere."""
+    for prefix in ("file://", "file:"):
+        if location.startswith(prefix):
+            return Path(location.removeprefix(prefix))
+    return None if "://" in location else Path(location)
 
 
 def place(location: str) -> str:
@@ -53,11 +60,7 @@ class Reach:
         return cls(tuple(own), tuple(others), place(location))
 
     def check(self, block: Block, *, is_data: bool) -> None:
-        """Check what one manifest lists.
-
-        Raises:
-            ForeignFile: a file lies elsewhere, or deletes where rows are expected, or the other way round.
-        """
+        """Raise ForeignFile where a file of a manifest lies elsewhere, or is not of the kind that is expected."""
         for path in block.paths.to_pylist():
             location = place(path)
             if not is_below(location, self.own) and (

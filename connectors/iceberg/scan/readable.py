@@ -1,8 +1,7 @@
 """Refuses snapshots with files that DuckDB's iceberg extension does not read, by name, before it opens them.
 
-Anybody may write ORC, Avro or encrypted files into a table, or delete files in these formats. The extension, 1.5.5,
-refuses them in its own words. A manifest with an unknown codec ends the process: zstandard, for example, which Iceberg
-writes with ``write.manifest.compression-codec``. A manifest never changes, so each is checked once.
+Anybody may write ORC, Avro or encrypted files, which the extension, 1.5.5, refuses in its own words; a manifest of an
+unknown codec (zstandard, which Iceberg may write) ends the process. A manifest never changes: each is checked once.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 
 from connectors.iceberg.errors import UnreadableFiles, decoding
-from connectors.iceberg.paths import local_path
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.manifests import Manifests
+from connectors.iceberg.scan.reach import local_path
 
 #: Manifests and manifest lists remembered: a word and a count or two each.
 MAX_REMEMBERED = 200_000
@@ -73,9 +72,7 @@ class ExtensionCheck:
     def check(self, io: FileIO, location: str) -> None:
         """Check every manifest of the snapshot whose manifest list is at ``location``.
 
-        Raises:
-            UnreadableFiles: the extension does not read all of it.
-            FileNotFoundError, DamagedFile: a manifest is missing or damaged.
+        Raises UnreadableFiles, and FileNotFoundError or DamagedFile for a manifest.
         """
         listed = self._manifests.list(io, location)
         if listed.encrypted:
@@ -146,11 +143,7 @@ class ExtensionCheck:
 
 
 def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False) -> None:
-    """Refuse files of unsupported formats, counted by format; ``deletes``: delete files.
-
-    Raises:
-        UnreadableFiles: there are some.
-    """
+    """Raise UnreadableFiles where there are unsupported formats, counted by format; ``deletes``: delete files."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
@@ -167,7 +160,6 @@ def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False)
 
 
 def unread(formats: Iterable[str]) -> Mapping[str, int]:
-    """Count the files of formats that are not read."""
     return Counter(name for name in formats if name not in _READ)
 
 

@@ -24,12 +24,11 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller. ``user`` is None for an anonymous one.
+    """A caller. ``user`` is None for an anonymous one, ``stored`` what is stored of the password that proved it, if one
+    did.
 
-    ``stored`` is what is stored of the password that proved it; None where nothing is, or another thing did.
-
-    ``holds`` says whether what proved the identity still does: the user was not removed, the token has not
-    expired. It is asked at every call of a session, from any thread, and must be fast.
+    ``holds`` says whether what proved the identity still does: the user was not removed, the token has not expired. It
+    is asked at every call of a session, from any thread, and must be fast.
     """
 
     user: str | None = None
@@ -51,13 +50,11 @@ Recall = Callable[[str], Caller | None]
 class Access:
     """Every way to prove an identity on one listener.
 
-    ``verify`` checks passwords; None: there are none. ``recall`` knows the
-    users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens this
-    server did not give out itself. With ``certificates`` a call without credentials is made by the subject of
-    its client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one),
-    so passwords must come with every call. With ``allow_anonymous`` a call without credentials is served too,
-    and where there are no users a client that insists on sending some, a token too, is served as anonymous: for
-    loopback.
+    ``verify`` checks passwords; None: there are none. ``recall`` knows users whose login another replica has checked.
+    ``tokens`` are asked in order about bearer tokens this server did not give out itself. With ``certificates`` a call
+    without credentials is made by the subject of its client certificate; such a listener has no Handshake (pyarrow
+    shows the certificate only without one), so passwords must come with every call. ``allow_anonymous`` is for
+    loopback: a call without credentials is served too, and where there are no users any call is.
     """
 
     verify: Verify | None = None
@@ -77,10 +74,8 @@ class Access:
         )
 
     def of_token(self, token: str) -> Caller | None:
-        """Return who a token that is no session of this server was given to; None if nobody knows it.
-
-        Raises:
-            Unauthenticated: a known kind of token, but not a valid one.
+        """Return who a foreign token was given to; None if nobody knows it. Raises Unauthenticated for a known kind,
+        not valid.
         """
         callers = (check(token) for check in self.tokens)
         return next((identity for identity in callers if identity is not None), None)
@@ -103,30 +98,22 @@ class ByCertificate:
 
 
 class FixedUsers:
-    """A fixed table of user names and passwords."""
-
     def __init__(self, users: Mapping[str, str]) -> None:
         self._passwords = {user: password.encode() for user, password in users.items()}
 
     def verify(self, user: str, password: str) -> Caller | None:
-        """A ``Verify``."""
         expected = self._passwords.get(user)
         # Compared also for an unknown user, so that the time taken does not tell the two apart.
         same = hmac.compare_digest(password.encode(), expected or b"")
         return self.recall(user) if same else None
 
     def recall(self, user: str) -> Caller | None:
-        """A ``Recall``."""
         stored = self._passwords.get(user)
         return None if stored is None else Caller(user, stored=stored)
 
 
 def identify(header: str | None, access: Access) -> Bearer | ByCertificate | Caller:
-    """Read one call's ``authorization`` header. A bearer token is returned unchecked.
-
-    Raises:
-        Unauthenticated: no credentials where some are needed, wrong ones, or an unknown kind.
-    """
+    """Read a call's ``authorization`` header, or raise Unauthenticated. A bearer token is returned unchecked."""
     if header is None:
         if access.certificates:
             return ByCertificate()

@@ -73,7 +73,6 @@ class Credentials:
         self._file, self._by_digest = _load(path)
 
     def verify(self, user: str, password: str) -> Caller | None:
-        """Return the user if the password is theirs."""
         user_entry = self._current().users.get(user)
         stored = None if user_entry is None else user_entry.password
         if not self._passwords.matches(stored, password) or user_entry is None:

@@ -25,12 +25,10 @@ _HASHER = PasswordHasher()
 
 
 def make_hash(password: str) -> str:
-    """Return the argon2id hash of a password, with its parameters and a salt of its own."""
     return _HASHER.hash(password)
 
 
 def is_hash(text: str) -> bool:
-    """Whether a text is a hash that ``Passwords`` can check."""
     try:
         _HASHER.check_needs_rehash(text)
     except InvalidHashError:
@@ -54,8 +52,7 @@ class Passwords:
     def matches(self, stored: str | None, password: str) -> bool:
         """Whether ``password`` is the one behind ``stored``. None, for no such user, takes as long and is False.
 
-        Raises:
-            Overloaded: too many other passwords are being checked.
+        Raises Overloaded while too many other passwords are being checked.
         """
         digest = hmac.digest(
             self._secret, f"{stored}\0{password}".encode("utf-8", "replace"), hashlib.sha256

@@ -132,7 +132,6 @@ class Call:
         return _Blaming(self.cancellation)
 
     def poll(self) -> None:
-        """Give the call up if its client is gone."""
         self.polled_s = time.monotonic()
         # The lock keeps the call's context alive: pyarrow's is a bare pointer into the call.
         with self._lock:
@@ -192,9 +191,7 @@ class Calls:
     def begin(self, record: CallRecord, owner: Hashable = None) -> Call:
         """Register a call of ``owner``, a user as far as is known yet; the caller ends it.
 
-        Raises:
-            Unavailable: the server is shutting down.
-            Overloaded: there are too many calls at once, in all or of this owner.
+        Raises Unavailable at shutdown, Overloaded for too many calls at once, in all or of this owner.
         """
         call = Call(record)
         call.owner = owner
@@ -207,11 +204,7 @@ class Calls:
         return call
 
     def assign(self, call: Call, owner: Hashable) -> None:
-        """Count a call in another owner's share from now on.
-
-        Raises:
-            Overloaded: as ``begin``.
-        """
+        """Count a call in another owner's share from now on; raises Overloaded as ``begin``."""
         if call.owner == owner:
             return
         with self._changed:
@@ -233,7 +226,6 @@ class Calls:
         self.write_down(call.record)
 
     def write_down(self, record: CallRecord) -> None:
-        """Hand the record of a call that is over to all who read it."""
         for journal in self._journals:
             try:
                 journal(record)
@@ -242,16 +234,11 @@ class Calls:
 
     @property
     def streaming(self) -> int:
-        """How many statements are being executed or streamed."""
         with self._changed:
             return sum(call.record.is_streaming for call in self._live)
 
     def check_open(self) -> None:
-        """Refuse what begins something new once the server is about to stop.
-
-        Raises:
-            Unavailable: it is.
-        """
+        """Raise Unavailable for what begins something new once the server is about to stop."""
         if self._draining:
             raise _shutting_down()
 

@@ -42,8 +42,6 @@ class UnknownHandle(RequestError):
 
 
 class Fate(Enum):
-    """What became of a ticket."""
-
     PLANNED = auto()
     FETCHED = auto()
     CANCELLED = auto()
@@ -81,16 +79,11 @@ class ClientSession:
 
     @property
     def token(self) -> str | None:
-        """The bearer token that opens this session; None where none does."""
         kind, *rest = self.key
         return str(rest[0]) if kind == "token" else None
 
     def keep(self, statement: Statement) -> bytes:
-        """Keep a prepared statement and return its handle.
-
-        Raises:
-            LimitExceeded: the session has ``MAX_STATEMENTS`` open.
-        """
+        """Keep a prepared statement and return its handle; raises LimitExceeded beyond ``MAX_STATEMENTS``."""
         handle = secrets.token_bytes(16)
         with self._lock:
             if len(self._statements) >= MAX_STATEMENTS:
@@ -101,11 +94,7 @@ class ClientSession:
         return handle
 
     def statement(self, handle: bytes) -> Statement:
-        """Return a prepared statement.
-
-        Raises:
-            UnknownHandle: closed, or prepared in another session.
-        """
+        """Return a prepared statement. Raises UnknownHandle: closed, or prepared in another session."""
         with self._lock:
             statement = self._statements.get(handle)
         if statement is None:
@@ -116,11 +105,7 @@ class ClientSession:
         return statement
 
     def bind(self, handle: bytes, parameters: pa.RecordBatch | None) -> None:
-        """Replace the bound parameters.
-
-        Raises:
-            UnknownHandle: as ``statement``.
-        """
+        """Replace the bound parameters; raises UnknownHandle as ``statement``."""
         bound = dataclasses.replace(self.statement(handle), parameters=parameters)
         with self._lock:
             if handle in self._statements:
@@ -132,26 +117,17 @@ class ClientSession:
             self._statements.pop(handle, None)
 
     def planned(self, ticket: bytes) -> None:
-        """Remember a ticket that was given out."""
         with self._lock:
             self._tickets[_digest(ticket)] = Fate.PLANNED
 
     def check(self, ticket: bytes) -> None:
-        """Refuse a ticket that was cancelled.
-
-        Raises:
-            Cancelled: it was.
-        """
+        """Raise Cancelled for a ticket that was cancelled."""
         with self._lock:
             if self._tickets.get(_digest(ticket)) is Fate.CANCELLED:
                 raise Cancelled("The statement was cancelled.")
 
     def fetched(self, ticket: bytes) -> None:
-        """Note that a ticket is being redeemed. One this session was not given passes: any replica redeems it.
-
-        Raises:
-            Cancelled: it was cancelled before.
-        """
+        """Note that a ticket is being redeemed, any replica's; raises Cancelled for one that was cancelled before."""
         digest = _digest(ticket)
         with self._lock:
             fate = self._tickets.get(digest)

@@ -73,11 +73,7 @@ class ServerPolicy:
 
 
 def check_size(record: CallRecord, limits: UserLimits) -> None:
-    """Refuse an answer that grew too large.
-
-    Raises:
-        LimitExceeded: more rows or bytes than one answer may have.
-    """
+    """Raise LimitExceeded for more rows or bytes than one answer may have."""
     for what, sent, limit in (
         ("rows", record.rows, limits.max_rows),
         ("bytes", record.bytes, limits.max_bytes),
@@ -120,13 +116,10 @@ class _Place:
 class Slots:
     """At most so many statements stream at once, in all and for each user; some more wait. Thread-safe.
 
-    A place that comes free goes to the user with the fewest, and among those to whoever waits longest: a user
-    who sends hundreds waits for his own statements, and others pass. Without a limit of his own a user may have a share
-    (``proxy.flightsql.state.shares``), so that there is a place for whoever comes next.
-
-    Of those, as long as others use the server too, only ``first`` may be at work at the same time (not waiting for their
-    readers), and more once his statements have turned out to be short: thirty costly ones at once would hold up all others,
-    and none of them would be done sooner.
+    A place that comes free goes to the user with the fewest, and among those to whoever waits longest. Without a limit
+    of his own a user may have a share (``proxy.flightsql.state.shares``). Of those, while others use the server too,
+    only ``first`` may be at work at the same time, and more once his statements have turned out to be short: thirty
+    costly ones would hold up all others, and none of them would be done sooner.
     """
 
     def __init__(
@@ -149,11 +142,9 @@ class Slots:
         self._busy_s = 0.0
 
     def take(self, call: Call, user: str | None, most: int | None) -> None:
-        """Take a place until the call ends or is given up; the user may have ``most``.
+        """Take a place until the call ends or is given up (Cancelled); the user may have ``most``.
 
-        Raises:
-            Overloaded: none came free within ``wait_s``, or too many wait already.
-            Cancelled: the client left while waiting.
+        Raises Overloaded when none came free within ``wait_s``, or too many wait already.
         """
         call.cancellation.check()
         self._note(user)
@@ -254,7 +245,6 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """How many statements wait for a place."""
         with self._lock:
             return len(self._waiting)
 
@@ -339,11 +329,7 @@ class Rate:
         self._buckets: dict[str | None, tuple[float, float, float]] = {}
 
     def spend(self, user: str | None, per_s: float | None) -> None:
-        """Count one call.
-
-        Raises:
-            Overloaded: too many in too short a time.
-        """
+        """Count one call; raises Overloaded after too many in too short a time."""
         if per_s is None:
             return
         burst = max(1.0, 2 * per_s)

@@ -56,7 +56,6 @@ class SessionTokens:
         self._now_s = now_s
 
     def mint(self, identity: Caller, opening: Mapping[str, str]) -> str:
-        """Return a new session's token."""
         claims = {
             "id": secrets.token_hex(16),
             "user": identity.user,

@@ -46,11 +46,7 @@ class ReadJob:
             self._channel.send(request)
 
     def answer(self, timeout_s: float) -> DecodedBatch | None:
-        """Return the answer to ``ask``.
-
-        Raises:
-            FederationError: what the worker met, or ``LogUnavailable``: it is gone.
-        """
+        """Return the answer to ``ask``; raises what the worker met, or LogUnavailable where it is gone."""
         with self._reading():
             return receive_batch(
                 self._channel, self._request.subject.schema.arrow, timeout_s + _PATIENCE_S
@@ -79,20 +75,16 @@ def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:
 
 
 class _RemoteReader:
-    """See ``proxy.tail.reader.source.TopicReader``."""
-
     def __init__(self, ingestion: Ingestion, subject: TailSource, local: TopicReader) -> None:
         self._ingestion = ingestion
         self._subject = subject
         self._local = local
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
-        """See ``TopicReader.follow``."""
         request = ReadRequest(self._subject, starts=dict(starts))
         return _RemoteSubscription(self._ingestion.begin_job(request))
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
-        """See ``TopicReader.fetch``."""
         if sum(map(len, ranges)) > MUCH_OFFSETS:
             request = ReadRequest(self._subject, ranges=tuple(ranges), timeout_s=timeout_s)
             return _fetched(self._ingestion, request)
@@ -100,19 +92,15 @@ class _RemoteReader:
 
 
 class _RemoteSubscription:
-    """See ``proxy.tail.reader.source.Subscription``."""
-
     def __init__(self, work: ReadJob) -> None:
         self._work = work
 
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
-        """See ``Subscription.take``."""
         self._work.ask(timeout_s, ranges)
         batch = self._work.answer(timeout_s)
         return None if batch is None else replace(batch, confirm=self._work.confirm)
 
     def close(self) -> None:
-        """See ``Subscription.close``."""
         self._work.close()
 
 

@@ -30,8 +30,6 @@ def local_readers(log: Log, decoder_for: DecoderFactory, *, pacing: Pacing) -> T
 
 
 class LocalReader:
-    """See ``proxy.tail.reader.source.TopicReader``."""
-
     def __init__(self, log: Log, subject: TailSource, decoder: Decoder, pacing: Pacing) -> None:
         self._log = log
         self._subject = subject
@@ -39,7 +37,6 @@ class LocalReader:
         self._pacing = pacing
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
-        """See ``TopicReader.follow``."""
         return Prefetcher(
             lambda: self._log.follow(self._subject.source, starts),
             self._decoder,
@@ -48,7 +45,6 @@ class LocalReader:
         )
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
-        """See ``TopicReader.fetch``."""
         pieces = self._pieces(ranges, timeout_s)
         return read_ahead(pieces) if sum(map(len, ranges)) > MUCH_OFFSETS else pieces
 

@@ -1,0 +1,77 @@
+"""A record's bytes to JSON values, with the standard library alone; numbers stay text, so nothing is rounded yet."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+#: Deeper records are refused. A written limit, because the parsers' own depends on the stack of the caller:
+#: the same record would decode in one process and not in another.
+MAX_DEPTH = 500
+
+#: A string without an end matches too: searching its end from each quote would take quadratic time.
+_JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+
+
+class Number(str):
+    """A JSON number, as written."""
+
+    __slots__ = ()
+
+
+class Unfit(Exception):
+    """A record, or a value in it, that its type does not allow. ``path`` is None for the whole record."""
+
+    def __init__(self, path: str | None, reason: str) -> None:
+        super().__init__(reason if path is None else f"field {path}: {reason}")
+        self.path = path
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[0])
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """Parse an object by RFC 8259, or raise Unfit. Numbers are ``Number``; of a duplicate key the last value stays."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as cause:
+        raise Unfit(None, f"the value is not UTF-8 (byte {cause.start})") from cause
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise Unfit(None, f"the JSON is nested more than {MAX_DEPTH} levels deep")
+    try:
+        value = json.loads(
+            text, parse_int=Number, parse_float=Number, parse_constant=_no_constant
+        )
+    except ValueError as cause:
+        at = f" (character {cause.pos})" if isinstance(cause, json.JSONDecodeError) else ""
+        raise Unfit(None, f"the value is not JSON{at}") from cause
+    if not isinstance(value, dict):
+        raise Unfit(None, f"the JSON is {kind_of(value)}, not an object")
+    return value
+
+
+def kind_of(value: object) -> str:
+    """Name the kind of a JSON value, never its content."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, Number):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for character in re.findall(r"[\[\]{}]", _JSON_STRING.sub("", text)):
+        depth += 1 if character in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,100 @@
+"""Which offsets of a topic a tail holds: one unbroken range of each partition."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from planner.offsets import OffsetRange
+from planner.watermark import Watermark
+
+
+class Floor(Protocol):
+    """First offset needed, per partition: a watermark, or the lowest of several."""
+
+    def offset(self, partition: int) -> int: ...
+
+
+class TailRanges:
+    """The range of each partition. Thread-safe; what begins with ``_`` is for those who hold ``changed``."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        #: Counts what changed other than by adding where the ranges end.
+        self.version = 0
+        self._starts: dict[int, int] = {}
+        self._stops: dict[int, int] = {}
+
+    def stops(self) -> dict[int, int]:
+        """First offset that is not held, per partition."""
+        with self.changed:
+            return dict(self._stops)
+
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What is held, sorted by partition."""
+        with self.changed:
+            return tuple(
+                OffsetRange(partition, start, self._stops[partition])
+                for partition, start in sorted(self._starts.items())
+            )
+
+    def begins_after(self, needed: Iterable[OffsetRange]) -> bool:
+        """Whether a wanted offset lies below what is held."""
+        with self.changed:
+            return any(item.start < self._starts.get(item.partition, 0) for item in needed)
+
+    def ends_before(self, needed: Iterable[OffsetRange]) -> bool:
+        """Whether there is a hole between what is held and what is wanted."""
+        with self.changed:
+            return any(
+                item.partition in self._stops and item.start > self._stops[item.partition]
+                for item in needed
+            )
+
+    def missing(self, needed: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """Return what to add so that ``needed`` is covered. It begins neither before nor behind what is held."""
+        with self.changed:
+            return tuple(
+                OffsetRange(item.partition, start, item.stop)
+                for item in needed
+                if (start := self._stops.get(item.partition, item.start)) < item.stop
+            )
+
+    def continues(self, ranges: Iterable[OffsetRange]) -> bool:
+        """Whether ``ranges`` begin where what is held ends."""
+        with self.changed:
+            return all(self._stops.get(item.partition) == item.start for item in ranges)
+
+    def begin(self, watermark: Watermark) -> None:
+        """Hold an empty range at the watermark of every partition that is not held yet."""
+        with self.changed:
+            for partition, offset in watermark.next:
+                if partition not in self._stops:
+                    self._starts[partition] = self._stops[partition] = offset
+                    self.version += 1
+
+    def _covers(self, needed: Iterable[OffsetRange]) -> bool:
+        return all(
+            item.partition in self._stops
+            and self._starts[item.partition] <= item.start
+            and item.stop <= self._stops[item.partition]
+            for item in needed
+        )
+
+    def _begin_at(self, starts: Mapping[int, int]) -> None:
+        for partition, start in starts.items():
+            self._starts[partition] = max(self._starts[partition], start)
+
+    def _end_at(self, ranges: Iterable[OffsetRange]) -> None:
+        for item in ranges:
+            if item.partition not in self._stops:
+                self._starts[item.partition] = item.start
+                self.version += 1
+            self._stops[item.partition] = item.stop
+        self.changed.notify_all()
+
+    def _clear(self) -> None:
+        self._starts.clear()
+        self._stops.clear()
+        self.version += 1
