@@ -33,6 +33,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
+from tests.harness.quick_jvm import quick_jvm
 from thermocline.commands.create import first_watermark
 from thermocline.commands.doctor import command
 from thermocline.config.settings import load
@@ -332,7 +333,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with Broker(folder / "kafka", properties=properties) as broker:
+    with Broker(
+        folder / "kafka", properties=properties, jvm_flags=quick_jvm("kafka")
+    ) as broker:
         yield Guarded(broker, f"localhost:{tls}", f"127.0.0.1:{sasl}", certificate)
 
 

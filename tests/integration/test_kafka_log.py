@@ -21,6 +21,7 @@ from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from tests.fixtures.kafka import COMPACTED, Kafka
+from tests.harness.quick_jvm import quick_jvm
 from thermocline.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
@@ -35,7 +36,7 @@ def log(kafka: Kafka) -> Iterator[KafkaLog]:
 @pytest.fixture
 def own_kafka(tmp_path: Path) -> Iterator[Kafka]:
     """A broker this test may kill."""
-    with Broker(tmp_path / "broker") as broker:
+    with Broker(tmp_path / "broker", jvm_flags=quick_jvm("kafka")) as broker:
         yield Kafka(broker)
 
 
@@ -298,7 +299,9 @@ def test_sasl_settings_pass_through_and_a_refused_login_is_told(tmp_path: Path) 
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} user_reader="right-word";',
     }
-    with Broker(tmp_path / "broker", properties=properties) as broker:
+    with Broker(
+        tmp_path / "broker", properties=properties, jvm_flags=quick_jvm("kafka")
+    ) as broker:
         kafka = Kafka(broker)
         topic = kafka.topic()
         kafka.produce(topic, [b"v"] * 3)
