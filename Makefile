@@ -18,7 +18,7 @@ define asked
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars check lint unit cover format test soak demo bench docs wheel lock clean
+.PHONY: help setup jars classes check lint unit cover format test soak demo bench docs wheel lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ $(STAMP): requirements.txt pyproject.toml
 
 jars: $(STAMP)  ## Kafka, Iceberg and JDBC jars, resolved once into the user's cache
 	@$(BIN)/python -m connectors.jars
+
+classes: jars  ## the classes of Spark and Kafka, archived once in the user's cache: tests start them in two thirds of the time
+	@$(BIN)/python -m tests.harness.class_archive
 
 check: $(STAMP)  ## format, lint, types, imports, unit tests: under a minute
 	@$(MAKE) --no-print-directory -j2 lint unit
@@ -55,12 +58,12 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(STAMP) jars $(DOCS)/.installed  ## everything: check and floors of coverage, then real Kafka, Iceberg, Spark and stock clients
+test: $(STAMP) classes $(DOCS)/.installed  ## everything: check and floors of coverage, then real Kafka, Iceberg, Spark and stock clients
 	@$(MAKE) --no-print-directory -j2 lint cover
 	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
-soak: $(STAMP) jars  ## the long seeded runs
+soak: $(STAMP) classes  ## the long seeded runs
 	THERMOCLINE_KILLS=$(KILLS) $(BIN)/python -m pytest tests -m soak --timeout=0 $(ARGS)
 
 demo: $(STAMP)  ## real Kafka, Iceberg, Spark, Flight SQL on this machine: ARGS="--seconds 90 --check"

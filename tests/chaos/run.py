@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from tests.chaos.kills import Kill, schedule, victims
 from tests.chaos.tierer import ROOT, Tierer
 from tests.chaos.writers import Ledger, Writers
 from tests.fixtures.server import sqlite_catalog
+from tests.harness.quick_jvm import quick_jvm
 from thermocline.commands.create import first_watermark
 from thermocline.demo.broker import Broker
 from thermocline.demo.world import QUICK_JVM
@@ -87,17 +87,12 @@ def run(
     seed: int,
     count: int,
     master: str = LOCAL,
-    archive: Path | None = None,
 ) -> Outcome:
-    """Kill ``count`` times; then let the tierer catch up, and compare.
-
-    ``archive`` is where the JVM's loaded classes are kept from one start to the next, over runs: half of what a
-    start costs is loading them.
-    """
+    """Kill ``count`` times; then let the tierer catch up, and compare."""
     began = time.monotonic()
     outcome = Outcome(seed, master, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
     chance = random.Random(seed)
-    with Broker(folder / "kafka", jvm_flags=QUICK_JVM, start_timeout_s=900) as broker:
+    with Broker(folder / "kafka", jvm_flags=quick_jvm("kafka"), start_timeout_s=900) as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
         admin = AdminClient({**kafka, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
@@ -105,14 +100,7 @@ def run(
         create(catalog, kafka)
         writers = Writers(broker.bootstrap, TOPIC, PARTITIONS, seed)
         writers.start()
-        if archive is not None and not archive.exists():
-            drain(
-                write_config(
-                    folder, catalog, kafka, jvm=(f"-XX:ArchiveClassesAtExit={archive}",)
-                )
-            )
-        saved = () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
-        config = write_config(folder, catalog, kafka, master=master, jvm=saved)
+        config = write_config(folder, catalog, kafka, master=master)
         with Tierer(config, folder / "hit", "loop", "--interval", "0.3").running() as tierer:
             for kill in schedule(seed, count, victims(executors=master != LOCAL)):
                 tierer.ensure()
@@ -203,14 +191,12 @@ def write_config(
     kafka: dict[str, str],
     *,
     master: str = LOCAL,
-    jvm: Sequence[str] = (),
     max_rows: int = 1_000_000,
 ) -> Path:
-    """``jvm``: flags of Spark's driver. ``max_rows``: of one publish."""
+    """``max_rows``: of one publish."""
     config = folder / "thermocline.toml"
     lake = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
     conf = {
-        "spark.driver.defaultJavaOptions": " ".join((*QUICK_JVM, *jvm)),
         "spark.executor.defaultJavaOptions": " ".join(QUICK_JVM),
         "spark.executor.memory": "512m",
     }

@@ -43,15 +43,15 @@ def test_a_schedule_follows_from_its_seed_and_meets_every_victim() -> None:
 
 @pytest.mark.timeout(1800)
 def test_a_kill_of_every_victim_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    """Each victim once, and one more; thousands die in the soak."""
+    """Each victim once; thousands die in the soak."""
     seed = int(os.environ.get("THERMOCLINE_SEED", "2"))
-    outcome = run(tmp_path, seed=seed, count=6, archive=tmp_path / "classes.jsa")
+    outcome = run(tmp_path, seed=seed, count=5)
     print(outcome)
     outcome.write(tmp_path / "chaos.json")
     assert outcome.wrong == []
     assert outcome.ledger["acknowledged"] > 0
     assert outcome.ledger["aborted"] > 0
-    assert len(outcome.kills) >= 5
+    assert set(outcome.counts) == set(victims(executors=False))
 
 
 @pytest.mark.soak
@@ -66,7 +66,6 @@ def test_many_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
             seed=seed + number,
             count=min(RUN_KILLS, kills - first),
             master=WITH_EXECUTOR if number % 2 else LOCAL,
-            archive=tmp_path / "classes.jsa",
         )
         print(outcome)
         outcome.write(RESULTS / "chaos" / f"seed-{seed + number}.json")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
+from connectors.kafka.log import KafkaLog
 from tests.chaos.run import (
     PARTITIONS,
     TABLE,
@@ -31,7 +32,6 @@ from tests.chaos.run import (
     committed_records,
     compare,
     create,
-    drain,
     until_stable,
     write_config,
 )
@@ -92,6 +92,20 @@ class Rivalry:
             # A publish is told after it was made: of so many more, one was made after the DELETE.
             self._expire_from = self.publishes + len(self.tierers) + 1
 
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + HIT_TIMEOUT_S
+        while not holds():
+            assert time.monotonic() < deadline, [tierer.said[-500:] for tierer in self.tierers]
+            time.sleep(0.2)
+
+    def until_level(self, kafka: Kafka) -> None:
+        """Wait until the watermark is at the log's end."""
+        with KafkaLog(kafka.settings) as log:
+            ends = {
+                item.partition: item.log_end for item in log.measure([TOPIC])[TOPIC].partitions
+            }
+        self.until(lambda: self.table.watermark() == ends)
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "thermocline", "--config", str(self.config), *arguments],
@@ -146,9 +160,8 @@ def _rival(
             time.sleep(0.2)
         ledger = value.writers.end()
         counts = value.publishes, value.refused
-        assert [tierer.stop() for tierer in value.tierers] == [0] * tierers
         until_stable(kafka.settings)
-        drain(value.config)
+        value.until_level(kafka)
         rows, wrong = compare(
             dict(lake.catalogs["lake"]),
             kafka.settings,
@@ -168,7 +181,8 @@ def _rival(
         print(facts)
         assert wrong == []
         facts["deleted, unexplained"] = _verified(value, kafka)
-        _foreign_append_stops_until_accepted(value)
+        _foreign_append_stops_until_accepted(value, kafka)
+        assert [tierer.stop() for tierer in value.tierers] == [0] * tierers
     return facts
 
 
@@ -199,21 +213,20 @@ def _verified(value: Rivalry, kafka: Kafka) -> int:
     return count
 
 
-def _foreign_append_stops_until_accepted(value: Rivalry) -> None:
+def _foreign_append_stops_until_accepted(value: Rivalry, kafka: Kafka) -> None:
     before = len(value.table.sql("SELECT id FROM {t}"))
     value.table.sql(
         "INSERT INTO {t} (kafka_partition, kafka_offset, kafka_timestamp, id, kind) "
         "VALUES (0, 0, TIMESTAMP '2026-01-01 00:00:00', -1, 'foreign')"
     )
-    stopped = value.command("tier", "--once", str(TABLE))
-    assert stopped.returncode == 6, stopped.stderr
-    assert "another writer" in stopped.stderr
+    kafka.produce(TOPIC, [b'{"id": -2, "kind": "after"}'])
+    value.until(lambda: all("another writer" in tierer.said for tierer in value.tierers))
+    assert len(value.table.sql("SELECT id FROM {t}")) == before + 1
     head = value.table.state().head
     accepted = value.command("accept", str(TABLE), "--snapshot", str(head), "--yes")
     assert accepted.returncode == 0, accepted.stderr
-    again = value.command("tier", "--once", str(TABLE))
-    assert again.returncode == 0, again.stderr
-    assert len(value.table.sql("SELECT id FROM {t}")) == before + 1
+    value.until_level(kafka)
+    assert len(value.table.sql("SELECT id FROM {t}")) == before + 2
 
 
 @pytest.mark.timeout(1800)

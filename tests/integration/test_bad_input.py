@@ -27,6 +27,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, TieredServer, serving, settings_of, sqlite_catalog
+from tests.harness.quick_jvm import quick_jvm
 from tests.harness.wire import fetched
 from thermocline.demo.broker import Broker
 
@@ -378,7 +379,7 @@ class Fragile:
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fragile]:
     folder = tmp_path_factory.mktemp("fragile")
-    with Broker(folder / "kafka", heap_mb=256) as broker:
+    with Broker(folder / "kafka", heap_mb=256, jvm_flags=quick_jvm("kafka")) as broker:
         kafka = Kafka(broker)
         catalogs = {"lake": sqlite_catalog(folder)}
         with serving(settings_of(catalogs, kafka.settings, fetch_timeout_s=3)) as server:

@@ -17,15 +17,18 @@ from connectors import child_guard
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogUnavailable
 from tests.fixtures.kafka import Kafka
+from tests.harness.quick_jvm import quick_jvm
 from thermocline.demo.broker import Broker, cluster_id
 
 pytestmark = pytest.mark.kafka
+
+QUICK = quick_jvm("kafka")
 
 
 def test_topics_and_address_survive_a_stop_and_another_object_on_the_folder(
     tmp_path: Path,
 ) -> None:
-    with Broker(tmp_path / "broker") as broker:
+    with Broker(tmp_path / "broker", jvm_flags=QUICK) as broker:
         pid = broker.pid
         assert pid is not None
         kafka = Kafka(broker)
@@ -35,7 +38,7 @@ def test_topics_and_address_survive_a_stop_and_another_object_on_the_folder(
     assert not broker.running
     assert broker.pid is None
     assert not psutil.pid_exists(pid)
-    with Broker(tmp_path / "broker") as again:
+    with Broker(tmp_path / "broker", jvm_flags=QUICK) as again:
         assert again.bootstrap == broker.bootstrap
         after = KafkaLog(kafka.settings).measure([topic])[topic]
     assert (after.cluster_id, after.topic_id) == (before.cluster_id, before.topic_id)
@@ -43,7 +46,7 @@ def test_topics_and_address_survive_a_stop_and_another_object_on_the_folder(
 
 
 def test_a_taken_port_is_the_reason_given(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "broker")
+    broker = Broker(tmp_path / "broker", jvm_flags=QUICK)
     host, port = broker.bootstrap.split(":")
     with socket.create_server((host, int(port))):
         began = time.monotonic()
@@ -145,7 +148,7 @@ def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Pa
         "import sys, time\n"
         "from pathlib import Path\n"
         "from thermocline.demo.broker import Broker\n"
-        f"broker = Broker(Path({str(tmp_path / 'broker')!r}))\n"
+        f"broker = Broker(Path({str(tmp_path / 'broker')!r}), jvm_flags={QUICK!r})\n"
         "broker.start()\n"
         "print(broker.pid, flush=True)\n"
         "time.sleep(600)\n"

@@ -33,6 +33,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
+from tests.harness.quick_jvm import quick_jvm
 from thermocline.commands.create import first_watermark
 from thermocline.commands.doctor import command
 from thermocline.config.settings import load
@@ -42,6 +43,8 @@ from thermocline.doctor.machine import fits, machine, python
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 FLOWS = TableName("lake", ("net",), "flows")
+#: Doctor starts a server to try the lock; tests of anything else go without.
+UNLOCKED = '[server]\nlandlock = "off"\n'
 ALICE = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hush-hush"}
 
 
@@ -51,7 +54,9 @@ class DoctorSite:
 
     config: Path
 
-    def write(self, catalog: dict[str, str], kafka: dict[str, str], more: str = "") -> None:
+    def write(
+        self, catalog: dict[str, str], kafka: dict[str, str], more: str = UNLOCKED
+    ) -> None:
         sections = {"catalogs.lake": catalog, "kafka": kafka}
         self.config.write_text(
             "".join(
@@ -101,7 +106,9 @@ def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
     topic = kafka.topic(2)
     bind(site, topic)
     kafka.produce(topic, [b'{"id": 1}'] * 3)
+    site.write(catalog, kafka.settings, more="")
     fields = site.findings(failed=False)
+    assert fields["file system lock"][0] in ("ok", "warn")
     assert fields["Java"][0] == fields["packages"][0] == fields["settings"][0] == "ok"
     assert fields[f"broker {kafka.bootstrap}"][0] == "ok"
     assert fields["catalog lake"][:2] == ("ok", "answers, 1 tables")
@@ -185,7 +192,7 @@ def test_a_table_outside_the_storage_roots_is_a_failure(
 def test_a_warehouse_outside_the_storage_roots_is_a_failure(
     site: DoctorSite, kafka: Kafka, catalog: dict[str, str], tmp_path: Path
 ) -> None:
-    site.write(catalog, kafka.settings, f'[server]\nstorage_roots = ["{tmp_path}/other"]\n')
+    site.write(catalog, kafka.settings, f'{UNLOCKED}storage_roots = ["{tmp_path}/other"]\n')
     result = CliRunner().invoke(command, ["--json"], obj=str(site.config))
     whats = [f["what"] for f in json.loads(result.stdout)["findings"] if f["state"] == "fail"]
     assert whats == ["its warehouse is outside server.storage_roots"]
@@ -332,7 +339,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with Broker(folder / "kafka", properties=properties) as broker:
+    with Broker(
+        folder / "kafka", properties=properties, jvm_flags=quick_jvm("kafka")
+    ) as broker:
         yield Guarded(broker, f"localhost:{tls}", f"127.0.0.1:{sasl}", certificate)
 
 

@@ -518,7 +518,7 @@ def shuffled(rng: random.Random) -> list[str]:
     return ["tier", *steps]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0])
 def test_a_story_of_every_kind_of_step_changes_no_answer(
     seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:
@@ -526,7 +526,7 @@ def test_a_story_of_every_kind_of_step_changes_no_answer(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3, 23))
+@pytest.mark.parametrize("seed", range(1, 21))
 def test_long_stories_change_no_answer(
     seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:

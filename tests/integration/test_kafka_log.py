@@ -21,6 +21,7 @@ from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from tests.fixtures.kafka import COMPACTED, Kafka
+from tests.harness.quick_jvm import quick_jvm
 from thermocline.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
@@ -32,10 +33,10 @@ def log(kafka: Kafka) -> Iterator[KafkaLog]:
         yield log
 
 
-@pytest.fixture
-def own_kafka(tmp_path: Path) -> Iterator[Kafka]:
-    """A broker this test may kill."""
-    with Broker(tmp_path / "broker") as broker:
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker that a test may kill, if it starts it again."""
+    with Broker(tmp_path_factory.mktemp("broker"), jvm_flags=quick_jvm("kafka")) as broker:
         yield Kafka(broker)
 
 
@@ -233,10 +234,14 @@ class _Nothing(concurrent.futures.Future[object]):
         return self
 
 
+#: Several times what a reader buffers.
+RECORDS = 20_000
+
+
 def test_a_broker_killed_while_reading_is_waited_for(own_kafka: Kafka) -> None:
     topic = own_kafka.topic(2)
     for partition in (0, 1):
-        own_kafka.produce(topic, [b"v" * 500] * 100_000, partition=partition)
+        own_kafka.produce(topic, [b"v" * 500] * RECORDS, partition=partition)
     with KafkaLog(own_kafka.settings, buffer_bytes=1024 * 1024) as log:
         ranges = whole(log, topic)
         batches = log.fetch(TopicSource(topic), ranges, timeout_s=60)
@@ -257,12 +262,12 @@ def test_a_broker_killed_while_reading_is_waited_for(own_kafka: Kafka) -> None:
                 strict=True,
             )
         )
-        assert read == [(partition, at) for partition in (0, 1) for at in range(100_000)]
+        assert read == [(partition, at) for partition in (0, 1) for at in range(RECORDS)]
 
 
 def test_a_broker_that_stays_away_fails_the_read_by_its_deadline(own_kafka: Kafka) -> None:
     topic = own_kafka.topic()
-    own_kafka.produce(topic, [b"v" * 500] * 100_000)
+    own_kafka.produce(topic, [b"v" * 500] * RECORDS)
     with KafkaLog(own_kafka.settings, measure_timeout_s=1, buffer_bytes=1024 * 1024) as log:
         batches = log.fetch(TopicSource(topic), whole(log, topic), timeout_s=2)
         got = next(batches).num_rows
@@ -270,14 +275,14 @@ def test_a_broker_that_stays_away_fails_the_read_by_its_deadline(own_kafka: Kafk
         began = time.monotonic()
         with pytest.raises(LogUnavailable) as caught:
             got += sum(batch.num_rows for batch in batches)
-        assert got < 100_000
+        assert got < RECORDS
         assert time.monotonic() - began < 5
         began = time.monotonic()
         with pytest.raises(LogUnavailable):
             log.measure([topic])
         assert time.monotonic() - began < 3
         own_kafka.broker.start()
-        assert len(positions(log, topic, whole(log, topic))) == 100_000
+        assert len(positions(log, topic, whole(log, topic))) == RECORDS
     message = caught.value.message
     assert own_kafka.bootstrap not in message
     assert "\n" not in message
@@ -298,7 +303,9 @@ def test_sasl_settings_pass_through_and_a_refused_login_is_told(tmp_path: Path) 
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} user_reader="right-word";',
     }
-    with Broker(tmp_path / "broker", properties=properties) as broker:
+    with Broker(
+        tmp_path / "broker", properties=properties, jvm_flags=quick_jvm("kafka")
+    ) as broker:
         kafka = Kafka(broker)
         topic = kafka.topic()
         kafka.produce(topic, [b"v"] * 3)

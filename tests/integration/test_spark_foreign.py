@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,20 +113,28 @@ PASSING = [
     (COPY, set_property, same),
     (COPY, expire, same),
     (COPY, compact_and_expire, same),
-    (COPY, compact_around_a_delete, without),
-    (MERGE, compact_around_a_delete, without),
-    (COPY, maintain, without),
-    (MERGE, maintain, without),
-    (COPY, delete, without),
-    (MERGE, delete, without),
-    (COPY, update, erased),
-    (MERGE, update, erased),
-    (COPY, merge_update, erased),
-    (MERGE, merge_update, erased),
+]
+#: Each at one moment in each mode; a soak has both moments of both.
+IN_BOTH_MODES = [
+    (compact_around_a_delete, without),
+    (maintain, without),
+    (delete, without),
+    (update, erased),
+    (merge_update, erased),
 ]
 
 
-@pytest.mark.parametrize(("tiered", "move", "left"), PASSING, indirect=["tiered"])
+def moves(mode: str) -> list[Any]:
+    """What passes; of what has two modes, ``mode``'s, and in a soak the other's."""
+    other = MERGE if mode == COPY else COPY
+    return [
+        *PASSING,
+        *((mode, *move) for move in IN_BOTH_MODES),
+        *(pytest.param(other, *move, marks=pytest.mark.soak) for move in IN_BOTH_MODES),
+    ]
+
+
+@pytest.mark.parametrize(("tiered", "move", "left"), moves(COPY), indirect=["tiered"])
 def test_moves_below_the_watermark_pass_between_stage_and_publish(
     tiered: BoundTable,
     move: Callable[[BoundTable], None],
@@ -143,7 +152,7 @@ def test_moves_below_the_watermark_pass_between_stage_and_publish(
     assert tiered.rows() == left(expected_rows(310, 200))
 
 
-@pytest.mark.parametrize(("tiered", "move", "left"), PASSING, indirect=["tiered"])
+@pytest.mark.parametrize(("tiered", "move", "left"), moves(MERGE), indirect=["tiered"])
 def test_moves_below_the_watermark_pass_between_two_rounds(
     tiered: BoundTable,
     move: Callable[[BoundTable], None],

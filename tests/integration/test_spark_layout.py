@@ -52,8 +52,17 @@ def files(flows: BoundTable) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("distribution", ["none", "hash", "auto"])
-@pytest.mark.parametrize("sort_by", [(), ("bytes desc",)])
+@pytest.mark.parametrize(
+    ("distribution", "sort_by"),
+    [
+        ("none", ()),
+        ("hash", ("bytes desc",)),
+        ("auto", ("bytes desc",)),
+        pytest.param("none", ("bytes desc",), marks=pytest.mark.soak),
+        pytest.param("hash", (), marks=pytest.mark.soak),
+        pytest.param("auto", (), marks=pytest.mark.soak),
+    ],
+)
 def test_the_log_is_read_once(
     lake: SparkLake, tmp_path: Path, distribution: str, sort_by: tuple[str, ...]
 ) -> None:
@@ -77,14 +86,23 @@ def test_the_log_is_read_once(
         assert ranges[-1][1] == end
 
 
-@pytest.mark.parametrize("version", [2, 3])
+TRANSFORMS = [
+    ("year(kafka_timestamp)", "bucket(2, host)"),
+    ("month(kafka_timestamp)", "truncate(8, host)"),
+    ("day(kafka_timestamp)", "kafka_partition"),
+    ("hour(kafka_timestamp)", "truncate(20000, bytes)"),
+]
+
+
+# A soak has every transform in both versions.
 @pytest.mark.parametrize(
-    "terms",
+    ("version", "terms"),
     [
-        ("year(kafka_timestamp)", "bucket(2, host)"),
-        ("month(kafka_timestamp)", "truncate(8, host)"),
-        ("day(kafka_timestamp)", "kafka_partition"),
-        ("hour(kafka_timestamp)", "truncate(20000, bytes)"),
+        *((2 + number % 2, terms) for number, terms in enumerate(TRANSFORMS)),
+        *(
+            pytest.param(3 - number % 2, terms, marks=pytest.mark.soak)
+            for number, terms in enumerate(TRANSFORMS)
+        ),
     ],
 )
 def test_every_transform_in_both_versions(

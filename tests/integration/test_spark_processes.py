@@ -101,9 +101,9 @@ def start(flows: BoundTable, tmp_path: Path) -> Iterator[Start]:
 @pytest.mark.parametrize(
     ("failpoint", "landed"),
     [
-        ("after_fetch", False),
+        pytest.param("after_fetch", False, marks=pytest.mark.soak),
         ("after_stage", False),
-        ("before_publish", False),
+        pytest.param("before_publish", False, marks=pytest.mark.soak),
         ("after_publish", True),
     ],
 )
@@ -124,7 +124,9 @@ def test_a_kill_loses_nothing_and_doubles_nothing(
     assert flows.rows() == expected_rows(3_500, 2_000)
 
 
-@pytest.mark.parametrize("failpoint", ["before_publish", "before_commit"])
+@pytest.mark.parametrize(
+    "failpoint", [pytest.param("before_publish", marks=pytest.mark.soak), "before_commit"]
+)
 def test_of_two_tierers_that_meet_one_commits_and_the_other_carries_on(
     flows: BoundTable, start: Start, failpoint: str
 ) -> None:

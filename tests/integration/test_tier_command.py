@@ -33,7 +33,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 200.0
-STOP_S = 10.0
+STOP_S = 4.0
+#: How much longer it takes to end in order, on a busy machine.
+END_S = 16.0
 SECRET = "hunter2-of-the-tierer"
 
 
@@ -173,7 +175,7 @@ def test_many_tables_in_one_application(site: TierSite, kafka: Kafka) -> None:
     value = tierer.metrics()
     assert f'thermocline_tier_failing{{table="{bad}"}} 1.0' in value
     assert f'thermocline_tier_lag_rows{{table="{bad}"}} 7.0' in value
-    assert tierer.stop() < 2 * STOP_S
+    assert tierer.stop() < STOP_S + END_S
     assert tierer.process.returncode == 0, tierer.said
     assert "Traceback" not in tierer.said
     assert SECRET not in tierer.said
@@ -193,7 +195,7 @@ def test_a_stop_breaks_off_a_stage_that_does_not_end_and_leaves_nothing_behind(
     )
     tierer.wait_for(marker.exists)
     took_s = tierer.stop()
-    assert STOP_S <= took_s < 3 * STOP_S, tierer.said
+    assert STOP_S <= took_s < STOP_S + END_S, tierer.said
     assert tierer.process.returncode == 0, tierer.said
     assert site.watermark(name) == 0
     assert "Traceback" not in tierer.said
@@ -212,7 +214,14 @@ def test_once_names_the_first_failure_and_tiers_the_rest(site: TierSite, kafka: 
     assert "Traceback" not in tierer.said
 
 
-@pytest.mark.parametrize("failpoint", ["", "after_fetch", "before_commit"])
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        pytest.param("", marks=pytest.mark.soak),
+        pytest.param("after_fetch", marks=pytest.mark.soak),
+        "before_commit",
+    ],
+)
 def test_a_tierer_whose_jvm_is_killed_ends_with_its_one_sentence(
     site: TierSite, kafka: Kafka, tmp_path: Path, failpoint: str
 ) -> None:

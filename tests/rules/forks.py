@@ -3,7 +3,8 @@
 Loading those packages takes longer than most of the tests. Nothing of this project is loaded before the fork: a run
 loads the changed text as if it stood in the file. The files stay as they are.
 
-Standard input has one line for each run, the number of a switch or nothing; standard output one line of JSON for it.
+The argument is an empty folder, for bytecode. Standard input has one line for each run, the number of a switch or
+nothing; standard output one line of JSON for it.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ def main() -> None:
     switches = json.loads(sys.stdin.readline())
     tests = sorted({test for switch in switches for test in switch["tests"]})
     load(forked(["--collect-only", *tests])["loaded"])
+    # Ours alone, in a folder of this run: what the environment says of bytecode would have each fork compile it again.
+    sys.dont_write_bytecode, sys.pycache_prefix = False, sys.argv[1]
     for line in sys.stdin:
         if line.strip():
             switch = switches[int(line)]

@@ -59,9 +59,9 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs() -> Iterator[Runs]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.rules.forks"],
+        [sys.executable, "-m", "tests.rules.forks", str(tmp_path_factory.mktemp("compiled"))],
         cwd=ROOT,
         env={**os.environ, "PYTEST_ADDOPTS": ""},
         stdin=subprocess.PIPE,
