@@ -92,6 +92,7 @@ class TableSchema:
     schema_id: int
     columns: tuple[Column, ...]
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
+    _arrow: pa.Schema | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> str:
@@ -110,9 +111,9 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema, field ids in ``PARQUET:field_id``."""
-        return pa.schema(
-            [
+        """The Arrow schema, field ids in ``PARQUET:field_id``. Computed once."""
+        if self._arrow is None:
+            fields = [
                 pa.field(
                     column.name,
                     column.type,
@@ -121,7 +122,8 @@ class TableSchema:
                 )
                 for column in self.columns
             ]
-        )
+            object.__setattr__(self, "_arrow", pa.schema(fields))
+        return self._arrow
 
     @property
     def names(self) -> tuple[str, ...]:
