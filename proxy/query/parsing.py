@@ -130,7 +130,7 @@ class StatementParser:
         check_text(sql)
         document = self._engine.parse(sql)
         check(document)
-        document = quote_date_parts(document)
+        document = quote_date_parts(document, sql)
         return document, references(document)
 
     def _resolved(
