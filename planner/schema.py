@@ -106,6 +106,7 @@ class TableSchema:
     schema_id: int
     columns: tuple[Column, ...]
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
+    _arrow: pa.Schema | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> str:
@@ -124,8 +125,9 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        return pa.schema(
-            [
+        """The Arrow schema, field ids in ``PARQUET:field_id``. Computed once."""
+        if self._arrow is None:
+            fields = [
                 pa.field(
                     column.name,
                     column.type,
@@ -134,7 +136,8 @@ class TableSchema:
                 )
                 for column in self.columns
             ]
-        )
+            object.__setattr__(self, "_arrow", pa.schema(fields))
+        return self._arrow
 
     @property
     def names(self) -> tuple[str, ...]:

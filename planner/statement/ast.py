@@ -76,7 +76,14 @@ _EXPRESSIONS: dict[str, _Shape] = {
 
 _ORDER = _shape("expression", "type null_order")
 
-_OTHERS: dict[str, _Shape] = {
+#: Nodes without a kind: statements, entries of maps, arms of CASE, the AT clause, columns of PIVOT.
+_CLAUSE = _shape(
+    "node map value query key_targets when_expr then_expr expr pivot_expressions entries star_expr",
+    "named_param_map key aliases materialized unit unpivot_names values pivot_enum alias",
+)
+
+_OTHERS: dict[str | None, _Shape] = {
+    None: _CLAUSE,
     "SELECT_NODE": _query(
         "select_list from_table where_clause group_expressions having qualify",
         "group_sets aggregate_handling sample",
@@ -105,13 +112,6 @@ _OTHERS: dict[str, _Shape] = {
     "DESCENDING": _ORDER,
 }
 
-#: Nodes without a kind: statements, entries of maps, arms of CASE, the AT clause, columns of PIVOT.
-_CLAUSE = _shape(
-    "node map value query key_targets when_expr then_expr expr pivot_expressions entries star_expr",
-    "named_param_map key aliases materialized unit unpivot_names values pivot_enum alias",
-)
-
-
 #: What a SELECT may hold besides columns, tables and WITH.
 _BESIDES = (
     "modifiers",
@@ -135,20 +135,10 @@ def node_fields(node: Node) -> tuple[str, ...]:
     """
     # Hot path: every node of every statement passes several times, which is most of the cost of planning.
     kind = node.get("class")
-    shape = _EXPRESSIONS.get(kind) if kind is not None else _shape_of(node)
-    return _shape_of(node).nodes if shape is None else shape.nodes
-
-
-def _shape_of(node: Node) -> _Shape:
-    kind = node.get("class")
-    if kind is not None:
-        shape = _EXPRESSIONS.get(kind)
-    else:
-        kind = node.get("type")
-        shape = _CLAUSE if kind is None else _OTHERS.get(kind)
+    shape = _OTHERS.get(node.get("type")) if kind is None else _EXPRESSIONS.get(kind)
     if shape is None:
-        raise UnsupportedStatement(f"syntax of kind {kind} is not supported.", syntax=kind)
-    return shape
+        raise _unknown_kind(node)
+    return shape.nodes
 
 
 def children(node: Node) -> list[Any]:
@@ -183,9 +173,9 @@ def walk(document: Node) -> Iterator[tuple[Node, int]]:
         yield value, lambdas
         # The caller may have replaced it.
         kind = value.get("class")
-        shape = _EXPRESSIONS.get(kind) if kind is not None else None
+        shape = _OTHERS.get(value.get("type")) if kind is None else _EXPRESSIONS.get(kind)
         if shape is None:
-            shape = _shape_of(value)
+            raise _unknown_kind(value)
         if not value.keys() <= shape.fields:
             raise _unknown_field(value, shape)
         if shape.nodes:
@@ -196,6 +186,11 @@ def walk(document: Node) -> Iterator[tuple[Node, int]]:
                 child = value.get(name)
                 if child:
                     pending.append((child, depth, lambdas))
+
+
+def _unknown_kind(node: Node) -> UnsupportedStatement:
+    kind = node.get("class", node.get("type"))
+    return UnsupportedStatement(f"syntax of kind {kind} is not supported.", syntax=kind)
 
 
 def _unknown_field(node: Node, shape: _Shape) -> UnsupportedStatement:

@@ -10,8 +10,9 @@ Where the tree does not tell, the larger number counts. The statement has passed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -84,7 +85,7 @@ class Breadth:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Breadth:
-        return cls(len(schema), max((_fields_of(field.type) for field in schema), default=0))
+        return cls(len(schema), max(map(_fields_of, schema.types), default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +105,24 @@ def check_breadth(document: Node, tables: Mapping[str, Breadth]) -> None:
     Raises:
         UnsupportedStatement: names what is too large, and the bound.
     """
-    _Counting(document, tables).query(statement(document)["node"], {})
+    _Counting(document, tables).check()
 
 
 class _Counting:
     def __init__(self, document: Node, tables: Mapping[str, Breadth]) -> None:
         self._tables = tables
         self._room = dict(_MOST)
-        #: Fields of an unpacked struct, whatever its source.
-        self._fields = max(
-            (table_breadth.fields for table_breadth in tables.values()), default=0
+        self._node = statement(document)["node"]
+
+    @cached_property
+    def _fields(self) -> int:
+        """Fields of an unpacked struct, whatever its source."""
+        return max((table.fields for table in self._tables.values()), default=0) + _own_fields(
+            self._node
         )
-        self._fields += _own_fields(statement(document)["node"])
+
+    def check(self) -> None:
+        self.query(self._node, {})
 
     def query(self, node: Node, ctes: Mapping[str, int]) -> int:
         """Count one query with those inside it; ``ctes`` are widths by folded name. Returns its columns."""
@@ -133,7 +140,7 @@ class _Counting:
         if node.get("setop_type") == "UNION_BY_NAME":
             columns = left + right
             self._take(_BY_NAME, columns)
-        self._expressions([node["modifiers"]], {}, ctes)
+        self._expression(node["modifiers"], {}, ctes)
         return self._wide(columns)
 
     def _select(self, node: Node, ctes: Mapping[str, int]) -> int:
@@ -141,15 +148,14 @@ class _Counting:
         aliases: dict[str, int] = {}
         columns = 0
         for item in node["select_list"]:
-            times = self._times(item, source)
-            weight = self._expressions([item], aliases, ctes, times)
+            weight, times = self._expression(item, aliases, ctes, source)
             if item["alias"]:
                 aliases[fold(item["alias"])] = weight
             columns += times
         self._take(_COMPARED, _comparisons(node["where_clause"]) * (source.joined - 1))
-        others = [node[name] for name in _CLAUSES if node.get(name)]
-        for item in others:
-            self._expressions([item], aliases, ctes, self._times(item, source))
+        for name in _CLAUSES:
+            if node.get(name):
+                self._expression(node[name], aliases, ctes, source)
         self._take(_BOUND, columns)
         return self._wide(columns)
 
@@ -188,8 +194,7 @@ class _Counting:
             self._take(_COMPARED, compared * joined)
             breadth = _From(columns, {**breadth.parts, **other.parts}, joined)
             if join["condition"]:
-                times = self._times(join["condition"], breadth)
-                self._expressions([join["condition"]], {}, ctes, times)
+                self._expression(join["condition"], {}, ctes, breadth)
         return breadth
 
     def _source(self, table: Node, kind: str, ctes: Mapping[str, int]) -> int:
@@ -204,10 +209,10 @@ class _Counting:
         if kind == "EXPRESSION_LIST":
             rows = table["values"]
             self._take(_CELLS, sum(map(len, rows)))
-            self._expressions(rows, {}, ctes)
+            self._expression(rows, {}, ctes)
             return max(map(len, rows))
         if kind == "TABLE_FUNCTION":
-            self._expressions([table["function"]], {}, ctes)
+            self._expression(table["function"], {}, ctes)
             return 2 + self._fields
         if kind == "PIVOT":
             return self._pivot(table, ctes)
@@ -221,68 +226,78 @@ class _Counting:
         source = self._from(table["source"], ctes)
         made = max(len(table["aggregates"]), 1)
         for pivot in table["pivots"]:
-            self._expressions([pivot], {}, ctes, self._times(pivot, source))
+            self._expression(pivot, {}, ctes, source)
             made = self._wide(made * max(len(pivot["entries"]), 1))
-        self._expressions([table["aggregates"]], {}, ctes, made)
+        self._expression(table["aggregates"], {}, ctes, times=made)
         return source.columns + made
 
-    def _times(self, item: Any, source: _From) -> int:
-        """Return the number of columns of an expression: those of its widest star."""
-        times = 1
-        for node in _own(item):
-            kind = kind_of(node)
-            if kind == "STAR":
-                name = fold(node["relation_name"])
-                columns = source.parts.get(name)
-                if columns is None:
-                    columns = max(source.columns, self._fields) if name else source.columns
-                times = max(times, columns)
-            elif kind == "FUNCTION" and fold(node["function_name"]) == "unnest":
-                times = max(times, self._fields)
-        return times
-
-    def _expressions(
+    def _expression(
         self,
-        items: Sequence[Any],
+        item: Any,
         aliases: Mapping[str, int],
         ctes: Mapping[str, int],
+        source: _From | None = None,
+        *,
         times: int = 1,
-    ) -> int:
-        """Count expressions that occur ``times`` times; return the weight of one."""
-        weight = 0
-        pending: list[tuple[Any, int]] = [(item, 1) for item in items]
+    ) -> tuple[int, int]:
+        """Count an expression, or a list; return the weight of one, and of how many columns it is.
+
+        Those are as many as its widest star over ``source`` has, ``times`` at least.
+        """
+        weight = windows = 0
+        subqueries: list[tuple[Node, int]] = []
+        pending: list[tuple[Any, int]] = [(item, 1)]
         while pending:
             value, repeated = pending.pop()
             if value.__class__ is list:
-                pending += [(item, repeated) for item in value]
+                pending += [(part, repeated) for part in value]
                 continue
             kind = kind_of(value)
-            if kind == "SUBQUERY":
-                self._take(_SUBQUERIES, repeated * times)
-                for _ in range(repeated * times):
-                    self.query(value["subquery"]["node"], ctes)
-            weight += repeated * _weight(value, kind, aliases)
-            if kind == "WINDOW":
-                self._take(_WINDOWS, repeated * times)
-            if weight * times > MAX_BOUND:
-                self._take(_BOUND, weight * times)
+            if kind == "CONSTANT":  # the gate counts them
+                continue
+            if kind == "COLUMN_REF":
+                name = fold(value["column_names"][-1]) if aliases else ""
+                weight += repeated * max(aliases.get(name, 1), 1)
+                continue
+            weight += repeated
+            apart = ""
             if kind == "FUNCTION":
-                repeats = _REPEATS.get(fold(value["function_name"]), 1)
-                # ``replace`` repeats its third argument, the new text, four times.
-                pending += [
-                    (child, repeated * (repeats if number < 2 else repeats * repeats))
-                    for number, child in enumerate(value["children"])
-                ]
+                name = fold(value["function_name"])
+                if name == "unnest" and source is not None:
+                    times = max(times, self._fields)
+                repeats = _REPEATS.get(name)
+                if repeats is not None:
+                    apart = "children"
+                    # ``replace`` repeats its third argument, the new text, four times.
+                    pending += [
+                        (child, repeated * (repeats if number < 2 else repeats * repeats))
+                        for number, child in enumerate(value["children"])
+                    ]
+            elif kind == "STAR" and source is not None:
+                times = max(times, self._star(value, source))
+            elif kind == "WINDOW":
+                windows += repeated
+            elif kind == "SUBQUERY":
+                subqueries.append((value["subquery"]["node"], repeated))
+                apart = "subquery"
             for name in node_fields(value):
                 child = value.get(name)
-                if (
-                    child
-                    and name != "subquery"
-                    and not (kind == "FUNCTION" and name == "children")
-                ):
+                if child and name != apart:
                     pending.append((child, repeated))
         self._take(_BOUND, weight * times)
-        return weight
+        self._take(_WINDOWS, windows * times)
+        for node, repeated in subqueries:
+            self._take(_SUBQUERIES, repeated * times)
+            for _ in range(repeated * times):
+                self.query(node, ctes)
+        return weight, times
+
+    def _star(self, star: Node, source: _From) -> int:
+        name = fold(star["relation_name"])
+        columns = source.parts.get(name)
+        if columns is not None:
+            return columns
+        return max(source.columns, self._fields) if name else source.columns
 
     def _wide(self, columns: int) -> int:
         if columns > MAX_COLUMNS:
@@ -305,30 +320,6 @@ class _Counting:
 _CLAUSES = ("where_clause", "group_expressions", "having", "qualify", "modifiers")
 
 
-def _weight(node: Node, kind: str, aliases: Mapping[str, int]) -> int:
-    """Return the weight of one node without its children. The gate counts literals."""
-    if kind == "CONSTANT":
-        return 0
-    if kind == "COLUMN_REF" and aliases:
-        return max(aliases.get(fold(node["column_names"][-1]), 1), 1)
-    return 1
-
-
-def _own(item: Any) -> Iterator[Node]:
-    """Yield the nodes of an expression, not those of subqueries inside it."""
-    pending = [item]
-    while pending:
-        value = pending.pop()
-        if value.__class__ is list:
-            pending += value
-            continue
-        yield value
-        for name in node_fields(value):
-            child = value.get(name)
-            if child and name != "subquery":
-                pending.append(child)
-
-
 def _comparisons(condition: Node | None) -> int:
     """Return the number of comparisons with more than literals in the topmost AND."""
     count, pending = 0, [condition] if condition else []
@@ -343,6 +334,8 @@ def _comparisons(condition: Node | None) -> int:
 
 def _fields_of(kind: pa.DataType) -> int:
     """Return the number of fields of all structs in a type."""
+    if not kind.num_fields:
+        return 0
     return sum(
         1 + _fields_of(field.type) if pa.types.is_struct(kind) else _fields_of(field.type)
         for field in (kind.field(index) for index in range(kind.num_fields))

@@ -30,9 +30,12 @@ _PARTS = (
 )
 
 
-def quote_date_parts(document: Node) -> Node:
-    """Return the statement with bare date parts as texts; a copy where there are any. It has passed the gate."""
-    if not any(_bare(document)):
+def quote_date_parts(document: Node, sql: str) -> Node:
+    """Return the statement with bare date parts as texts; a copy where there are any. It has passed the gate.
+
+    A walk over its tree is spared where its text, ``sql``, has no such function.
+    """
+    if "date" not in sql.lower() or not any(_bare(document)):
         return document
     copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
     for part in _bare(copy):

@@ -108,17 +108,13 @@ def _count(node: Node, kind: str, room: dict[str, int]) -> None:
     sort = _SORTS.get(kind, "parts")
     if not kind and _is_clause(node):
         sort = "WITH clauses"
-    _take(room, sort, 1)
-    if kind == "CONJUNCTION":
-        _take(room, _NESTED, sum(kind_of(child) in _CONDITIONS for child in node["children"]))
-
-
-def _take(room: dict[str, int], sort: str, count: int) -> None:
-    room[sort] -= count
+    room[sort] -= 1
     if room[sort] < 0:
-        raise UnsupportedStatement(
-            f"the statement has more than {_MOST[sort]} {sort}; {_REMEDIES.get(sort, 'narrow it')}."
-        )
+        raise _too_many(sort)
+    if kind == "CONJUNCTION":
+        room[_NESTED] -= sum(kind_of(child) in _CONDITIONS for child in node["children"])
+        if room[_NESTED] < 0:
+            raise _too_many(_NESTED)
 
 
 def _is_clause(node: Node) -> bool:
@@ -282,6 +278,12 @@ def _check_clause(node: Node) -> None:
     name = node.get("key", "") if _is_clause(node) else ""
     if PATH.search(name):
         raise UnsupportedStatement(f"'{_quoted(name)}' is not supported as a name of WITH.")
+
+
+def _too_many(sort: str) -> UnsupportedStatement:
+    return UnsupportedStatement(
+        f"the statement has more than {_MOST[sort]} {sort}; {_REMEDIES.get(sort, 'narrow it')}."
+    )
 
 
 def _unknown_function(name: str) -> UnsupportedStatement:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.statement.ast import Node, children, kind_of, node_fields, statement
+from planner.statement.ast import Node, children, node_fields, statement
 
 Name = tuple[str, ...]
 
@@ -149,7 +149,7 @@ def from_tables(table: Node) -> Iterator[Node]:
 
 
 def is_table(table: Node) -> bool:
-    return kind_of(table) == "BASE_TABLE"
+    return table.get("type") == "BASE_TABLE"
 
 
 def visible_name(table: Node) -> str:

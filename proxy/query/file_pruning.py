@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -74,7 +73,10 @@ def scan_filter(
     engine: Engine, asking: StatementContext, places: Places, schema: TableSchema
 ) -> ScanFilter:
     """Return what rows of one table must meet, at any of the places that name it, to matter."""
-    columns, names = _comparable(schema), {fold(name) for name in schema.names}
+    everywhere = list(chain.from_iterable(places))
+    columns = _comparable(schema, everywhere)
+    has_clocks = any(conjunct.clocks for conjunct in everywhere)
+    names = {fold(name) for name in schema.names} if has_clocks else frozenset()
     per_place = [
         [
             (columns[name], conjunct)
@@ -99,13 +101,15 @@ def scan_filter(
     return tuple(alternatives) if all(alternatives) else EVERYTHING
 
 
-def _comparable(schema: TableSchema) -> Mapping[str, Column]:
-    """Return the columns whose values have an order, by folded name; names that meet there are left out."""
-    names = Counter(fold(name) for name in schema.names)
+def _comparable(schema: TableSchema, conjuncts: Collection[Conjunct]) -> Mapping[str, Column]:
+    """Return the conjuncts' columns whose values have an order, by folded name; names that meet there are left out."""
+    columns: dict[str, list[Column]] = {fold(conjunct.column): [] for conjunct in conjuncts}
+    for column in schema.columns:
+        columns.get(fold(column.name), []).append(column)
     return {
-        fold(column.name): column
-        for column in schema.columns
-        if names[fold(column.name)] == 1 and _compared(column.type)
+        name: same[0]
+        for name, same in columns.items()
+        if len(same) == 1 and _compared(same[0].type)
     }
 
 

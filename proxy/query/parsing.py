@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnknownTable, UnsupportedStatement
@@ -30,7 +31,7 @@ from proxy.engine.statement_cache import StatementCache
 from proxy.session import Session
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ParsedStatement:
     """A statement that passed the gate: its tables, and its tree over their relations.
 
@@ -47,11 +48,11 @@ class ParsedStatement:
     #: Length of the statement's text: what is kept for it takes memory by that.
     chars: int = 0
 
-    @property
+    @cached_property
     def names(self) -> tuple[TableName, ...]:
         return tuple(sorted({reference.table for reference in self.tables}))
 
-    @property
+    @cached_property
     def keys(self) -> tuple[CutKey, ...]:
         """What there is a cut of; tables as they are before those of the past, else in the order of names."""
         reference = {reference.key for reference in self.tables}
@@ -59,14 +60,14 @@ class ParsedStatement:
             sorted(reference, key=lambda key: (key[1] is not None, key[0], _sortable(key)))
         )
 
-    @property
+    @cached_property
     def cold_only(self) -> frozenset[TableName]:
         """The tables of which nothing but ``$cold`` is read, as they are."""
         as_is = [reference for reference in self.tables if reference.at is None]
         other = {reference.table for reference in as_is if reference.virtual != "cold"}
         return frozenset(reference.table for reference in as_is) - other
 
-    @property
+    @cached_property
     def sides(self) -> frozenset[str]:
         """What is read of one side of a table, or of its past, as users name it."""
         return frozenset(
@@ -127,7 +128,7 @@ class StatementParser:
         check_text(sql)
         document = self._engine.parse(sql)
         check(document)
-        document = quote_date_parts(document)
+        document = quote_date_parts(document, sql)
         return document, references(document)
 
     def _resolved(

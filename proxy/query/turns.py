@@ -25,10 +25,13 @@ _NO_TURN = "the statement waited {:g} s for others of yours, of which few are pl
 
 
 class _Turn:
-    def __init__(self) -> None:
-        self.long = threading.Semaphore(1)
-        self.short = threading.Semaphore(SHORT_AT_ONCE)
-        self.users = 0
+    """Statements of one user that are in a turn, and those that wait for one as well."""
+
+    __slots__ = ("at_work", "changed", "users")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.at_work = self.users = 0
+        self.changed = threading.Condition(lock)
 
 
 class Turns:
@@ -36,7 +39,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._turns: dict[str | None, _Turn] = {}
+        #: By user, and whether the statements are long.
+        self._turns: dict[tuple[str | None, bool], _Turn] = {}
 
     @contextlib.contextmanager
     def one(self, user: str | None, sql: str, deadline: Deadline) -> Iterator[None]:
@@ -45,19 +49,27 @@ class Turns:
         Raises:
             FederationError: the call was given up, or its time was over before its turn.
         """
+        is_long = len(sql) >= LONG_CHARS
+        key = user, is_long
         with self._lock:
-            turn = self._turns.setdefault(user, _Turn())
+            turn = self._turns.get(key)
+            if turn is None:
+                turn = self._turns[key] = _Turn(self._lock)
             turn.users += 1
-        place = turn.short if len(sql) < LONG_CHARS else turn.long
         try:
-            while not place.acquire(timeout=_LOOK_S):
-                deadline.check(_NO_TURN)
+            with self._lock:
+                while turn.at_work >= (1 if is_long else SHORT_AT_ONCE):
+                    deadline.check(_NO_TURN)
+                    turn.changed.wait(_LOOK_S)
+                turn.at_work += 1
             try:
                 yield
             finally:
-                place.release()
+                with self._lock:
+                    turn.at_work -= 1
+                    turn.changed.notify()
         finally:
             with self._lock:
                 turn.users -= 1
                 if not turn.users:
-                    del self._turns[user]
+                    del self._turns[key]

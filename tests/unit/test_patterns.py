@@ -73,7 +73,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
     "proxy/engine/errors.py _DAMAGED": over(proxy.engine.errors, "_DAMAGED", "search"),
     "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),
-    "proxy/engine/macros.py _CLOCK_WORDS": over(proxy.engine.macros, "_CLOCK_WORDS", "search"),
+    "proxy/engine/macros.py _AGES": over(proxy.engine.macros, "_AGES", "search"),
     "proxy/flightsql/session_sql.py _TRANSACTION": over(proxy.flightsql.session_sql, "_TRANSACTION", "fullmatch"),
     "proxy/flightsql/session_sql.py _ONE_PLACE": over(proxy.flightsql.session_sql, "_ONE_PLACE", "fullmatch"),
     "proxy/flightsql/session_sql.py _ASKS_PLACES": over(proxy.flightsql.session_sql, "_ASKS_PLACES", "fullmatch"),

@@ -81,5 +81,5 @@ def test_what_may_have_a_say_in_the_types_of_columns(sql: str, may: bool) -> Non
 def test_a_bare_date_part_is_a_text(sql: str, quoted: str) -> None:
     document = parse(f"SELECT {sql}")
     before = json.dumps(document)
-    assert unparse(quote_date_parts(document)) == f"SELECT {quoted}"
+    assert unparse(quote_date_parts(document, sql)) == f"SELECT {quoted}"
     assert json.dumps(document) == before
