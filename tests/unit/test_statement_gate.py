@@ -4,7 +4,7 @@ import pytest
 
 from planner.errors import UnsupportedStatement
 from planner.statement import allowed
-from planner.statement.ast import MAX_DEPTH, Node, children, parameters, walk
+from planner.statement.ast import MAX_DEPTH, Node, children, node_fields, parameters, walk
 from planner.statement.gate import MAX_SQL_BYTES, check, check_text
 from tests.harness.sql import VARIED, parse
 
@@ -98,6 +98,12 @@ def test_a_with_clause_that_is_not_a_query_is_refused() -> None:
     query["node"] = {"type": "COPY_QUERY_NODE", "copy_statement": {}}
     with pytest.raises(UnsupportedStatement, match=r"kind COPY_QUERY_NODE is not supported"):
         check(document)
+
+
+@pytest.mark.parametrize("node", [{"class": "NEW"}, {"type": "NEW"}])
+def test_what_an_unknown_kind_holds_is_not_guessed(node: Node) -> None:
+    with pytest.raises(UnsupportedStatement, match="syntax of kind NEW is not supported"):
+        node_fields(node)
 
 
 @pytest.mark.parametrize("kind", ["INSERT_QUERY_NODE", "CTE_NODE", "STATEMENT_NODE"])

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 POLL_S = 0.05
 # Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms.
 _POLLS = 10
+# So the pause is this many times as long as the asking took, up to so many seconds.
+_PAUSES, _MAX_PAUSE_S = 20, 0.5
 # gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
 MAX_CALLS = 704
 #: Close the connection of a cancelled call that is still inside gRPC after this time.
@@ -294,10 +296,12 @@ class Calls:
             # Those not asked for longest; none in its first moment: most are over before a second one.
             before_s = time.monotonic() - self._poll_s / 2
             waiting = [call for call in live if call.polled_s < before_s]
+            began_s = time.monotonic()
             for call in sorted(waiting, key=lambda call: call.polled_s)[:_POLLS]:
                 call.poll()
+            took_s = time.monotonic() - began_s
             if live:
-                time.sleep(self._poll_s)
+                time.sleep(min(max(self._poll_s, _PAUSES * took_s), _MAX_PAUSE_S))
 
 
 def _shutting_down() -> FederationError:
