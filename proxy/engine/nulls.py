@@ -6,7 +6,6 @@ but that goes out as text.
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
@@ -40,7 +39,7 @@ def _nested(column: pa.Array) -> pa.Array:
     kind = column.type
     if column.offset or (types.is_fixed_size_list(kind) and column.null_count):
         # From its start; and what lies under a NULL array is NULL itself then.
-        column = column.take(pa.array(np.arange(len(column))))
+        column = column.take(pc.indices_nonzero(pa.repeat(True, len(column))))
     children = _children(column)
     new = [_cleared(child) for child in children]
     if all(child is before for child, before in zip(new, children, strict=True)):
