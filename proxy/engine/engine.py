@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,7 +40,7 @@ from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import Parameter, execute
 from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
-from proxy.engine.running import EngineCall, Expecting, Watch
+from proxy.engine.running import EngineCall, Expecting, Watch, give_way
 from proxy.engine.segments import Segments
 
 T = TypeVar("T")
@@ -77,9 +78,12 @@ class Engine:
         threads: int | None = None,
     ) -> None:
         roots = [_root(root) for root in storage_roots]
-        self._connection = duckdb.connect(
-            ":memory:", config=_settings(memory_limit_bytes, threads)
-        )
+        settings = _settings(memory_limit_bytes, threads)
+        # Threads that the engine starts share the work of what takes long. Small statements end on their own.
+        with ThreadPoolExecutor(1, initializer=give_way) as starting:
+            self._connection = starting.submit(
+                duckdb.connect, ":memory:", config=settings
+            ).result()
         try:
             self.segments = Segments(self._connection, spill_dir)
             self._prepare(roots, spill_dir)

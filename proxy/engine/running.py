@@ -29,8 +29,10 @@ from proxy.engine.errors import translate
 T = TypeVar("T")
 
 #: A call that takes longer has its thread give way to shorter ones: fewer of the processor's turns.
+_GIVE_WAY_S = 0.1
+_GIVE_WAY_NICE = 10
+#: Whose calls take longer is noted (``long``).
 _LONG_S = 1.0
-_LONG_NICE = 10
 #: Who runs so many times as much as another holds the memory which that one did not get.
 _MOST = 4
 #: Pause between two looks at running calls, and between two interrupts of one.
@@ -54,6 +56,12 @@ def working_for(deadline: Deadline, user: str | None) -> Iterator[None]:
         yield
     finally:
         _caller.reset(before)
+
+
+def give_way(thread: int = 0) -> None:
+    """Have a thread of this process, by default this one, run after others; those that it starts will, too."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, _GIVE_WAY_NICE)
 
 
 class Watch:
@@ -222,10 +230,9 @@ class EngineCall:
 
     def give_way(self) -> None:
         """Have the call's thread run after others once it takes long. It stays so: see ``proxy.engine.thread_pool``."""
-        if not self._gives_way and time.monotonic() - self.entered_s > _LONG_S:
+        if not self._gives_way and time.monotonic() - self.entered_s > _GIVE_WAY_S:
             self._gives_way = True
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self._thread, _LONG_NICE)
+            give_way(self._thread)
 
     def stopped(self) -> FederationError | None:
         """Return why this statement must not go on, if so."""

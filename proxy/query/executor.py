@@ -196,7 +196,7 @@ class Statements:
 
     def _question(self, session: Session, sql: str, deadline: Deadline) -> _Question:
         """Parse, gate and resolve a statement. Nothing is pinned yet."""
-        with self._turns.one(session.user, sql, deadline):
+        with self._turns.one(session, sql, deadline):
             return self._resolved(session, sql)
 
     def _resolved(self, session: Session, sql: str) -> _Question:
@@ -213,7 +213,7 @@ class Statements:
         question = self._question(session, sql, deadline)
         when = When.at(self._now_us(), session.zone)
         pins = self._cutter.pins(question.parsed, question.contract, when)
-        with self._turns.one(session.user, sql, deadline):
+        with self._turns.one(session, sql, deadline):
             prepared = self._signatures.prepared(session, question.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if question.is_explain else prepared
 
@@ -239,7 +239,7 @@ class Statements:
         for expected in cuts.values():
             self._tails.expect(expected)
         # A statement to explain binds nothing.
-        with self._turns.one(session.user, sql, deadline):
+        with self._turns.one(session, sql, deadline):
             columns = self._signatures.columns(
                 session, parsed, cuts, parameters, is_bound=not question.is_explain
             )

@@ -128,7 +128,7 @@ def test_calls_are_answered_by_their_deadline_whatever_the_engine_does(
     blocked("parse")
     for ask in (
         lambda: statements.prepare(session, ONE, Deadline(0.01)),
-        lambda: statements.plan(session, ONE, None, Deadline(0.01)),
+        lambda: statements.plan(replace(session, id="another"), ONE, None, Deadline(0.01)),
     ):
         with pytest.raises(DeadlineExceeded, match=r"longer than 0\.01 s, in a part that"):
             ask()
@@ -194,13 +194,15 @@ def test_a_call_that_was_given_up_gets_no_answer(
 
 
 @pytest.mark.parametrize(
-    ("sql", "most", "wait_s"), [(ONE, 2, 60), (f"{ONE} -- {'x' * LONG_CHARS}", 1, 0.02)]
+    ("sql", "is_one_user", "most"),
+    [(ONE, True, 1), (f"{ONE} -- {'x' * LONG_CHARS}", True, 1), (ONE, False, 2)],
+    ids=["short", "long", "two sessions"],
 )
 @pytest.mark.parametrize("how", ["plan", "prepare"])
-def test_long_statements_of_one_user_are_planned_and_prepared_in_turns(
+def test_statements_of_one_user_are_planned_and_prepared_in_turns(
     sql: str,
+    is_one_user: bool,
     most: int,
-    wait_s: float,
     how: str,
     statements: Statements,
     session: Session,
@@ -216,7 +218,7 @@ def test_long_statements_of_one_user_are_planned_and_prepared_in_turns(
             counts.append(at_work[0])
             if at_work[0] > 1:
                 together.release(2)
-        together.acquire(timeout=wait_s)
+        together.acquire(timeout=0.02 if most == 1 else 60)
         with lock:
             at_work[0] -= 1
         return parse(engine, text)
@@ -225,10 +227,11 @@ def test_long_statements_of_one_user_are_planned_and_prepared_in_turns(
 
     def ask(number: int) -> None:
         text = sql.replace("one", f"one{number}")
+        own = session if is_one_user else replace(session, id=f"session {number}")
         if how == "plan":
-            statements.plan(session, text, None, Deadline(60))
+            statements.plan(own, text, None, Deadline(60))
         else:
-            statements.prepare(session, text, Deadline(60))
+            statements.prepare(own, text, Deadline(60))
 
     callers = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
     for caller in callers:
