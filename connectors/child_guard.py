@@ -1,14 +1,16 @@
 """Commands that must not outlive the process that started them, and the folder they work in.
 
-``python child_guard.py LOG COMMAND…`` starts the command with its output appended to LOG, prints its process id, and
-reads the standard input, a pipe whose other end the starting process has. When that process dies, the kernel closes the
-pipe, and the command and what it left behind are ended (SIGTERM, later SIGKILL): Spark's JVM would wait for its Python
-for ever.
+``python child_guard.py LOG COMMAND…`` starts the command with its output appended to LOG, prints its process id,
+and then reads the standard input. The starting process has the other end of that pipe and writes nothing: when
+it dies, however it dies, the kernel closes the pipe, and the command is ended (SIGTERM, SIGKILL after a grace
+time). When the command ends by itself, so does the child_guard. What the command started and left behind is asked
+to end too: Spark's JVM, started by a Python that is gone before the JVM is up, would wait for it for ever.
 
 ``python child_guard.py --remove FOLDER`` removes the folder when the last writer of its standard input is gone.
 
-A pipe and not PR_SET_PDEATHSIG: that signal fires when the *thread* that started the child ends, and setting it is
-unsafe in a process with threads. Only the standard library: a guard must start at once.
+A pipe and not PR_SET_PDEATHSIG: that signal fires when the *thread* that started the child ends, exists on
+Linux only, and setting it needs code between fork and exec, which is unsafe in a process with threads.
+Only the standard library: a guard must start at once.
 """
 
 from __future__ import annotations

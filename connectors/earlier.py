@@ -1,4 +1,8 @@
-"""Finds expired snapshots in older metadata files, a hundred by default (Iceberg spec, "Table Metadata": metadata-log)."""
+"""Finds expired snapshots in older metadata files (Iceberg spec, "Table Metadata": metadata-log).
+
+Expiry takes a snapshot out of the newest metadata file. Older files stay, a hundred by default, and have each snapshot
+with its summary and its parent.
+"""
 
 from __future__ import annotations
 

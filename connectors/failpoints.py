@@ -1,9 +1,10 @@
 """Named points where a test can stop a tierer, to kill it there or to let two of them meet.
 
-``THERMOCLINE_FAILPOINT=<name>[:block|:barrier]`` with ``THERMOCLINE_FAILPOINT_FILE=<path>``. The process that reaches
-the point creates the file and stays: for ever, or as a barrier until ``<path>.release`` exists. With ``armed`` the
-point is named by the file ``<path>.armed`` (``<name>#<any number>``), and holds while that says the same. Without the
-variable a point costs one dictionary look-up. Executors inherit it.
+``THERMOCLINE_FAILPOINT=<name>[:block|:barrier]`` with ``THERMOCLINE_FAILPOINT_FILE=<path>``. The process that
+reaches the point creates the file, which proves that it was hit, and stays: for ever, or as a barrier until
+``<path>.release`` exists. ``THERMOCLINE_FAILPOINT=armed`` lets a test choose the point of a process that runs:
+the file ``<path>.armed`` holds ``<name>#<any number>``, and who reaches the point stays while it says the same.
+Without the variable a point costs one dictionary look-up. Executors inherit it.
 """
 
 from __future__ import annotations

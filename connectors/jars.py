@@ -1,7 +1,9 @@
 """Jar sets from Maven coordinates, resolved once into the user's cache.
 
-The resolver is the Ivy jar inside pyspark, with its default repositories. A set's folder is named by its coordinates
-and appears by one rename, so a folder that exists is complete. ``python -m connectors.jars`` resolves every set.
+The resolver is the Ivy jar inside pyspark, with its default repository settings: nothing else needs to be
+installed, and no registry is named here. A set's folder is named by its coordinates and appears by one
+rename, so a folder that exists is complete; a change of coordinates is a new folder. ``python -m
+connectors.jars`` resolves every set.
 """
 
 from __future__ import annotations
@@ -75,9 +77,11 @@ _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
 def resolve(set_name: str, *, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Return the jars of a set, sorted by name; downloads them on first use, and calls ``progress`` meanwhile.
+    """Return the jars of a set, sorted by name; downloads them on first use.
 
-    Of several processes one downloads, the others wait for it.
+    ``progress`` is called only while something is downloaded.
+
+    Safe to call from several processes at once: one downloads, the others wait for it.
 
     Raises:
         BadConfig: no such set, no Java 17, or pyspark is not installed.
@@ -102,7 +106,11 @@ def is_resolved(set_name: str) -> bool:
 
 @functools.cache
 def java() -> str:
-    """Return the Java 17 or newer of ``JAVA_HOME``, else the first on the path; raises BadConfig where there is none."""
+    """Return the Java to run: that of ``JAVA_HOME``, otherwise the first on the path.
+
+    Raises:
+        BadConfig: there is none, it does not run, or it is older than 17.
+    """
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     where = "JAVA_HOME" if home else "the search path"

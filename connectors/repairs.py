@@ -56,9 +56,13 @@ class RepairCommitter(Protocol):
     """Commits decisions: a watermark, its mirror and its tag, without rows, in one transaction."""
 
     def amend(self, table: TableName, decide: Decide) -> Watermark:
-        """Commit the result of ``decide`` on the head it got, or nothing; raises as ``decide`` and ``ColdStore.pin``.
+        """Commit the result of ``decide`` on the head it got, or nothing.
 
         When another commit comes first, calls ``decide`` again.
+
+        Raises:
+            As ``decide``.
+            UnknownTable, CatalogUnavailable, ColdStoreUnavailable.
         """
 
     def look(self, table: TableName, decide: Decide) -> Watermark:
@@ -80,7 +84,8 @@ class Repairs:
     def accept_gap(self, table: TableName, expected: Sequence[OffsetRange]) -> Watermark:
         """Give up the gap that the person saw and move the watermark to the log start.
 
-        Raises as ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
+        Raises:
+            As ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
         """
 
         def decide(facts: TableFacts, added: Added) -> Watermark:

@@ -67,7 +67,12 @@ class Evidence(Protocol):
 
 
 def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
-    """Bind, check and resolve; raises as ``parse_binding``, ``check_federated`` and ``resolve``."""
+    """Bind, check and resolve.
+
+    Raises:
+        BadBinding, UnsupportedType: as ``parse_binding`` and ``check_federated``.
+        WatermarkMissing, WatermarkUnreadable, ForeignCommit: as ``resolve``.
+    """
     pin = Pin(
         table=facts.table,
         table_uuid=facts.table_uuid,

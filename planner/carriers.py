@@ -1,6 +1,7 @@
 """Decides which watermark texts are believed: those with which their snapshot was committed.
 
-Others copy summaries. Every commit of ours names the snapshot it was built on (``prev``) and moves the tag with it.
+Other writers copy summaries: a compaction that of the snapshot before, a tool any text of its user. Every commit of
+ours names the snapshot it was built on (``prev``) and moves the tag in the same commit, so copies are recognised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Takes a person's word for what a table covers: the way out where no watermark can be proven.
 
-The log, people's earlier decisions and the offsets come from the tag or the mirror property; a person may name lower
-offsets, as after a rollback. Skips and accepted gaps are carried over from every line of the table's history.
+The log and people's earlier decisions come from the tag or the mirror property, never from a guess. So do the offsets,
+unless a person names lower ones: after a rollback, or to read the top rows from the log again. Skipped records and
+accepted gaps are carried over from every line of the table's history.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ from planner.watermark import Watermark
 class Pin:
     """One table as the catalog showed it at one moment: everything read from one metadata file.
 
-    ``snapshot_id`` is None for a table that never had one, ``watermark`` exactly when ``binding`` is: plain cold rows.
+    ``snapshot_id`` is None when the table never had a snapshot. ``watermark`` is None exactly when
+    ``binding`` is: an unbound table is served as plain cold rows.
     """
 
     table: TableName
@@ -47,10 +48,11 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """One partition as measured: offsets the log holds for committed readers, from ``log_start`` to ``log_end``
-    (exclusive).
+    """One partition as measured: offsets the log holds for committed readers.
 
-    ``high_watermark`` is the end for uncommitted ones where asked for (docs/internals/seam.md, T7).
+    ``log_start`` is the first retained offset, ``log_end`` the last stable offset (exclusive),
+    ``high_watermark`` the end for uncommitted readers where it was asked for: the distance between the two
+    is what open transactions hold back (docs/internals/seam.md, T7).
     """
 
     partition: int
@@ -90,10 +92,10 @@ class HotSlice:
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """The part of a cut that is new to a follower (``planner.incremental``): offsets from ``after`` on, all of those
-    absent.
+    """The part of a cut that is new to a follower (``planner.incremental``): offsets from ``after`` on.
 
-    ``since_us``: records of that time or later, microseconds since 1970, UTC.
+    A partition absent from ``after`` was never seen. ``since_us``: records of that time or later, microseconds
+    since 1970, UTC.
     """
 
     after: OffsetVector
@@ -210,8 +212,11 @@ def cold_cut(pin: Pin) -> TableCut:
 def check_log(
     table: TableName, watermark: Watermark, bounds: LogBounds
 ) -> tuple[OffsetRange, ...]:
-    """Return the untiered range of every partition of the log, empty ones too; raises as ``plan_cut`` and
-    ``check_topic``.
+    """Return the untiered range of every partition of the log, empty ones included.
+
+    Raises:
+        ClusterChanged, TopicRecreated, TailGap, LogTruncated: see ``plan_cut``.
+        BadBinding: as ``check_topic``.
     """
     if bounds.cluster_id != watermark.cluster_id:
         raise ClusterChanged(
@@ -247,8 +252,10 @@ def check_log(
 
 
 def check_topic(table: TableName, watermark: Watermark, topic: str) -> None:
-    """Raise BadBinding where the binding names another topic than the table's offsets; readers go on by the
-    watermark's.
+    """Make sure that the binding names the topic whose offsets the table holds.
+
+    Raises:
+        BadBinding: ``thermocline.topic`` was changed. Readers go on by the watermark's topic.
     """
     if topic != watermark.topic:
         raise BadBinding(

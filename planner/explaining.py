@@ -68,8 +68,10 @@ class TableReport:
 
 
 def explained(sql: str) -> str | None:
-    """Return the statement behind EXPLAIN; None: it is none. Raises UnsupportedStatement for options: ANALYZE would
-    execute.
+    """Return the statement behind EXPLAIN, or None if the text does not begin with EXPLAIN.
+
+    Raises:
+        UnsupportedStatement: EXPLAIN with options: ANALYZE would execute.
     """
     match = _EXPLAIN.match(sql)
     if match is None:

@@ -55,7 +55,11 @@ LIVE = Freshness()
 
 
 def parse_freshness(text: str) -> Freshness:
-    """Read a contract as users write it; case and spaces do not matter. Raises BadParameter: it is not a contract."""
+    """Read a contract as users write it; case and spaces do not matter.
+
+    Raises:
+        BadParameter: it is not a contract.
+    """
     word, _, rest = text.strip().lower().partition(" ")
     if word == "max_staleness":
         span = _SPAN.fullmatch(rest.strip())
@@ -71,7 +75,10 @@ def parse_freshness(text: str) -> Freshness:
 def parse_wait_for(text: str) -> Mapping[str, OffsetVector]:
     """Read ``flows/0:1204, flows/1:98``: records that must be covered, by topic; several of a partition: the last.
 
-    The text names offsets of records; the result is exclusive ends, as everywhere. Raises BadParameter.
+    The text names offsets of records, as producers get them. The result is exclusive ends, as everywhere.
+
+    Raises:
+        BadParameter: it is not of that form.
     """
     targets: dict[str, dict[int, int]] = {}
     for item in re.split(r"[,\s]+", text.strip()):

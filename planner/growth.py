@@ -1,5 +1,7 @@
-"""Net number of rows that a snapshot added, by the summaries of snapshots. They do not always tell: they count
-rewritten and replaced files with rows that were deleted earlier, and no rows of an equality delete.
+"""Net number of rows that a snapshot added, by the summaries of snapshots.
+
+A summary does not always tell. After row deletes, a rewritten file counts with its deleted rows, and a replaced
+deletion vector or delete file with rows deleted earlier. An equality delete does not say how many rows it hits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Following a statement: which rows of its tables are new since a position, and what the next position is.
 
-A position is one offset vector per bound table: the end of a cut. A statement *after* it reads the offsets from there
-to the end of its own cut, so consecutive rounds have every record once, wherever the watermark went and whichever
-server answers. The client keeps its text, which only narrows what a statement may read: it is checked for form, not
-signed.
+A position is one offset vector per bound table: the end of a cut. A statement *after* a position reads, of each
+bound table, the offsets from there to the end of its own cut: tiered ones from cold, the rest from the tail. So
+consecutive rounds have every record once, wherever the watermark went and whichever server answers. Servers keep no
+state of a follower.
+
+The client keeps the text of a position, which is opaque. It only narrows what its statement may read
+anyway, so it is checked for form, not signed.
 """
 
 from __future__ import annotations
@@ -46,7 +49,11 @@ class After:
 
 
 def parse_after(text: str) -> After:
-    """Read ``now``, ``beginning``, ``since:<microseconds>`` or the text of a position, or raise BadParameter."""
+    """Read ``now``, ``beginning``, ``since:<microseconds>`` or the text of a position.
+
+    Raises:
+        BadParameter: it is another text, or of a newer version.
+    """
     if text in ("now", "beginning"):
         return After(start=text)  # type: ignore[arg-type]
     kind, _, value = text.partition(":")
@@ -123,7 +130,11 @@ def narrow(cut: TableCut, after: After) -> TableCut:
 
 
 def check_followed(bound: Collection[TableName], sides: Collection[str]) -> None:
-    """Raise UnsupportedStatement where no table has a topic, or one of its ``sides`` (``flows$cold``) is named."""
+    """Refuse statements that cannot be followed. ``sides`` are names of one side of a table (``flows$cold``).
+
+    Raises:
+        UnsupportedStatement: a side is named, or no table is bound to a topic.
+    """
     if sides:
         raise UnsupportedStatement(
             f"{min(sides)} cannot be followed: it is one side of a table, and rows change sides. Follow the table."

@@ -1,7 +1,8 @@
 """How a publish is written: the number of tasks, and so of files, and how rows get to them.
 
-Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition value
-(``hash``) is for tasks that would leave a small file in every partition. Never ``range``, which reads the log twice.
+Rows are read where they are written (``none``) while that gives files of a good size. A shuffle by partition
+value (``hash``) costs network and disk, and is worth it when each task would otherwise leave a small file in
+every partition. Never ``range``, which reads the log twice to sample it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def plan_layout(
     parallelism: int,
     max_task_offsets: int,
 ) -> Layout:
-    """Choose the layout of ``offsets`` offsets on ``parallelism`` cores, at most ``max_task_offsets`` a task.
+    """Choose the layout of ``offsets`` offsets on ``parallelism`` cores.
 
-    The number of partitions is that of the last publish. Without one rows are sorted: a backfill may have thousands.
+    ``max_task_offsets`` bounds what a lost task has to read again. The number of partitions is that of the last
+    publish. Without one, rows are sorted by partition: a backfill may have thousands.
     """
     values = survey.partition_values or 1
     good_bytes = GOOD_SHARE * survey.options.target_file_bytes

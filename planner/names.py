@@ -36,7 +36,11 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``catalog.namespace.table``, or raise BadConfig; levels hold no dots."""
+        """Read ``catalog.namespace.table``; levels hold no dots.
+
+        Raises:
+            BadConfig: fewer than three parts, or an empty one.
+        """
         catalog, *namespace, name = text.split(".") if "." in text else (text, "")
         if not (catalog and namespace and all(namespace) and name):
             raise BadConfig(

@@ -54,7 +54,11 @@ class TablePattern:
 
     @classmethod
     def parse(cls, text: str) -> TablePattern:
-        """Read a pattern; raises BadConfig for empty or too few parts, or a star that is not the whole last part."""
+        """Read a pattern.
+
+        Raises:
+            BadConfig: an empty part, a star that is not the whole last part, or too few parts for a table.
+        """
         parts = tuple(text.split("."))
         stars = any(ANY in part for part in parts[:-1]) or (
             ANY in parts[-1] and parts[-1] != ANY
@@ -175,10 +179,12 @@ class GrantList:
     def check_uncounted(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
-        """Return whether the number of records of one of ``tables`` is hidden; raises NotAllowed where it would be
-        told.
+        """Return whether the number of records of one of ``tables`` is hidden.
 
         ``counting`` names the counting feature that the statement uses, as users call it.
+
+        Raises:
+            NotAllowed: it is hidden and the statement uses such a feature.
         """
         for table in tables:
             grant = self.grant(identity, table)
@@ -220,7 +226,9 @@ def view(
 ) -> VisibleColumns | None:
     """Return a table, or the view on one of its sides, under ``grant``; None: all of it is open.
 
-    Raises PermissionsMismatch for a column that ``schema`` does not have, NotAllowed for the seam under a filter.
+    Raises:
+        PermissionsMismatch: the grant names a column that ``schema`` does not have.
+        NotAllowed: the table's seam, under a filter.
     """
     if grant.is_whole:
         return None

@@ -1,7 +1,8 @@
 """The interfaces that carry out the planner's plans. Implementations live in ``connectors``.
 
-Each has one in memory too (``tests.doubles``); both pass ``tests/contract``. Failures of the outside world are errors
-of ``planner.errors``.
+Each port has a real implementation and one in memory (``tests.doubles``); both pass the tests in
+``tests/contract``. For failures of the outside world,
+implementations raise errors of ``planner.errors`` only.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class TopicSource:
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """One step along a log. A partition's range begins where its previous one ended.
+    """One step along a log.
 
-    ``batch`` (``RAW_SCHEMA``) has every committed record of ``ranges``, and no other, once confirmed.
+    ``batch`` (``RAW_SCHEMA``, maybe without rows) has every committed record of ``ranges``, and no other, once
+    confirmed. A partition's range begins where its previous one ended.
     """
 
     batch: pa.RecordBatch
@@ -59,7 +61,8 @@ class LogSubscription(Protocol):
     def take(self, timeout_s: float) -> LogBatch | None:
         """Return the next step; None if nothing came within ``timeout_s``.
 
-        Raises OffsetsExpired, LogTruncated, TopicRecreated, UnknownTopic, LogUnavailable as ``Log.fetch``.
+        Raises:
+            OffsetsExpired, LogTruncated, TopicRecreated, UnknownTopic, LogUnavailable: as ``Log.fetch``.
         """
 
     def begin_confirm(self) -> Callable[[], None]:
@@ -79,7 +82,9 @@ class Log(Protocol):
     def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
         """Measure all partitions of all topics in one round: ends are last stable offsets.
 
-        Raises UnknownTopic, or LogUnavailable when a broker, or the leader of any partition, did not answer in time.
+        Raises:
+            UnknownTopic: a topic does not exist.
+            LogUnavailable: a broker, or the leader of any partition, did not answer in time.
         """
 
     def fetch(
@@ -108,7 +113,8 @@ class Log(Protocol):
     def follow(self, source: TopicSource, starts: Mapping[int, int]) -> LogSubscription:
         """Read on from an offset per partition, for as long as the reader is open.
 
-        Raises as ``fetch``; most come from the reader's own calls.
+        Raises:
+            As ``fetch``; most come from the reader's own calls.
         """
 
 
@@ -146,7 +152,11 @@ class ColdStore(Protocol):
         """Name the catalogs, sorted, without contacting them."""
 
     def tables(self, catalog: str | None = None) -> tuple[TableName, ...]:
-        """List the tables of one catalog, or of all, sorted. Raises CatalogUnavailable: no answer."""
+        """List the tables of one catalog, or of all, sorted.
+
+        Raises:
+            CatalogUnavailable: no answer.
+        """
 
     def pin(self, table: TableName) -> Pin:
         """Read the table's newest metadata and resolve the watermark from its own ancestry.
@@ -165,41 +175,57 @@ class ColdStore(Protocol):
         snapshot_id: int | None,
         schema_id: int,
     ) -> Pin:
-        """Rebuild a pin of ``pin`` or ``pin_version``, also another replica's; raises as ``pin``.
+        """Rebuild a pin of ``pin`` or ``pin_version``, also another replica's.
 
-        ``metadata_file`` is the last segment of its metadata file's address. Raises SnapshotExpired where the table is
-        another one now, or no longer lists that file.
+        ``metadata_file`` is the last segment of its metadata file's address.
+
+        Raises:
+            SnapshotExpired: the table is another one now, or no longer lists that metadata file.
+            As ``pin`` otherwise.
         """
 
     def pin_version(self, pin: Pin, snapshot_id: int) -> Pin:
-        """Pin another snapshot that the metadata file of ``pin`` retains, in the schema it was written with. No catalog
-        is asked.
+        """Pin another snapshot that the metadata file of ``pin`` retains, in the schema it was written with.
 
-        Raises CutExpired where it does not retain that snapshot, SnapshotExpired where the file is gone; else as
-        ``pin``.
+        Contacts no catalog.
+
+        Raises:
+            CutExpired: it does not retain that snapshot.
+            SnapshotExpired: the metadata file itself is gone.
+            As ``pin`` otherwise: the watermark is that of the snapshot's own ancestry.
         """
 
     def retained(self, pin: Pin) -> Retained:
         """Return the snapshots that the metadata file of ``pin`` retains. Contacts no catalog.
 
-        Raises SnapshotExpired or ColdStoreUnavailable as ``scan``.
+        Raises:
+            SnapshotExpired, ColdStoreUnavailable: as ``scan``.
         """
 
     def scan(
         self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
     ) -> SqlRelation | ArrowRelation:
-        """Name the rows of a slice, projected to its schema by field id; those that are not ``wanted`` may be left out.
+        """Name the rows of a slice, projected to its schema by field id.
 
-        Raises SnapshotExpired where the snapshot or a file is gone, ColdStoreUnavailable where one cannot be read.
+        Rows that are not ``wanted`` may be left out, none need be.
+
+        Raises:
+            SnapshotExpired: the snapshot or one of its files is gone.
+            ColdStoreUnavailable: a file of it is damaged, or cannot be read now.
         """
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
-        """Return the totals of a slice, for people; reads no data; raises as ``scan``."""
+        """Return the totals of a slice, for people; reads no data.
+
+        Raises:
+            As ``scan``.
+        """
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         """Count the files ``scan`` would name; None where it names none and lets the engine choose.
 
-        Raises as ``scan``.
+        Raises:
+            As ``scan``.
         """
 
 
@@ -214,9 +240,10 @@ class RecordError:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One raw batch after decoding. ``rows`` has the table's schema, metadata columns included.
+    """One raw batch after decoding.
 
-    ``outcomes`` counts every record of the batch; ``errors`` names the first few that did not decode.
+    ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch.
+    ``errors`` names the first few records that did not decode.
     """
 
     rows: pa.RecordBatch
@@ -228,8 +255,10 @@ class Decoder(Protocol):
     """Turns raw batches into rows of one (schema, binding). The same code on both sides of the seam."""
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode one batch of ``RAW_SCHEMA``. A payload raises UndecodableRecord under policy ``fail``, and nothing
-        else.
+        """Decode one batch of ``RAW_SCHEMA``; never dies of a payload.
+
+        Raises:
+            UndecodableRecord: policy ``fail`` and a record does not decode.
         """
 
 
@@ -253,7 +282,12 @@ class TieringTarget(Protocol):
         """Read the newest state, as ``ColdStore.pin``."""
 
     def survey(self) -> ColdSurvey:
-        """Read how the table wants to be tiered and how large its files are; raises as ``parse_options`` and ``pin``."""
+        """Read how the table wants to be tiered and how large its files are.
+
+        Raises:
+            BadBinding: as ``planner.triggers.parse_options``.
+            UnknownTable, CatalogUnavailable, ColdStoreUnavailable: as ``pin``.
+        """
 
     def stage(self, plan: TieringPlan) -> Staged:
         """Read the plan's splits from the log, decode, write data files that no reader sees."""

@@ -1,8 +1,9 @@
 """Decides which files of a snapshot a statement can leave out, by their columns' statistics.
 
-Only a file that surely has no row which makes every condition of an alternative true; an unknown value keeps it. By the
-Iceberg spec (Appendix D and "Column metrics") bounds leave out nulls and NaN, those of text and bytes may be shortened
-outwards, counts may be missing. NaN is the largest number, as in DuckDB.
+A file is left out only if it surely has no row that makes every condition of an alternative true; an unknown
+value keeps it. The rules are those of the Iceberg spec (Appendix D and "Column metrics"): bounds leave
+out nulls and NaN, bounds of text and bytes may be shortened outwards, counts may be missing. NaN is the
+largest number, as in DuckDB.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ EVERYTHING: ScanFilter = ((),)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Statistics of one column in each of several files; null where unknown. ``nulls``, ``nans`` and ``rows`` count.
+    """Statistics of one column in each of several files; null where unknown.
 
-    ``lower`` and ``upper`` (inclusive) bound the values that are neither null nor NaN.
+    ``lower`` and ``upper`` (inclusive) bound the values that are neither null nor NaN. ``nulls`` and ``nans``
+    count values, ``rows`` the rows of the file.
     """
 
     lower: pa.Array

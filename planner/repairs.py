@@ -1,10 +1,14 @@
 """Decisions of a person about a table that refuses to answer, each as the watermark that records it.
 
-Each is made on the state that the commit builds on, and committed without rows:
+Three decisions, each a watermark on top of the newest head, committed by compare-and-set without rows:
 
-- ``accept_gap``: the log starts above the watermark, which moves to the log start.
-- ``skip_record``: a record does not decode; reader and tierer leave it out from this snapshot on.
+- ``accept_gap``: the log starts above the watermark. The lost offsets are given up, the watermark moves to the
+  log start.
+- ``skip_record``: a record does not decode. It is given up; the watermark stays, and reader and tierer leave
+  the record out from this snapshot on.
 - ``accept_foreign``: another writer added rows above the watermark. They stay in answers.
+
+They run against the state that the commit builds on, so no decision rests on an outdated state.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from planner.cut import TableCut
 
 @dataclass(frozen=True, slots=True)
 class PinFacts:
-    """How old a server's pin of a table is: ``age_s`` since the catalog last confirmed it.
+    """State of the pin that a server has of a table.
 
-    ``failing_s``: since the first refresh that failed after that; ``error`` is what the last one met, by its class.
+    ``age_s``: since the catalog last confirmed it. ``failing_s``: since the first refresh that failed after that,
+    and ``error`` what the last one met, by its class; None while refreshing works.
     """
 
     age_s: float

@@ -16,12 +16,12 @@ STAGE_BRANCH_PREFIX = "tc_stage_"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot's summary. A snapshot that is not retained was expired, and an older metadata file still tells of
-    it.
+    """One snapshot's summary.
 
-    Only ``overwrite`` snapshots need ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the
-    added files, or more; and ``growth``: how many rows the table had after it more than before, row deletes applied.
-    None when not looked up, or not to be known.
+    ``added_next`` is, per Kafka partition, 1 + the greatest offset among rows of the files this snapshot
+    added, or more; ``growth`` is how many rows the table had after it more than before, row deletes applied. None
+    when it was not looked up or cannot be known. Only ``overwrite`` snapshots need them. A snapshot that is not
+    retained was expired, and an older metadata file still tells of it.
     """
 
     snapshot_id: int

@@ -25,7 +25,11 @@ def same_name(name: str, names: Collection[str]) -> str | None:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """Return DuckDB's type for a column type, or raise UnsupportedType."""
+    """Return DuckDB's type for a column type.
+
+    Raises:
+        UnsupportedType: there is none.
+    """
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple

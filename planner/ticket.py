@@ -1,8 +1,9 @@
 """The Flight ticket: one statement with its cut and all else that its answer depends on.
 
-Any replica redeems it, twice with the same answer. It is hostile input: the tag is checked before a byte is
-interpreted, sizes are bounded, the version comes first. It names a metadata file by its last path segment, which the
-redeeming replica finds in the table's own metadata log.
+Any replica redeems a ticket, twice with the same answer. It comes back from a client, so it is decoded as
+hostile input: the authentication tag is checked before a byte is interpreted, sizes are bounded, the version
+comes first. It names a metadata file by its last path segment only: no path of the server's leaves it, and
+the redeeming replica finds the file through the table's own metadata log.
 
 Layout: ``b"tc" + version byte + 32 bytes HMAC-SHA256 over the rest + canonical JSON``.
 """
@@ -78,8 +79,10 @@ class TicketTable:
         )
 
     def cut(self, pin: Pin) -> TableCut:
-        """Rebuild the cut from the pin that this names; raises ValueError for another pin, by anything that decides its
-        rows.
+        """Rebuild the cut from the pin that this names.
+
+        Raises:
+            ValueError: the pin is another one: its schema, snapshot, topic, watermark or decoding differ.
         """
         if (pin.table_uuid, pin.snapshot_id, pin.schema.schema_id) != (
             self.table_uuid,
@@ -140,7 +143,9 @@ def seal(ticket: Ticket, secret: bytes) -> bytes:
 def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> Ticket:
     """Check and decode. Any of ``secrets`` may have signed it (key rotation).
 
-    Raises BadTicket: not ours, altered, another version, or another user's; or TicketExpired.
+    Raises:
+        BadTicket: not ours, altered, another version, or another user's.
+        TicketExpired: plan the statement again.
     """
     head = len(_MAGIC) + _TAG_BYTES
     if not head < len(data) <= MAX_TICKET_BYTES or not data.startswith(b"tc"):
@@ -160,7 +165,12 @@ def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> 
 
 
 def redeemable(ticket: Ticket, *, user: str, now_us: int) -> Ticket:
-    """Return an unsealed ticket if this user may redeem it now; raises BadTicket or TicketExpired."""
+    """Return an unsealed ticket if this user may redeem it now.
+
+    Raises:
+        BadTicket: another user's.
+        TicketExpired: plan the statement again.
+    """
     if ticket.user != user:
         raise BadTicket("the ticket belongs to another user; plan the statement yourself.")
     if ticket.expires_at_us <= now_us:

@@ -27,9 +27,10 @@ class TieringBudget:
 
 @dataclass(frozen=True, slots=True)
 class TieringPlan:
-    """One publish: the splits to read, exactly the offsets from ``start`` to ``next``, and both watermarks.
+    """One publish: the splits to read, and the watermark before and after.
 
-    ``splits`` may be empty: new partitions still enter the watermark.
+    ``splits`` together are exactly the offsets from ``start`` to ``next``. They may be empty: new partitions
+    still enter the watermark.
     """
 
     pin: Pin

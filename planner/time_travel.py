@@ -1,12 +1,14 @@
 """Time travel: the moment of a table that AT names, and the text of a cut that brings a later statement back to it.
 
-``AT (VERSION => snapshot)`` means all rows of that snapshot. A time or the text of a cut gives an end per partition
-instead, which any snapshot together with the log from its watermark may answer: a cut outlives the expiry of its
-snapshot or the retention of the log, though not both.
+``AT (VERSION => snapshot)`` means all rows of that snapshot: those below its own watermark. A time or the text of a cut
+gives an end per partition instead. Any snapshot together with the log from its watermark may answer it, without rows
+at or above the end. So a cut outlives the expiry of its snapshot or the retention of the log, though not both.
 
-The text names the decoding of its records, which an answering snapshot must have. It does not have the columns' names,
-as its client could choose some to read hidden columns by: they are in the metadata file that it names. It only narrows
-what a statement may read anyway, so it is not signed.
+The decoding of its records is part of a cut: its text names it, and a snapshot that answers must have the same. The
+text does not have the columns' names: it comes from the client, who could choose names to read hidden columns by. The
+names are in the metadata file that the text names.
+
+The client keeps the text of a cut. It only narrows what its statement may read anyway, so it is not signed.
 """
 
 from __future__ import annotations
@@ -69,7 +71,11 @@ class AtCut:
     tables: tuple[CutEntry, ...]
 
     def of(self, table: TableName) -> CutEntry:
-        """Return the entry of one table, or raise BadParameter."""
+        """Return the entry of one table.
+
+        Raises:
+            BadParameter: there is none.
+        """
         for entry in self.tables:
             if entry.table == table:
                 return entry
@@ -88,8 +94,10 @@ def names_cut(at: AtClause) -> bool:
 
 
 def parse_version(value: object) -> AtVersion | AtCut:
-    """Read the value of ``VERSION =>``: a snapshot id, as number or text, or the text of a cut; else raises
-    BadParameter.
+    """Read the value of ``VERSION =>``: a snapshot id, as number or text, or the text of a cut.
+
+    Raises:
+        BadParameter: neither.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return AtVersion(value)
@@ -137,7 +145,11 @@ def _written(cut: TableCut) -> dict[str, Any]:
 
 
 def parse_cut(text: str) -> AtCut:
-    """Read the text of a cut. Raises BadParameter: it is not one, or of a newer version."""
+    """Read the text of a cut.
+
+    Raises:
+        BadParameter: it is not one, or of a newer version.
+    """
     try:
         document = unpack(CUT_PREFIX, text)
         version = document["v"]
@@ -207,7 +219,8 @@ def needs_log(pin: Pin, end: OffsetVector) -> bool:
 def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut:
     """Cut one table at a past end. ``bounds``: of its topic, where ``needs_log``.
 
-    Raises CutExpired: the topic was created again, or the log does not hold all records between snapshot and end.
+    Raises:
+        CutExpired: the topic was created again, or the log does not hold all records between snapshot and end.
     """
     mark, binding = pin.watermark, pin.binding
     if mark is None or binding is None:
@@ -240,7 +253,11 @@ def ended(cut: TableCut, end: OffsetVector) -> TableCut:
 
 
 def same_snapshot(entry: CutEntry, pin: Pin) -> TableCut:
-    """Cut a table without a topic at the pin the cut was of; raises CutExpired where it was bound to a topic since."""
+    """Cut a table without a topic as it was: the pin must be the one the cut was of.
+
+    Raises:
+        CutExpired: the table has been bound to a topic since.
+    """
     if pin.binding is not None:
         raise expired(entry.table, "it was bound to a topic since")
     return cold_cut(pin)

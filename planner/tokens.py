@@ -26,7 +26,11 @@ def pack(prefix: str, document: dict[str, Any]) -> str:
 
 
 def unpack(prefix: str, text: str) -> Any:
-    """Read what ``pack`` wrote; raises one of MALFORMED for anything else."""
+    """Read what ``pack`` wrote.
+
+    Raises:
+        MALFORMED: it is something else.
+    """
     if not text.startswith(prefix):
         raise ValueError("another kind of text")
     inflate = zlib.decompressobj()

@@ -1,7 +1,8 @@
 """When a table is published: once its files would be full, its oldest row old, or its tail a danger.
 
-Readers see every committed record whatever tiering does. Waiting fills files; age, the tail budget and the log's
-retention end the wait. Facts in, decision out.
+A reader sees every committed record whatever tiering does, so nothing here is about
+freshness. Waiting fills files; age, the tail budget and the log's retention end the wait.
+Facts in, decision out: the caller measures.
 """
 
 from __future__ import annotations
@@ -119,7 +120,11 @@ class Trigger:
 
 
 def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOptions:
-    """Read ``thermocline.tier.*`` and Iceberg's own properties of files; raises BadBinding, which stops tiering only."""
+    """Read ``thermocline.tier.*`` and Iceberg's own properties of files.
+
+    Raises:
+        BadBinding: an unknown key or a value that does not fit. Tiering of this table stops; reading does not.
+    """
     allowed = (MAX_AGE_S, MAX_ROWS, DISTRIBUTION)
     for key in properties:
         if key.startswith(TIER_PREFIX) and key not in allowed:
@@ -159,7 +164,9 @@ def measure_lag(
     """Turn one measurement of a bound table's log into its lag.
 
     ``earlier`` is the measurement ``elapsed_s`` seconds before: how fast log starts rise.
-    Raises TailGap, LogTruncated, TopicRecreated, ClusterChanged as ``plan_cut``.
+
+    Raises:
+        TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_cut``.
     """
     if pin.watermark is None:
         raise ValueError(f"{pin.table} is not bound to a topic")

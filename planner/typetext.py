@@ -19,7 +19,11 @@ _MAX_DECIMAL_DIGITS = 38
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Return the pyarrow type a text names, or raise BadConfig with what was expected and where."""
+    """Return the pyarrow type a text names.
+
+    Raises:
+        BadConfig: the text is not a type; says what was expected and where.
+    """
     reader = _Reader(text)
     kind = reader.type(0)
     reader.end()

@@ -1,9 +1,10 @@
 """The watermark and its text form, versions 1 and 2 (docs/internals/watermark.md).
 
-The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority. Its version is
-checked first, and a newer one refused. Version 2 is written only where there are skipped records, which readers of
-version 1 would show (docs/decisions/0007-ways-out.md). A missing text is an error of the caller, not an empty
-watermark.
+The text lives in the summary of the Iceberg snapshot that made it true, and nowhere else with authority.
+Its version number is checked before anything else is read; a newer version is refused, never guessed. Version 2
+has skipped records and is written only where there are some: a reader that does not know them would show them
+(docs/decisions/0007-ways-out.md).
+Absent is never zero: a missing text is an error of the caller, not an empty watermark.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, str]:
     """Return the options of Iceberg's Spark writer that a table's properties must not decide.
 
-    Raises UnsupportedFile for encryption, BadBinding for a property that the writer reads as a number and is none.
+    Raises:
+        UnsupportedFile: the table asks for encrypted files.
+        BadBinding: a property that the writer reads as a number is not one.
     """
     if properties.get(_ENCRYPTION_KEY):
         raise UnsupportedFile(

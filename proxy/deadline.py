@@ -81,7 +81,11 @@ class Deadline:
         return time.monotonic() >= self.end_s
 
     def check(self, words: str = RAN_LONGER) -> None:
-        """Raise if the call was given up, or DeadlineExceeded, in ``words`` and with its limit, if its time is over."""
+        """Raise if the call was given up, or its time is over: in ``words``, with its limit.
+
+        Raises:
+            FederationError: the cancellation's reason, or DeadlineExceeded.
+        """
         self.cancellation.check()
         if self.is_over:
             raise self.exceeded(words)

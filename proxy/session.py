@@ -21,10 +21,11 @@ TYPE_NAME = b"type_name"
 class Session:
     """What a client has set, as one statement sees it: a value, replaced and never changed.
 
-    ``id`` names the session in logs; it is not the token. ``user`` is None for anonymous callers, ``groups`` come from
-    the credentials. None in ``catalog``, ``schema`` or ``time_zone``: not set; ``Browsing.configure`` fills in the
-    default. ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.time_travel``.
-    ``after`` is of one call only: what its caller has seen before (``planner.incremental``).
+    ``id`` names the session in logs; it is not the token. ``user`` is None for anonymous callers; ``groups`` are
+    what the credentials say the user belongs to. None in
+    ``catalog``, ``schema`` or ``time_zone`` means not set; ``Browsing.configure`` fills in the default.
+    ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.time_travel``; None: live,
+    nothing, none. ``after`` is of one call only: what its caller has seen before (``planner.incremental``).
     """
 
     id: str

@@ -85,7 +85,11 @@ class ClientAnswer:
         self.schema: pa.Schema = self._reader.schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield every batch; closing the iterator early cancels the statement. After an error the answer is not whole."""
+        """Yield every batch; closing the iterator early cancels the statement.
+
+        Raises:
+            FederationError: what ended the answer early; what was yielded is not the whole of it.
+        """
         arrived: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(
             _READ_AHEAD_BATCHES
         )
@@ -159,7 +163,11 @@ class FollowRound:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[ClientAnswer]:
-        """Open the round's rows; raises FederationError as ``Client.ask``."""
+        """Open the round's rows.
+
+        Raises:
+            FederationError: as ``Client.ask``.
+        """
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.adbc_read_partition(self._partition), cursor.adbc_cancel)
             yield ClientAnswer(cursor)
@@ -173,13 +181,21 @@ class Client:
 
     @contextlib.contextmanager
     def ask(self, sql: str) -> Iterator[ClientAnswer]:
-        """Run one statement. Raises FederationError: the server's sentence, in the family its status stands for."""
+        """Run one statement.
+
+        Raises:
+            FederationError: the server's sentence, in the family its status stands for.
+        """
         with self._connection.cursor() as cursor:
             _apart(lambda: cursor.execute(sql), cursor.adbc_cancel)
             yield ClientAnswer(cursor)
 
     def rows(self, sql: str) -> Iterator[dict[str, Any]]:
-        """Run one statement and yield its rows, values by column; raises FederationError as ``ask``."""
+        """Run one statement and yield its rows, values by column.
+
+        Raises:
+            FederationError: as ``ask``.
+        """
         with self.ask(sql) as answer:
             for batch in answer.batches():
                 yield from batch.to_pylist()
@@ -191,7 +207,8 @@ class Client:
     def follow(self, sql: str, after: str) -> FollowRound:
         """Plan a statement over what is new after a position (``planner.incremental``); nothing is read yet.
 
-        Raises FederationError as ``ask``.
+        Raises:
+            FederationError: as ``ask``.
         """
         with self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{f"{_HEADER}{AFTER}": after})
@@ -221,8 +238,11 @@ class Client:
 def connected(
     uri: str, *, user: str | None = None, password: str | None = None, token: str | None = None
 ) -> Iterator[Client]:
-    """Connect to a server. Raises RequestError where user, password or token are refused, Unavailable where nobody
-    answers.
+    """Connect to a server.
+
+    Raises:
+        RequestError: user, password or token are refused.
+        Unavailable: nobody answers.
     """
     options: dict[str, str] = {}
     if user is not None:

@@ -91,7 +91,9 @@ def connect_server(
 ) -> Iterator[Client]:
     """Connect as the options of ``server_options`` say; set those of ``contract_options`` in the session.
 
-    Raises BadConfig for no server or contradicting options; else as ``client.connected`` and ``Client.set``.
+    Raises:
+        BadConfig: no server is named, and the configuration has none either; contradicting options.
+        Unavailable, RequestError: as ``client.connected`` and ``Client.set``.
     """
     from thermocline.client import connected
 

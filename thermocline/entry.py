@@ -1,7 +1,8 @@
 """Where the program starts: refuses to run on somebody else's ``planner``, ``connectors`` or ``proxy``.
 
-Those are plain top-level packages with common names, which another distribution or folder may own. Running half of ours
-and half of theirs would fail later, and worse. So this file imports none of them before it has looked.
+Our folders are plain top-level packages, and their names are common words: another distribution, or a folder
+where Python was started, may own one of them. Running half of ours and half of theirs would fail later, and
+worse. So this file imports none of them before it has looked.
 """
 
 from __future__ import annotations

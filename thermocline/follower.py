@@ -40,10 +40,13 @@ def rounds(
     interval_s: float,
     report: Callable[[FederationError], None],
 ) -> Generator[FollowedRows, None, None]:
-    """Yield round after round, without end, also those without rows; raises what waiting does not mend.
+    """Yield round after round, without end, also those without rows.
 
-    An outage, a server's restart and a stale plan are waited for; ``told`` hears of the first failure in a row. A round
-    that failed halfway is asked again from where it began: nothing of it was yielded.
+    An outage, a server's restart and a stale plan are waited for; ``told`` hears of the first failure in a row.
+    A round that failed halfway is asked again from where it began: nothing of it was yielded.
+
+    Raises:
+        FederationError: what waiting does not mend.
     """
     retry_s = 0.0
     was_let_in = False

@@ -111,7 +111,11 @@ class _Prompt:
 
 
 def run(client: Client, *, form: str, max_rows: int) -> None:
-    """Ask for statements until the user leaves; raises the error of a server that cannot list its tables."""
+    """Ask for statements until the user leaves.
+
+    Raises:
+        FederationError: the server cannot list its tables, so it cannot answer either.
+    """
     tables = client.tables()
     click.echo(f"{len(tables)} tables; \\d lists them, \\? helps, \\q leaves.")
     prompt = _Prompt(client, form if form in _TEXTS else "table", max_rows)

@@ -15,7 +15,11 @@ _LOCK = "lock"
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Yield an empty folder of ours alone, after removing those whose process is dead: nobody locks a file in them."""
+    """Yield an empty folder of ours alone, after removing those whose process is dead.
+
+    Every server holds a lock on a file in its folder; the kernel lets it go when the process ends, however it
+    ends.
+    """
     parent = parent or Path(tempfile.gettempdir())
     _remove_abandoned(parent)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))

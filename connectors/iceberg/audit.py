@@ -48,11 +48,10 @@ class DataFileFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableAudit:
-    """One metadata file and the manifests of its head. ``pin`` is what readers would pin, or the verdict they would
-    get.
+    """One metadata file and the manifests of its head.
 
-    ``written_ms`` and ``schema_ids`` say by snapshot when it was committed and in which schema; ``row_deletes`` counts
-    files.
+    ``pin`` is what readers would pin, or the verdict they would get. ``written_ms`` is when each retained snapshot was committed, ``schema_ids`` the schema it was written with,
+    by snapshot. ``row_deletes`` counts files of row deletes (Iceberg v2 and v3).
     """
 
     facts: TableFacts
@@ -71,8 +70,11 @@ class Auditor:
         self._catalogs = Catalogs(catalogs)
 
     def audit(self, table: TableName) -> TableAudit:
-        """Read the newest metadata file and all manifests of its head; raises as ``catalog_errors`` and
-        ``file_errors``.
+        """Read the newest metadata file and all manifests of its head.
+
+        Raises:
+            UnknownTable, CatalogUnavailable, ColdStoreUnavailable, UnsupportedType, BadBinding.
+            SnapshotExpired: a manifest is gone.
         """
         loaded = self._catalogs.load(table)
         facts = read_facts(table, loaded)

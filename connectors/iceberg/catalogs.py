@@ -19,7 +19,8 @@ from planner.names import TableName
 class Catalogs:
     """pyiceberg catalogs by name. Thread-safe; ``close`` ends their connections.
 
-    One call at a time per catalog: not every client below pyiceberg (Hive's) may be shared between threads.
+    Calls of one catalog are serialised: not every client below pyiceberg may be shared between threads (the
+    Hive one may not), and no statement waits here while its pins are fresh.
     """
 
     def __init__(self, properties: Mapping[str, Mapping[str, str]]) -> None:
@@ -36,9 +37,12 @@ class Catalogs:
 
     @contextmanager
     def using(self, name: str, table: TableName | None = None) -> Iterator[Catalog]:
-        """Hold catalog ``name`` for one call, its errors translated (``catalog_errors``).
+        """Hold catalog ``name`` for one call, its errors translated.
 
-        Raises UnknownTable where no such catalog is configured, BadConfig where its properties name none.
+        Raises:
+            UnknownTable: no catalog of that name is configured, or as ``catalog_errors``.
+            BadConfig: the catalog's properties name no usable catalog.
+            CatalogUnavailable, ColdStoreUnavailable, UnsupportedType: as ``catalog_errors``.
         """
         if name not in self._properties:
             raise UnknownTable(

@@ -1,6 +1,7 @@
 """Errors of pyiceberg, its catalogs and file systems, put into the words of ``planner.errors``.
 
-Vendor messages hold paths, URLs and at times credentials: they stay in ``__cause__``, for the log.
+Vendor messages are never passed on: they hold paths, URLs and at times credentials. They stay readable as
+``__cause__`` for the log.
 """
 
 from __future__ import annotations
@@ -54,8 +55,11 @@ _UNSUPPORTED_TYPE = re.compile(
 def catalog_errors(catalog: str, table: TableName | None = None) -> Iterator[None]:
     """Translate errors of a catalog call, and of the metadata file it makes pyiceberg read.
 
-    To UnknownTable, CatalogUnavailable (also for refused credentials), ColdStoreUnavailable, and UnsupportedType for a
-    type that pyiceberg does not know.
+    Raises:
+        UnknownTable: the catalog has no such table or namespace.
+        CatalogUnavailable: the catalog does not answer, or refuses the credentials.
+        ColdStoreUnavailable: the metadata file cannot be read.
+        UnsupportedType: the schema holds a type pyiceberg does not know.
     """
     try:
         yield
@@ -85,7 +89,11 @@ _FORBIDDEN = "may not be read by this process: it lies outside server.storage_ro
 
 @contextmanager
 def decoding(kind: str) -> Iterator[None]:
-    """Turn any error of a decoder on bad bytes into a ``DamagedFile`` of that ``kind``."""
+    """Turn any error of a decoder on bad bytes into a damaged file.
+
+    Raises:
+        DamagedFile: of that ``kind``.
+    """
     try:
         yield
     except (OSError, FederationError, DamagedFile, UnreadableFiles):
@@ -96,9 +104,11 @@ def decoding(kind: str) -> Iterator[None]:
 
 @contextmanager
 def file_errors(what: str, *, gone: type[FederationError], **facts: object) -> Iterator[None]:
-    """Translate errors of reading a manifest or data file to ColdStoreUnavailable or UnsupportedFile.
+    """Translate errors of reading a manifest or data file; ``gone`` is raised when it is not there.
 
-    ``gone`` is raised when it is not there. A damaged file is retryable.
+    Raises:
+        ColdStoreUnavailable: the store does not answer, or the file is damaged. Retryable.
+        UnsupportedFile: files are of a format, codec or encryption that is not read.
     """
     try:
         yield

@@ -1,6 +1,7 @@
 """Counts the rows of a snapshot with its row deletes applied, from manifests and position deletes alone.
 
-Position deletes are read: they may name one row twice, and rows of files that are gone (Iceberg spec, "Scan Planning").
+A deletion vector's entry gives its number of rows, and its file. Position deletes are read: several of their files may
+name one row, and rows of files that are gone since (Iceberg spec, "Scan Planning").
 """
 
 from __future__ import annotations

@@ -35,8 +35,10 @@ _DIRECTION = re.compile(r"\s+(?:(asc|desc)\b)?\s*(?:nulls\s+(first|last))?\s*$",
 
 
 def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> PartitionSpec:
-    """Build the spec, fields named as by Iceberg's own builder; raises BadConfig for a term that is wrong or does not
-    fit.
+    """Build the spec; field names as Iceberg's own builder gives them.
+
+    Raises:
+        BadConfig: a term is not a transform of a column, or the transform does not fit the column's type.
     """
     fields = []
     for index, term in enumerate(terms):
@@ -62,7 +64,8 @@ def partition_spec(table: TableName, schema: Schema, terms: Sequence[str]) -> Pa
 def sort_order(table: TableName, schema: Schema, terms: Sequence[str]) -> SortOrder:
     """Build the order rows have inside a file. Nulls default to first when ascending, last when descending.
 
-    Raises BadConfig as ``partition_spec``.
+    Raises:
+        BadConfig: as ``partition_spec``.
     """
     fields = []
     for term in terms:

@@ -54,9 +54,10 @@ class PinStatus:
 
 
 class PinCache:
-    """Pins of the tables in use, and the list of all tables. Thread-safe. A context manager, or call ``stop``.
+    """Pins of the tables in use, and the list of all tables. Thread-safe.
 
-    One thread per catalog, so that one that hangs does not age the pins of the others.
+    One thread per catalog, so that one that hangs does not age the pins of the others. Use as a context
+    manager, or call ``stop``.
     """
 
     def __init__(
@@ -159,8 +160,10 @@ class PinCache:
     def tables(self) -> tuple[TableName, ...]:
         """List the tables of every catalog that ever answered, as of at most one refresh ago while they do.
 
-        The first call asks them all at once, and raises CatalogUnavailable when none answers; the background asks
-        again.
+        The first call asks them all at once; a catalog that fails then is asked again in the background.
+
+        Raises:
+            CatalogUnavailable: none ever answered.
         """
         listings = self._all_listings()
         answered = [listing for listing in listings.values() if listing.has_begun]
@@ -187,7 +190,11 @@ class PinCache:
         return self._in_order(names)
 
     def relist(self) -> tuple[TableName, ...]:
-        """List all tables, as of at most ``RELIST_S`` ago; raises CatalogUnavailable where a catalog never answered."""
+        """List all tables, as of at most ``RELIST_S`` ago: for a name that is not in the list held.
+
+        Raises:
+            CatalogUnavailable: a catalog that may have it never answered.
+        """
         listings = self._all_listings().values()
         since = self._clock() - RELIST_S
         for listing in listings:

@@ -29,7 +29,11 @@ class Probe:
 
 
 def probe_store(properties: Mapping[str, str], location: str) -> Probe:
-    """Write, read and remove a small file below ``location``; raises ColdStoreUnavailable, which says what failed."""
+    """Write, read and remove a small file below ``location``, as this process's rights allow.
+
+    Raises:
+        ColdStoreUnavailable: one of the three failed; the message says which.
+    """
     path = f"{location.rstrip('/')}/{PROBE_PREFIX}{uuid.uuid4().hex}"
     io = load_file_io(dict(properties), location)
     said = b"thermocline doctor"

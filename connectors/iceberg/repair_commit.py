@@ -1,7 +1,8 @@
 """Commits a person's decision: an empty append with a watermark, its mirror and its tag (no Spark).
 
-pyiceberg 0.12 builds a refused append again on the newer head (``commit.retry.num-retries``), which the watermark text
-would not name. Here every attempt is one try on one head, and the decision is made again for the next.
+pyiceberg 0.12 builds a refused append again on the newer head and commits that (``commit.retry.num-retries``,
+default 4): a watermark text would land on a head it does not name and was not decided on. Here every attempt
+is one try on one head, and the decision is made again for the next.
 """
 
 from __future__ import annotations

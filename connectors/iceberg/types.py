@@ -1,6 +1,7 @@
 """Iceberg types and Arrow types, one to one (Iceberg spec, "Primitive Types" and "Nested Types").
 
-Not pyiceberg's own conversion, which gives large strings and large lists.
+pyiceberg's own conversion gives large strings and large lists; the planner's vocabulary has one Arrow type
+per Iceberg type, so the mapping is written here.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ _TO_ICEBERG = {arrow: kind for kind, arrow in _PRIMITIVES}
 
 
 def table_schema(table: TableName, schema: Schema, mapping: NameMapping | None) -> TableSchema:
-    """Convert an Iceberg schema, or raise UnsupportedType. ``mapping`` adds former names that a record may use."""
+    """Convert an Iceberg schema. ``mapping`` adds the names a record may use besides the current one.
+
+    Raises:
+        UnsupportedType: a column is of a type no engine of ours shows.
+    """
     names = (
         {} if mapping is None else {mapped.field_id: tuple(mapped.names) for mapped in mapping}
     )

@@ -8,7 +8,12 @@ from planner.schema import TableSchema
 
 
 def decoder_for(table: str, schema: TableSchema, binding: Binding) -> Decoder:
-    """Build the decoder of a bound table; raises BadBinding or UnsupportedType as ``JsonDecoder``."""
+    """Build the decoder of a bound table.
+
+    Raises:
+        BadBinding: the schema cannot hold what the binding asks for.
+        UnsupportedType: a column's type has no form in the binding's format.
+    """
     decoder = JsonDecoder(table, schema, binding)
     return SkippingDecoder(decoder, binding.skips) if binding.skips else decoder
 

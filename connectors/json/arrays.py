@@ -25,7 +25,8 @@ class Doubt(Exception):
 def build(field: Field, values: Sequence[Any], leaf: Leaf) -> pa.Array:
     """Build one column. Structs come as tuples in member order, maps as lists of pairs, None is NULL.
 
-    Raises Doubt as ``leaf`` does, translated to indices into ``values``.
+    Raises:
+        Doubt: as ``leaf`` does, translated to indices into ``values``.
     """
     if field.kind == "struct":
         return _struct(field, values, leaf)

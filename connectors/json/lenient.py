@@ -40,7 +40,11 @@ _UUID = re.compile(r"\{?([0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12})
 
 
 def substitute(field: Field, value: Any, unfit: Unfit) -> Any:
-    """The lenient fallback of ``strict.read_record``. Raises Unfit: nothing fits and the field is required."""
+    """The lenient fallback of ``strict.read_record``.
+
+    Raises:
+        Unfit: nothing fits and the field is required.
+    """
     read = _READ.get(field.kind)
     replacement = None if read is None or value is None else read(field, value)
     if replacement is None and field.required:

@@ -58,7 +58,11 @@ def refuse(field: Field, value: Any, unfit: Unfit) -> NoReturn:  # noqa: ARG001
 def read_record(
     fields: Sequence[Field], raw: bytes, fallback: Fallback = refuse
 ) -> tuple[Any, ...]:
-    """Read one record: a value per field, in order, as ``arrays.exact_leaf`` takes them; raises Unfit."""
+    """Read one record: a value per field, in order, as ``arrays.exact_leaf`` takes them.
+
+    Raises:
+        Unfit: the record is not an object by RFC 8259, or a value does not fit its field.
+    """
     return _members(fields, parse(raw), fallback)
 
 
@@ -145,8 +149,10 @@ def exact_number(text: str) -> Decimal | None:
 
 
 def fitted(field: Field, number: Decimal) -> Decimal:
-    """Write a number with the scale of a decimal field; raises Unfit where it has more digits, on either side of the
-    point.
+    """Write a number with the scale of a decimal field.
+
+    Raises:
+        Unfit: it has more digits than the type, on either side of the point.
     """
     precision, scale = field.type.precision, field.type.scale
     if number == 0:

@@ -127,7 +127,11 @@ class BoundsReader:
         return BoundsRequest(client, (topic,), deadline, {}, {}, described, None)
 
     def settle_identity(self, round_: BoundsRequest) -> str:
-        """Return the topic's id; raises UnknownTopic or LogUnavailable as ``planner.ports.Log.measure``."""
+        """Return the topic's id.
+
+        Raises:
+            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
+        """
         topic = round_.topics[0]
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         while True:
@@ -174,9 +178,11 @@ class BoundsReader:
         )
 
     def settle(self, round_: BoundsRequest) -> dict[str, LogBounds]:
-        """Wait for a round's answers, repeating it while that helps; raises as ``planner.ports.Log.measure``.
+        """Wait for a round's answers, repeating it while that helps.
 
-        Raises LogTruncated for an end that stays below one seen earlier, under a newer leader.
+        Raises:
+            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
+            LogTruncated: an end stays below one seen earlier, under a newer leader.
         """
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         reason: _AskAgain | None = None

@@ -60,13 +60,21 @@ class TopicConsumer:
     """Reads the partitions it is assigned, and joins no group. Not thread-safe."""
 
     def __init__(self, properties: Properties, *, with_headers: bool) -> None:
-        """Make the client; it connects later. Raises KafkaException where librdkafka does not accept a property."""
+        """Make the client; it connects later.
+
+        Raises:
+            KafkaException: librdkafka does not accept a property.
+        """
         self._consumer = Consumer(properties)
         self._with_headers = with_headers
         self._assigned: list[TopicPartition] = []
 
     def assign(self, topic: str, starts: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets, and no others. Raises KafkaException: the client refuses."""
+        """Read these partitions from these offsets, and no others.
+
+        Raises:
+            KafkaException: the client refuses.
+        """
         self._assigned = [TopicPartition(topic, *start) for start in starts.items()]
         self._consumer.assign(self._assigned)
 

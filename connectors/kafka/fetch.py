@@ -1,9 +1,13 @@
 """Read assigned ranges to their stops: when a partition is finished, and when a read has failed.
 
-A partition is finished (docs/internals/seam.md has the reasons) when a record at offset ``stop - 1`` or above was
-delivered, or an end-of-partition event arrived with an offset at or above the stop. Offsets below may hold no record,
-so neither counting nor waiting for ``stop - 1`` would end; ``position()`` stalls in front of compacted offsets. A range
-that is not finished by the deadline fails the read; it is never returned short.
+A partition is finished when (docs/internals/seam.md has the reasons)
+
+1. a record at offset ``stop - 1`` or above was delivered; one at or above the stop is dropped, or
+2. an end-of-partition event arrived with an offset at or above the stop.
+
+Offsets below the stop may hold no record (transaction markers, aborted data, compaction), so neither counting
+nor waiting for ``stop - 1`` alone would end. ``position()`` is never asked: it stalls in front of compacted
+offsets. A range that does neither before the deadline fails the read; it is never returned short.
 """
 
 from __future__ import annotations
@@ -71,10 +75,13 @@ def read(
     *,
     on_silence: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the ranges the consumer is assigned to; raises as ``planner.ports.Log.fetch``.
+    """Yield the records of the ranges the consumer is assigned to.
 
-    Calls ``on_silence`` when nothing arrived for a while; an error from it ends the read. Raises OutOfRange for a start
-    below the log start or above the log end.
+    Calls ``on_silence`` when nothing arrived for a while; an error from it ends the read.
+
+    Raises:
+        OutOfRange: a start is below the log start or above the log end.
+        UnknownTopic, LogUnavailable: see ``planner.ports.Log.fetch``.
     """
     topic = source.topic
     stops = {item.partition: item.stop for item in ranges}
@@ -158,7 +165,8 @@ def _joined(pieces: list[pa.RecordBatch], whole: pa.RecordBatch) -> pa.RecordBat
 def take_events(events: Iterable[Event], topic: str, reached: dict[int, int]) -> None:
     """Note the ends of partitions, and raise errors that do not pass by waiting.
 
-    Raises OutOfRange, UnknownTopic, LogUnavailable as ``read``.
+    Raises:
+        OutOfRange, UnknownTopic, LogUnavailable: see ``read``.
     """
     for event in events:
         if event.error.code() == KafkaError._PARTITION_EOF:

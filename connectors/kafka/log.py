@@ -44,7 +44,11 @@ class KafkaLog:
         max_idle_consumers: int = MAX_IDLE_CONSUMERS,
         with_high_watermark: bool = False,
     ) -> None:
-        """``settings`` are librdkafka properties; raises BadConfig. No broker needs to answer yet."""
+        """``settings`` are librdkafka properties. No broker needs to answer yet.
+
+        Raises:
+            BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
+        """
         properties = checked(settings)
         self._measure_timeout_s = measure_timeout_s
         self._bounds = BoundsReader(properties, with_high_watermark=with_high_watermark)

@@ -49,7 +49,11 @@ class TopicFacts:
 
 
 def bootstrap_servers(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return each address of ``bootstrap.servers``; raises BadConfig as ``KafkaLog``."""
+    """Return each address of ``bootstrap.servers``.
+
+    Raises:
+        BadConfig: as ``KafkaLog``.
+    """
     properties = checked(settings)
     named = properties.get("bootstrap.servers") or properties.get("metadata.broker.list", "")
     return tuple(part.strip() for part in named.split(",") if part.strip())

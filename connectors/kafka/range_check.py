@@ -38,15 +38,22 @@ class Guard:
         self._first = bounds.begin([self._topic], deadline=time.monotonic() + timeout_s)
 
     def check_before(self) -> None:
-        """Check the round sent at the start; only the first call does anything. Raises as ``check_ranges`` and
-        ``Log.measure``.
+        """Check the round sent at the start; only the first call does anything.
+
+        Raises:
+            OffsetsExpired, LogTruncated, TopicRecreated: the log cannot give these ranges.
+            UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
         """
         if not self._checked:
             self._check(self._bounds.settle(self._first)[self._topic])
             self._checked = True
 
     def check_again(self, timeout_s: float) -> None:
-        """Measure and check anew; raises as ``check_before``."""
+        """Measure and check anew.
+
+        Raises:
+            As ``check_before``.
+        """
         deadline = time.monotonic() + max(timeout_s, _MIN_CHECK_S)
         self._check(self._bounds.measure([self._topic], deadline=deadline)[self._topic])
         self._checked = True

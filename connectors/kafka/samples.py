@@ -35,8 +35,10 @@ def sample(
     *,
     timeout_s: float,
 ) -> dict[tuple[str, int], Sample]:
-    """Read the beginning of every range, by topic, as far as it comes within ``timeout_s``; raises BadConfig as
-    ``KafkaLog``.
+    """Read the beginning of every range, by topic; leave out what did not come within ``timeout_s``.
+
+    Raises:
+        BadConfig: a property is not one of the client's.
     """
     spans = {(topic, span.partition): span for topic in ranges for span in ranges[topic]}
     if not spans:

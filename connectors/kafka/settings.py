@@ -55,7 +55,11 @@ Properties = dict[str, str | int | float | bool]
 
 
 def checked(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's properties; raises BadConfig for one of ours, a value that is no text, or no broker."""
+    """Return the user's properties as they are.
+
+    Raises:
+        BadConfig: one of ours is among them, a value is not a string, or no broker is named.
+    """
     for key, value in settings.items():
         if key in OWNED:
             raise BadConfig(

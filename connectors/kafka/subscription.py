@@ -1,4 +1,8 @@
-"""Reads on along one topic: one consumer, assigned once, which sees ends as ``connectors.kafka.fetch`` does."""
+"""Reads on along one topic: one consumer, assigned once, as long as the tail is followed.
+
+How far a partition was read follows the rules of ``connectors.kafka.fetch``: a record proves every offset below it,
+an end-of-partition event proves offsets without a record.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Translates a catalog's pyiceberg properties to those of Iceberg's Spark catalog. Pure.
 
-The names agree for most; those that differ are in the tables below.
+Both sides must open the same tables. The names agree for most properties (Iceberg's catalog properties and
+pyiceberg's configuration page); those that differ are in the tables below.
 """
 
 from __future__ import annotations

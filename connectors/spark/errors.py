@@ -1,6 +1,7 @@
 """Translates errors of Spark, Iceberg's Java side and the executors to ``planner.errors``.
 
-An executor's error reaches the driver only as text, so ``pack`` writes it as a line of JSON that ``unpack`` finds.
+An executor's error reaches the driver only as text inside Spark's own, so ``pack`` puts the typed error there
+as one line of JSON, and ``unpack`` finds it again.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ class Publisher:
     def _state(self, transaction: Any) -> TableState:
         """What the transaction builds on: the newest metadata, and newer when Iceberg applies it again.
 
-        A metadata file never changes, so the one read last is not read again. What a transaction has added to is in no
-        file.
+        A metadata file never changes, so the one read last is not read again: with some hundred snapshots that
+        takes as long as the commit. What a transaction has added to is in no file.
         """
         metadata = transaction.currentMetadata()
         location = metadata.metadataFileLocation()

@@ -53,7 +53,11 @@ def session_conf(
     catalogs: Mapping[str, Mapping[str, str]],
     jars: Sequence[Path],
 ) -> dict[str, str]:
-    """Return the whole Spark configuration. Pure; raises BadConfig as ``catalog_conf``."""
+    """Return the whole Spark configuration. Pure.
+
+    Raises:
+        BadConfig: as ``catalog_conf``.
+    """
     conf = {
         "spark.master": settings.master,
         "spark.app.name": settings.app_name,
@@ -141,7 +145,11 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def check_alive(session: SparkSession) -> None:
-    """Raise Unavailable where Spark can run no more jobs: its JVM died, or its cluster removed the application."""
+    """Check that Spark can still run jobs: its JVM may have died, or its cluster removed the application.
+
+    Raises:
+        Unavailable: it cannot, and will not again in this process.
+    """
     try:
         stopped = bool(session.sparkContext._jsc.sc().isStopped())
     except (Py4JError, OSError, AttributeError):

@@ -1,7 +1,8 @@
 """Stages a plan: executors read its splits and Iceberg's own writer puts the rows on a branch of their own.
 
-The branch keeps the files from anybody's ``expire_snapshots`` until they are published. Rows are written to it by name
-(``<table>.branch_<name>``): under ``spark.wap.branch`` they land on the main branch once ``write.wap.enabled`` is gone.
+The branch keeps the files from anybody's ``expire_snapshots`` until they are published. It is created first
+and written to by name (``<table>.branch_<name>``), so that the rows can never land on the main branch, as they
+would under ``spark.wap.branch`` in a table whose ``write.wap.enabled`` somebody has just removed.
 """
 
 from __future__ import annotations
@@ -90,8 +91,10 @@ class Stager:
     def write(self, plan: TieringPlan, run: str) -> tuple[Outcomes, int]:
         """Read all splits and commit their rows to the branch of ``run``; return outcomes and bytes read.
 
-        Raises TieringConflict if the table was replaced or its schema changed since the plan's pin; besides, as
-        ``write_options`` and as the executors, which read and decode.
+        Raises:
+            TieringConflict: the table was replaced or its schema changed since the plan's pin.
+            UnsupportedFile, BadBinding: as ``write_options``.
+            UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
         """
         with java_errors(self._table):
             state = self._create_branch(plan, run)
@@ -224,7 +227,11 @@ class Stager:
 
 
 def check_same_table(plan: TieringPlan, state: TableState) -> int:
-    """Return the table's head; raises TieringConflict when it is not the table any more that the rows were decoded for."""
+    """Return the table's head; refuse when it is not the table any more that the rows were decoded for.
+
+    Raises:
+        TieringConflict: plan again.
+    """
     if state.table_uuid != plan.pin.table_uuid or state.head is None:
         raise TieringConflict(
             f"{plan.pin.table}: the table was dropped and created again since this tiering was planned; plan "
@@ -249,7 +256,11 @@ def _decodes_alike(plan: TieringPlan, state: TableState) -> bool:
 
 
 def staged_snapshot(plan: TieringPlan, state: TableState, run: str) -> int:
-    """Return the id of the snapshot that ``run`` staged; raises SnapshotExpired where somebody removed the branch."""
+    """Return the id of the snapshot that ``run`` staged.
+
+    Raises:
+        SnapshotExpired: somebody removed the branch. Nothing was published; plan again.
+    """
     staged = state.refs.get(branch_of(run))
     snapshot = state.history.snapshots.get(staged) if staged is not None else None
     if staged is None or snapshot is None or snapshot.summary.get(RUN_KEY) != run:

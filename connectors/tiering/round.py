@@ -45,12 +45,16 @@ def tier_once(
     is_due: Callable[[Pin, LogBounds], bool] = always,
     clock: Callable[[], float] = time.monotonic,
 ) -> RoundResult:
-    """Pin, measure, plan, stage, publish. ``is_due`` decides by the new measurement: another tierer may have published.
+    """Pin, measure, plan, stage, publish.
+
+    ``is_due`` decides by the new measurement: another tierer may have published meanwhile.
 
     Raises:
         TieringConflict, SnapshotExpired: nothing changed; the next round plans again.
+        ShapeMismatch, TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_tiering``.
+        UndecodableRecord, OffsetsExpired, LogUnavailable: as executors met them; nothing changed.
         BadBinding: the table is not bound, or to another topic than its watermark's.
-        As ``plan_tiering``, ``ColdStore.pin``, ``TieringTarget.publish`` and the executors; nothing changed.
+        As ``ColdStore.pin`` and ``TieringTarget.publish``.
     """
     pin = target.pin()
     if pin.binding is None:

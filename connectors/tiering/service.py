@@ -41,8 +41,8 @@ IsDue = Callable[[Pin, LogBounds], bool]
 class ServiceLimits:
     """``max_rows`` bounds one publish of one table, ``at_once`` the tables worked on at one time.
 
-    ``refresh_s`` is the greatest age of facts and of the list of tables, ``stop_s`` how long a stop waits for rounds
-    before it cancels them, and then for their clean-up.
+    ``refresh_s`` is the greatest age of a table's facts and of the list of tables. ``stop_s`` is how long a
+    stop waits for running rounds before it cancels them; they then have as long again to clean up.
     """
 
     max_rows: int = 8_000_000
@@ -103,7 +103,11 @@ class TieringService:
         self._stopping = True
 
     def run(self) -> None:
-        """Tier due tables until ``stop``; raises FederationError as ``check``."""
+        """Tier due tables until ``stop``.
+
+        Raises:
+            FederationError: as ``check``.
+        """
         look_at_s = self._clock()
         with self._pool() as pool:
             while not self._stopping:
@@ -120,8 +124,10 @@ class TieringService:
                 time.sleep(min(_TICK_S, self._limits.poll_s))
 
     def drain(self) -> int:
-        """Tier every table up to the log's end; return how many there are, or raise the first failure once all are
-        done.
+        """Tier every table up to the log's end; return how many tables there are.
+
+        Raises:
+            FederationError: the first failure, once the other tables are done.
         """
         self._add(self._discover())
         with self._pool() as pool:

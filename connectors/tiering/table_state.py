@@ -69,7 +69,8 @@ class TieringState:
     ) -> Lag:
         """Turn a measurement into the table's lag.
 
-        Raises TailGap, LogTruncated, TopicRecreated, ClusterChanged as ``measure_lag``.
+        Raises:
+            TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``measure_lag``.
         """
         if not self.bytes_per_offset:
             self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES

@@ -1,6 +1,7 @@
 """``verify``: reads again what the log retains and compares it with cold, a window of offsets at a time.
 
-A window bounds the memory. ``planner.verification`` decides what is right; this reads, in order, and gathers.
+Memory is bounded by a window, whatever the size of the table. ``planner.verification`` decides what is
+right and wrong; this reads, in order, and gathers.
 """
 
 from __future__ import annotations
@@ -79,9 +80,11 @@ class Verification:
     progress: Progress = field(default_factory=Silent)
 
     def run(self) -> Report:
-        """Check everything that can be; raises RequestError for a table that is not bound.
+        """Check everything that can be.
 
-        Raises Unavailable or SnapshotExpired, without a result, when a system did not answer or a file is gone.
+        Raises:
+            RequestError: the table is not bound.
+            Unavailable, SnapshotExpired: a system did not answer, or a file is gone; there is no result then.
         """
         tally = FaultTally()
         self._check_files(tally)

@@ -62,8 +62,7 @@ _PLAIN_JOINS = frozenset(("REGULAR", "CROSS", "NATURAL"))
 class Conjunct:
     """A column, an operator, and expressions without columns in them.
 
-    The operands of one conjunct are compared in one type, common to all of them and the column. ``clocks`` are the
-    names in them that mean the time, if the table has no such column.
+    The operands of one conjunct are compared in one type, common to all of them and the column.
     """
 
     column: str

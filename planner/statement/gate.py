@@ -64,7 +64,11 @@ _QUALIFIERS = frozenset(("system", "temp", "pg_catalog"))
 
 
 def check_text(sql: str) -> None:
-    """Raise UnsupportedStatement for a text of more than ``MAX_SQL_BYTES`` or ``MAX_COMMENTS``."""
+    """Refuse a text too large to parse.
+
+    Raises:
+        UnsupportedStatement: it has more than ``MAX_SQL_BYTES``, or ``MAX_COMMENTS``.
+    """
     size = len(sql.encode("utf-8", "surrogatepass"))
     if size > MAX_SQL_BYTES:
         raise UnsupportedStatement(
@@ -78,7 +82,11 @@ def check_text(sql: str) -> None:
 
 
 def check(document: Node) -> None:
-    """Pass a parsed statement, or raise. Raises UnsupportedStatement: names the first thing that is not allowed."""
+    """Pass a parsed statement, or raise.
+
+    Raises:
+        UnsupportedStatement: names the first thing that is not allowed.
+    """
     streamed: set[int] = set()
     room = dict(_MOST)
     for node, lambdas in walk(document):

@@ -79,9 +79,12 @@ CutKey: TypeAlias = tuple[TableName, AtClause | None]
 
 
 def references(document: Node) -> tuple[TableReference, ...]:
-    """Return the tables a gated statement reads, each once, in order of appearance; no visible WITH clauses.
+    """Return the tables a statement reads, each once, in order of appearance.
 
-    Raises UnsupportedStatement for an AT clause at the name of a WITH clause.
+    Names of WITH clauses are left out where they are visible. The statement has passed the gate.
+
+    Raises:
+        UnsupportedStatement: an AT clause stands at the name of a WITH clause.
     """
     ordered: dict[TableReference, None] = {}
     for node, scope in scoped(document):

@@ -1,7 +1,8 @@
 """The statement as it is executed: its tables replaced by the relations of its cut.
 
-``FROM s.flows`` becomes ``FROM "<relation>" AS flows``, and ``s.flows.bytes`` becomes ``flows.bytes``. Functions of the
-current time stay: the engine answers them with the statement's time (``proxy.engine.macros``).
+``FROM s.flows`` becomes ``FROM "<relation>" AS flows``, and ``s.flows.bytes`` becomes ``flows.bytes``, so a
+statement keeps its meaning and the names of its columns. Functions of the current time stay as they are: the
+engine answers them with the statement's time (``proxy.engine.macros``), which keeps result names too.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from planner.statement.scope import Scope, fold, scoped, written_name
 
 
 def rewrite(document: Node, relations: Mapping[TableReference, str]) -> Node:
-    """Return a copy of a gated statement that reads ``relations``, one for each of ``references(document)``.
+    """Return a copy that reads ``relations`` instead of tables.
 
-    Raises UnsupportedStatement where a WITH clause has the name of a relation and would capture it.
+    ``relations`` has an entry for every one of ``references(document)``. The statement has passed the gate.
+
+    Raises:
+        UnsupportedStatement: a WITH clause has the name of one of the relations and would capture it.
     """
     reserved = {fold(name): name for name in relations.values()}
     copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
@@ -84,8 +88,10 @@ def _bound_like(node: Node) -> None:
 
 
 def _readdressed(names: list[str], scope: Scope) -> list[str]:
-    """Turn ``s.flows.bytes`` into ``flows.bytes`` where ``s.flows`` has no alias; UnsupportedStatement if that is
-    ambiguous.
+    """Turn ``s.flows.bytes`` into ``flows.bytes`` where ``s.flows`` is a table without alias.
+
+    Raises:
+        UnsupportedStatement: a nearer ``flows`` may or may not be that of ``s``.
     """
     if not scope.aliases:
         return names

@@ -1,9 +1,10 @@
 """Expressions over one row of one table, by which permissions filter and mask.
 
-They pass the same gate as statements. Beside columns they may name ``current_user`` (NULL for anonymous callers) and
-``current_groups`` (a list of texts). The engine evaluates them inside TRY, so that no value of a hidden row gets into
-an error. TRY takes neither subqueries nor volatile functions (DuckDB 1.5.5): those are refused, with the functions of
-the time.
+They come from the configuration, yet pass the same gate as statements. Beside columns they may name
+``current_user`` (NULL for anonymous callers) and ``current_groups`` (a list of texts).
+
+The engine evaluates them inside TRY, so that no value of a hidden row gets into an error. TRY takes neither
+subqueries nor volatile functions (DuckDB 1.5.5), so those are refused here, with the functions of the time.
 """
 
 from __future__ import annotations
@@ -72,8 +73,10 @@ def selecting(expressions: Sequence[Node], parameters: Iterable[str] = ()) -> No
 
 
 def row_expression(document: Node) -> Node:
-    """Return the expression of ``SELECT <expression>``; raises UnsupportedStatement for more, or what gate or TRY
-    refuse.
+    """Return the expression of ``SELECT <expression>``.
+
+    Raises:
+        UnsupportedStatement: the text holds more than one expression, or what the gate or TRY refuse.
     """
     check(document)
     node = statement(document)["node"]

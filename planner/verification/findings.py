@@ -53,9 +53,10 @@ class ForeignChange:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How far one partition was checked: ``compared`` with the log, and from ``floor`` up to it cold only.
+    """How far one partition was checked.
 
-    The log does not hold those any more, or ``--since`` left them out.
+    Offsets of ``compared`` were compared with the log. Those between ``floor`` and ``compared.start`` are cold
+    only: the log does not hold them any more, or ``--since`` left them out.
     """
 
     compared: OffsetRange

@@ -35,8 +35,8 @@ class Keyed:
 class RowDifference:
     """Keys by kind of fault, sorted. ``columns`` differ in at least one row of ``changed``.
 
-    Of ``surplus`` rows the log has no record, of ``unexpected`` ones a record with another outcome (tombstone,
-    skipped).
+    ``surplus`` are rows whose offset holds no record in the log, ``unexpected`` rows of records that have
+    another outcome (tombstone, skipped).
     """
 
     missing: pa.Array
@@ -48,9 +48,11 @@ class RowDifference:
 
 
 def compare_rows(records: pa.Array, expected: Keyed, cold: Keyed) -> RowDifference:
-    """Compare the rows of one window, in the columns of ``expected``; ``cold`` has them too, in the same types.
+    """Compare the rows of one window.
 
-    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to.
+    ``records`` are the keys of all committed records of the window, ``expected`` the rows they decode to,
+    ``cold`` the rows cold holds there. The columns of ``expected`` are compared; ``cold`` has them too, in the
+    same types.
     """
     none = pa.array([], pa.int64())
     missing = duplicated = surplus = unexpected = none

@@ -59,8 +59,9 @@ def plan_fetches(
 ) -> Iterator[tuple[OffsetRange, ...]]:
     """Group ranges into fetches of at most ``max_offsets`` offsets, and one more for each range.
 
-    Each file of a publish may hold rows of all partitions, so ranges alike in their offsets are cut side by side: every
-    file is read by few fetches.
+    A publish moves all partitions on, and each of its files may hold rows of all of them. Ranges alike in their
+    offsets are therefore cut side by side: every file is read by few fetches, where one partition after the other
+    would read it once for each.
     """
     spans = sorted(item for item in ranges if len(item))
     if _are_alike(spans):

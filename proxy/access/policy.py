@@ -70,7 +70,11 @@ class AccessPolicy:
         self._lock = threading.Lock()
 
     def expression(self, text: str) -> RowExpression:
-        """Read an expression of a grant, or raise BadStatement or UnsupportedStatement."""
+        """Read an expression of a grant.
+
+        Raises:
+            BadStatement, UnsupportedStatement: it does not parse, or is not allowed there.
+        """
         return RowExpression(text, row_expression(self._engine.parse(f"SELECT {text}")))
 
     def visible(self, session: Session, tables: Collection[TableName]) -> Collection[TableName]:
@@ -89,9 +93,11 @@ class AccessPolicy:
     def visible_table(
         self, session: Session, reference: ResolvedTable, schema: TableSchema
     ) -> VisibleTable:
-        """Return what a session sees of a visible table; raises NotAllowed as ``planner.permissions.view``.
+        """Return what a session sees of a visible table.
 
-        Raises PermissionsMismatch where the grant does not fit the table. What does not is in the log.
+        Raises:
+            PermissionsMismatch: the grant does not fit the table. What does not is in the log.
+            NotAllowed: as ``planner.permissions.view``.
         """
         policy, identity = self.policy, _identity(session)
         if policy is None:
@@ -124,13 +130,21 @@ class AccessPolicy:
         return self.policy.fingerprint(_identity(session), tables)
 
     def check(self, session: Session, tables: Iterable[TableName], mark: str) -> None:
-        """Raise GrantsChanged for a ticket that was planned under other permissions."""
+        """Refuse a ticket that was planned under other permissions.
+
+        Raises:
+            GrantsChanged
+        """
         if self.mark(session, tables) != mark:
             raise GrantsChanged(_CHANGED)
 
     @contextlib.contextmanager
     def veiling(self, session: Session, tables: Collection[TableName]) -> Iterator[None]:
-        """Tell where and why a record does not decode (UndecodableRecord) only to those who may read all of it."""
+        """Tell where and why a record does not decode only to those who may read all of it.
+
+        Raises:
+            UndecodableRecord: with a message for them, or for others.
+        """
         try:
             yield
         except UndecodableRecord as error:
@@ -149,7 +163,8 @@ class AccessPolicy:
     ) -> VisibleTable:
         """Work out what a grant leaves of a table.
 
-        Raises PermissionsMismatch or NotAllowed as ``visible_table``, without a word in the log.
+        Raises:
+            PermissionsMismatch, NotAllowed: as ``visible_table``, without a word in the log.
         """
         left = view(grant, identity, reference, schema)
         if left is None:

@@ -29,7 +29,8 @@ _MAX_NAMED = 10
 class Browser:
     """``proxy.flightsql.backend.Browsing`` over the tables there are pins of. Thread-safe.
 
-    A session sees no trace of tables it may not read, but the server's default catalog and schema are known to all.
+    A session knows of the tables it may read; of others, and of catalogs without any, there is no trace. The
+    server's default catalog and schema are known to all.
     """
 
     def __init__(
@@ -47,8 +48,12 @@ class Browser:
     def configure(self, session: Session, before: Session | None = None) -> Session:
         """Fill in default catalog, schema and time zone; names compare without case.
 
-        The default schema is the server's where the catalog has it, else the first by name. Raises UnknownTable for a
-        catalog or schema, BadParameter for a time zone, CatalogUnavailable where one that may have it never answered.
+        The default schema is the server's where the catalog has it, else the first by name.
+
+        Raises:
+            UnknownTable: there is no such catalog or schema.
+            BadParameter: no such time zone.
+            CatalogUnavailable: one that may have it never answered.
         """
         if session.time_zone is not None and session.time_zone not in available_timezones():
             raise BadParameter(

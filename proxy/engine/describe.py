@@ -1,11 +1,15 @@
-"""Describes the columns and parameters of a statement without running it; bound to empty relations, no file is opened.
+"""Describes the columns and parameters of a statement without running it.
 
-DuckDB knows no types of unbound parameters, so each is replaced by a marker, a text literal; the casts around it are
-read from the bound plan (``json_serialize_plan``, 1 ms). As an operand of arithmetic a marker is ambiguous: those are
-DOUBLE, or INTEGER next to a date. LIMIT and OFFSET take BIGINT.
+DuckDB knows no types of unbound parameters, so each is replaced by a marker, a text literal, which DuckDB
+casts to the type that the place needs; the casts are read from the bound plan (``json_serialize_plan``, 1 ms). A
+marker as an operand of arithmetic is ambiguous to the binder: those are numbers, DOUBLE, or INTEGER next to a date.
+LIMIT and OFFSET take BIGINT.
 
-That is a guess, for clients that ask before they bind. Once bound, the columns have the types that these values give
-(``strptime(x, '%z')`` depends on the text), as a client compares what it was told with what comes.
+That is a guess, for clients that ask before they bind. Once values are bound, the types of the columns are those the
+statement has with these values: not only their types count (``strptime(x, '%z')`` has another one than without the
+zone), and a client compares what it was told with what comes.
+
+Everything is bound to empty relations of the same types: no file is opened.
 """
 
 from __future__ import annotations
@@ -49,8 +53,10 @@ _MARK = "thermocline parameter "
 def describe(
     cursor: Cursor, unparse: Unparse, document: Node, relations: Sequence[Relation]
 ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
-    """Return a statement's columns, and the types of its parameters in their order; ``duckdb.Error`` if it does not
-    bind.
+    """Return a statement's columns, and the types of its parameters in their order.
+
+    Raises:
+        duckdb.Error: it does not bind.
     """
     before = empty_prelude(relations)
     names = parameters(document)
@@ -84,7 +90,12 @@ def describe_bound(
     relations: Sequence[Relation],
     values: Sequence[Parameter],
 ) -> pa.Schema:
-    """Return the columns of a statement with these values bound; raises as ``execute``."""
+    """Return the columns of a statement with these values bound.
+
+    Raises:
+        duckdb.Error: it does not bind.
+        BadParameter: as ``proxy.engine.parameters.bound``.
+    """
     sql = unparse(document)
     macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
     execute(cursor, f"{empty_prelude(relations)}{nested(sql)} LIMIT 0", document, values)

@@ -66,7 +66,8 @@ _MAX_REMEMBERED_BYTES = 1 << 18
 class Engine:
     """Runs statements over relations. Thread-safe. The caller closes it.
 
-    Files may be read below ``storage_roots`` (``s3://bucket/warehouse``). ``spill_dir`` must exist and be ours alone.
+    ``storage_roots`` are the directories or prefixes (``s3://bucket/warehouse``) below which files may be
+    read. ``spill_dir`` must exist and be ours alone: statements spill to it.
     """
 
     def __init__(
@@ -209,9 +210,14 @@ class Engine:
     ) -> Result:
         """Start a rewritten statement; its result streams, and must be closed.
 
-        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut`` what
-        ``thermocline_cut()`` says. ``owner`` is who shares the engine with others. ``parameters`` are in the order of
-        ``planner.statement.ast.parameters``. Raises as ``Result``, and UnsupportedStatement or BadParameter.
+        ``statement_time`` is what ``now()`` says, ``time_zone`` the zone of dates and of printed times, ``cut``
+        what ``thermocline_cut()`` says.
+        ``owner`` is who shares the engine with others. ``parameters`` are in the order of
+        ``planner.statement.ast.parameters``.
+
+        Raises:
+            BadStatement, UnsupportedStatement, BadParameter: it does not bind, or fails at once.
+            DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
         """
         sql = self.unparse(document)
         running = EngineCall(self._connection.cursor(), self._watch, deadline, owner)
@@ -237,7 +243,10 @@ class Engine:
     ) -> pa.Table:
         """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
 
-        ``values`` are what ``bound`` gives, by name. Raises FederationError for a constant that cannot be worked out.
+        ``values`` are what ``bound`` gives, by the names of the parameters.
+
+        Raises:
+            FederationError: a constant cannot be worked out.
         """
         sql = f"SELECT {columns} FROM ({self.unparse(document)})"  # noqa: S608 - printed by DuckDB, gated
 
@@ -252,9 +261,12 @@ class Engine:
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
     ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
-        """Return the columns of a rewritten statement and its parameters' types, by ``time_zone``. Reads no data.
+        """Return the columns of a rewritten statement and the types of its parameters. Reads no data.
 
-        Raises BadStatement or UnsupportedStatement where it does not bind.
+        ``time_zone`` is part of the type of a time that has one.
+
+        Raises:
+            BadStatement, UnsupportedStatement: it does not bind.
         """
 
         def described(
@@ -274,7 +286,11 @@ class Engine:
         *,
         time_zone: str = "UTC",
     ) -> pa.Schema:
-        """Return the columns that ``run`` will answer with these parameters. Reads no data. Raises as ``run``."""
+        """Return the columns that ``run`` will answer with these parameters. Reads no data.
+
+        Raises:
+            BadStatement, UnsupportedStatement, BadParameter: it does not bind.
+        """
 
         def described(connection: duckdb.DuckDBPyConnection) -> pa.Schema:
             _set_time_zone(connection, time_zone)
@@ -366,7 +382,8 @@ def _settings(memory_limit_bytes: int | None, threads: int | None) -> dict[str, 
 def _root(root: str) -> str:
     """Return a storage root as DuckDB compares it: without file://, with one slash at the end.
 
-    Raises BadConfig where it is relative, or a directory of the system.
+    Raises:
+        BadConfig: it is relative, or a directory of the system.
     """
     path = root.removeprefix("file://").rstrip("/") or "/"
     if "://" in path:

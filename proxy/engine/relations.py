@@ -1,10 +1,12 @@
 """Relations: the tables of one statement, as SQL the engine can bind.
 
-Each is a clause ``WITH "name" AS NOT MATERIALIZED (...)``: bound once however often it is named, with projections and
-filters pushed into every use (DuckDB 1.5.5: 10 ms for a self-join, a view takes 26).
+Each relation is a clause ``WITH "name" AS NOT MATERIALIZED (...)`` in front of the statement: bound once
+however often it is named, with projections and filters pushed into every use (DuckDB 1.5.5: 10 ms for a
+self-join, a view takes 26). A name in it can be any text, so messages show the user's own table names.
 
-Rows held in Arrow become temporary tables of the statement's own cursor: DuckDB 1.5.5 hands filters on Arrow tables to
-pyarrow, where ``NaN > 1`` is false (in SQL it is true) and a filter on a UUID fails.
+Rows held in Arrow become temporary tables of the statement's own cursor. Arrow tables themselves cannot be
+scanned: DuckDB 1.5.5 hands filters to pyarrow, where ``NaN > 1`` is false (in SQL it is true, the row would be
+lost) and a filter on a UUID fails.
 """
 
 from __future__ import annotations

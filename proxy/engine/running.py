@@ -201,8 +201,10 @@ class EngineCall:
         self.is_too_large = False
 
     def call(self, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Call into the engine; raises planner errors, Cancelled and DeadlineExceeded where it was stopped, before or
-        meanwhile.
+        """Call into the engine; what it raises comes out as a planner error.
+
+        Raises:
+            Cancelled, DeadlineExceeded: stopped by the client or by the clock, before or meanwhile.
         """
         self.entered_s = time.monotonic()
         self._thread, self._gives_way = threading.get_native_id(), False

@@ -82,7 +82,11 @@ class Segments:
         return name
 
     def copy_to_disk(self, name: str) -> str:
-        """Copy a segment to the scratch database, or raise FederationError; return the copy's name."""
+        """Copy a segment to the scratch database and return the copy's name.
+
+        Raises:
+            FederationError: the disk is full, or the engine could not.
+        """
         copied = f"{_DISK}.main.s{next(self._numbers)}"
         self._execute(f"CREATE TABLE {copied} AS FROM {name}")
         self._checkpoint_disk()
@@ -91,8 +95,11 @@ class Segments:
     def pack(self, names: Sequence[str]) -> str:
         """Copy the rows of segments, in this order, to one that takes a fifth of the memory; return its name.
 
-        Nobody waits for it. Until it is done it takes as much memory as they do. Raises FederationError, leaving
-        nothing behind, when memory is out or a segment is dropped already.
+        Readers and droppers of the segments do not wait for it, nor do writers of others. Until it is done it takes as
+        much memory as they do.
+
+        Raises:
+            FederationError: memory is out, or a segment is dropped already. Nothing is left behind.
         """
         database = f"{_PACKED}{next(self._numbers)}"
         packed = f"{database}.main.s"
@@ -111,8 +118,10 @@ class Segments:
     def appending(
         self, name: str, schema: pa.Schema
     ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-        """Yield a function that appends batches of ``schema``; all become visible at the end, or none
-        (FederationError).
+        """Yield a function that appends batches of ``schema``; all become visible at the end, or none.
+
+        Raises:
+            FederationError: the engine could not hold the rows (``LimitExceeded`` when memory is out).
         """
         try:
             with self._appenders.lent(name, schema, self._layout) as appender:

@@ -1,8 +1,9 @@
 """Threads for work that is waited for no longer than its deadline.
 
-DuckDB looks for interrupts between chunks of 2,048 rows, and not while it binds and optimizes: one chunk of sorted
-lists can take 5 s, a condition of 15,000 parts 3 s (1.5.5). So who waits for such a call goes on when the time is up.
-Abandoned work ends by itself, or by the watchdog with the process.
+A call into the engine cannot be ended from outside, only asked to end. DuckDB looks for interrupts between chunks of
+2,048 rows, and not at all while it binds and optimizes: of lists of 10,000 elements, sorted, one chunk takes 5 s; a
+condition of 15,000 parts 3 s of optimizing (1.5.5). So such a call runs on a thread of its own. Who waits for it goes
+on when the time is up. Work that is abandoned ends by itself, or by the watchdog with the process.
 """
 
 from __future__ import annotations
@@ -102,8 +103,12 @@ class ThreadPool:
     ) -> T:
         """Return what ``work`` does, by the deadline; what is given up or out of time gets ``GRACE_S`` more.
 
-        ``afterwards`` is called when work that was abandoned has ended: with its result, None if it failed. Raises the
-        reason, DeadlineExceeded, or Overloaded where too much was abandoned already, of all or of this user's.
+        ``afterwards`` is called when work that was abandoned has ended: with its result, None if it failed.
+
+        Raises:
+            FederationError: it was given up, and had not ended by then.
+            DeadlineExceeded: it had not ended by then.
+            Overloaded: too much was abandoned already, of all or of this user's.
         """
         self._admit(user)
         job = _Job(work, afterwards, user)

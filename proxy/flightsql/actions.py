@@ -33,7 +33,12 @@ class Action:
 
 
 def run(service: Service, request: Request, name: str, body: bytes) -> list[bytes]:
-    """Run one action and return the bodies of its results; raises UnknownCommand, RequestError, and as the backend."""
+    """Run one action and return the bodies of its results.
+
+    Raises:
+        UnknownCommand: this server does not have the action.
+        RequestError: the body is not its message; and what the backend raises.
+    """
     action = ACTIONS.get(name)
     if action is None:
         raise UnknownCommand(f"This server does not have the action {name[:100]!r}.")
@@ -83,7 +88,11 @@ def _cancel_query(service: Service, request: Request, body: bytes) -> list[bytes
 
 
 def _cancel(service: Service, request: Request, info: Any) -> int:
-    """Give up what streams the info's tickets, and make them void. Raises UnknownHandle where none is this session's."""
+    """Give up what streams the info's tickets, and make them void: not a further batch is sent.
+
+    Raises:
+        UnknownHandle: none of the tickets was given to this session.
+    """
     tickets = {endpoint.ticket.ticket for endpoint in info.endpoint}
     fates = {request.client.cancel(ticket) for ticket in tickets}
     calls = service.sessions.streaming(request.client, tickets)

@@ -1,8 +1,11 @@
-"""What the Flight SQL layer asks of the engine behind it: it knows messages, a backend SQL, tables and tickets.
+"""What the Flight SQL layer asks of the engine behind it.
 
-A backend raises errors of ``planner.errors``; anything else reaches the client as an internal error without its text.
-All methods may be called from many threads at once. Each answers by the ``Deadline`` of its client call, if it gets
-one.
+The protocol layer knows messages, sessions, handles and statuses; a backend knows SQL, tables and tickets.
+Neither knows the other's library. A backend raises errors of ``planner.errors``; anything else it raises is
+reported to the client as an internal error without its text.
+
+All methods may be called from many threads at once. Each gets the ``Deadline`` of the client call it serves and
+answers by it, or is expected to be fast enough not to need one.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ class Browsing(Protocol):
         """Check what a session has set and fill in the defaults for what it has not. Fast.
 
         Called when a session starts and whenever a client sets something. Catalog and schema that are those of
-        ``before`` are not looked for again. Raises RequestError with the setting's name; the session keeps its former
-        value.
+        ``before``, what it was until now, are not looked for again.
+
+        Raises:
+            RequestError: names the setting that cannot be served; the session keeps its former value.
         """
 
     def catalogs(self, session: Session) -> Sequence[str]:
@@ -37,8 +42,10 @@ class Browsing(Protocol):
         """List all tables and views the session may see, in any order. From memory."""
 
     def table_schema(self, session: Session, table: Table) -> pa.Schema:
-        """The columns of a listed table, as a query returns them, with ``COMMENT`` and ``TYPE_NAME``; may raise
-        UnknownTable.
+        """The columns of a listed table, typed as a query returns them; see ``COMMENT``, ``TYPE_NAME``.
+
+        Raises:
+            UnknownTable: it went away since it was listed.
         """
 
 
@@ -50,7 +57,11 @@ class Backend(Protocol):
         """The tables, as the statements of the same session see them."""
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        """Check a query and describe its answer and parameters, without executing it; raises RequestError."""
+        """Check a statement and describe its answer and parameters, without executing it.
+
+        Raises:
+            RequestError: it does not parse or bind, or is not allowed (anything but a query).
+        """
 
     def plan(
         self,
@@ -62,7 +73,9 @@ class Backend(Protocol):
         """Fix what one execution will read. ``parameters`` has exactly one row, any types; None: none bound.
 
         Called once for each client call that asks for an answer, or for its schema once parameters are bound.
-        Raises RequestError as ``prepare``; BadParameter also where count or type of the parameters do not fit.
+
+        Raises:
+            RequestError: as ``prepare``; BadParameter also where count or type of the parameters do not fit.
         """
 
     def update(
@@ -74,21 +87,32 @@ class Backend(Protocol):
     ) -> int:
         """Execute a statement that changes data, once for each row of ``rows``; how many rows it changed.
 
-        Batches without columns bind nothing: clients send one for no parameters. UnsupportedStatement: this only reads.
+        Batches without columns bind nothing: clients send one where there are no parameters.
+
+        Raises:
+            UnsupportedStatement: this backend only reads.
         """
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         """Start executing a ticket; the caller closes the stream. ``ticket`` is hostile until checked.
 
-        The deadline's clock stands still while the client has a batch. Raises BadTicket (not issued by this server for
-        this user, or altered) or StalePlan.
+        The deadline stays in force while the stream is read; its clock stands still while the client has a batch.
+
+        Raises:
+            BadTicket: not issued by this server for this user, or altered.
+            StalePlan: what it names is gone.
         """
 
     def renew(self, session: Session, ticket: bytes) -> Renewed:
         """Make a ticket good for longer. Fast; nothing is read again.
 
-        Raises BadTicket as ``open``; also once it has expired.
+        Raises:
+            BadTicket: as ``open``; also once it has expired.
         """
 
     def about(self, session: Session, ticket: bytes) -> TicketSummary:
-        """Say what a ticket stands for, also once it has expired; raises BadTicket as ``open``. Fast; nothing is read."""
+        """Say what a ticket stands for, also once it has expired. Fast; nothing is read.
+
+        Raises:
+            BadTicket: not issued by this server for this user, or altered.
+        """

@@ -1,7 +1,8 @@
-"""Which Flight error each of our errors becomes. Only what is raised here may leave a server method.
+"""Which Flight error each of our errors becomes.
 
-pyarrow formats any other exception with its traceback into the client's message; and no ``FlightError`` stands for
-INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. Decision record 0003 says how both are had.
+pyarrow formats an exception that is not a ``FlightError`` with its traceback, file paths included, into the
+client's message; and no ``FlightError`` stands for INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. Decision
+record 0003 says how both are had. Only what is raised here may leave a server method.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Protobuf messages of Flight and Flight SQL, from a descriptor set in a private pool.
 
-In protobuf's global pool a second copy (flightsql-dbapi's, say) is a duplicate symbol. Message classes made at run time
-have no static types, hence ``Any``.
+Generated modules would register in protobuf's global pool, where a second copy (flightsql-dbapi's, say) is a
+duplicate symbol, and would tie the program to one protobuf major. Message classes made
+at run time have no static types, hence ``Any``.
 """
 
 from __future__ import annotations
@@ -120,8 +121,11 @@ def endpoint(ticket: bytes, expires_at_us: int) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Read the message of ``WRAPPED`` that an ``Any`` holds; else raises Malformed, or UnknownCommand for another
-    message.
+    """Read the message of ``WRAPPED`` that an ``Any`` holds.
+
+    Raises:
+        Malformed: not an ``Any``, or its value is not the message it names.
+        UnknownCommand: another message; never taken for SQL text.
     """
     wrapped = parse(_ANY, data)
     _, slash, full_name = wrapped.type_url.rpartition("/")
@@ -136,7 +140,11 @@ def unpack(data: bytes) -> Any:
 
 
 def parse(message_class: Any, data: bytes) -> Any:
-    """Read one bare message. Raises Malformed: the bytes are not that message, or too many."""
+    """Read one bare message.
+
+    Raises:
+        Malformed: the bytes are not that message, or too many.
+    """
     if len(data) > MAX_BYTES:
         raise Malformed(f"A message has {len(data):,} bytes; {MAX_BYTES:,} is the limit.")
     try:

@@ -156,8 +156,10 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         )
 
     def _who(self, authorizations: list[str]) -> ClientSession | ByCertificate | Caller:
-        """Who calls, or Unauthenticated. One whose session is over and who sends a password beside its token needs no
-        new login.
+        """Who calls. One whose session is over and who sends a password beside its token needs no new login.
+
+        Raises:
+            Unauthenticated: nobody this server knows.
         """
         try:
             return self._proved(authorizations[0] if authorizations else None)

@@ -91,7 +91,11 @@ ALIASES = {"database": "catalog", "timezone": "time_zone", "search_path": "schem
 def with_settings(
     session: Session, changes: Iterable[tuple[str, OptionValue | None]]
 ) -> Session:
-    """The session with settings changed, in the order of ``SETTINGS``, or BadParameter; None sets back to the default."""
+    """The session with settings changed, in the order of ``SETTINGS``; None sets back to the default.
+
+    Raises:
+        BadParameter: a value is not possible.
+    """
     requested = dict(changes)
     for name, read in SETTINGS.items():
         if name not in requested:

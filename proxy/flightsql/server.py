@@ -91,8 +91,8 @@ class FlightSqlServer:
     def listen_again(self, tls: Tls | None) -> None:
         """Listen on the same port with another certificate, as clients see it: reconnecting.
 
-        pyarrow cannot change a server's certificates. The old one stops listening and answers the calls it has; for
-        milliseconds connections are refused.
+        pyarrow cannot change the certificates of a server. The old one stops listening at once and answers the calls
+        it has; for the milliseconds until the new one listens, connections are refused.
 
         Raises:
             BadConfig: the certificate is not usable, and the old one is in force.

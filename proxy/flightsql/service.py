@@ -85,7 +85,8 @@ class Service:
     def info(self, request: Request, command: bytes) -> Info:
         """GetFlightInfo: plan a statement, or describe a metadata command, which is its own ticket.
 
-        Raises RequestError for an unknown, malformed or misplaced command, and what the backend raises.
+        Raises:
+            RequestError: unknown, malformed or misplaced command; and what the backend raises.
         """
         message = messages.unpack(command)
         answered = metadata.COMMANDS.get(messages.kind(message))
@@ -102,7 +103,8 @@ class Service:
     def schema(self, request: Request, command: bytes) -> pa.Schema:
         """GetSchema: describe a command's answer; nothing is executed. Bound parameters have their say.
 
-        Raises RequestError as ``info``.
+        Raises:
+            RequestError: as ``info``.
         """
         message = messages.unpack(command)
         name = messages.kind(message)
@@ -122,7 +124,12 @@ class Service:
         raise _misplaced(name, "GetSchema")
 
     def fetch(self, request: Request, ticket: bytes) -> FlightAnswer:
-        """DoGet: execute what a ticket names; raises RequestError, Overloaded, and as the backend."""
+        """DoGet: execute what a ticket names.
+
+        Raises:
+            RequestError: not a ticket of this server; and what the backend raises.
+            Overloaded: too many statements are streaming.
+        """
         message = messages.unpack(ticket)
         name = messages.kind(message)
         answered = metadata.COMMANDS.get(name)
@@ -147,7 +154,9 @@ class Service:
     def renew(self, request: Request, ticket: bytes) -> tuple[bytes, int]:
         """RenewFlightEndpoint: a ticket for the same answer, and until when it is good (µs since 1970).
 
-        Raises RequestError, Cancelled for a ticket that was, and as the backend.
+        Raises:
+            RequestError: not a ticket of a statement; and what the backend raises.
+            Cancelled: it was cancelled.
         """
         message = messages.unpack(ticket)
         if messages.kind(message) != "TicketStatementQuery" or message == _NO_ROWS:
@@ -163,8 +172,11 @@ class Service:
     ) -> bytes:
         """DoPut: bind parameters, or change the session; return the metadata of the one answer.
 
-        ``rows`` reads the upload, whose batches are valid (``uploads``). Raises UnsupportedStatement for an ingestion,
-        BadParameter for anything but one row or too large a one, and as the backend.
+        ``rows`` reads the upload, whose batches are valid (``uploads``).
+
+        Raises:
+            UnsupportedStatement: an ingestion; and what the backend raises for an update.
+            BadParameter: not exactly one row, or too large a one.
         """
         message = messages.unpack(command)
         name = messages.kind(message)
@@ -198,7 +210,11 @@ class Service:
             return self._backend.prepare(session, as_query(sql, session), request.deadline)
 
     def _changed(self, request: Request, message: Any) -> bool:
-        """Carry out a statement that changes the session, or raise RequestError; False: it is another one."""
+        """Carry out a statement that changes the session; False: it is another one.
+
+        Raises:
+            RequestError: it sets what cannot be set; nothing changed.
+        """
         name = messages.kind(message)
         if name in ("CommandStatementQuery", "CommandStatementUpdate"):
             sql = message.query
@@ -316,7 +332,11 @@ _UPDATES = frozenset({"CommandPreparedStatementUpdate", "CommandStatementUpdate"
 
 
 def _asking(request: Request) -> Session:
-    """The session with what its client says for this call only. Raises BadParameter: it says what is not possible."""
+    """The session with what its client says for this call only.
+
+    Raises:
+        BadParameter: it says what is not possible.
+    """
     settings = request.call.settings
     return (
         with_settings(request.client.session, settings.items())

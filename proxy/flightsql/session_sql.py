@@ -70,7 +70,11 @@ class _Token:
 
 
 def change_of(sql: str) -> Change | None:
-    """Read a statement that changes the session; None: it is not one. Raises BadParameter for what cannot be set here."""
+    """Read a statement that changes the session; None: it is not one.
+
+    Raises:
+        BadParameter: it sets what cannot be set here.
+    """
     tokens = _tokens(sql)
     if not tokens:
         return None

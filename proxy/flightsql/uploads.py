@@ -1,10 +1,12 @@
 """Arrow data that clients upload, checked before anything looks at it.
 
-Arrow's reader looks whether each buffer lies inside its message, not whether offsets, sizes and indices fit another
-buffer: reading or slicing such a value reads other memory, or ends the process. So only ``num_rows`` and the sizes of
-whole buffers are looked at before ``validate(full=True)`` has passed.
+Arrow's reader takes offsets, sizes, indices and run ends as they come: it looks whether each buffer lies inside its
+message, not whether what one buffer says fits another. Reading such a value, slicing it or working out its size
+reads memory that belongs to others, or ends the process. So nothing but ``num_rows`` and the sizes of whole buffers is
+looked at before ``validate(full=True)`` has passed.
 
-Before that, Arrow alone guards the message: it verifies flatbuffers, bounds their nesting, and validates dictionaries.
+What the reader itself does with a message comes before all this, and only Arrow guards it: it verifies flatbuffers,
+bounds their nesting, and validates dictionaries before it joins them.
 """
 
 from __future__ import annotations
@@ -95,7 +97,11 @@ def _check_count(before: int) -> None:
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Look at a schema before the first of its rows is decoded; raises BadParameter for size or types."""
+    """Look at a schema before the first of its rows is decoded.
+
+    Raises:
+        BadParameter: it is too large, or has types that no parameter has.
+    """
     count, depth = len(schema), 0
     level: Iterable[tuple[str, pa.DataType]] = ()
     if count <= MAX_FIELDS:
@@ -122,7 +128,11 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def check_batch(batch: pa.RecordBatch) -> None:
-    """Look at what a batch holds. Raises BadParameter: it is too large, or not valid."""
+    """Look at what a batch holds.
+
+    Raises:
+        BadParameter: it is too large, or not valid.
+    """
     # Of whole buffers: ``nbytes`` goes by their offsets.
     size = batch.get_total_buffer_size()
     if size > MAX_PARAMETER_BYTES:
@@ -149,7 +159,11 @@ def _invalid(batch: pa.RecordBatch) -> str:
 
 
 def _children(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """The names and types one level below a field. Raises BadParameter: no parameter is of such a type."""
+    """The names and types one level below a field.
+
+    Raises:
+        BadParameter: no parameter is of such a type.
+    """
     name = name[:80]
     if kind.id in _WITHOUT_ARRAYS:
         raise BadParameter(

@@ -116,8 +116,10 @@ class CallRecord:
             self.claimed = None if claimed is None else str(claimed)
 
     def about(self) -> TicketSummary | None:
-        """Say what was asked; None where there was no statement, or its ticket was not one. Raises why it cannot be
-        opened.
+        """Say what was asked; None where there was no statement, or its ticket was not one.
+
+        Raises:
+            FederationError: the ticket cannot be opened.
         """
         if self._about is not None:
             return self._about()

@@ -1,11 +1,12 @@
 """A small HTTP port for operators: is it alive, should it get traffic, what does it count.
 
 ``/healthz``: 200 while the engine answers; else an orchestrator should replace the process.
-``/readyz``: 200 while new statements are welcome: not from the start of a shutdown on, and while unhealthy.
+``/readyz``: 200 while new statements are welcome; 503 before that, from the start of a shutdown on, and while
+unhealthy.
 ``/metrics``: Prometheus' text format.
 
-A catalog or a broker that is down makes no process unhealthy: ``/readyz``'s body and the metrics tell. The port has no
-authentication: keep it off public networks.
+A catalog or a broker that is down makes no process unhealthy: another one would fare no better. It is told in
+the body of ``/readyz``, and by the metrics. The port has no authentication: keep it off public networks.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ class OpsServer:
         healthy: Callable[[], bool],
         state: Callable[[], Mapping[str, object]],
     ) -> None:
-        """``state`` says in plain values what is degraded: the body of ``/readyz``. Raises BadConfig for the address."""
+        """``state`` says in plain values what is degraded: the body of ``/readyz``.
+
+        Raises:
+            BadConfig: the address cannot be listened on.
+        """
         self._accepting = threading.Event()
         handler = _handler(registry, healthy, self._accepting, state)
         try:

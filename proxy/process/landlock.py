@@ -1,6 +1,7 @@
 """Landlock: a process gives up rights to files for good, where the kernel can take them (Linux 5.13 or newer).
 
-It applies to the calling thread and those it starts. Source: the kernel's documentation, userspace-api/landlock.
+A few folders stay readable, fewer writable; programs cannot be executed. It applies to the calling thread and those
+it starts, so call it before any other thread exists. Source: the kernel's documentation, userspace-api/landlock.
 """
 
 from __future__ import annotations
@@ -108,7 +109,11 @@ def _opened(path: Path, flags: int, what: str) -> list[str]:
 
 
 def version() -> int:
-    """Return the version of Landlock's ABI that the kernel has, or raise NoLandlock."""
+    """Return the version of Landlock's ABI that the kernel has.
+
+    Raises:
+        NoLandlock
+    """
     if sys.platform != "linux":
         raise NoLandlock(f"{sys.platform} has no Landlock")
     try:
@@ -118,8 +123,10 @@ def version() -> int:
 
 
 def restrict(rights: Rights) -> int:
-    """Give up every other right to files and return the version of Landlock's ABI, or raise NoLandlock and give up
-    nothing.
+    """Give up every other right to files, and return the version of Landlock's ABI that took them.
+
+    Raises:
+        NoLandlock: nothing was given up.
     """
     abi = version()
     if len(list(Path("/proc/self/task").iterdir())) > 1:

@@ -1,9 +1,10 @@
 """Keeps one server process running: restarts it within seconds when it dies or stops answering.
 
-The engine runs users' statements, so its process may die or have to be ended (proxy.process.watchdog), and its own
-watchdog stops with a thread that keeps Python's lock. The child's standard input is a socket: it answers pings there,
-on a thread that takes that lock, and its end is the parent's death (``ParentWatch``), so no server is left behind.
-Nothing that the child starts inherits it.
+The engine runs users' statements, so its process may die or have to be ended (proxy.process.watchdog). The supervisor
+does nothing that can fail so, and does not trust the child's own watchdog: a thread that keeps Python's lock stops all
+others. The child's standard input is a socket. It answers pings there, on a thread that takes that lock, and sees the
+end of the socket as its parent's death (``ParentWatch``). So a killed supervisor leaves no server behind. Nothing that
+the child starts inherits its standard input.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Slows down and refuses users whose statements ended the server's process.
 
-Notes are in a nameless file that every child of the supervisor inherits. Long-running statements are noted all the
-time, because a killed process cannot write. The first end slows a user down, later ones lead to refusals for a while; a
-guess slows down only, as a short statement may have caused the crash.
+The next process must know them, so they are written to a file without a name that the supervisor made and each of its
+children inherits. Long-running statements are noted there all the time, because a killed process cannot write. The
+first end slows a user down, later ones lead to refusals for a while. A guess from those notes slows down only: a
+short statement may have caused the crash.
 """
 
 from __future__ import annotations
@@ -82,7 +83,11 @@ class Suspects:
             self._close()
 
     def check(self, user: str | None) -> None:
-        """Raise Overloaded, with the time to wait, for a user whose statements ended the process again and again."""
+        """Refuse a user whose statements ended the process again and again.
+
+        Raises:
+            Overloaded: says why, and until when.
+        """
         until_s = self._refused_until_s(user)
         left_s = until_s - self._now_s()
         if left_s <= 0:

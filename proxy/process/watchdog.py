@@ -1,7 +1,9 @@
 """Ends this process when a statement ignores its interrupt, memory runs away or the engine is broken.
 
-The supervisor starts it again. DuckDB checks for interrupts between chunks only, and single-row work is outside its
-memory limit (docs/internals/engine.md): ending the process is the one thing that always works.
+The supervisor starts it again.
+
+DuckDB checks for interrupts between chunks only, and single-row work is outside its memory limit
+(docs/internals/engine.md). Ending the process is the one thing that always works.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ _FAREWELL_MEMORY = 1.25
 class Watchdog:
     """Watches the calls into the engine and the resident set of this process.
 
-    A call may outlive its deadline, a slow client's time aside, by ``grace_s``, in which its interrupt must work.
+    A call may outlive its deadline by ``grace_s``, in which its interrupt must work. The time a slow client takes
+    between two batches does not count.
     """
 
     def __init__(

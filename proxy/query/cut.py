@@ -68,7 +68,11 @@ class FreshnessContract:
 
     @classmethod
     def of(cls, session: Session) -> FreshnessContract:
-        """Read the settings. Raises BadParameter: one is malformed, or two contradict each other."""
+        """Read the settings.
+
+        Raises:
+            BadParameter: one is malformed, or two contradict each other.
+        """
         if session.cut is not None and session.wait_for is not None:
             raise BadParameter(
                 "cut and wait_for contradict each other: a cut that was taken does not wait."
@@ -140,7 +144,9 @@ class SnapshotCutter:
     ) -> Cuts:
         """Cut every table: those as they are in one round, those of the past each by itself.
 
-        Raises NotYetCommitted when a record that was to be waited for did not come in time.
+        Raises:
+            NotYetCommitted: a record that was to be waited for did not come in time.
+            FederationError: of the pins, the logs or the decisions.
         """
         by_key: dict[CutKey, TableCut] = {}
         as_is = [table for table, at in parsed.keys if at is None]
@@ -219,10 +225,15 @@ def cut_tables(
     *,
     cold_only: Collection[TableName] = (),
 ) -> dict[TableName, TableCut]:
-    """Pin first, measure second, decide; after a refusal re-pin once and measure again: what is refused twice is true.
+    """Pin first, measure second, decide; after a refusal re-pin once and measure again.
 
-    An old pin meets a log that retention has moved past it whenever tiering and retention both went on. The logs of
-    ``cold_only`` tables are not asked.
+    The logs of ``cold_only`` tables are not asked: their snapshot is all the statement reads.
+
+    An old pin meets a log that retention has moved past it whenever tiering and retention both went on: the
+    newest pin then answers. What is refused twice is true.
+
+    Raises:
+        FederationError: of the pins, the log or the decision.
     """
     try:
         return _cut({table: pins.get(table) for table in tables}, log, cold_only)
@@ -241,6 +252,9 @@ def cut_remembered(
     """Cut tables as of a round measured at most ``max_age_s`` ago; return them with its age. No log is asked.
 
     None: there is no such round, or it does not fit the tables any more.
+
+    Raises:
+        FederationError: of the pins.
     """
     pinned = {table: pins.get(table) for table in tables}
     marks = _marks(pinned, cold_only)
@@ -303,7 +317,9 @@ def _measure(log: Measures, marks: Mapping[TableName, Watermark]) -> Mapping[str
 def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:
     """Build the cuts a ticket names again, on whatever replica this is. The log is not measured.
 
-    Raises SnapshotExpired where table, metadata file or watermark is not the ticket's any more.
+    Raises:
+        SnapshotExpired: the table, its metadata file or its watermark is not the ticket's any more.
+        FederationError: of the pins.
     """
     return {table.key: _redeem(pins, table) for table in tables}
 

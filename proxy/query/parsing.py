@@ -97,7 +97,10 @@ class StatementParser:
     ) -> ParsedStatement:
         """Parse, gate, resolve and rewrite; the same text over the same tables is read once.
 
-        ``side`` is what a table's plain name means; None: the whole. Raises UnknownTable for one not visible.
+        ``side`` is what a table's plain name means; None: the whole.
+
+        Raises:
+            UnknownTable: there is none of that name among those the session may see.
         """
         document, named = self._once.get(
             ("tree", sql), lambda: self._checked(sql), chars=len(sql)

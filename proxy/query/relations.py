@@ -65,7 +65,8 @@ class Sources:
     ) -> list[Relation]:
         """Relations without rows, of the types a statement over ``cached`` reads.
 
-        Raises PermissionsMismatch or NotAllowed as ``proxy.access.policy.AccessPolicy.visible_table``.
+        Raises:
+            PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.
         """
         return [
             Relation(relation_name(table), self._empty(session, table, pin_or_cut[table.key]))
@@ -116,7 +117,8 @@ class Sources:
     ) -> VisibleTable:
         """Return what a session sees of a table.
 
-        Raises PermissionsMismatch or NotAllowed as ``proxy.access.policy.AccessPolicy.visible_table``.
+        Raises:
+            PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.
         """
         return self._grants.visible_table(session, table, _columns(pin_or_cut))
 

@@ -44,7 +44,11 @@ class Signatures:
         parsed: ParsedStatement,
         pins_or_cuts: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
     ) -> Prepared:
-        """Describe a statement whose parameters are not bound: all types are a guess. Raises RequestError."""
+        """Describe a statement whose parameters are not bound: their types, and those of the columns, are a guess.
+
+        Raises:
+            RequestError: it does not bind.
+        """
         empty = tuple(self._sources.empty(session, parsed, pins_or_cuts))
 
         def described() -> Prepared:
@@ -70,7 +74,9 @@ class Signatures:
     ) -> pa.Schema:
         """Return the columns that a statement answers with these parameters: clients hold the stream against them.
 
-        Raises RequestError where it does not bind, BadParameter if ``is_bound`` for too many or too few.
+        Raises:
+            BadParameter: ``is_bound``, and they are too many or too few.
+            RequestError: it does not bind.
         """
         prepared = self.prepared(session, parsed, cuts)
         if is_bound:

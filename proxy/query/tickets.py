@@ -48,7 +48,11 @@ class Tickets:
         return self.sealed(ticket, is_encrypted=self._cipher.is_encrypted(before))
 
     def opened(self, token: bytes, *, user: str, now_us: int) -> Ticket:
-        """Return the ticket a client sent; raises BadTicket or TicketExpired as ``planner.ticket.unseal``."""
+        """Return the ticket a client sent.
+
+        Raises:
+            BadTicket, TicketExpired: as ``planner.ticket.unseal``.
+        """
         cached = self._cache.cached(token, Ticket)
         if cached is not None:
             return redeemable(cached, user=user, now_us=now_us)
@@ -64,7 +68,8 @@ class Tickets:
 class TicketCipher:
     """Encrypts tickets with a key made of the server's secrets: the first encrypts, any decrypts. Thread-safe.
 
-    For those who may not know how many records there are. AES-SIV (RFC 5297) needs no nonce, so replicas need no state.
+    A ticket is its client's to keep, and names the offsets a statement reads. To those who may not know how many records
+    there are it goes out so. AES-SIV (RFC 5297) needs no nonce, so replicas with one secret need no state.
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
@@ -78,7 +83,11 @@ class TicketCipher:
         return _PREFIX + self._keys[0].encrypt(ticket, None)
 
     def decrypt(self, ticket: bytes) -> bytes:
-        """Return what was encrypted, or raise BadTicket; anything else as it is."""
+        """Return what was encrypted; anything else as it is.
+
+        Raises:
+            BadTicket: it was not encrypted with one of these keys, or was altered.
+        """
         if not self.is_encrypted(ticket):
             return ticket
         # More is none of ours, and the cipher takes no more than 2 GiB.
@@ -125,7 +134,11 @@ def to_ipc(batch: pa.RecordBatch) -> bytes:
 
 
 def parameter_values(data: bytes | None) -> list[pa.Scalar]:
-    """Return the row of parameters in a ticket. Raises BadTicket: it is not valid."""
+    """Return the row of parameters in a ticket.
+
+    Raises:
+        BadTicket: it is not valid.
+    """
     if data is None:
         return []
     try:

@@ -84,7 +84,11 @@ class TimeTravel:
         self._engine = engine
 
     def moment(self, at: AtClause, when: When) -> Moment:
-        """Work out what an AT clause says. Raises BadParameter: no snapshot, cut or time."""
+        """Work out what an AT clause says.
+
+        Raises:
+            BadParameter: no snapshot, cut or time.
+        """
         if at.unit.upper() == "VERSION":
             return parse_version(at.tree["value"]["value"])
         try:
@@ -112,8 +116,11 @@ class TimeTravel:
         return self._exact(moment.of(table), pin) or pin
 
     def cut(self, table: TableName, moment: Moment, deadline: Deadline) -> TableCut:
-        """Cut a table as it was; raises CutExpired where that moment is not kept any more, or the table was another
-        one.
+        """Cut a table as it was.
+
+        Raises:
+            CutExpired: that moment is not kept any more, or the table was another one.
+            FederationError: of the pins, the log or the tail.
         """
         if isinstance(moment, AtVersion):
             return cold_cut(self._pins.pin_version(table, moment.snapshot_id))

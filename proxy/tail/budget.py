@@ -40,7 +40,11 @@ class TailLimits:
         )
 
     def check(self, table: str, rows: int, size: int) -> None:
-        """Raise TailTooLarge where ``rows`` or ``size`` bytes are beyond one of the limits."""
+        """Refuse a tail of ``rows`` and ``size`` bytes.
+
+        Raises:
+            TailTooLarge: it is beyond one of the limits.
+        """
         for name, value, limit in (
             ("max_tail_rows", rows, self.max_rows),
             ("max_tail_bytes", size, self.max_bytes),
@@ -66,8 +70,9 @@ class TailSpace:
 class Spilling:
     """Keeps all tails together within their space. Thread-safe.
 
-    The engine's memory is measured after every few megabytes. Beyond the limit segments are packed; if that is not
-    enough, the oldest of the largest tail go to disk. A tail that another thread writes to is passed over.
+    The engine's memory is measured after every few megabytes. Beyond the limit segments are packed, which costs no
+    more than writing them to disk. If that is not enough, the oldest segments of the largest tail go to disk. A tail
+    that another thread writes to is passed over.
     """
 
     def __init__(self, segments: Segments, space: TailSpace) -> None:
@@ -79,7 +84,11 @@ class Spilling:
     def make_room(
         self, growing: Generation, size: int, all_tails: Iterable[Generation]
     ) -> None:
-        """Make room for ``size`` bytes more of ``growing``, whose ``writing`` the caller holds, or raise TailTooLarge."""
+        """Make room for ``size`` bytes more of ``growing``, whose ``writing`` the caller holds.
+
+        Raises:
+            TailTooLarge: the disk's share is full, too.
+        """
         with self._lock:
             self._since += size
             if self._since < min(_MEASURE_BYTES, self._space.max_memory_bytes // 64):

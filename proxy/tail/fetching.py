@@ -31,7 +31,8 @@ class Fetch:
     def into(self, generation: Generation, missing: tuple[OffsetRange, ...]) -> None:
         """Add ``missing`` to a generation that ends where they begin; the caller holds its ``writing``.
 
-        Raises FederationError as ``Tails.read``; nothing was added.
+        Raises:
+            FederationError: as ``Tails.read``; nothing was added.
         """
         is_much = sum(map(len, missing)) > generations.SEGMENT_ROWS
         add = generation.add_much if is_much else generation.add

@@ -90,8 +90,10 @@ class Follower:
         return rows
 
     def step(self, timeout_s: float) -> int | None:
-        """Add the next records, or raise and add none; return how many rows, or None if nothing came within
-        ``timeout_s``.
+        """Add the next records; return how many rows, or None if nothing came within ``timeout_s``.
+
+        Raises:
+            FederationError: of the log, the decoder, the limits or the engine. Nothing was added.
         """
         generation = self._generation
         self._make_room(0, 0, 0)
@@ -156,7 +158,11 @@ class Follower:
             self._close()
 
     def _linger(self, rows: int | None) -> None:
-        """Let records gather: the last step may have added what a statement needs, and one more would take its time."""
+        """Let records gather.
+
+        The last step may have added what a statement needed meanwhile. One more addition would gain nothing and take
+        time from the statement that reads.
+        """
         self._wake.clear()
         if self._stopped.is_set():
             return

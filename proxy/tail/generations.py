@@ -319,8 +319,10 @@ class Generation(TailRanges):
     def pack(self) -> bool:
         """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.
 
-        Statements that lease them go on. If they are trimmed or dropped meanwhile, the copy is thrown away. Raises
-        FederationError, with nothing changed, when memory is out.
+        Statements that lease them go on with them. If they are trimmed or dropped meanwhile, the copy is thrown away.
+
+        Raises:
+            FederationError: memory is out. Nothing has changed.
         """
         with self._moving:
             with self.changed:

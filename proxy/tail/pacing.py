@@ -1,8 +1,9 @@
 """How a topic is followed: when records gather, how many are added at once, who comes first. No threads, no clock.
 
-Each step costs statements time; an early one is better for the statement that waits for its records. So nothing gathers
-while one waits, more where nobody has waited lately, and a burst that nobody waits for is added in pieces.
-Measurements: docs/decisions/0024-statements-come-first.md.
+Each step costs statements time. Fewer steps are better for statements of other tables; an early step is better for
+the statement that waits for its records. So nothing gathers while a statement waits, a little gathers while
+statements read the table now and then, and more where nobody has waited lately. A burst that nobody waits for is
+added in pieces. Measurements: docs/decisions/0024-statements-come-first.md.
 """
 
 from __future__ import annotations

@@ -83,7 +83,11 @@ class Segment:
     state: SegmentState = SegmentState.OPEN
 
     def on(self, event: SegmentEvent) -> None:
-        """Change the state as ``TRANSITIONS`` says; AssertionError, and no change, for what cannot happen to it now."""
+        """Change the state as ``TRANSITIONS`` says.
+
+        Raises:
+            AssertionError: this cannot happen to it now; nothing has changed.
+        """
         following = TRANSITIONS[self.state].get(event)
         if following is None:
             raise AssertionError(

@@ -44,10 +44,10 @@ _CHECK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FollowSettings:
-    """Which tails are followed: ``tables`` always, others until ``idle_s`` without a statement, ``max_tables`` at a
-    time.
+    """Which tails are followed, and for how long.
 
-    Rows that tiering took over stay for tickets up to ``keep_s`` old.
+    ``tables`` are always followed. Others are followed from the first statement until ``idle_s`` without one, at most
+    ``max_tables`` at a time. Rows that tiering took over stay for tickets up to ``keep_s`` old.
     """
 
     tables: tuple[TableName, ...] = ()
@@ -107,9 +107,13 @@ class Tails:
     def read(self, cut: TableCut, check: Callable[[], None]) -> LeasedTail:
         """Return the rows of the cut's hot ranges, in no particular order. The caller closes them.
 
-        Waits for the follower where there is one. Calls ``check``, which raises for a cancelled statement, meanwhile
-        and between batches of a fetch. Raises TailTooLarge for more than the limits or the table's own properties
-        allow; besides, as the log and the decoder.
+        Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
+        when the statement was cancelled.
+
+        Raises:
+            TailTooLarge: more rows or bytes than the limits, or than the table's own properties allow.
+            OffsetsExpired, LogTruncated, TopicRecreated, LogUnavailable, UndecodableRecord: as the log and
+                the decoder.
         """
         if cut.hot is None or cut.binding is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
@@ -161,7 +165,9 @@ class Tails:
     ) -> bool:
         """Wait for the follower to advance; False if it will not, and the statement must fetch.
 
-        Raises LogUnavailable when nothing arrived in time, UndecodableRecord for one within the cut.
+        Raises:
+            LogUnavailable: nothing arrived in time.
+            UndecodableRecord: the follower met one within the cut.
         """
         follower, generation = entry.follower, entry.generation
         missing = generation.missing(ranges)

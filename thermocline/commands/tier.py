@@ -86,7 +86,11 @@ def running_service(
     interval_s: float | None = None,
     metrics_port: int | None = None,
 ) -> Iterator[TieringService]:
-    """Start all a tierer needs, or raise BadConfig; stop it in the opposite order. No names: all bound tables."""
+    """Start Spark and everything a tierer needs; stop it in the opposite order. No names: all bound tables.
+
+    Raises:
+        BadConfig: a setting does not fit.
+    """
     tier = settings.tier
     with contextlib.ExitStack() as stack:
         store = IcebergStore(settings.catalogs)
@@ -192,7 +196,11 @@ class BoundTables:
         self._reported: dict[TableName, str] = {}
 
     def __call__(self) -> list[TableName]:
-        """List them. Raises CatalogUnavailable: no answer."""
+        """List them.
+
+        Raises:
+            CatalogUnavailable: no answer.
+        """
         listed = self._store.tables()
         self._bound &= set(listed)
         # Of a table that is bound, its rounds learn when it is not any more.

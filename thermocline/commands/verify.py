@@ -101,7 +101,11 @@ def _said(reports: Iterator[Report]) -> Iterator[Report]:
 
 
 def parse_since(text: str, now_s: float) -> int:
-    """Return milliseconds since 1970 of a time, or of a duration before ``now_s``; raises BadParameter."""
+    """Return milliseconds since 1970 of a time, or of a duration before ``now_s``.
+
+    Raises:
+        BadParameter: it is neither, or lies in the future.
+    """
     duration = _DURATION.fullmatch(text.strip())
     if duration is not None:
         return int((now_s - float(duration[1]) * _SECONDS[duration[2]]) * 1000)

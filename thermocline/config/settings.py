@@ -232,7 +232,11 @@ class Settings(_Section):
         )
 
     def require_catalogs(self) -> None:
-        """Raise BadConfig where there is no ``[catalogs.<name>]``: no command could find a table."""
+        """Refuse settings that name no catalog: no command could find a table.
+
+        Raises:
+            BadConfig: there is no ``[catalogs.<name>]``.
+        """
         if not self.catalogs:
             raise BadConfig("no catalog is configured; add a section [catalogs.<name>].")
 

@@ -33,7 +33,8 @@ VENDOR_SECTIONS = {("kafka",): ".", ("catalogs", "*"): "-", ("tier", "conf"): ".
 class Written:
     """What was found. ``document`` holds the file's values, overridden by variables.
 
-    ``origins`` has the place of every leaf by its dotted name: the file's name, or a variable's after ``$``.
+    ``origins`` has every leaf of it by its dotted name, and where that was given: the file's name, or a variable's
+    after ``$``. ``file`` is None when there is none.
     """
 
     file: str | None
@@ -56,8 +57,10 @@ def chosen_file(path: str | None) -> Path:
 
 
 def read(path: str | None) -> Written:
-    """Read ``path``, else ``$THERMOCLINE_CONFIG``, else ``./thermocline.toml`` if it exists, and the variables, or
-    BadConfig.
+    """Read the file at ``path``, else ``$THERMOCLINE_CONFIG``, else ``./thermocline.toml`` if it exists.
+
+    Raises:
+        BadConfig: the file is missing or not TOML, or a variable names no setting.
     """
     written = Written(None)
     chosen = chosen_file(path)
@@ -93,7 +96,12 @@ def _read_file(file: Path, written: Written) -> None:
 
 
 def _parsed(text: str, origin: str) -> dict[str, Any]:
-    """Parse a document. Raises TOMLDecodeError, and BadConfig for nesting deeper than ``MAX_DEPTH``."""
+    """Parse a document.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is none.
+        BadConfig: it is nested deeper than ``MAX_DEPTH``.
+    """
     try:
         document = tomllib.loads(text)
     except RecursionError:

@@ -103,7 +103,9 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
     def start(self) -> None:
         """Start and wait until the node answers clients. Nothing happens when it runs already.
 
-        Raises LogUnavailable where it ended or did not answer in time, BadConfig or Unavailable without Java or jars.
+        Raises:
+            LogUnavailable: it ended at once or did not answer in time; the sentence says why.
+            BadConfig, Unavailable: no Java, no jars.
         """
         if self.running:
             return

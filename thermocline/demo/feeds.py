@@ -1,4 +1,8 @@
-"""What the demo's endpoints and sensors report: two feeds of invented security telemetry, seeded and skewed."""
+"""What the demo's endpoints and sensors report: two feeds of invented security telemetry.
+
+Values are seeded and look like the real thing: late events, fields that a newer agent adds, and skewed choices
+(most processes are started by few programs, most bytes go to few subnets).
+"""
 
 from __future__ import annotations
 

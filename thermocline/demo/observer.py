@@ -80,8 +80,8 @@ class ObservedTable:
     def settle(self, now: float) -> None:
         """Compare row counts with the ledger, below the very end offsets each answer was cut at.
 
-        An answer may hold rows that are not acknowledged yet; one that is not equal ``SETTLE_S`` later, or has fewer,
-        is wrong.
+        An answer may hold rows whose acknowledgement is still on its way, so each waits until the ledger has
+        caught up; one that is not equal ``SETTLE_S`` later, or has fewer rows than were acknowledged, is wrong.
         """
         waiting = []
         for answer in self._unsettled:
@@ -115,8 +115,10 @@ class Observation:
         return all(table.publishes for table in self.tables)
 
     def update(self, world: World, client: Client) -> None:
-        """Ask for each table once, and look at what the tierer did; raises Unavailable where a part ended or does not
-        answer.
+        """Ask for each table once, and look at what the tierer did.
+
+        Raises:
+            Unavailable: a part of the demo ended, or the server does not answer.
         """
         world.check()
         log = world.tierer.text()

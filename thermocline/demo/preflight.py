@@ -25,7 +25,11 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_machine(folder: Path) -> None:
-    """Raise BadConfig for a machine the demo cannot run on. ``folder``, which exists, is where it will work."""
+    """Refuse a machine the demo cannot run on. ``folder`` is where it will work; it exists.
+
+    Raises:
+        BadConfig: no Java or an old one, too little memory or disk; the sentence says what to do.
+    """
     jars.java()
     free = free_memory()
     if free is not None and free < NEEDED_MEMORY_BYTES:
@@ -45,7 +49,11 @@ def check_machine(folder: Path) -> None:
 
 
 def choose_port(requested: int | None) -> int:
-    """Return the port asked for, or raise BadConfig where it is taken; else the first free one from 31337 on."""
+    """Return the port asked for, else the first free one from 31337 on.
+
+    Raises:
+        BadConfig: the one asked for is taken.
+    """
     port = next(free_ports(PORTS if requested is None else [requested]), None)
     if port is None:
         busy = "ports 31337 to 31436 are" if requested is None else f"port {requested} is"

@@ -119,9 +119,12 @@ class World:
 def running_world(
     folder: Path, port: int, interval_s: float, step: Step, start_guard: StartGuard
 ) -> Iterator[World]:
-    """Start broker, tables, server and tierer in ``folder``, together where possible; stop them in the opposite order.
+    """Start broker, tables, server and tierer in ``folder``; stop them in the opposite order.
 
-    Raises FederationError with the part that did not start.
+    Server and Spark start while the broker does: they need it only later.
+
+    Raises:
+        FederationError: a part did not start; says which and why.
     """
     for name in ("kafka", "iceberg"):
         title = f"{name.capitalize()} jars"

@@ -22,7 +22,11 @@ def deliver(
     max_rows: int,
     records: bool = False,
 ) -> None:
-    """Run a statement and write its rows to ``sink``, whole or with the server's error behind what was written."""
+    """Run a statement and write its rows to ``sink``, whole or with an error behind what was written.
+
+    Raises:
+        FederationError: the server's sentence.
+    """
     on_terminal = sink.isatty()
     rendered = None
     with (

@@ -1,7 +1,8 @@
-"""Results as bytes: CSV, JSON, JSON lines, Arrow and Parquet, streamed: a batch is written before the next is asked
-for.
+"""Results as bytes: CSV, JSON, JSON lines, Arrow and Parquet, streamed.
 
-What a format has no value for is text: nested values in CSV as JSON, binary as hexadecimal there and as base64 in JSON.
+A result may be larger than memory: a batch is written before the next one is asked for. Parquet gathers a row
+group. What a format has no value for is written as text: nested values in CSV as JSON, binary as hexadecimal
+there and as base64 in JSON.
 """
 
 from __future__ import annotations

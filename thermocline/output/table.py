@@ -65,9 +65,10 @@ def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
 
 
 class Grid:
-    """Aligned columns, as wide as the rows so far need. ``width`` None: no terminal to fit. ``right`` aligns numbers.
+    """Aligned columns, as wide as the rows so far need. ``width`` None: no terminal to fit.
 
-    ``rigid`` columns are never cut: a number or a time without its end would be read as another one.
+    ``right`` aligns numbers. ``rigid`` columns are never cut, those that stand right by default: a number or a
+    time without its end would be read as another one.
     """
 
     def __init__(

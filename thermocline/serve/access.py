@@ -67,7 +67,11 @@ def access(settings: Settings) -> Access:
 
 
 def tls(settings: Settings) -> Tls | None:
-    """Return the certificate and key of ``access.tls_*``, or raise BadConfig; None if neither is configured."""
+    """Return the certificate and key of ``access.tls_*``; None if not configured.
+
+    Raises:
+        BadConfig: only one of the two is configured, or a file cannot be read.
+    """
     access_settings = settings.access
     if access_settings.tls_certificate is None and access_settings.tls_key is None:
         if access_settings.tls_client_ca is not None:

@@ -105,9 +105,12 @@ def running_parts(
     ingestion: Ingestion | None = None,
     suspects: Suspects | None = None,
 ) -> Iterator[Parts]:
-    """Start all parts that answer statements; stop them in the opposite order. Raises BadConfig.
+    """Start all parts that answer statements; stop them in the opposite order.
 
     ``ingestion`` reads topics; None: this process does.
+
+    Raises:
+        BadConfig: no catalog is configured, or one of its properties is wrong.
     """
     settings.require_catalogs()
     server = settings.server
@@ -178,7 +181,9 @@ def running_server(
 
     ``read`` reads the settings anew; without it a reload changes nothing. ``lock`` is the state of the sandbox.
     ``ingestion`` as for ``running_parts``. ``suspects`` are users whose statements ended earlier processes.
-    Raises BadConfig as ``running_parts``; or the server cannot listen on an address.
+
+    Raises:
+        BadConfig: as ``running_parts``; or the server cannot listen on an address.
     """
     server = settings.server
     with contextlib.ExitStack() as stack:

@@ -19,7 +19,11 @@ from thermocline.config.settings import Settings
 
 @contextlib.contextmanager
 def open_journal(settings: Settings) -> Iterator[Journal]:
-    """Return the audit log of one server. Raises BadConfig: the file cannot be written."""
+    """Return the audit log of one server.
+
+    Raises:
+        BadConfig: the file cannot be written.
+    """
     server = settings.server
     if server.audit_log == "off":
         yield lambda _record: None

@@ -17,7 +17,11 @@ Expression = Callable[[str], RowExpression]
 
 
 def policy(settings: Settings, expression: Expression) -> GrantList | None:
-    """Return the policy of ``[permissions.*]``, or raise BadConfig; None where there is no such section: all is open."""
+    """Return the policy of ``[permissions.*]``; None where there is no such section: all is open.
+
+    Raises:
+        BadConfig: a grant names no user or no table, contradicts itself, or has an invalid expression.
+    """
     if settings.permissions is None:
         return None
     return GrantList(

@@ -1,7 +1,8 @@
 """Changes a running server: settings on SIGHUP, certificates also when their files change.
 
-``access.credentials_file`` is read again by itself (``proxy.access.authentication.credentials``). Settings that cannot
-be taken over leave the former state in force, and the log says so.
+Users and tokens of ``access.credentials_file`` are read again by themselves (``proxy.access.authentication.credentials``).
+Settings that cannot be taken over leave the former state in force, and the log says so: a typing error must not end a
+server, and a server must not pretend.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which files a server may use. ``proxy.process.landlock`` gives up all others before it starts.
 
 It reads the files its settings name, Python and the system's libraries, and writes to its temporary folder, its cache
-and its audit log. A replaced file is another one to the kernel: for files that are read again the rule is on the
-folder.
+and its audit log. Rules are bound to files as they are at the start: a replaced file is another one. So for files that
+are read again the rule is on the folder, unless that is a folder of everybody's.
 """
 
 from __future__ import annotations

@@ -29,7 +29,11 @@ def running_tails(
     engine: Engine,
     ingestion: Ingestion | None,
 ) -> Iterator[Tails]:
-    """Follow the tables in use, by ``ingestion`` or else in this process; stop at the end. Raises BadConfig for a name."""
+    """Follow the tables in use, by ``ingestion`` or else in this process; stop at the end.
+
+    Raises:
+        BadConfig: a configured table's name is invalid.
+    """
     server, tail = settings.server, settings.tail
     tables = tuple(TableName.parse(name) for name in tail.follow)
     limits = TailLimits(server.max_tail_rows, server.max_tail_bytes, server.fetch_timeout_s)

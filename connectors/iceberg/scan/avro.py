@@ -1,6 +1,8 @@
-"""Reads Avro files as Arrow tables, by DuckDB's avro extension: in a third of pyiceberg's time
-(docs/decisions/0012-our-own-list-of-cold-files.md). The caller must know the number of rows: 1.5.5 takes a read error
-for the end of the file.
+"""Reads Avro files as Arrow tables, by DuckDB's avro extension: 100,000 manifest entries in 1.6 s on two cores, where
+pyiceberg takes 5 (docs/decisions/0012-our-own-list-of-cold-files.md).
+
+The extension, 1.5.5, takes a read error for the end of the file: a truncated file gives fewer rows and no error. So
+the caller must know how many rows there are.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ class AvroReader:
         self._numbers = itertools.count()
 
     def read(self, file: Path, columns: str, rows: int) -> pa.Table:
-        """Return ``columns``, SQL expressions, over an Avro file, of which ``rows`` are expected; may raise
-        ``duckdb.Error``.
+        """Return ``columns``, SQL expressions, over the rows of an Avro file, of which ``rows`` are expected.
+
+        Raises:
+            duckdb.Error: it is not Avro, or has no such columns.
         """
         with contextlib.closing(self._opened()[0]) as cursor:
             return cursor.execute(

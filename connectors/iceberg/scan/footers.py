@@ -51,9 +51,13 @@ class Footers:
     def fit(
         self, io: FileIO, paths: Sequence[str], schema: TableSchema, required: frozenset[int]
     ) -> bool:
-        """Return whether every file gives the columns of ``schema`` by field id, those in ``required`` from itself.
+        """Return whether every file gives the columns of ``schema`` by field id.
 
-        Raises FileNotFoundError or DamagedFile.
+        ``required`` are fields that a file must have itself: others may be their default or null.
+
+        Raises:
+            FileNotFoundError: a file is gone.
+            DamagedFile: a file is damaged.
         """
         with self._lock:
             cached = {path: self._shapes.get(path) for path in paths}

@@ -151,7 +151,12 @@ class Manifests:
             return _listed(read_manifest_list(io.new_input(location)))
 
     def check(self, io: FileIO, location: str) -> None:
-        """Check that every manifest of a snapshot is there (else FileNotFoundError) and whole (else DamagedFile)."""
+        """Check that every manifest of a snapshot is there and whole.
+
+        Raises:
+            FileNotFoundError: one is gone.
+            DamagedFile: one is cut short.
+        """
         is_remote = "://" in location and not location.startswith("file://")
         listed = self.list(io, location)
         with self._lock:
@@ -164,7 +169,12 @@ class Manifests:
             self._checked[location] = None
 
     def blocks(self, io: FileIO, manifests: Sequence[Manifest]) -> Sequence[Block]:
-        """Return the files of each manifest, in the order given; raises FileNotFoundError or DamagedFile."""
+        """Return the files of each manifest, in the order given; read those that are not cached.
+
+        Raises:
+            FileNotFoundError: a manifest is gone.
+            DamagedFile: a manifest is damaged.
+        """
         with self._lock:
             blocks = [
                 self._blocks.get((manifest.path, manifest.length)) for manifest in manifests

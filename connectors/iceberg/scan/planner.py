@@ -1,7 +1,10 @@
 """Lists the files of a pinned snapshot that a statement needs, instead of the extension.
 
-Metadata file, manifest list, manifests by partition summaries, files by partition and bounds. All that is read is
-remembered: a statement costs the pruning alone, a new snapshot the manifests it added.
+::
+
+    metadata file -> manifest list -> manifests, by partition summaries -> files, by partition and bounds
+
+Everything read on the way is remembered: a statement costs the pruning alone, a new snapshot the manifests it added.
 """
 
 from __future__ import annotations
@@ -76,7 +79,8 @@ class ColdPlan:
     def remember(self, location: str, metadata: TableMetadata) -> None:
         """Take the facts of a metadata file that was read to pin it.
 
-        Decodes new manifests of tables that statements have read: the background refresh pays, not the next statement.
+        Decodes the new manifests of a table that statements have read: the background refresh of pins pays for it,
+        not the next statement.
         """
         facts = Facts.of(metadata)
         key = location, metadata.current_snapshot_id, metadata.current_schema_id
@@ -97,8 +101,14 @@ class ColdPlan:
     def files(self, cold: ColdSlice, rows: ScanFilter) -> Sequence[str] | None:
         """Return the files that may hold wanted rows of a slice.
 
-        None where a list of files is not enough, or no better than the extension's scan, which may run then. Raises
-        FileNotFoundError, DamagedFile, UnreadableFiles, or OSError for a file that cannot be read now.
+        None where a list of files is not enough, or no better than the extension's scan. The manifests are checked
+        then, and the scan may run.
+
+        Raises:
+            FileNotFoundError: a file is gone.
+            DamagedFile: a file is damaged.
+            UnreadableFiles: some are of a format that is not read.
+            OSError: a file cannot be read now.
         """
         io = self._file_io(cold.metadata_location)
         facts = self._of(io, cold)
@@ -124,7 +134,8 @@ class ColdPlan:
     ) -> None:
         """Check that the files of manifests are where they may be; each manifest once.
 
-        Raises ForeignFile as ``Reach.check``.
+        Raises:
+            ForeignFile: as ``Reach.check``.
         """
         with self._lock:
             new = [
@@ -144,7 +155,10 @@ class ColdPlan:
 
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
         month, year or hour, and hashes UUIDs in its own way: it loses rows. A negative decimal and its truncation
-        end the engine. Raises FileNotFoundError or OSError as ``files``.
+        end the engine.
+
+        Raises:
+            FileNotFoundError, OSError: as ``files``.
         """
         io = self._file_io(cold.metadata_location)
         facts = self._of(io, cold)
@@ -161,7 +175,8 @@ class ColdPlan:
     def is_head(self, cold: ColdSlice) -> bool:
         """Whether a slice is the current version of its metadata file.
 
-        Raises FileNotFoundError or OSError as ``files``.
+        Raises:
+            FileNotFoundError, OSError: as ``files``.
         """
         return self._of(self._file_io(cold.metadata_location), cold).is_head
 

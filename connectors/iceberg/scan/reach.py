@@ -60,7 +60,11 @@ class Reach:
         return cls(tuple(own), tuple(others), place(location))
 
     def check(self, block: Block, *, is_data: bool) -> None:
-        """Raise ForeignFile where a file of a manifest lies elsewhere, or is not of the kind that is expected."""
+        """Check what one manifest lists.
+
+        Raises:
+            ForeignFile: a file lies elsewhere, or deletes where rows are expected, or the other way round.
+        """
         for path in block.paths.to_pylist():
             location = place(path)
             if not is_below(location, self.own) and (

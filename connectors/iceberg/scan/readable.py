@@ -72,7 +72,9 @@ class ExtensionCheck:
     def check(self, io: FileIO, location: str) -> None:
         """Check every manifest of the snapshot whose manifest list is at ``location``.
 
-        Raises UnreadableFiles, and FileNotFoundError or DamagedFile for a manifest.
+        Raises:
+            UnreadableFiles: the extension does not read all of it.
+            FileNotFoundError, DamagedFile: a manifest is missing or damaged.
         """
         listed = self._manifests.list(io, location)
         if listed.encrypted:
@@ -143,7 +145,11 @@ class ExtensionCheck:
 
 
 def check_formats(counts: Iterable[Mapping[str, int]], *, deletes: bool = False) -> None:
-    """Raise UnreadableFiles where there are unsupported formats, counted by format; ``deletes``: delete files."""
+    """Refuse files of unsupported formats, counted by format; ``deletes``: delete files.
+
+    Raises:
+        UnreadableFiles: there are some.
+    """
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)

@@ -24,11 +24,12 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller. ``user`` is None for an anonymous one, ``stored`` what is stored of the password that proved it, if one
-    did.
+    """A caller. ``user`` is None for an anonymous one.
 
-    ``holds`` says whether what proved the identity still does: the user was not removed, the token has not expired. It
-    is asked at every call of a session, from any thread, and must be fast.
+    ``stored`` is what is stored of the password that proved it; None where nothing is, or another thing did.
+
+    ``holds`` says whether what proved the identity still does: the user was not removed, the token has not
+    expired. It is asked at every call of a session, from any thread, and must be fast.
     """
 
     user: str | None = None
@@ -50,11 +51,13 @@ Recall = Callable[[str], Caller | None]
 class Access:
     """Every way to prove an identity on one listener.
 
-    ``verify`` checks passwords; None: there are none. ``recall`` knows users whose login another replica has checked.
-    ``tokens`` are asked in order about bearer tokens this server did not give out itself. With ``certificates`` a call
-    without credentials is made by the subject of its client certificate; such a listener has no Handshake (pyarrow
-    shows the certificate only without one), so passwords must come with every call. ``allow_anonymous`` is for
-    loopback: a call without credentials is served too, and where there are no users any call is.
+    ``verify`` checks passwords; None: there are none. ``recall`` knows the
+    users without one: for whom another replica's login has proved. ``tokens`` are asked in order about bearer tokens this
+    server did not give out itself. With ``certificates`` a call without credentials is made by the subject of
+    its client certificate; such a listener has no Handshake (pyarrow shows the certificate only without one),
+    so passwords must come with every call. With ``allow_anonymous`` a call without credentials is served too,
+    and where there are no users a client that insists on sending some, a token too, is served as anonymous: for
+    loopback.
     """
 
     verify: Verify | None = None
@@ -74,8 +77,10 @@ class Access:
         )
 
     def of_token(self, token: str) -> Caller | None:
-        """Return who a foreign token was given to; None if nobody knows it. Raises Unauthenticated for a known kind,
-        not valid.
+        """Return who a token that is no session of this server was given to; None if nobody knows it.
+
+        Raises:
+            Unauthenticated: a known kind of token, but not a valid one.
         """
         callers = (check(token) for check in self.tokens)
         return next((identity for identity in callers if identity is not None), None)
@@ -113,7 +118,11 @@ class FixedUsers:
 
 
 def identify(header: str | None, access: Access) -> Bearer | ByCertificate | Caller:
-    """Read a call's ``authorization`` header, or raise Unauthenticated. A bearer token is returned unchecked."""
+    """Read one call's ``authorization`` header. A bearer token is returned unchecked.
+
+    Raises:
+        Unauthenticated: no credentials where some are needed, wrong ones, or an unknown kind.
+    """
     if header is None:
         if access.certificates:
             return ByCertificate()

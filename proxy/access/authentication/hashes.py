@@ -52,7 +52,8 @@ class Passwords:
     def matches(self, stored: str | None, password: str) -> bool:
         """Whether ``password`` is the one behind ``stored``. None, for no such user, takes as long and is False.
 
-        Raises Overloaded while too many other passwords are being checked.
+        Raises:
+            Overloaded: too many other passwords are being checked.
         """
         digest = hmac.digest(
             self._secret, f"{stored}\0{password}".encode("utf-8", "replace"), hashlib.sha256

@@ -1,7 +1,8 @@
 """The public keys of an identity provider (a JWKS), kept through rotations and outages.
 
-PyJWT's own client forgets its keys when one refresh fails (pyjwt #1162); here the last ones stay for ``keep_s``. The
-call whose token needs a new key fetches; others do not wait.
+PyJWT's own client forgets its keys when one refresh fails (pyjwt #1162); here the last ones stay for
+``keep_s``. Keys are fetched when a token needs them, by the call that needs them; calls whose key is known do
+not wait for a refresh.
 """
 
 from __future__ import annotations
@@ -75,7 +76,11 @@ class Jwks:
         self._tried_s: float | None = None
 
     def key(self, key_id: str | None) -> jwt.PyJWK | None:
-        """Return a key; None if the provider does not have it. Without an id, its only key. Raises Unavailable."""
+        """Return a key; None if the provider does not have it. Without an id, its only key.
+
+        Raises:
+            Unavailable: the provider does not answer, and no keys are held that are fresh enough.
+        """
         key = self._find(key_id)
         if key is None or self._age_s() >= self._refresh_s:
             # With the key at hand nobody waits for another's refresh.

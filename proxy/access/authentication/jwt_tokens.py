@@ -64,7 +64,9 @@ class JwtTokens:
     def __call__(self, token: str) -> Caller | None:
         """Return who a token speaks for; None if it is not a JWT at all.
 
-        Raises Unauthenticated with the check that failed, or Unavailable where the issuer's keys cannot be had.
+        Raises:
+            Unauthenticated: says which check failed.
+            Unavailable: the issuer's keys cannot be had.
         """
         try:
             header = jwt.get_unverified_header(token)
@@ -119,7 +121,11 @@ class JwtTokens:
 
 
 def _seconds(value: Any) -> float:
-    """Read a time (RFC 7519, NumericDate): seconds since 1970. Raises Unauthenticated: it is none."""
+    """Read a time (RFC 7519, NumericDate): seconds since 1970.
+
+    Raises:
+        Unauthenticated: it is none.
+    """
     try:
         seconds = float(value)
     except (TypeError, *_UNREADABLE):

@@ -1,7 +1,8 @@
 """Wrong passwords cost their user time: guessing at one is bounded, whoever guesses.
 
-pyarrow does not show a login's address, so attempts are counted by user. Lest strangers keep one out, a password that
-was right before is still checked, open sessions go on, and no pause is longer than ``MAX_PAUSE_S``.
+pyarrow shows a login's headers and not its address, so attempts are counted by user alone. Lest strangers keep a
+user out by failing in his name, a password that was right before is still checked while new ones are refused; a
+session that is open is not asked for one; and no pause is longer than ``MAX_PAUSE_S``.
 """
 
 from __future__ import annotations
@@ -57,8 +58,10 @@ class Lockout:
         self._right: LRUCache[bytes, None] = LRUCache(_MAX_REMEMBERED)
 
     def __call__(self, user: str, password: str) -> Caller | None:
-        """Return who that is; raises Unauthenticated after too many wrong passwords for this user, with the time to
-        wait.
+        """Return who that is.
+
+        Raises:
+            Unauthenticated: too many wrong passwords were given for this user; says how long to wait.
         """
         digest = hmac.digest(
             self._secret,

@@ -1,8 +1,8 @@
 """Answers of GetSqlInfo: one row per code, in the union member the drivers read it from.
 
-Not always that of FlightSql.proto: JDBC casts limits to long, ODBC reads cases and null order from ``bigint_value``.
-JDBC 18 fails on a missing or unknown code from 515 to 576, so the answer is the whole enum
-(docs/internals/protocol.md).
+Which member is not what FlightSql.proto says everywhere: JDBC casts limits to long, ODBC reads cases and null
+order from ``bigint_value``. JDBC 18 fails on a code it knows that is missing between 515 and 576, and on one
+it does not know; so the unfiltered answer is the whole enum and nothing else (docs/internals/protocol.md).
 """
 
 from __future__ import annotations

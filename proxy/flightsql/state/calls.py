@@ -193,7 +193,9 @@ class Calls:
     def begin(self, record: CallRecord, owner: Hashable = None) -> Call:
         """Register a call of ``owner``, a user as far as is known yet; the caller ends it.
 
-        Raises Unavailable at shutdown, Overloaded for too many calls at once, in all or of this owner.
+        Raises:
+            Unavailable: the server is shutting down.
+            Overloaded: there are too many calls at once, in all or of this owner.
         """
         call = Call(record)
         call.owner = owner
@@ -206,7 +208,11 @@ class Calls:
         return call
 
     def assign(self, call: Call, owner: Hashable) -> None:
-        """Count a call in another owner's share from now on; raises Overloaded as ``begin``."""
+        """Count a call in another owner's share from now on.
+
+        Raises:
+            Overloaded: as ``begin``.
+        """
         if call.owner == owner:
             return
         with self._changed:
@@ -240,7 +246,11 @@ class Calls:
             return sum(call.record.is_streaming for call in self._live)
 
     def check_open(self) -> None:
-        """Raise Unavailable for what begins something new once the server is about to stop."""
+        """Refuse what begins something new once the server is about to stop.
+
+        Raises:
+            Unavailable: it is.
+        """
         if self._draining:
             raise _shutting_down()
 

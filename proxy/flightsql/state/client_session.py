@@ -83,7 +83,11 @@ class ClientSession:
         return str(rest[0]) if kind == "token" else None
 
     def keep(self, statement: Statement) -> bytes:
-        """Keep a prepared statement and return its handle; raises LimitExceeded beyond ``MAX_STATEMENTS``."""
+        """Keep a prepared statement and return its handle.
+
+        Raises:
+            LimitExceeded: the session has ``MAX_STATEMENTS`` open.
+        """
         handle = secrets.token_bytes(16)
         with self._lock:
             if len(self._statements) >= MAX_STATEMENTS:
@@ -94,7 +98,11 @@ class ClientSession:
         return handle
 
     def statement(self, handle: bytes) -> Statement:
-        """Return a prepared statement. Raises UnknownHandle: closed, or prepared in another session."""
+        """Return a prepared statement.
+
+        Raises:
+            UnknownHandle: closed, or prepared in another session.
+        """
         with self._lock:
             statement = self._statements.get(handle)
         if statement is None:
@@ -105,7 +113,11 @@ class ClientSession:
         return statement
 
     def bind(self, handle: bytes, parameters: pa.RecordBatch | None) -> None:
-        """Replace the bound parameters; raises UnknownHandle as ``statement``."""
+        """Replace the bound parameters.
+
+        Raises:
+            UnknownHandle: as ``statement``.
+        """
         bound = dataclasses.replace(self.statement(handle), parameters=parameters)
         with self._lock:
             if handle in self._statements:
@@ -121,13 +133,21 @@ class ClientSession:
             self._tickets[_digest(ticket)] = Fate.PLANNED
 
     def check(self, ticket: bytes) -> None:
-        """Raise Cancelled for a ticket that was cancelled."""
+        """Refuse a ticket that was cancelled.
+
+        Raises:
+            Cancelled: it was.
+        """
         with self._lock:
             if self._tickets.get(_digest(ticket)) is Fate.CANCELLED:
                 raise Cancelled("The statement was cancelled.")
 
     def fetched(self, ticket: bytes) -> None:
-        """Note that a ticket is being redeemed, any replica's; raises Cancelled for one that was cancelled before."""
+        """Note that a ticket is being redeemed. One this session was not given passes: any replica redeems it.
+
+        Raises:
+            Cancelled: it was cancelled before.
+        """
         digest = _digest(ticket)
         with self._lock:
             fate = self._tickets.get(digest)

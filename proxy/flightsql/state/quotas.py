@@ -73,7 +73,11 @@ class ServerPolicy:
 
 
 def check_size(record: CallRecord, limits: UserLimits) -> None:
-    """Raise LimitExceeded for more rows or bytes than one answer may have."""
+    """Refuse an answer that grew too large.
+
+    Raises:
+        LimitExceeded: more rows or bytes than one answer may have.
+    """
     for what, sent, limit in (
         ("rows", record.rows, limits.max_rows),
         ("bytes", record.bytes, limits.max_bytes),
@@ -116,10 +120,13 @@ class _Place:
 class Slots:
     """At most so many statements stream at once, in all and for each user; some more wait. Thread-safe.
 
-    A place that comes free goes to the user with the fewest, and among those to whoever waits longest. Without a limit
-    of his own a user may have a share (``proxy.flightsql.state.shares``). Of those, while others use the server too,
-    only ``first`` may be at work at the same time, and more once his statements have turned out to be short: thirty
-    costly ones would hold up all others, and none of them would be done sooner.
+    A place that comes free goes to the user with the fewest, and among those to whoever waits longest: a user
+    who sends hundreds waits for his own statements, and others pass. Without a limit of his own a user may have a share
+    (``proxy.flightsql.state.shares``), so that there is a place for whoever comes next.
+
+    Of those, as long as others use the server too, only ``first`` may be at work at the same time (not waiting for their
+    readers), and more once his statements have turned out to be short: thirty costly ones at once would hold up all others,
+    and none of them would be done sooner.
     """
 
     def __init__(
@@ -142,9 +149,11 @@ class Slots:
         self._busy_s = 0.0
 
     def take(self, call: Call, user: str | None, most: int | None) -> None:
-        """Take a place until the call ends or is given up (Cancelled); the user may have ``most``.
+        """Take a place until the call ends or is given up; the user may have ``most``.
 
-        Raises Overloaded when none came free within ``wait_s``, or too many wait already.
+        Raises:
+            Overloaded: none came free within ``wait_s``, or too many wait already.
+            Cancelled: the client left while waiting.
         """
         call.cancellation.check()
         self._note(user)
@@ -329,7 +338,11 @@ class Rate:
         self._buckets: dict[str | None, tuple[float, float, float]] = {}
 
     def spend(self, user: str | None, per_s: float | None) -> None:
-        """Count one call; raises Overloaded after too many in too short a time."""
+        """Count one call.
+
+        Raises:
+            Overloaded: too many in too short a time.
+        """
         if per_s is None:
             return
         burst = max(1.0, 2 * per_s)

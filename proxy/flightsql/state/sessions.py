@@ -1,7 +1,8 @@
 """What the server remembers of its clients: which session a call belongs to, and when sessions end.
 
 A bearer token that this server gave out is the key of exactly one session. A caller without one (anonymous, by
-certificate, a foreign token, a password in every call) has that of its cookie, or of its connection.
+certificate, with a token of somebody else's, or sending its password with every call) has the session of its
+cookie, or of its connection where it keeps no cookies. Few clients say goodbye, so sessions end by idleness.
 """
 
 from __future__ import annotations
@@ -62,9 +63,11 @@ class Sessions:
         self._swept_s = clock_s()
 
     def open(self, identity: Caller, opening: Opening) -> str:
-        """Start a session with these settings and return its bearer token; raises RequestError as the backend.
+        """Start a session with these settings and return its bearer token.
 
-        Raises Overloaded for too many sessions, all of them at work.
+        Raises:
+            RequestError: the backend refuses what the session starts with.
+            Overloaded: there are too many sessions, all of them at work.
         """
         token = local_token() if self._tokens is None else self._tokens.mint(identity, opening)
         self._start(of_token(token), identity, opening)
@@ -73,7 +76,10 @@ class Sessions:
     def of_token(self, token: str) -> ClientSession | None:
         """Return the session of a bearer token; None if no replica gave it out, or the session is over.
 
-        One that another replica opened starts where its token says; Unauthenticated when that does not hold any more.
+        A session that another replica opened starts here where its token says.
+
+        Raises:
+            Unauthenticated: what the token was given for does not hold any more.
         """
         client = self._find(of_token(token)) or self._restored(token)
         if client is not None and not client.identity.holds():
@@ -111,7 +117,9 @@ class Sessions:
         """Return the session of a call without a token, starting it where there is none.
 
         ``cookie`` is what the client sent, if anything; ``offered`` what this call's answer gives it.
-        Raises RequestError or Overloaded as ``open``.
+
+        Raises:
+            RequestError, Overloaded: as ``open``.
         """
         client = self._of_cookie(cookie, identity)
         if client is None:
@@ -129,7 +137,11 @@ class Sessions:
         call.resources.callback(self._leave, client, call)
 
     def configure(self, client: ClientSession, session: Session) -> None:
-        """Replace what the session has set. Raises RequestError: the backend refuses it; nothing changed."""
+        """Replace what the session has set.
+
+        Raises:
+            RequestError: the backend refuses it; nothing changed.
+        """
         client.session = self._browsing.configure(session, client.session)
 
     def close(self, client: ClientSession, closing: Call | None) -> None:

@@ -1,6 +1,7 @@
-"""Decides who gets one more of something that all users share: nothing is reserved, and nobody counts users.
+"""Decides who gets one more of something that all users share. No user ever takes the last.
 
-Each may have so many times what is still free: one alone gets most of it, many get equal parts, nobody the last.
+Each user may have so many times what is still free. So one alone gets most of it, each of many an equal part, and
+whoever has none gets one as long as there is any: nothing has to be reserved, and nobody counts users.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ class Shares:
         self._in_use: Counter[Hashable] = Counter()
 
     def take(self, owner: Hashable) -> None:
-        """Count one more; who takes it leaves it. Raises Overloaded beyond the total or the owner's share."""
+        """Count one more; who takes it leaves it.
+
+        Raises:
+            Overloaded: there are too many, or the owner has more than a share.
+        """
         with self._lock:
             in_use, own = self._in_use.total(), self._in_use[owner]
             if in_use >= self._total:
@@ -53,7 +58,11 @@ class Shares:
 
     @contextlib.contextmanager
     def one(self, owner: Hashable) -> Iterator[None]:
-        """Have one for the time of the block; raises Overloaded as ``take``."""
+        """Have one for the time of the block.
+
+        Raises:
+            Overloaded: as ``take``.
+        """
         self.take(owner)
         try:
             yield

@@ -1,7 +1,7 @@
 """Starts the process that reads topics, and starts it again when it dies.
 
-It starts before the server gives up starting programs (``proxy.process.landlock``), which needs a process without other
-threads: this file loads neither Arrow nor numpy before the first request.
+It starts before the server gives up starting programs (``proxy.process.landlock``). That needs a process without
+other threads, and Arrow and numpy start some on import. So this file loads neither before the first request.
 """
 
 from __future__ import annotations
@@ -68,7 +68,11 @@ class Ingestion:
             self._running()
 
     def begin_job(self, request: ReadRequest) -> ReadJob:
-        """Send a worker a request; raises LogUnavailable where there is none."""
+        """Send a worker a request.
+
+        Raises:
+            LogUnavailable: there is none.
+        """
         with self._lock:
             for _ in range(2):  # the first try may show that it is dead
                 with contextlib.suppress(OSError):

@@ -46,7 +46,11 @@ class ReadJob:
             self._channel.send(request)
 
     def answer(self, timeout_s: float) -> DecodedBatch | None:
-        """Return the answer to ``ask``; raises what the worker met, or LogUnavailable where it is gone."""
+        """Return the answer to ``ask``.
+
+        Raises:
+            FederationError: what the worker met, or ``LogUnavailable``: it is gone.
+        """
         with self._reading():
             return receive_batch(
                 self._channel, self._request.subject.schema.arrow, timeout_s + _PATIENCE_S

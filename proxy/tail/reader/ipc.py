@@ -1,6 +1,7 @@
 """Messages between two processes of one server: frames of a header and the columns behind it.
 
-Requests, from the server, are unpickled. Answers come from a process that handles untrusted records: each is checked.
+Requests come from the server and are unpickled. Answers come from a process that handles untrusted records: they are
+numbers, texts and Arrow's format, each checked.
 """
 
 from __future__ import annotations
@@ -172,7 +173,12 @@ def send_error(channel: Channel, error: FederationError) -> None:
 def receive_batch(
     channel: Channel, schema: pa.Schema, timeout_s: float | None
 ) -> DecodedBatch | None:
-    """Return a step that is not confirmed yet; raises what the other side met, and as ``Channel.receive``."""
+    """Return a step that is not confirmed yet.
+
+    Raises:
+        FederationError: what the other side met.
+        Ended, TimeoutError: as ``Channel.receive``.
+    """
     header, body = _received(channel, timeout_s)
     if not header:
         return None

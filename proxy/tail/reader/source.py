@@ -29,9 +29,10 @@ class TailSource:
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """Rows of every committed record of ``ranges``, and of no other, once ``confirm``, called once, has returned.
+    """Rows of every committed record of ``ranges``, and of no other, once ``confirm`` has returned.
 
-    A partition's range begins where its previous one ended. ``confirm`` raises as ``Subscription.take``.
+    A partition's range begins where its previous one ended. ``confirm`` raises as ``Subscription.take``. Call it once,
+    before taking the next step.
     """
 
     decoded: Decoded
@@ -45,8 +46,10 @@ class Subscription(Protocol):
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
         """Return the next step, or None if nothing came within ``timeout_s``.
 
-        For ``wanted`` it waits a moment longer: one large step costs waiting statements less than two. After an error,
-        as of ``planner.ports.LogSubscription.take`` or ``Decoder.decode``, only ``close`` may follow.
+        For ``wanted`` it waits a moment longer: one large step costs waiting statements less than two.
+
+        Raises:
+            FederationError: as ``planner.ports.LogSubscription.take`` and ``Decoder.decode``. Only ``close`` may follow.
         """
 
     def close(self) -> None:
@@ -59,7 +62,8 @@ class TopicReader(Protocol):
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         """Read on from an offset per partition.
 
-        Raises FederationError as ``planner.ports.Log.follow``; most come from the subscription's own calls.
+        Raises:
+            FederationError: as ``planner.ports.Log.follow``; most come from the subscription's own calls.
         """
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:

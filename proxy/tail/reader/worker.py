@@ -1,6 +1,7 @@
 """Reads topics in a child process, which ends with the server.
 
-Its parent has loaded this file only and forks a worker, and a replacement when it dies: the sandboxed server may not.
+There are two processes: a parent that has loaded this file only forks a worker, and a replacement when it dies. The
+sandboxed server (``proxy.process.landlock``) may not start programs itself.
 """
 
 from __future__ import annotations
