@@ -81,6 +81,18 @@ def check_text(sql: str) -> None:
         )
 
 
+def check_counts(literals: int, others: int) -> None:
+    """Refuse a tree too large to read, by the number of its expressions: ``literals``, and ``others``.
+
+    Raises:
+        UnsupportedStatement: it has more than ``MAX_LITERALS``, or ``MAX_EXPRESSIONS``.
+    """
+    if literals > MAX_LITERALS:
+        raise _too_many("literals")
+    if others > MAX_EXPRESSIONS:
+        raise _too_many("parts")
+
+
 def check(document: Node) -> None:
     """Pass a parsed statement, or raise.
 

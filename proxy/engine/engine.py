@@ -6,8 +6,6 @@ file outside the storage roots, no extension, no setting, no other statement's r
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,9 +30,8 @@ from planner.lexer import tokens
 from planner.sqltext import literal
 from planner.statement.ast import Node, statement
 from planner.statement.gate import check_text
-from planner.statement.printable import same
 from proxy.deadline import Deadline
-from proxy.engine import macros
+from proxy.engine import macros, trees
 from proxy.engine.describe import describe, describe_bound
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import Parameter, execute
@@ -49,15 +46,6 @@ T = TypeVar("T")
 _SYSTEM_ROOTS = frozenset(
     "/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /run /sbin /srv /sys /tmp /usr /var".split()  # noqa: SIM905
 )
-#: Trees larger than this are refused before Python reads them.
-_MAX_TREE_BYTES = 64 << 20
-#: The SQL of a tree, and the tree of that SQL.
-_PRINT = """
-SELECT sql, json_serialize_sql(sql) FROM (SELECT json_deserialize_sql(?::JSON) AS sql)
-"""
-#: Of a literal such as 1e999. Quotes inside a value are escaped, so no text looks like it.
-_INFINITE = re.compile(r'"value":-?Infinity')
-_PLACE = re.compile(r'"query_location":\d+')
 #: Printed statements are remembered: printing and reading back takes 1 ms, a prepared statement runs often.
 _MAX_REMEMBERED = 256
 _MAX_REMEMBERED_BYTES = 1 << 18
@@ -162,14 +150,7 @@ class Engine:
         Raises BadStatement; UnsupportedStatement for more than one statement, one that is no query, or too large a one.
         """
         check_text(sql)
-        (text,) = self._ask("SELECT json_serialize_sql(?)", sql)
-        if len(text) > _MAX_TREE_BYTES:
-            raise UnsupportedStatement("the statement has too many parts; narrow it.")
-        if _INFINITE.search(text):
-            raise BadStatement(
-                "a number is too large for a DOUBLE; write 'inf'::DOUBLE for infinity."
-            )
-        document = _loaded(text)
+        document = trees.parse(self._ask, sql)
         if document["error"]:
             if document["error_type"] == "not implemented":
                 raise UnsupportedStatement(_not_a_query(sql, document["error_message"]))
@@ -185,12 +166,7 @@ class Engine:
             printed = self._printed.get(text)
         if printed is not None:
             return printed
-        sql, again = self._ask(_PRINT, text)
-        if not _is_same(text, document, again):
-            raise UnsupportedStatement(
-                "this combination of clauses cannot be carried over faithfully; write joins in the order "
-                "they apply, each with its own condition."
-            )
+        sql = trees.unparse(self._ask, text, document)
         if len(text) <= _MAX_REMEMBERED_BYTES:
             with self._lock:
                 self._printed[text] = sql
@@ -338,15 +314,6 @@ def _set_time_zone(cursor: duckdb.DuckDBPyConnection, time_zone: str) -> None:
         cursor.execute(f"SET TimeZone = {literal(time_zone)}")
 
 
-def _is_same(text: str, document: Node, again: str) -> bool:
-    """Whether ``again`` is the tree of ``text``, which is ``document``, but for places."""
-    # Quotes inside a value are escaped, so no value looks like a place.
-    if _PLACE.sub("", text) == _PLACE.sub("", again):
-        return True
-    read = _loaded(again)
-    return not read["error"] and same(statement(document)["node"], statement(read)["node"])
-
-
 def _not_a_query(sql: str, message: str) -> str:
     """Say what a text is that parses, but is not queries only.
 
@@ -395,16 +362,3 @@ def _root(root: str) -> str:
             f"storage root {root!r} is a system directory; give the warehouse below it."
         )
     return f"{path}/"
-
-
-def _loaded(text: str) -> Node:
-    try:
-        document: Node = json.loads(text)
-    except RecursionError as error:
-        raise UnsupportedStatement(
-            "the statement is nested too deeply; split it with WITH clauses."
-        ) from error
-    except json.JSONDecodeError as error:
-        # The parser quotes part of a character: its message is no text, and there is no tree.
-        raise BadStatement("the statement does not parse; send SQL.") from error
-    return document

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import threading
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +40,25 @@ _OPENING = frozenset((*ALIASES, *SETTINGS))
 _PER_CALL = frozenset(OF_ONE_CALL)
 #: Passwords that are checked or wait for it: a second's worth.
 _MAX_LOGINS = 64
+#: Calls with the same credentials come in one after the other: a hundred at once would all want Python's lock, and each
+#: call of others would wait for as many of them whenever it wants it again. By hash; a collision waits a moment longer.
+_ENTRIES = 256
+#: Between two Handshakes with the same credentials.
+_HANDSHAKE_S = 0.02
+
+
+class _Entry:
+    """Where calls with the same credentials come in."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._next_s = 0.0
+
+    def pace(self) -> None:
+        """Wait until the next Handshake may be done; one after a while waits for nothing."""
+        now = time.monotonic()
+        time.sleep(max(self._next_s - now, 0.0))
+        self._next_s = max(self._next_s, now) + _HANDSHAKE_S
 
 
 class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -109,11 +130,15 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         self.policy = policy
         self.rate = rate
         self._logins = Shares(_MAX_LOGINS, "logins")
+        self._entries = tuple(_Entry() for _ in range(_ENTRIES))
 
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> Any:
         record = CallRecord(info.method.name)
+        entry = self._entries[hash(str(headers.get("authorization"))) % _ENTRIES]
         try:
-            with Boundary(record):
+            with Boundary(record), entry.lock:
+                if info.method == flight.FlightMethod.HANDSHAKE:
+                    entry.pace()
                 return self._started(info.method, headers, record)
         except Exception:
             self.calls.write_down(record)

@@ -287,7 +287,8 @@ class Statements:
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
         inner = explained(planned.sql) if planned.answer is not None else planned.sql
-        parsed = self._parser.read(inner or "", planned.search_path, session, planned.side)
+        with self._turns.one(session, planned.sql, deadline):
+            parsed = self._parser.read(inner or "", planned.search_path, session, planned.side)
         self.grants.check(session, parsed.names, planned.granted)
         if planned.answer is not None:
             return MaterializedResult.of(planned.answer)

@@ -1,8 +1,10 @@
 """One statement of a user is planned at a time, beside one that is long, each as long as its own time allows.
 
-Planning is Python's work, and reading the tree of a text of 100 KB keeps the interpreter's lock for a tenth of a second
-in one piece. Of several threads that want that lock none is preferred: with nine such statements of one user at work others
-waited for several of them, again and again. Together they are no faster.
+Planning is Python's work, and of several threads that want the interpreter's lock none is preferred: with nine
+statements of 100 KB of one user at work others waited for several of them, again and again. Together they are no faster.
+
+A long statement that took long to plan is followed by a rest of three times that, while others ask: what one user has
+others plan takes a quarter of the time, and they meet it in a few of their statements.
 
 A turn is for steps that compute. Whoever waits for a catalog or a broker has none, so that a slow one holds up only
 those who need it.
@@ -12,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Hashable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
 
 from proxy.deadline import Deadline
 from proxy.session import Session
@@ -20,26 +24,47 @@ from proxy.session import Session
 #: Characters of a statement from which on it is long.
 LONG_CHARS = 4_096
 _LOOK_S = 0.1
+#: Processor time of a turn that no rest is due for: a statement of 10 KB, as tools write them, takes less.
+_SPARED_S = 0.05
+_RESTS, _MAX_REST_S = 3.0, 10.0
+#: How long somebody counts as asking after a statement of his.
+_ASKING_S = 1.0
 _NO_TURN = "the statement waited {:g} s for others of yours, of which few are planned at a time; send fewer at once."
+
+_Key = tuple[Hashable, bool]
 
 
 class _Turn:
-    """Statements of one user that are in a turn, and those that wait for one as well."""
+    """Statements of one user: whether one is in a turn, and those that wait, in the order they came."""
 
-    __slots__ = ("changed", "is_busy", "users")
+    __slots__ = ("is_busy", "waiting")
 
-    def __init__(self, lock: threading.Lock) -> None:
-        self.is_busy, self.users = False, 0
-        self.changed = threading.Condition(lock)
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.waiting: deque[threading.Event] = deque()
+
+    def wake(self) -> None:
+        """Have whoever is next look again."""
+        if self.waiting:
+            self.waiting[0].set()
 
 
 class Turns:
-    """Thread-safe."""
+    """Thread-safe. ``processor_s`` is the time that the calling thread computed."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        processor_s: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._clock, self._processor_s = clock, processor_s
         self._lock = threading.Lock()
         #: By owner, and whether the statements are long.
-        self._turns: dict[tuple[Hashable, bool], _Turn] = {}
+        self._turns: dict[_Key, _Turn] = {}
+        #: When a turn may begin again, of those that rest.
+        self._rests: dict[_Key, float] = {}
+        #: Who asked last, and who did before him, with their times.
+        self._latest: list[tuple[Hashable, float]] = []
 
     @contextlib.contextmanager
     def one(self, session: Session, sql: str, deadline: Deadline) -> Iterator[None]:
@@ -49,26 +74,77 @@ class Turns:
             FederationError: the call was given up, or its time was over before its turn.
         """
         # Nobody is to be spared from anonymous callers but one another.
-        key = session.user or (session.id,), len(sql) >= LONG_CHARS
+        owner = session.user or (session.id,)
+        key = owner, len(sql) >= LONG_CHARS
         with self._lock:
             turn = self._turns.get(key)
             if turn is None:
-                turn = self._turns[key] = _Turn(self._lock)
-            turn.users += 1
+                turn = self._turns[key] = _Turn()
+            others = [latest for latest in self._latest if latest[0] != owner]
+            self._latest = [(owner, self._clock()), *others[:1]]
+            woken = None
+            if turn.waiting or not self._begins(key, turn):
+                woken = threading.Event()
+                turn.waiting.append(woken)
+        if woken is not None:
+            self._wait(key, turn, woken, deadline)
+        began_s = self._processor_s()
         try:
-            with self._lock:
-                while turn.is_busy:
-                    deadline.check(_NO_TURN)
-                    turn.changed.wait(_LOOK_S)
-                turn.is_busy = True
-            try:
-                yield
-            finally:
-                with self._lock:
-                    turn.is_busy = False
-                    turn.changed.notify()
+            yield
         finally:
+            took_s = self._processor_s() - began_s
             with self._lock:
-                turn.users -= 1
-                if not turn.users:
-                    del self._turns[key]
+                if key[1] and took_s > _SPARED_S:
+                    self._rest(key, took_s)
+                turn.is_busy = False
+                self._leave(key, turn)
+
+    def _begins(self, key: _Key, turn: _Turn) -> bool:
+        """Begin the turn of whoever is next, unless there is one or a rest is due."""
+        if turn.is_busy or self._rests_for(key):
+            return False
+        turn.is_busy = True
+        return True
+
+    def _wait(
+        self, key: _Key, turn: _Turn, woken: threading.Event, deadline: Deadline
+    ) -> None:
+        # Nobody looks at a clock but the next: with 200 who wait, all others would wait for them.
+        try:
+            with deadline.cancellation.interrupting(woken.set):
+                while True:
+                    with self._lock:
+                        woken.clear()
+                        is_next = turn.waiting[0] is woken
+                        if is_next and self._begins(key, turn):
+                            turn.waiting.popleft()
+                            return
+                        rests = is_next and not turn.is_busy
+                    deadline.check(_NO_TURN)
+                    woken.wait(min(deadline.left_s, _LOOK_S) if rests else deadline.left_s)
+        except BaseException:
+            with self._lock:
+                turn.waiting.remove(woken)
+                self._leave(key, turn)
+            raise
+
+    def _leave(self, key: _Key, turn: _Turn) -> None:
+        if not turn.is_busy and not turn.waiting:
+            del self._turns[key]
+        elif not turn.is_busy:
+            turn.wake()
+
+    def _rest(self, key: _Key, took_s: float) -> None:
+        now = self._clock()
+        self._rests = {each: until for each, until in self._rests.items() if until > now}
+        self._rests[key] = now + min(_RESTS * took_s, _MAX_REST_S)
+
+    def _rests_for(self, key: _Key) -> bool:
+        """Whether the next turn of ``key`` has to wait for the time of others, who ask."""
+        until = self._rests.get(key)
+        now = self._clock()
+        return (
+            until is not None
+            and now < until
+            and any(owner != key[0] and now < at + _ASKING_S for owner, at in self._latest)
+        )

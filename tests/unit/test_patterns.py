@@ -30,9 +30,9 @@ import planner.statement.gate
 import planner.statement.printable
 import planner.statement.references
 import planner.writing
-import proxy.engine.engine
 import proxy.engine.errors
 import proxy.engine.macros
+import proxy.engine.trees
 import proxy.flightsql.session_sql
 import proxy.flightsql.uploads
 from planner.errors import FederationError
@@ -68,8 +68,8 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/statement/gate.py _COSTLY_FORMAT": over(planner.statement.gate, "_COSTLY_FORMAT", "search"),
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
     "planner/statement/printable.py _POSITION": over(planner.statement.printable, "_POSITION", "sub"),
-    "proxy/engine/engine.py _PLACE": over(proxy.engine.engine, "_PLACE", "sub"),
-    "proxy/engine/engine.py _INFINITE": over(proxy.engine.engine, "_INFINITE", "search"),
+    "proxy/engine/trees.py _PLACE": over(proxy.engine.trees, "_PLACE", "sub"),
+    "proxy/engine/trees.py _INFINITE": over(proxy.engine.trees, "_INFINITE", "search"),
     "proxy/engine/errors.py _MISSING": over(proxy.engine.errors, "_MISSING", "search"),
     "proxy/engine/errors.py _DAMAGED": over(proxy.engine.errors, "_DAMAGED", "search"),
     "proxy/engine/errors.py _PATH": over(proxy.engine.errors, "_PATH", "sub"),

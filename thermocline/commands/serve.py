@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _STOP_GRACE_S = 20.0
 _SAME_SIGNAL_S = 1.0
 _LOOK_S = 0.1
+#: How long a thread that computes keeps Python's lock from others, by default 5 ms: a small statement wants it dozens of
+#: times, and waits as long each time while somebody's long one is planned.
+_SWITCH_S = 0.0005
 
 
 @click.command(epilog="Example: thermocline serve --port 31337")
@@ -134,6 +137,7 @@ def _serve(
     for number in heeded:
         signal.signal(number, lambda number, _: signals.put(number))
     bound_arenas()
+    sys.setswitchinterval(_SWITCH_S)
     try:
         with (
             _confined(settings, config) as (lock, ingestion),
