@@ -102,9 +102,11 @@ def read(text: str) -> Node:
 def _read(raw: msgspec.Raw, depth: int) -> Any:
     view = memoryview(raw)
     if len(view) > _PIECE_BYTES and depth < _PIECES_DEEP:
-        if view[:1] == b"{":
-            return {name: _read(value, depth + 1) for name, value in _FIELDS.decode(raw).items()}
-        if view[:1] == b"[":
+        if view[0] == ord("{"):
+            return {
+                name: _read(value, depth + 1) for name, value in _FIELDS.decode(raw).items()
+            }
+        if view[0] == ord("["):
             return [_read(value, depth + 1) for value in _ITEMS.decode(raw)]
     return msgspec.json.decode(raw)
 

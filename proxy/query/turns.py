@@ -106,9 +106,7 @@ class Turns:
         turn.is_busy = True
         return True
 
-    def _wait(
-        self, key: _Key, turn: _Turn, woken: threading.Event, deadline: Deadline
-    ) -> None:
+    def _wait(self, key: _Key, turn: _Turn, woken: threading.Event, deadline: Deadline) -> None:
         # Nobody looks at a clock but the next: with 200 who wait, all others would wait for them.
         try:
             with deadline.cancellation.interrupting(woken.set):

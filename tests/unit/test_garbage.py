@@ -7,6 +7,9 @@ import threading
 import time
 import weakref
 
+import pytest
+
+from proxy.process import garbage
 from proxy.process.garbage import collecting_rarely
 
 SOON_S = 30.0
@@ -46,3 +49,48 @@ def test_a_large_tree_is_not_looked_at_as_a_whole() -> None:
             gc.callbacks.remove(note)
     assert len(tree) == 1_000_000
     assert not full
+
+
+@pytest.mark.parametrize(("most_s", "waits"), [(SOON_S, True), (0.05, False)])
+def test_a_busy_process_is_left_alone_for_a_while(
+    most_s: float, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, collected = threading.Event(), threading.Event()
+
+    def is_busy(over: threading.Event) -> bool:
+        asked.set()
+        return not over.wait(0.01)
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            collected.set()
+
+    monkeypatch.setattr(garbage, "_is_busy", is_busy)
+    monkeypatch.setattr(garbage, "_MOST_S", most_s)
+    with collecting_rarely(0.01):
+        gc.callbacks.append(note)
+        try:
+            assert asked.wait(SOON_S)
+            assert collected.wait(0.2 if waits else SOON_S) is not waits
+        finally:
+            gc.callbacks.remove(note)
+
+
+def test_a_process_is_busy_that_computes() -> None:
+    over = threading.Event()
+    ended = threading.Event()
+
+    def compute() -> None:
+        while not ended.is_set():
+            sum(range(1_000))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        assert any(garbage._is_busy(over) for _ in range(20))
+    finally:
+        ended.set()
+        thread.join()
+    assert not all(garbage._is_busy(over) for _ in range(20))
+    over.set()
+    assert not garbage._is_busy(over)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import pytest
 
@@ -77,3 +78,121 @@ def test_anonymous_sessions_wait_for_themselves_only() -> None:
         turns.one(Session("1"), LONG, Deadline(0)),
     ):
         raise AssertionError
+
+
+class Times:
+    """A clock, and the processor time of a thread, that go on when they are told to."""
+
+    now_s = processor_s = 0.0
+
+    def turns(self) -> Turns:
+        return Turns(lambda: self.now_s, lambda: self.processor_s)
+
+    def plan(self, turns: Turns, session: Session, sql: str, processor_s: float) -> None:
+        with turns.one(session, sql, Deadline(0)):
+            self.processor_s += processor_s
+
+
+def test_a_user_rests_after_a_long_statement_while_others_ask() -> None:
+    times = Times()
+    turns = times.turns()
+    times.plan(turns, BOB, "SELECT 1", 0.0)
+    times.plan(turns, ADA, LONG, 0.2)
+    with pytest.raises(DeadlineExceeded, match="few are planned at a time"):
+        times.plan(turns, ADA, LONG, 0.0)
+    times.plan(turns, ADA, "SELECT 1", 0.0)  # a short one has turns of its own
+    times.plan(turns, BOB, LONG, 0.0)
+    times.now_s = 0.59
+    with pytest.raises(DeadlineExceeded):
+        times.plan(turns, ADA, LONG, 0.0)
+    times.now_s = 0.61
+    times.plan(turns, ADA, LONG, 0.0)
+    assert not turns._turns
+
+
+def test_a_rest_has_an_end() -> None:
+    times = Times()
+    turns = times.turns()
+    times.plan(turns, ADA, LONG, 1_000.0)
+    for times.now_s in (9.9, 10.1):
+        times.plan(turns, BOB, "SELECT 1", 0.0)
+        with contextlib.suppress(DeadlineExceeded):
+            times.plan(turns, ADA, LONG, 0.0)
+            assert times.now_s == 10.1
+            return
+    raise AssertionError
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1", LONG])
+def test_nobody_rests_where_nobody_else_asks_nor_after_little(sql: str) -> None:
+    times = Times()
+    turns = times.turns()
+    times.plan(turns, BOB, "SELECT 1", 0.0)
+    for _ in range(3):  # Bob asks still
+        times.plan(turns, ADA, sql, 0.05 if sql is LONG else 5.0)
+    times.now_s = 1.1  # and no more
+    for _ in range(3):
+        times.plan(turns, ADA, sql, 5.0)
+
+
+def test_who_rests_goes_on_as_soon_as_he_may() -> None:
+    turns = Turns()
+    with turns.one(BOB, "SELECT 1", Deadline(0)):
+        pass
+    turns._processor_s = iter((0.0, 0.1, 0.0, 0.0)).__next__
+    with turns.one(ADA, LONG, Deadline(0)):
+        pass
+    began_s = time.monotonic()
+    with turns.one(ADA, LONG, Deadline(SOON_S)):
+        assert time.monotonic() - began_s > 0.2
+    assert not turns._turns
+
+
+def test_turns_come_in_the_order_of_the_statements() -> None:
+    turns, order = Turns(), []
+
+    def work(number: int) -> None:
+        with turns.one(ADA, LONG, Deadline(SOON_S)):
+            order.append(number)
+
+    with turns.one(ADA, LONG, Deadline(SOON_S)):
+        threads = []
+        (turn,) = turns._turns.values()
+        for number in range(20):
+            threads.append(threading.Thread(target=work, args=(number,)))
+            threads[-1].start()
+            while len(turn.waiting) <= number:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join(SOON_S)
+    assert order == list(range(20))
+    assert not turns._turns
+
+
+def test_who_leaves_the_queue_holds_nobody_up() -> None:
+    turns, left = Turns(), Deadline(SOON_S)
+    ended = []
+
+    def leave() -> None:
+        with pytest.raises(Cancelled), turns.one(ADA, LONG, left):
+            raise AssertionError
+        ended.append("left")
+
+    def wait() -> None:
+        with turns.one(ADA, LONG, Deadline(SOON_S)):
+            ended.append("done")
+
+    with turns.one(ADA, LONG, Deadline(SOON_S)):
+        (turn,) = turns._turns.values()
+        threads = []
+        for number, work in enumerate((leave, wait)):
+            threads.append(threading.Thread(target=work))
+            threads[-1].start()
+            while len(turn.waiting) <= number:
+                time.sleep(0.001)
+        left.cancellation.request()
+        threads[0].join(SOON_S)
+        assert ended == ["left"]
+    threads[1].join(SOON_S)
+    assert ended == ["left", "done"]
+    assert not turns._turns
