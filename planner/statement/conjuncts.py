@@ -19,6 +19,7 @@ from itertools import chain
 from planner.pruning import Operator
 from planner.statement.ast import Node, kind_of
 from planner.statement.references import TableReference, reference_of
+from planner.statement.rounded import bounds_of_rounded
 from planner.statement.scope import Scope, fold, is_table, scoped, visible_name
 
 #: Most values of an IN list that are compared with bounds.
@@ -243,7 +244,11 @@ def _understood(node: Node) -> Iterator[tuple[Conjunct, str | None]]:
 def _conjunct_of(
     column: Node, operator: Operator, operands: Sequence[Node]
 ) -> Iterator[tuple[Conjunct, str | None]]:
-    if kind_of(column) != "COLUMN_REF" or len(operands) > MAX_VALUES:
+    if kind_of(column) != "COLUMN_REF":
+        for time, bound, operand in bounds_of_rounded(column, operator, operands):
+            yield from _conjunct_of(time, bound, (operand,))
+        return
+    if len(operands) > MAX_VALUES:
         return
     *qualifiers, name = column["column_names"]
     names = [clocks_of(operand) for operand in operands]

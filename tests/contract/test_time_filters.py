@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
+from functools import cache
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import duckdb
 import pyarrow as pa
@@ -13,6 +16,7 @@ import pytest
 from planner.pruning import EVERYTHING
 from planner.schema import Column, TableSchema
 from planner.statement.conjuncts import conjuncts
+from planner.statement.date_parts import quote_date_parts
 from planner.statement.references import references
 from proxy.engine import macros
 from proxy.engine.engine import Engine
@@ -89,3 +93,101 @@ def test_a_column_of_that_name_is_no_clock(engine: Engine) -> None:
     context = StatementContext(document, (), NOW, "UTC")
     schema = TableSchema(0, (Column(1, "ts", ZONED), Column(2, "Current_Date", pa.date32())))
     assert scan_filter(engine, context, conjuncts(document)[reference], schema) == EVERYTHING
+
+
+#: (who writes it, the filter, the first and the last day that it lets through, with what it may read beside)
+ROUNDED = [
+    ("Tableau", "date_trunc('day', ts) = TIMESTAMP '2026-03-30 00:00:00'", "2026-03-29", "2026-04-02"),
+    ("Tableau", "date_trunc('MONTH', ts) = DATE '2026-03-01'", "2026-02-28", "2026-04-03"),
+    ("Superset", "date_trunc('week', ts) >= '2026-03-30'", "2026-03-29", None),
+    ("Metabase", "CAST(ts AS date) BETWEEN DATE '2026-03-28' AND DATE '2026-03-29'", "2026-03-27", "2026-03-31"),
+    ("Power BI", "CAST(ts AS DATE) >= CAST(now() AS DATE)", "2026-03-31", None),
+    ("people", "ts::DATE = '2026-03-30 17:00'", "2026-03-29", "2026-04-01"),
+    ("people", "ts::DATE = current_date", "2026-03-31", "2026-04-03"),
+    ("people", "current_date - 1 <= ts::DATE", "2026-03-30", None),
+    ("people", "date_trunc('hour', ts) < now() - INTERVAL 1 DAY", None, "2026-04-03"),
+    ("people", "datetrunc(year, ts) > DATE '2025-01-01'", "2024-12-31", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("who", "condition", "first", "last"), ROUNDED, ids=[form[1] for form in ROUNDED]
+)
+def test_files_are_pruned_by_rounded_times(
+    engine: Engine, who: str, condition: str, first: str | None, last: str | None
+) -> None:
+    bounds = _bounds(engine, condition, "UTC")
+    expected = {
+        operator: dt.datetime.fromisoformat(time).replace(tzinfo=dt.UTC)
+        for operator, time in ((">=", first), ("<", last))
+        if time is not None
+    }
+    assert bounds == expected, who
+
+
+def _bounds(
+    engine: Engine, condition: str, zone: str, kind: pa.DataType = ZONED
+) -> dict[str, dt.datetime]:
+    sql = f"SELECT * FROM a.b.c WHERE {condition}"
+    document = quote_date_parts(engine.parse(sql), sql)
+    (reference,) = references(document)
+    context = StatementContext(document, (), NOW, zone)
+    schema = TableSchema(0, (Column(1, "ts", kind),))
+    (conditions,) = scan_filter(engine, context, conjuncts(document)[reference], schema)
+    return {each.operator: each.values[0].as_py() for each in conditions}
+
+
+#: Clocks that were turned at midnight and a minute later, by half an hour, over the date line, and never.
+_ZONES = ("America/St_Johns", "America/Sao_Paulo", "Pacific/Apia", "Australia/Lord_Howe", "UTC")
+
+
+@pytest.mark.parametrize("zone", _ZONES)
+@pytest.mark.parametrize("kind", [ZONED, pa.timestamp("us"), pa.date32()], ids=str)
+def test_no_row_is_outside_of_the_bounds_whatever_clocks_did(
+    engine: Engine, zone: str, kind: pa.DataType
+) -> None:
+    rng = random.Random(f"{zone} {kind}")
+    turns = _turns(zone)
+    with duckdb.connect() as connection:
+        connection.execute(f"SET TimeZone = '{zone}'")
+        for _ in range(20):
+            turn = rng.choice(turns)
+            times = [
+                turn + dt.timedelta(minutes=rng.randint(-3_000, 3_000)) for _ in range(500)
+            ]
+            rows = pa.table({"ts": pa.array(times, ZONED)})
+            rows = rows if kind == ZONED else rows.cast(pa.schema({"ts": pa.timestamp("us")}))
+            rows = (
+                rows if kind != pa.date32() else rows.cast(pa.schema({"ts": kind}), safe=False)
+            )
+            unit = rng.choice(("second", "hour", "day", "week", "month", "year"))
+            rounded = rng.choice((f"date_trunc('{unit}', ts)", "ts::DATE"))
+            value = (turn + dt.timedelta(minutes=rng.randint(-1_500, 1_500))).isoformat(" ")
+            operand = rng.choice(
+                (f"TIMESTAMPTZ '{value}'", f"TIMESTAMP '{value[:19]}'", f"DATE '{value[:10]}'")
+            )
+            operand = rng.choice((operand, f"date_trunc('{unit}', {operand})"))
+            condition = f"{rounded} {rng.choice(('=', '<', '<=', '>', '>='))} {operand}"
+            lower, upper = (
+                _bounds(engine, condition, zone, kind).get(operator) for operator in (">=", "<")
+            )
+            assert lower or upper, condition
+            answer = connection.execute(
+                f"SELECT ts FROM rows WHERE {condition}"
+            ).to_arrow_table()
+            for time in answer["ts"].cast(kind).to_pylist():
+                assert lower is None or time >= lower, (condition, zone)
+                assert upper is None or time < upper, (condition, zone)
+
+
+@cache
+def _turns(zone: str) -> list[dt.datetime]:
+    """When clocks were turned there."""
+    begin = dt.datetime(2006, 1, 1, tzinfo=dt.UTC)
+    hours = [begin + dt.timedelta(hours=hour) for hour in range(6 * 366 * 24)]
+    offsets = [hour.astimezone(ZoneInfo(zone)).utcoffset() for hour in hours]
+    return [
+        hour
+        for hour, sooner, later in zip(hours, offsets, offsets[1:], strict=False)
+        if sooner != later
+    ] or [begin]

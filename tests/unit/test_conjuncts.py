@@ -80,6 +80,25 @@ def text(operand: dict) -> str:  # type: ignore[type-arg]
         (f"a IN ({', '.join(map(str, range(MAX_VALUES + 1)))})", []),
         (" OR ".join(f"a = {number}" for number in range(MAX_VALUES + 1)), []),
         ("a = 1 AND CASE WHEN b THEN true END", ["a = 1"]),
+        ("date_trunc('week', a) > b", []),
+        ("date_trunc('week', b) IN (1)", []),
+        ("date_trunc('week', lower(a)) > 1", []),
+        ("date_trunc('fortnight', a) > 1", []),
+        ("date_trunc(b, a) > 1", []),
+        ("date_trunc(NULL, a) > 1", []),
+        ("date_trunc(a) > 1", []),
+        ("CAST(lower(a) AS DATE) > 1", []),
+        ("CAST(a AS DATE) IS NULL", []),
+        ("CAST(a AS VARCHAR) > 1", []),
+        (
+            "CAST(a AS DATE) = DATE '2026-01-01'",
+            [
+                "a < (CAST(CAST('2026-01-01' AS DATE) AS DATE) + to_days(2))",
+                "a >= (CAST(CAST('2026-01-01' AS DATE) AS DATE) + to_days(-1))",
+            ],
+        ),
+        ("date_trunc('weeks', t.a) <= $1", ["a < (CAST($1 AS DATE) + to_days(9))"]),
+        ("1 < DateTrunc('DAY', a)", ["a >= (CAST(1 AS DATE) + to_days(-1))"]),
     ],
 )
 def test_conjuncts_of_where(where: str, names: list[str]) -> None:

@@ -1,0 +1,82 @@
+"""What a condition on a rounded time says of the time: ``date_trunc('day', ts) = X``, ``CAST(ts AS DATE) <= X``.
+
+A rounded time is at most as late as the time, and the time is earlier than the next rounded one. Bounds are days, which
+suit every type of time, and have one to spare: where clocks are turned back, an hour comes twice, and what is rounded in
+it is that of the later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.pruning import Operator
+from planner.statement.ast import Node, kind_of
+from planner.statement.parameters import cast, constant
+from planner.statement.scope import fold
+
+#: The most days from one rounded time to the next; a date of the column is exact.
+_DAYS = {
+    **dict.fromkeys(("microsecond", "millisecond", "second", "minute", "hour", "day"), 1),
+    "week": 7,
+    "month": 31,
+    "quarter": 92,
+    "year": 366,
+    "decade": 3_653,
+    "century": 36_525,
+    "millennium": 365_243,
+}
+_FROM = frozenset(("=", ">", ">=", "between"))
+_UNTIL = frozenset(("=", "<", "<=", "between"))
+_DATE: Node = {"id": "DATE"}
+
+
+def bounds_of_rounded(
+    rounded: Node, operator: Operator, operands: Sequence[Node]
+) -> Iterator[tuple[Node, Operator, Node]]:
+    """Yield (column, operator, operand), each of which follows from a condition on a rounded column; none of another."""
+    column, days = _rounded(rounded)
+    if column is None or not operands:
+        return
+    if operator in _FROM:
+        yield column, ">=", _shifted(operands[0], -1)
+    if operator in _UNTIL:
+        yield column, "<", _shifted(operands[-1], days + 2)
+
+
+def _rounded(node: Node) -> tuple[Node | None, int]:
+    """Return the column that is rounded, and the most days to the next; None for another expression."""
+    if kind_of(node) == "CAST" and node["cast_type"]["id"] == "DATE":
+        return (node["child"], 0) if kind_of(node["child"]) == "COLUMN_REF" else (None, 0)
+    if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in (
+        "date_trunc",
+        "datetrunc",
+    ):
+        part, column = node["children"] if len(node["children"]) == 2 else (node, node)
+        unit = str(part.get("value", {}).get("value")).lower().removesuffix("s")
+        if unit in _DAYS and kind_of(column) == "COLUMN_REF":
+            return column, _DAYS[unit]
+    return None, 0
+
+
+def _shifted(time: Node, days: int) -> Node:
+    """The midnight before ``time``, and so many days."""
+    shift = _call("to_days", constant(days, "INTEGER"))
+    return _call("+", cast(time, _DATE), shift, is_operator=True)
+
+
+def _call(name: str, *arguments: Node, is_operator: bool = False) -> Node:
+    return {
+        "class": "FUNCTION",
+        "type": "FUNCTION",
+        "alias": "",
+        "query_location": 0,
+        "function_name": name,
+        "schema": "",
+        "catalog": "",
+        "children": list(arguments),
+        "filter": None,
+        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
+        "distinct": False,
+        "is_operator": is_operator,
+        "export_state": False,
+    }
