@@ -122,11 +122,13 @@ class Log(Protocol):
 class SqlRelation:
     """A relation the engine can name: a SELECT, columns in schema order and types.
 
-    ``is_native``: over the engine's own tables, whose types and statistics are exact; else over files.
+    ``is_native``: over the engine's own tables, whose types and statistics are exact; else over files. ``without_nan`` are
+    columns in which no file has NaN, as its writer counted: bounds of files leave it out.
     """
 
     sql: str
     is_native: bool = False
+    without_nan: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,9 +185,14 @@ class IcebergStore:
             files = self._plan.files(cold, rows)
             if files is None:
                 return SqlRelation(self.extension_sql(cold))
-        if not files:
+        if not files.paths:
             return ArrowRelation(cold.schema.arrow.empty_table())
-        return SqlRelation(read_sql(cold, files))
+        without_nan = frozenset(
+            column.name
+            for column in cold.schema.columns
+            if column.field_id in files.without_nan
+        )
+        return SqlRelation(read_sql(cold, files.paths), without_nan=without_nan)
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
         with self._reading(cold):
@@ -207,7 +212,7 @@ class IcebergStore:
             return 0
         with self._reading(cold):
             files = self._plan.files(cold, rows)
-        return None if files is None else len(files)
+        return None if files is None else len(files.paths)
 
     def extension_sql(self, cold: ColdSlice) -> str:
         """Return the slice's rows as DuckDB's own extension reads them, without what it gets wrong."""

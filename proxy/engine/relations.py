@@ -11,7 +11,7 @@ lost) and a filter on a UUID fails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -64,8 +64,8 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
             if isinstance(part, SqlRelation) and part.is_native:
                 selects.append(part.sql)
                 continue
-            files = isinstance(part, SqlRelation)
-            selects.append(_select(relation.arrow, source, files=files))
+            exact = part.without_nan if isinstance(part, SqlRelation) else None
+            selects.append(_select(relation.arrow, source, exact))
         clauses.append(_clause(relation, selects))
     return _with(clauses)
 
@@ -143,19 +143,20 @@ def _copied(
 ) -> str:
     cursor.register("arrow_rows", table)
     try:
-        cursor.execute(
-            f"CREATE TEMP TABLE {name} AS {_select(relation.arrow, 'arrow_rows', files=False)}"
-        )
+        cursor.execute(f"CREATE TEMP TABLE {name} AS {_select(relation.arrow, 'arrow_rows')}")
     finally:
         cursor.unregister("arrow_rows")
     return f"temp.main.{name}"
 
 
-def _select(schema: pa.Schema, source: str, *, files: bool) -> str:
-    """Select every column by name, cast to its exact type. A cast to the same type costs nothing."""
+def _select(schema: pa.Schema, source: str, exact: Collection[str] | None = None) -> str:
+    """Select every column by name, cast to its exact type. A cast to the same type costs nothing.
+
+    ``exact`` are columns of files whose statistics are trusted; None: the rows are in no files.
+    """
     columns = ", ".join(
-        f"CAST({_guarded(field) if files else identifier(field.name)} AS {sql_type(field.type)}) "
-        f"AS {identifier(field.name)}"
+        f"CAST({identifier(field.name) if exact is None or field.name in exact else _guarded(field)} "
+        f"AS {sql_type(field.type)}) AS {identifier(field.name)}"
         for field in schema
     )
     return f"SELECT {columns} FROM {source}"  # noqa: S608 - names are quoted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,6 +52,17 @@ class Block:
     @property
     def paths(self) -> pa.Array:
         return self._column(PATH)
+
+    @cached_property
+    def without_nan(self) -> frozenset[int]:
+        """Fields of which every file counted NaN, and found none."""
+        ids, values = self._column(f"{NANS}_ids"), self._column(f"{NANS}_values")
+        counts = pc.value_counts(ids.flatten().filter(pc.equal(values.flatten(), 0)))
+        return frozenset(
+            field.as_py()
+            for field, files in zip(*counts.flatten(), strict=True)
+            if files.as_py() == len(self)
+        )
 
     def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
         """Return the statistics of a field as values of ``kind``; None when the type has no usable ones."""
@@ -108,6 +120,8 @@ class Files:
         self.are_parquet = all(
             pc.all(pc.equal(block.formats, "PARQUET")).as_py() is not False for block in blocks
         )
+        #: As that of a block.
+        self.without_nan = frozenset.intersection(*(block.without_nan for block in blocks))
 
     def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
         return self._joined("bounds", field_id, kind)

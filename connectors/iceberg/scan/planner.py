@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
@@ -51,6 +52,14 @@ MAX_TOGETHER = 16
 _Key: TypeAlias = tuple[str, int | None, int]
 #: Characters that would make a name a pattern.
 _PATTERN = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """Files to read, and the fields in which none of them has NaN."""
+
+    paths: Sequence[str]
+    without_nan: frozenset[int]
 
 
 class ColdPlan:
@@ -98,7 +107,7 @@ class ColdPlan:
                     io, [manifest for manifest in listing.data if manifest not in before]
                 )
 
-    def files(self, cold: ColdSlice, rows: ScanFilter) -> Sequence[str] | None:
+    def files(self, cold: ColdSlice, rows: ScanFilter) -> FileList | None:
         """Return the files that may hold wanted rows of a slice.
 
         None where a list of files is not enough, or no better than the extension's scan. The manifests are checked
@@ -115,12 +124,12 @@ class ColdPlan:
         if facts.manifest_list is None:
             return None
         reach = Reach.of(cold.metadata_location, facts.location, self._roots)
-        paths = self._listed(io, facts, facts.manifest_list, cold, rows, reach)
+        files = self._listed(io, facts, facts.manifest_list, cold, rows, reach)
         if facts.is_head:
             with self._lock:
                 self._read_last[facts.table_uuid] = facts.manifest_list
-        if paths is not None and self._footers.fit(io, paths, cold.schema, facts.own):
-            return paths
+        if files is not None and self._footers.fit(io, files.paths, cold.schema, facts.own):
+            return files
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
         # The extension reads everything that is listed.
@@ -192,7 +201,7 @@ class ColdPlan:
         cold: ColdSlice,
         rows: ScanFilter,
         reach: Reach,
-    ) -> Sequence[str] | None:
+    ) -> FileList | None:
         listed = self._manifests.list(io, manifest_list)
         if not listed.is_enough:
             return None
@@ -203,6 +212,7 @@ class ColdPlan:
         if not all(rows) and files > MAX_LISTED_FILES:
             return None
         paths: list[str] = []
+        without_nan = None
         for spec_id, manifests in groups.items():
             self._check(io, manifests, reach, is_data=True)
             members = self._files(io, manifests)
@@ -213,7 +223,11 @@ class ColdPlan:
             if len(paths) + len(file_paths) > MAX_LISTED_FILES:
                 return None
             paths += file_paths.to_pylist()
-        return None if any(_PATTERN.intersection(path) for path in paths) else paths
+            counted = members.without_nan
+            without_nan = counted if without_nan is None else without_nan & counted
+        if any(_PATTERN.intersection(path) for path in paths):
+            return None
+        return FileList(paths, without_nan or frozenset())
 
     @cachedmethod(
         lambda self: self._together,

@@ -1,0 +1,130 @@
+"""Where files counted their NaN, and have none, a filter is answered from their statistics; else never."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import DataFileStatistics
+
+from connectors.iceberg.store import IcebergStore
+from planner.cut import cold_cut
+from planner.names import TableName
+from planner.ports import SqlRelation
+from proxy.engine.engine import Engine
+from proxy.engine.relations import Relation, prelude
+from tests.contract.engine import rows
+from tests.fixtures.engine import Place
+
+NAN = math.nan
+SCHEMA = pa.schema(
+    [("i", pa.int64()), ("d", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("y", pa.float64())]))]
+)  # fmt: skip
+#: Fields of the table, as the catalog numbers them.
+D, F, Y = 2, 3, 5
+PLAIN = [(1, 1.0, 1.0, 1.0), (2, 2.0, -0.0, 2.0), (3, None, None, None)]
+WITH_NAN = [(4, 3.0, 3.0, 3.0), (5, NAN, NAN, NAN)]
+STATEMENTS = [
+    *(f"SELECT i FROM t WHERE {column} > 5 ORDER BY i" for column in ("d", "f", "s.y")),
+    *(f"SELECT i FROM t WHERE {column} = 'nan' ORDER BY i" for column in ("d", "f", "s.y")),
+    *(f"SELECT i FROM t WHERE NOT ({column} <= 2) ORDER BY i" for column in ("d", "f", "s.y")),
+    *(f"SELECT i FROM t ORDER BY {column} DESC NULLS LAST LIMIT 1" for column in ("d", "f", "s.y")),
+    "SELECT max(d)::VARCHAR AS d, min(d)::VARCHAR AS e, max(f)::VARCHAR AS f, max(s.y)::VARCHAR AS y FROM t",
+    "SELECT count(*) AS n FROM t a JOIN (SELECT 'nan'::DOUBLE AS d) b ON a.d = b.d",
+]  # fmt: skip
+
+
+def content(items: Sequence[tuple[Any, ...]]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"i": i, "d": d, "f": f, "s": {"y": y}} for i, d, f, y in items], SCHEMA
+    )
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """What the next files count, by field; pyiceberg itself counts none."""
+    counts: dict[int, int] = {}
+    serialized = DataFileStatistics.to_serialized_dict
+
+    def with_counts(statistics: DataFileStatistics) -> dict[str, Any]:
+        return {**serialized(statistics), "nan_value_counts": dict(counts)}
+
+    monkeypatch.setattr(DataFileStatistics, "to_serialized_dict", with_counts)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("plain", "with_nan", "without_nan"),
+    [
+        ({}, None, ""),
+        ({D: 0, F: 0, Y: 0}, None, "df"),
+        ({D: 0}, None, "d"),
+        ({}, {}, ""),
+        ({D: 0, F: 0, Y: 0}, {D: 1, F: 1, Y: 1}, ""),
+        ({D: 0, F: 0, Y: 0}, {}, ""),
+        ({D: 0, F: 0}, {F: 1}, ""),
+    ],
+)
+def test_statistics_answer_only_where_there_is_no_nan(
+    place: Place,
+    engine: Engine,
+    counted: dict[int, int],
+    tmp_path: Path,
+    plain: dict[int, int],
+    with_nan: dict[int, int] | None,
+    without_nan: str,
+) -> None:
+    folder = place.root / tmp_path.name
+    folder.mkdir()
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/c.db",
+        "warehouse": f"file://{folder}",
+    }
+    items = list(PLAIN)
+    with closing(SqlCatalog("c", **properties)) as catalog:
+        catalog.create_namespace("n")
+        table = catalog.create_table("n.t", schema=SCHEMA)
+        counted.update(plain)
+        table.append(content(PLAIN))
+        if with_nan is not None:
+            counted.clear()
+            counted.update(with_nan)
+            table.append(content(WITH_NAN))
+            items += WITH_NAN
+    with closing(IcebergStore({"c": properties})) as store:
+        part = store.scan(cold_cut(store.pin(TableName("c", ("n",), "t"))).cold)
+    assert isinstance(part, SqlRelation)
+    assert part.without_nan == frozenset(without_nan)
+    files = Relation("lake.n.t", SCHEMA, (part,))
+    memory = Relation("lake.n.t", SCHEMA, (_values(items),))
+    for sql in STATEMENTS:
+        assert rows(engine, sql, [files]) == rows(engine, sql, [memory]), sql
+
+
+def _values(items: Sequence[tuple[Any, ...]]) -> SqlRelation:
+    def text(value: float | None, kind: str) -> str:
+        return f"CAST({'NULL' if value is None else repr(str(value))} AS {kind})"
+
+    listed = ", ".join(
+        f"({i}, {text(d, 'DOUBLE')}, {text(f, 'FLOAT')}, {{'y': {text(y, 'DOUBLE')}}})"
+        for i, d, f, y in items
+    )
+    return SqlRelation(f"SELECT * FROM (VALUES {listed}) v(i, d, f, s)")
+
+
+def test_what_has_no_nan_is_read_bare(engine: Engine) -> None:
+    bare, guarded = (
+        Relation("lake.n.t", SCHEMA, (SqlRelation("SELECT 1", without_nan=names),))
+        for names in (frozenset("df"), frozenset[str]())
+    )
+    with engine._connection.cursor() as cursor:
+        assert '"d" * 1' in prelude(cursor, [guarded])
+        assert "* 1" not in prelude(cursor, [bare])
+        assert 'CASE WHEN "s"' in prelude(cursor, [bare])
