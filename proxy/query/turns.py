@@ -3,8 +3,8 @@
 Planning is Python's work, and of several threads that want the interpreter's lock none is preferred: with nine
 statements of 100 KB of one user at work others waited for several of them, again and again. Together they are no faster.
 
-A long statement that took long to plan is followed by a rest of three times that, while others ask: what one user has
-others plan takes a quarter of the time, and they meet it in a few of their statements.
+Long statements of one user may take a second of a processor, and from then on a quarter of the time, as long as others
+ask: they meet them in a few of their statements.
 
 A turn is for steps that compute. Whoever waits for a catalog or a broker has none, so that a slow one holds up only
 those who need it.
@@ -24,9 +24,9 @@ from proxy.session import Session
 #: Characters of a statement from which on it is long.
 LONG_CHARS = 4_096
 _LOOK_S = 0.1
-#: Processor time of a turn that no rest is due for: a statement of 10 KB, as tools write them, takes less.
-_SPARED_S = 0.05
-_RESTS, _MAX_REST_S = 3.0, 10.0
+#: The rest that is due for a second of planning, and the seconds of it that may be left for later.
+_RESTS, _CREDIT_S = 3.0, 3.0
+_MAX_REST_S = 10.0
 #: How long somebody counts as asking after a statement of his.
 _ASKING_S = 1.0
 _NO_TURN = "the statement waited {:g} s for others of yours, of which few are planned at a time; send fewer at once."
@@ -61,7 +61,7 @@ class Turns:
         self._lock = threading.Lock()
         #: By owner, and whether the statements are long.
         self._turns: dict[_Key, _Turn] = {}
-        #: When a turn may begin again, of those that rest.
+        #: Until when the rests of each would last, had they been taken.
         self._rests: dict[_Key, float] = {}
         #: Who asked last, and who did before him, with their times.
         self._latest: list[tuple[Hashable, float]] = []
@@ -94,7 +94,7 @@ class Turns:
         finally:
             took_s = self._processor_s() - began_s
             with self._lock:
-                if key[1] and took_s > _SPARED_S:
+                if key[1]:
                     self._rest(key, took_s)
                 turn.is_busy = False
                 self._leave(key, turn)
@@ -135,14 +135,12 @@ class Turns:
     def _rest(self, key: _Key, took_s: float) -> None:
         now = self._clock()
         self._rests = {each: until for each, until in self._rests.items() if until > now}
-        self._rests[key] = now + min(_RESTS * took_s, _MAX_REST_S)
+        until = self._rests.get(key, now) + _RESTS * took_s
+        self._rests[key] = min(until, now + _CREDIT_S + _MAX_REST_S)
 
     def _rests_for(self, key: _Key) -> bool:
         """Whether the next turn of ``key`` has to wait for the time of others, who ask."""
-        until = self._rests.get(key)
         now = self._clock()
-        return (
-            until is not None
-            and now < until
-            and any(owner != key[0] and now < at + _ASKING_S for owner, at in self._latest)
+        return now + _CREDIT_S < self._rests.get(key, now) and any(
+            owner != key[0] and now < at + _ASKING_S for owner, at in self._latest
         )

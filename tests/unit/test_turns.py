@@ -93,11 +93,12 @@ class Times:
             self.processor_s += processor_s
 
 
-def test_a_user_rests_after_a_long_statement_while_others_ask() -> None:
+def test_a_user_rests_after_a_second_of_long_statements_while_others_ask() -> None:
     times = Times()
     turns = times.turns()
     times.plan(turns, BOB, "SELECT 1", 0.0)
-    times.plan(turns, ADA, LONG, 0.2)
+    for _ in range(4):
+        times.plan(turns, ADA, LONG, 0.3)
     with pytest.raises(DeadlineExceeded, match="few are planned at a time"):
         times.plan(turns, ADA, LONG, 0.0)
     times.plan(turns, ADA, "SELECT 1", 0.0)  # a short one has turns of its own
@@ -123,25 +124,22 @@ def test_a_rest_has_an_end() -> None:
     raise AssertionError
 
 
-@pytest.mark.parametrize("sql", ["SELECT 1", LONG])
-def test_nobody_rests_where_nobody_else_asks_nor_after_little(sql: str) -> None:
+def test_nobody_rests_for_short_ones_nor_where_nobody_else_asks() -> None:
     times = Times()
     turns = times.turns()
     times.plan(turns, BOB, "SELECT 1", 0.0)
-    for _ in range(3):  # Bob asks still
-        times.plan(turns, ADA, sql, 0.05 if sql is LONG else 5.0)
-    times.now_s = 1.1  # and no more
     for _ in range(3):
-        times.plan(turns, ADA, sql, 5.0)
+        times.plan(turns, ADA, "SELECT 1", 5.0)
+    times.now_s = 1.1  # Bob does not ask any more
+    for _ in range(3):
+        times.plan(turns, ADA, LONG, 5.0)
 
 
 def test_who_rests_goes_on_as_soon_as_he_may() -> None:
-    turns = Turns()
-    with turns.one(BOB, "SELECT 1", Deadline(0)):
-        pass
-    turns._processor_s = iter((0.0, 0.1, 0.0, 0.0)).__next__
-    with turns.one(ADA, LONG, Deadline(0)):
-        pass
+    times = Times()
+    turns = Turns(processor_s=lambda: times.processor_s)
+    times.plan(turns, BOB, "SELECT 1", 0.0)
+    times.plan(turns, ADA, LONG, 1.1)
     began_s = time.monotonic()
     with turns.one(ADA, LONG, Deadline(SOON_S)):
         assert time.monotonic() - began_s > 0.2
