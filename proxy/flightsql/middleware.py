@@ -52,13 +52,15 @@ class _Entry:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self._handshakes = threading.Lock()
         self._next_s = 0.0
 
     def pace(self) -> None:
-        """Wait until the next Handshake may be done; one after a while waits for nothing."""
-        now = time.monotonic()
-        time.sleep(max(self._next_s - now, 0.0))
-        self._next_s = max(self._next_s, now) + _HANDSHAKE_S
+        """Wait until the next Handshake may be done; one after a while waits for nothing, and other calls never do."""
+        with self._handshakes:
+            now = time.monotonic()
+            time.sleep(max(self._next_s - now, 0.0))
+            self._next_s = max(self._next_s, now) + _HANDSHAKE_S
 
 
 class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -136,9 +138,9 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         record = CallRecord(info.method.name)
         entry = self._entries[hash(str(headers.get("authorization"))) % _ENTRIES]
         try:
+            if info.method == flight.FlightMethod.HANDSHAKE:
+                entry.pace()
             with Boundary(record), entry.lock:
-                if info.method == flight.FlightMethod.HANDSHAKE:
-                    entry.pace()
                 return self._started(info.method, headers, record)
         except Exception:
             self.calls.write_down(record)

@@ -95,3 +95,24 @@ def test_logins_without_end_are_spaced(server: CannedServer, watched: Watched) -
     ]
     assert len(between) == 10
     assert sum(between) > 9.5 * _HANDSHAKE_S
+
+
+def test_a_flood_of_logins_keeps_no_call_of_the_same_credentials_out() -> None:
+    entry = middleware._Entry()
+    over = threading.Event()
+
+    def flood() -> None:
+        while not over.is_set():
+            entry.pace()
+
+    threads = [threading.Thread(target=flood) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            assert entry.lock.acquire(timeout=0)
+            entry.lock.release()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
