@@ -14,17 +14,17 @@ from planner.statement.ast import Node, kind_of
 from planner.statement.parameters import cast, constant
 from planner.statement.scope import fold
 
-#: The most days from one rounded time to the next; a date of the column is exact.
+#: The most days from one rounded time to the next; a date of the column is exact. Longer units round up before Christ.
 _DAYS = {
     **dict.fromkeys(("microsecond", "millisecond", "second", "minute", "hour", "day"), 1),
     "week": 7,
     "month": 31,
     "quarter": 92,
     "year": 366,
-    "decade": 3_653,
-    "century": 36_525,
-    "millennium": 365_243,
 }
+#: Beside the day to spare: a text may have an offset from UTC, of 99 hours at most, which its date leaves out.
+_OFFSET_DAYS = 5
+_PLAIN_TEXT = frozenset("0123456789:. T")
 _FROM = frozenset(("=", ">", ">=", "between"))
 _UNTIL = frozenset(("=", "<", "<=", "between"))
 _DATE: Node = {"id": "DATE"}
@@ -38,9 +38,11 @@ def bounds_of_rounded(
     if column is None or not operands:
         return
     if operator in _FROM:
-        yield column, ">=", _shifted(operands[0], -1)
+        yield column, ">=", _shifted(operands[0], -1 - _offset_days(operands[0]))
     if operator in _UNTIL:
-        yield column, "<", _shifted(operands[-1], days + 2)
+        # Not less than: both may be infinite.
+        last = operands[-1]
+        yield column, "<=", _shifted(last, days + 2 + _offset_days(last))
 
 
 def _rounded(node: Node) -> tuple[Node | None, int]:
@@ -56,6 +58,16 @@ def _rounded(node: Node) -> tuple[Node | None, int]:
         if unit in _DAYS and kind_of(column) == "COLUMN_REF":
             return column, _DAYS[unit]
     return None, 0
+
+
+def _offset_days(time: Node) -> int:
+    """0 for what is known to have no offset from UTC beside its date."""
+    if kind_of(time) == "CONSTANT":
+        text = time["value"].get("value")
+        return (
+            0 if isinstance(text, str) and _PLAIN_TEXT.issuperset(text[10:]) else _OFFSET_DAYS
+        )
+    return _OFFSET_DAYS if kind_of(time) == "PARAMETER" else 0
 
 
 def _shifted(time: Node, days: int) -> Node:

@@ -132,11 +132,12 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         self.policy = policy
         self.rate = rate
         self._logins = Shares(_MAX_LOGINS, "logins")
-        self._entries = tuple(_Entry() for _ in range(_ENTRIES))
+        #: Apart for tokens and for the rest: a password takes long to check.
+        self._entries = tuple(tuple(_Entry() for _ in range(_ENTRIES)) for _ in range(2))
 
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> Any:
         record = CallRecord(info.method.name)
-        entry = self._entries[hash(str(headers.get("authorization"))) % _ENTRIES]
+        entry = self._entry(str(next(iter(headers.get("authorization", ())), "")))
         try:
             if info.method == flight.FlightMethod.HANDSHAKE:
                 entry.pace()
@@ -145,6 +146,10 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         except Exception:
             self.calls.write_down(record)
             raise
+
+    def _entry(self, authorization: str) -> _Entry:
+        is_token = authorization[:7].lower() == "bearer "
+        return self._entries[is_token][hash(authorization) % _ENTRIES]
 
     def _started(
         self, method: flight.FlightMethod, headers: dict[str, list[Any]], record: CallRecord

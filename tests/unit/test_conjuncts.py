@@ -93,12 +93,21 @@ def text(operand: dict) -> str:  # type: ignore[type-arg]
         (
             "CAST(a AS DATE) = DATE '2026-01-01'",
             [
-                "a < (CAST(CAST('2026-01-01' AS DATE) AS DATE) + to_days(2))",
+                "a <= (CAST(CAST('2026-01-01' AS DATE) AS DATE) + to_days(2))",
                 "a >= (CAST(CAST('2026-01-01' AS DATE) AS DATE) + to_days(-1))",
             ],
         ),
-        ("date_trunc('weeks', t.a) <= $1", ["a < (CAST($1 AS DATE) + to_days(9))"]),
-        ("1 < DateTrunc('DAY', a)", ["a >= (CAST(1 AS DATE) + to_days(-1))"]),
+        ("date_trunc('weeks', t.a) <= $1", ["a <= (CAST($1 AS DATE) + to_days(14))"]),
+        ("1 < DateTrunc('DAY', a)", ["a >= (CAST(1 AS DATE) + to_days(-6))"]),
+        (
+            "a::DATE > '2026-01-01 10:00'",
+            ["a >= (CAST('2026-01-01 10:00' AS DATE) + to_days(-1))"],
+        ),
+        (
+            "a::DATE > '2026-01-01 10+14'",
+            ["a >= (CAST('2026-01-01 10+14' AS DATE) + to_days(-6))"],
+        ),
+        ("date_trunc('decade', a) > 1", []),
     ],
 )
 def test_conjuncts_of_where(where: str, names: list[str]) -> None:

@@ -30,6 +30,7 @@ import planner.statement.gate
 import planner.statement.printable
 import planner.statement.references
 import planner.writing
+import proxy.engine.engine
 import proxy.engine.errors
 import proxy.engine.macros
 import proxy.engine.trees

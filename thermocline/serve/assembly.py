@@ -21,6 +21,7 @@ from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States, degraded
 from proxy.process.landlock import FileSystemLock
+from proxy.process.memory import memory_limits, total_memory
 from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
@@ -127,16 +128,19 @@ def running_parts(
             PinCache(store, refresh_s=server.pin_refresh_s, patience_s=cold.catalog_timeout_s)
         )
         spill = stack.enter_context(scratch_folder())
+        engine_bytes, process_bytes = memory_limits(
+            server.memory_limit_bytes, server.max_process_bytes, total_memory()
+        )
         engine = Engine(
             storage_roots=settings.storage_roots,
-            memory_limit_bytes=server.memory_limit_bytes,
+            memory_limit_bytes=engine_bytes,
             threads=server.threads,
             spill_dir=spill,
         )
         stack.callback(engine.close)
         watchdog = Watchdog(
             grace_s=WATCHDOG_GRACE_S,
-            max_process_bytes=server.max_process_bytes,
+            max_process_bytes=process_bytes,
             healthy=engine.healthy,
             relieve=engine.relieve,
             relieve_owner=engine.relieve_owner,

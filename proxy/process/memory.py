@@ -1,0 +1,52 @@
+"""How much memory a server may take: what its settings say, else shares of the machine's, or of its group's.
+
+Without a limit one statement after the other took all of a machine of 24 GB: DuckDB's own limit is 80 % of it, of which
+binding and what a single row takes are no part. The machine stood still for twenty minutes before the kernel ended the
+process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from pathlib import Path
+
+#: Of all: the engine's part, and the whole process's. Other processes are on the machine, one of ours that reads topics.
+_ENGINE, _PROCESS = 0.5, 0.8
+#: Of the process, where only that is given; and of the engine's limit, where only that is.
+_ENGINE_OF_PROCESS, _BEYOND_ENGINE = 0.625, 1.25
+_MEMINFO = Path("/proc/meminfo")
+#: In a file of a group without a limit stands "max".
+_GROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+def memory_limits(
+    engine_bytes: int | None, process_bytes: int | None, total_bytes: int | None
+) -> tuple[int | None, int | None]:
+    """Return the limits of the engine and of the process, given those of the settings and the memory there is.
+
+    None: there is no limit, or the engine's own. A limit that is given stays.
+    """
+    if process_bytes is None and total_bytes is not None:
+        process_bytes = max(
+            int(_PROCESS * total_bytes), int(_BEYOND_ENGINE * (engine_bytes or 0))
+        )
+    if engine_bytes is None:
+        most = [
+            int(part * whole)
+            for part, whole in ((_ENGINE, total_bytes), (_ENGINE_OF_PROCESS, process_bytes))
+            if whole is not None
+        ]
+        engine_bytes = min(most, default=None)
+    return engine_bytes, process_bytes
+
+
+def total_memory() -> int | None:
+    """Bytes that all processes together may take here; None where the machine does not say."""
+    limits = [resource.getrlimit(resource.RLIMIT_AS)[0]]
+    if _MEMINFO.exists():
+        facts = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+        limits.append(int(facts["MemTotal"].split()[0]) * 1024)
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        limits.append(int(_GROUP.read_text()))
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
