@@ -55,10 +55,10 @@ def test_a_large_tree_is_not_looked_at_as_a_whole() -> None:
 def test_a_busy_process_is_left_alone_for_a_while(
     most_s: float, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, collected = threading.Event(), threading.Event()
+    looked, collected = threading.Event(), threading.Event()
 
     def is_busy(over: threading.Event) -> bool:
-        asked.set()
+        looked.set()
         return not over.wait(0.01)
 
     def note(phase: str, info: dict[str, int]) -> None:
@@ -70,7 +70,7 @@ def test_a_busy_process_is_left_alone_for_a_while(
     with collecting_rarely(0.01):
         gc.callbacks.append(note)
         try:
-            assert asked.wait(SOON_S)
+            assert looked.wait(SOON_S)
             assert collected.wait(0.2 if waits else SOON_S) is not waits
         finally:
             gc.callbacks.remove(note)
