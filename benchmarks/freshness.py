@@ -22,8 +22,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message, Producer
 
 from benchmarks.options import partitions, seed
-from benchmarks.records import TRAFFIC_ID, Generator, traffic
+from benchmarks.records import Generator, traffic
 from benchmarks.report import Report, quantile, recorded
+from benchmarks.shapes import TRAFFIC_ID
 from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, TOPIC, World, running_world
 from planner.names import TableName

@@ -17,6 +17,7 @@ import click
 from benchmarks import records
 from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
+from benchmarks.shapes import FLOWS
 from benchmarks.world import TABLE, TOPIC, sqlite_catalogs
 from connectors.iceberg.create import create_table
 from connectors.iceberg.pin_cache import PinCache
@@ -110,7 +111,7 @@ def _parts(
     create_table(
         catalogs,
         TABLE,
-        records.COLUMNS,
+        FLOWS.columns,
         binding,
         first_watermark(log.measure([TOPIC])[TOPIC], binding),
     )

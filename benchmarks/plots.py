@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.statements import DUCK, ENGINE, FLIGHT
+from benchmarks.sizes import DUCK, ENGINE, FLIGHT
 
 _COLORS = {ENGINE: "#0b7285", DUCK: "#868e96", FLIGHT: "#e8590c"}
 # The same input gives the same bytes: no dates, no random ids.
@@ -97,8 +97,8 @@ def _row(figure: Figure, count: int) -> Sequence[Axes]:
 
 _SIDES = {"tail": "hot", "cold": "cold"}
 _PICTURES: dict[str, tuple[str, Callable[[Mapping[str, Any]], Figure]]] = {
-    "latency-by-tail": ("statements", _latency("tail")),
-    "latency-by-cold": ("statements", _latency("cold")),
+    "latency-by-tail": ("sizes", _latency("tail")),
+    "latency-by-cold": ("sizes", _latency("cold")),
     "freshness": ("freshness", _freshness),
     "tiering": ("tiering", _throughput),
 }

@@ -1,7 +1,6 @@
-"""The records all benchmarks use: JSON of about 200 bytes and 10 fields, and processes that produce them fast.
+"""Processes that produce records fast, of the shapes of ``benchmarks.shapes``.
 
-A record is a function of (seed, id): the same options give the same bytes. Partition p of P holds the ids p,
-p + P, p + 2 P and so on, in order.
+Partition p of P holds the ids p, p + P, p + 2 P and so on, in order.
 """
 
 from __future__ import annotations
@@ -16,46 +15,12 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 
 import duckdb
-import pyarrow as pa
 from confluent_kafka import KafkaError, Message, Producer
 
-from planner.schema import TIMESTAMPTZ, Column
+from benchmarks.shapes import FLOWS, TRAFFIC_ID, Shape
 
-COLUMNS = (
-    Column(0, "id", pa.int64()),
-    Column(0, "at", TIMESTAMPTZ),
-    Column(0, "src", pa.string()),
-    Column(0, "dst", pa.string()),
-    Column(0, "protocol", pa.string()),
-    Column(0, "src_port", pa.int32()),
-    Column(0, "dst_port", pa.int32()),
-    Column(0, "bytes", pa.int64()),
-    Column(0, "duration_s", pa.float64()),
-    Column(0, "blocked", pa.bool_()),
-)
-
-#: Ids of background traffic start here, and are even: nobody asks for them.
-TRAFFIC_ID = 1_000_000_000_000
 _TICK_S = 0.01
 
-#: DuckDB makes 700,000 a second on one core, several times what Python does.
-_GENERATE = """
-SELECT '{"id":' || id
-  || ',"at":"' || strftime(make_timestamp(1767225600000000 + id * 1000 + a % 1000),
-                           '%Y-%m-%dT%H:%M:%S.%f+00:00')
-  || '","src":"10.' || (a >> 10) % 16 || '.' || (a >> 20) % 256 || '.' || (a >> 30) % 256
-  || '","dst":"172.16.' || (a >> 40) % 256 || '.' || (a >> 48) % 256
-  || '","protocol":"' || ['tcp', 'tcp', 'tcp', 'udp', 'udp', 'icmp'][1 + (b % 6)::INTEGER]
-  || '","src_port":' || 1024 + (b >> 8) % 64512
-  || ',"dst_port":' || [22, 53, 80, 443, 3389, 8443][1 + ((b >> 24) % 6)::INTEGER]
-  || ',"bytes":' || 40 + (b >> 28) % 5000000000
-  || ',"duration_s":' || ((b >> 16) % 60000) / 1000
-  || ',"blocked":' || CASE WHEN (a >> 56) % 20 = 0 THEN 'true' ELSE 'false' END
-  || '}'
-FROM (
-  SELECT id, (hash(id, $seed) >> 1)::BIGINT AS a, (hash($seed, id) >> 1)::BIGINT AS b
-  FROM (SELECT $first + n * $step AS id FROM range($count) AS numbers(n))
-)"""
 _CHUNK_RECORDS = 50_000
 _QUEUED_RECORDS = 400_000
 #: Half of what a producer queues by itself: at a rate beyond the broker's it is as fast as that.
@@ -66,15 +31,19 @@ _FLUSH_TIMEOUT_S = 120.0
 class Generator:
     """Makes values. Not thread-safe."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shape: Shape = FLOWS) -> None:
         self._seed = seed
+        self._shape = shape
         self._connection = duckdb.connect(config={"threads": "1"})
 
     def values(self, first: int, count: int, step: int = 1) -> list[str]:
         """Return the values of ids ``first``, ``first + step`` and so on."""
         request = {"seed": self._seed, "first": first, "count": count, "step": step}
         values: list[str] = (
-            self._connection.execute(_GENERATE, request).to_arrow_table().column(0).to_pylist()
+            self._connection.execute(self._shape.generate, request)
+            .to_arrow_table()
+            .column(0)
+            .to_pylist()
         )
         return values
 
@@ -88,10 +57,18 @@ class _Share:
     start: int
     stop: int
     seed: int
+    shape: Shape
 
 
 def produce(
-    bootstrap: str, topic: str, *, partitions: int, start: int, stop: int, seed: int
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    start: int,
+    stop: int,
+    seed: int,
+    shape: Shape = FLOWS,
 ) -> None:
     """Produce the records of ids ``start <= id < stop``, acknowledged, from one process per core."""
     processes = min(os.cpu_count() or 1, partitions)
@@ -104,6 +81,7 @@ def produce(
             start,
             stop,
             seed,
+            shape,
         )
         for index in range(processes)
     ]
@@ -133,7 +111,7 @@ def _produce_share(share: _Share) -> None:
             "log_level": 2,
         }
     )
-    generator = Generator(share.seed)
+    generator = Generator(share.seed, share.shape)
     step = share.of_partitions
     # First id of each partition that is not below the start.
     after = {p: share.start + (p - share.start) % step for p in share.partitions}
@@ -161,13 +139,25 @@ def _produce_share(share: _Share) -> None:
 
 @contextmanager
 def traffic(
-    bootstrap: str, topic: str, *, partitions: int, rate: int, seed: int
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    rate: int,
+    seed: int,
+    shape: Shape = FLOWS,
+    sticky: bool = False,
 ) -> Iterator[None]:
-    """Produce ``rate`` records a second, or as many as go, evenly, from a process of its own, until the block ends."""
+    """Produce ``rate`` records a second, or as many as go, evenly, from a process of its own, until the block ends.
+
+    ``sticky``: to one partition for a hundredth of a second each, as clients do, which spares the broker requests.
+    """
     spawn = multiprocessing.get_context("spawn")
     stop = spawn.Event()
     process = spawn.Process(
-        target=_stream, args=(bootstrap, topic, partitions, rate, seed, stop), daemon=True
+        target=_stream,
+        args=(bootstrap, topic, partitions, rate, seed, shape, sticky, stop),
+        daemon=True,
     )
     process.start()
     try:
@@ -180,20 +170,30 @@ def traffic(
 
 
 def _stream(
-    bootstrap: str, topic: str, partitions: int, rate: int, seed: int, stop: Event
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    rate: int,
+    seed: int,
+    shape: Shape,
+    sticky: bool,
+    stop: Event,
 ) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "log_level": 2}
     )
-    generator = Generator(seed)
+    generator = Generator(seed, shape)
     sent, began = 0, time.monotonic()
     values: list[str] = []
+    ticks = 0
     while not stop.wait(_TICK_S):
+        ticks += 1
         due = int(rate * (time.monotonic() - began)) - sent
         for _ in range(min(due, _STREAMED_RECORDS - len(producer))):
             if not values:
                 values = generator.values(TRAFFIC_ID + 2 * sent, min(rate, _CHUNK_RECORDS), 2)
-            producer.produce(topic, values.pop(), partition=sent % partitions)
+            number = ticks if sticky else sent
+            producer.produce(topic, values.pop(), partition=number % partitions)
             sent += 1
         producer.poll(0)
     producer.flush(_FLUSH_TIMEOUT_S)

@@ -27,6 +27,7 @@ from connectors import jars
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
 _MARKS = ("<!-- results: written by `python -m benchmarks table --write` -->", "<!-- end -->")
+_WORST = 10
 _DISTRIBUTIONS = (
     "thermocline",
     "pyarrow",
@@ -134,11 +135,35 @@ def table(items: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*goals, "", *others, "", *map(_run, items)])
 
 
+def worst_statements(items: Iterable[Mapping[str, Any]]) -> str:
+    """Return Markdown: the statements of ``statements`` that took most of what they may; nothing without a result."""
+    results_of = [item for item in items if item["name"] == "statements"]
+    lines = [
+        "| statement | topic | plain DuckDB | ours | ratio | more |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    each = [
+        (facts["of_allowed"], kind, when, facts)
+        for result in results_of
+        for when, kinds in result["details"]["statements"].items()
+        for kind, facts in kinds.items()
+    ]
+    for _, kind, when, facts in sorted(each, key=lambda line: line[0], reverse=True)[:_WORST]:
+        lines.append(
+            f"| {kind} | {when} | {_number(facts['plain_ms'])} ms | {_number(facts['ours_ms'])} ms "
+            f"| {facts['ratio']:.2f} | {_number(facts['plus_ms'])} ms |"
+        )
+    if not each:
+        return ""
+    return "\n".join(["The ten worst of `statements`, whatever they are:", "", *lines, "", ""])
+
+
 def write_table() -> None:
-    """Replace the table in the README by that of the results beside it."""
+    """Replace the tables in the README by those of the results beside it."""
     text = README.read_text()
     start, end = map(re.escape, _MARKS)
-    body = f"{_MARKS[0]}\n\n{table(results(RESULTS))}\n\n{_MARKS[1]}"
+    items = results(RESULTS)
+    body = f"{_MARKS[0]}\n\n{worst_statements(items)}{table(items)}\n\n{_MARKS[1]}"
     replaced, count = re.subn(f"{start}.*?{end}", lambda _: body, text, flags=re.DOTALL)
     if count != 1:
         raise RuntimeError("the README has lost the marks around its table")

@@ -1,95 +1,56 @@
-"""Five statements over cold and hot rows, held against plain DuckDB and against what people do without us.
+"""Forty statements through the server by the stock driver, each beside plain DuckDB over the same rows.
 
-The cold side grows first, then the hot one; at every size each statement runs in the server's own engine, in
-plain DuckDB over the same rows, and through Flight SQL, one after another, so that noise meets all three. Every
-answer is compared. At the full size two more baselines run: DuckDB with the hot rows read from Kafka in each
-statement, and Spark's batch union.
+A new cursor for each, as people do, nothing prepared by hand; the two are asked in turns. First while the topic is quiet,
+when every answer is compared, then while records arrive in it, which plain DuckDB's native table does not get.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
+import math
 import time
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from statistics import median
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import click
+import duckdb
 import pyarrow as pa
 
-from benchmarks.baseline import PlainDuckDB, ReadEachTime
-from benchmarks.load import plain_rows
-from benchmarks.options import partition_by, partitions, seed
-from benchmarks.report import Report, recorded, summary
-from benchmarks.spark_union import SparkUnion
-from benchmarks.tierer import Tierer, running_tierer
-from benchmarks.world import TABLE, World, running_world
-from proxy.deadline import Deadline
-from proxy.session import Session
-from thermocline.serve.assembly import Parts, running_parts
+from benchmarks.baseline import PlainDuckDB
+from benchmarks.options import partition_by, seed
+from benchmarks.questions import Question, Times, questions
+from benchmarks.records import traffic
+from benchmarks.report import Report, quantile, recorded
+from benchmarks.shapes import events
+from benchmarks.tierer import running_tierer
+from benchmarks.world import TABLE, TOPIC, World, running_world
 
-ENGINE, DUCK, FLIGHT = "server's engine", "plain DuckDB", "through Flight SQL"
-_WHOLE = "plan, tail and engine"
-_SLOW_REPEATS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """``sql`` over ``{table}``. The engine's goal is ``ratio`` times plain DuckDB's time plus ``plus_ms``."""
-
-    name: str
-    sql: str
-    ratio: float = 1.10
-    plus_ms: float = 0.0
-
-
-def queries(world: World, cold_rows: int) -> tuple[Query, ...]:
-    """The five of the issue. A record's time is its id in milliseconds, so the last minute is 60,000 ids."""
-    total = world.produced
-    columns = 'id, "at", src, dst, protocol, src_port, dst_port, bytes, duration_s, blocked'
-    since = dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(
-        milliseconds=total, minutes=-1
-    )
-    return (
-        Query("count, sum", "SELECT count(*) AS n, sum(bytes) AS total FROM {table}"),
-        Query(
-            "point, cold key",
-            f"SELECT {columns} FROM {{table}} WHERE id = {cold_rows // 2}",
-            plus_ms=2,
-        ),
-        Query(
-            "point, hot key",
-            f"SELECT {columns} FROM {{table}} WHERE id = {total - 1}",
-            plus_ms=3,
-        ),
-        Query(
-            "group by string",
-            "SELECT protocol, count(*) AS n, sum(bytes) AS total FROM {table} GROUP BY protocol "
-            "ORDER BY protocol",
-        ),
-        Query(
-            "last minute",
-            "SELECT count(*) AS n, sum(bytes) AS total FROM {table} "
-            f"WHERE \"at\" >= TIMESTAMPTZ '{since}'",
-            plus_ms=3,
-        ),
-    )
+QUIET = "quiet"
+#: What a statement may take: so many times plain DuckDB's time, or so many milliseconds more than that.
+_ALLOWED = {True: (1.10, 5.0), False: (1.25, 10.0)}
+#: Rows are compared one by one up to here, beyond by what all of them hash to.
+_COMPARED_ROWS = 10_000
+_STEP_US = 43_000
+_FILL_BUDGET_S = 300.0
 
 
 @click.command()
 @click.option("--cold-rows", type=click.IntRange(8), default=20_000_000, show_default=True)
 @click.option("--hot-rows", type=click.IntRange(1), default=100_000, show_default=True)
-@click.option("--more-hot-rows", type=click.IntRange(1), default=1_000_000, show_default=True)
-@click.option("--publish-rows", type=click.IntRange(1), default=4_000_000, show_default=True)
-@click.option("--repeats", type=click.IntRange(1), default=25, show_default=True)
+@click.option("--publish-rows", type=click.IntRange(1), default=2_000_000, show_default=True)
+@click.option("--repeats", type=click.IntRange(1), default=15, show_default=True)
 @click.option(
-    "--spark/--no-spark", default=True, show_default=True, help="Spark's batch union."
+    "--rate",
+    type=click.IntRange(0),
+    default=5_000,
+    show_default=True,
+    help="Records a second that arrive in the second half; 0 leaves it out.",
 )
-@partitions
+@click.option("--partitions", type=click.IntRange(1), default=24, show_default=True)
+@click.option("--only", default="", help="Statements whose kind has this text.")
 @partition_by
 @seed
 @click.pass_obj
@@ -97,147 +58,177 @@ def command(
     results: Path,
     cold_rows: int,
     hot_rows: int,
-    more_hot_rows: int,
     publish_rows: int,
     repeats: int,
-    spark: bool,
+    rate: int,
     partitions: int,
+    only: str,
     partition_by: tuple[str, ...],
     seed: int,
 ) -> None:
-    """Counts, points, groups and the last minute, over growing cold and hot sides."""
+    """Forty statements as people write them, through the server, beside plain DuckDB."""
+    base_us = int(time.time() * 1e6) - (cold_rows + hot_rows) * _STEP_US
+    times = Times(cold_rows, hot_rows, base_us, _STEP_US)
     with (
         recorded(results, "statements") as report,
-        running_world(partitions=partitions, seed=seed, partition_by=partition_by) as world,
+        running_world(
+            partitions=partitions,
+            seed=seed,
+            partition_by=partition_by,
+            shape=events(base_us, _STEP_US),
+        ) as world,
     ):
-        growing = _Growing(world, report, cold_rows, repeats)
+        world.produce(cold_rows)
         with running_tierer(world) as tierer:
-            growing.cold_side(tierer, hot_rows, publish_rows)
-            growing.at_size(hot_rows, "tail")
-            _slow_baselines(report, world, cold_rows, tierer if spark else None)
-        for rows in (hot_rows * 3, more_hot_rows):
-            growing.at_size(rows, "tail")
-
-
-class _Growing:
-    """Measures at each size; one series per side in the details, figures at the size of the issue."""
-
-    def __init__(self, world: World, report: Report, cold_rows: int, repeats: int) -> None:
-        self._world = world
-        self._report = report
-        self._cold_rows = cold_rows
-        self._repeats = repeats
-        self._hot = 0
-        report.details["series"] = {"cold": [], "tail": []}
-
-    def cold_side(self, tierer: Tierer, hot_rows: int, publish_rows: int) -> None:
-        """An eighth, half, all of the cold rows; the tail is a tenth of ``hot_rows`` meanwhile."""
-        for part in (self._cold_rows // 8, self._cold_rows // 2, self._cold_rows):
-            self._world.produce(part - self._world.produced)
             tierer.drain(publish_rows)
-            self._measure("cold", part, 0)
-        for rows in (hot_rows // 100, hot_rows // 10):
-            self.at_size(rows, "tail")
-
-    def at_size(self, hot_rows: int, series: str) -> None:
-        if hot_rows > self._hot:
-            self._world.produce(hot_rows - self._hot)
-            self._hot = hot_rows
-            self._measure(series, self._cold_rows, hot_rows)
-
-    def _measure(self, series: str, cold_rows: int, hot_rows: int) -> None:
-        files = self._world.data_files()
-        duck = PlainDuckDB(self._world, files)
+        world.produce(hot_rows)
+        chosen = [each for each in questions(times, seed) if only in each.kind]
+        files = world.data_files()
+        report.details |= {"files": len(files), "statements": {}}
         with (
-            contextlib.closing(duck),
-            running_parts(self._world.settings()) as parts,
-            self._world.server() as server,
+            contextlib.closing(PlainDuckDB(world, files)) as duck,
+            world.server() as server,
             flight_sql.connect(server.uri, autocommit=True) as connection,
         ):
-            result = {}
-            for query in queries(self._world, cold_rows):
-                times = _side_by_side(query, parts, duck, connection, self._repeats)
-                result[query.name] = {what: summary(value) for what, value in times.items()}
-                if series == "tail":
-                    self._figures(query, times, hot_rows)
-        self._report.details["series"][series].append(
-            {"cold_rows": cold_rows, "hot_rows": hot_rows, "files": len(files), "ms": result}
-        )
-
-    def _figures(self, query: Query, times: dict[str, list[float]], hot_rows: int) -> None:
-        duck = median(times[DUCK])
-        label = f"{query.name}, {hot_rows:,} hot rows"
-        self._report.figure(
-            f"{label}: (engine - {query.plus_ms:g} ms) / plain DuckDB",
-            (median(times[ENGINE]) - query.plus_ms) / duck,
-            "",
-            at_most=query.ratio,
-        )
-        for what in (ENGINE, DUCK, _WHOLE, FLIGHT):
-            self._report.figure(f"{label}: {what}", median(times[what]), "ms")
+            _warm(connection, times.rows)
+            _compare(report, chosen, connection, duck, repeats, rate=0)
+            if rate:
+                with _arriving(world, rate):
+                    _compare(report, chosen, connection, duck, repeats, rate=rate)
 
 
-def _side_by_side(
-    query: Query,
-    parts: Parts,
-    duck: PlainDuckDB,
+@contextlib.contextmanager
+def _arriving(world: World, rate: int) -> Iterator[None]:
+    with traffic(
+        world.broker.bootstrap,
+        TOPIC,
+        partitions=world.partitions,
+        rate=rate,
+        seed=world.seed,
+        shape=world.shape,
+        sticky=True,
+    ):
+        time.sleep(2)
+        yield
+
+
+def _warm(connection: flight_sql.Connection, rows: int) -> None:
+    """Ask until the tail is followed: what the first statement costs is measured by ``tail``."""
+    deadline = time.monotonic() + _FILL_BUDGET_S
+    while True:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT count(*) FROM {TABLE}")
+                count = cursor.fetchone()
+        except flight_sql.Error:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if count != (rows,):
+                raise RuntimeError(f"the table holds {count} rows, not {rows}")
+            return
+
+
+def _compare(
+    report: Report,
+    statements: Sequence[Question],
     connection: flight_sql.Connection,
+    duck: PlainDuckDB,
     repeats: int,
-) -> dict[str, list[float]]:
-    """Milliseconds of each way, ``repeats`` of each; two rounds before them fill caches on all sides."""
-    sql, plain = query.sql.format(table=TABLE), query.sql.format(table="everything")
-    times: dict[str, list[float]] = defaultdict(list)
+    *,
+    rate: int,
+) -> None:
+    ratio, plus_ms = _ALLOWED[not rate]
+    when = f"{rate:,} events/s" if rate else QUIET
+    lines = report.details["statements"].setdefault(when, {})
+    for question in statements:
+        ours, plain = _in_turns(question, connection, duck, repeats, is_compared=not rate)
+        ours_ms, plain_ms = median(ours), median(plain)
+        of_allowed = ours_ms / max(ratio * plain_ms, plain_ms + plus_ms)
+        lines[question.kind] = {
+            "of_allowed": of_allowed,
+            "sql": question.sql[:500],
+            "plain_ms": plain_ms,
+            "ours_ms": ours_ms,
+            "ours_p90_ms": quantile(ours, 0.9),
+            "ratio": ours_ms / plain_ms,
+            "plus_ms": ours_ms - plain_ms,
+        }
+        print(
+            f"{when:14} {question.kind:36} {plain_ms:8.1f} {ours_ms:8.1f} ms  {ours_ms / plain_ms:5.2f}  "
+            f"{ours_ms - plain_ms:+7.1f} ms",
+            flush=True,
+        )
+        report.figure(
+            f"{question.kind}, {when}: ours / max({ratio:g} x plain, plain + {plus_ms:g} ms)",
+            of_allowed,
+            "",
+            at_most=1.0,
+        )
+
+
+def _in_turns(
+    question: Question,
+    connection: flight_sql.Connection,
+    duck: PlainDuckDB,
+    repeats: int,
+    *,
+    is_compared: bool,
+) -> tuple[list[float], list[float]]:
+    """Milliseconds through the server, and of plain DuckDB; two rounds before them fill caches on both sides."""
+    ours, plain = [], []
     for repeat in range(-2, repeats):
-        whole_ms, engine_ms, answer = in_engine(parts, sql)
-        took_s, expected = duck.timed(plain)
         began = time.perf_counter()
         with connection.cursor() as cursor:
-            cursor.execute(sql)
-            through = cursor.fetch_arrow_table()
-        flight_ms = (time.perf_counter() - began) * 1000
-        for other in (answer, through):
-            if plain_rows(other) != plain_rows(expected):
-                raise RuntimeError(
-                    f"{query.name}: {plain_rows(other)}, not {plain_rows(expected)}"
-                )
+            cursor.execute(question.sql.format(t=TABLE))
+            answer = cursor.fetch_arrow_table()
+        took_s = time.perf_counter() - began
+        plain_s, expected = duck.timed(question.sql.format(t="everything"))
+        if is_compared and not question.follows_clock:
+            _require_same(question, answer, expected)
         if repeat >= 0:
-            times[_WHOLE].append(whole_ms)
-            times[ENGINE].append(engine_ms)
-            times[DUCK].append(took_s * 1000)
-            times[FLIGHT].append(flight_ms)
-    return times
+            ours.append(took_s * 1000)
+            plain.append(plain_s * 1000)
+    return ours, plain
 
 
-def in_engine(parts: Parts, sql: str) -> tuple[float, float, pa.Table]:
-    """Run a statement without Flight; return milliseconds of all of it, of what follows its plan, and its answer."""
-    session, deadline = (
-        parts.statements.browsing.configure(Session("benchmark")),
-        Deadline(60),
-    )
-    began = time.perf_counter()
-    planned = parts.statements.plan(session, sql, None, deadline)
-    opened = time.perf_counter()
-    stream = parts.statements.open(session, planned.ticket, deadline)
-    try:
-        answer = pa.Table.from_batches(list(stream), stream.schema)
-    finally:
-        stream.close()
-    ended = time.perf_counter()
-    return (ended - began) * 1000, (ended - opened) * 1000, answer
+def _require_same(question: Question, answer: pa.Table, expected: pa.Table) -> None:
+    if question.is_any or answer.num_rows != expected.num_rows:
+        same = answer.num_rows == expected.num_rows
+    elif answer.num_rows > _COMPARED_ROWS:
+        same = _hash(answer) == _hash(expected)
+    else:
+        pairs = zip(_rows(answer), _rows(expected), strict=True)
+        same = all(
+            _is_near(one, other)
+            for row, other_row in pairs
+            for one, other in zip(row, other_row, strict=True)
+        )
+    if not same:
+        raise RuntimeError(
+            f"{question.kind}: {answer.num_rows} rows {str(answer.slice(0, 5).to_pylist())[:500]}, not "
+            f"{expected.num_rows} rows {str(expected.slice(0, 5).to_pylist())[:500]}"
+        )
 
 
-def _slow_baselines(
-    report: Report, world: World, cold_rows: int, tierer: Tierer | None
-) -> None:
-    """What one does without a tail that is kept: hot rows are read from Kafka in every statement."""
-    ways: dict[str, Callable[[str], tuple[float, pa.Table]]] = {}
-    with contextlib.ExitStack() as stack:
-        reading = ReadEachTime(world, world.data_files())
-        stack.callback(reading.close)
-        ways["DuckDB, hot rows read from Kafka"] = reading.timed
-        if tierer is not None:
-            ways["Spark's batch union"] = SparkUnion(world, tierer.session).timed
-        for query in queries(world, cold_rows):
-            for way, timed in ways.items():
-                took = [timed(query.sql)[0] * 1000 for _ in range(_SLOW_REPEATS + 1)][1:]
-                report.figure(f"{query.name}: {way}", median(took), "ms")
+def _hash(rows: pa.Table) -> object:
+    """What all rows together hash to, in any order; without columns of floating numbers."""
+    rows = rows.rename_columns([f"c{number}" for number in range(rows.num_columns)])
+    with duckdb.connect() as connection:
+        connection.register("answer", rows)
+        columns = ", ".join(rows.column_names)
+        return connection.execute(f"SELECT sum(hash({columns})) FROM answer").fetchone()
+
+
+def _rows(answer: pa.Table) -> list[tuple[object, ...]]:
+    columns = [column.to_pylist() for column in answer.columns]
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+def _is_near(one: object, other: object) -> bool:
+    """The same; sums of doubles depend on their order in the last digits."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9) or (one != one and other != other)
+    if isinstance(one, Decimal | int) and isinstance(other, Decimal | int):
+        return Decimal(one) == Decimal(other)
+    return one == other

@@ -23,7 +23,7 @@ from benchmarks.baseline import PlainDuckDB
 from benchmarks.options import partitions, seed
 from benchmarks.records import traffic
 from benchmarks.report import Report, quantile, recorded, summary
-from benchmarks.statements import in_engine
+from benchmarks.sizes import in_engine
 from benchmarks.usage import cpu_s
 from benchmarks.world import TABLE, TOPIC, Serving, World, running_world
 from planner.names import TableName

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
 from benchmarks import records
+from benchmarks.shapes import FLOWS, Shape
 from connectors import child_guard
 from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
@@ -74,6 +75,7 @@ class World:
     partitions: int
     seed: int
     produced: int = 0
+    shape: Shape = FLOWS
 
     @property
     def catalogs(self) -> dict[str, dict[str, str]]:
@@ -98,7 +100,7 @@ class World:
         create_table(
             self.catalogs,
             table,
-            records.COLUMNS,
+            self.shape.columns,
             binding,
             first_watermark(self._led(topic), binding),
             partition_by=partition_by,
@@ -116,6 +118,7 @@ class World:
             start=start,
             stop=start + count,
             seed=self.seed,
+            shape=self.shape,
         )
         if topic == TOPIC:
             self.produced += count
@@ -209,7 +212,7 @@ def serving(config: Path, log: Path) -> Iterator[Serving]:
 
 @contextlib.contextmanager
 def running_world(
-    *, partitions: int, seed: int, partition_by: Sequence[str] = ()
+    *, partitions: int, seed: int, partition_by: Sequence[str] = (), shape: Shape = FLOWS
 ) -> Iterator[World]:
     """Start a broker, create topic and table; everything is removed at the end."""
     with tempfile.TemporaryDirectory(
@@ -217,7 +220,7 @@ def running_world(
     ) as name:
         folder = Path(name)
         with Broker(folder / "kafka", heap_mb=1024) as broker:
-            world = World(folder, broker, partitions, seed)
+            world = World(folder, broker, partitions, seed, shape=shape)
             world.create(TOPIC, TABLE, partition_by)
             yield world
 

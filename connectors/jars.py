@@ -43,9 +43,16 @@ class Coordinate:
     module: str
     revision: str
     transitive: bool = False
+    classifier: str = ""
 
     def __str__(self) -> str:
-        return f"{self.organisation}:{self.module}:{self.revision}"
+        return ":".join(
+            filter(None, (self.organisation, self.module, self.revision, self.classifier))
+        )
+
+    @property
+    def file(self) -> str:
+        return "-".join(filter(None, (self.module, self.revision, self.classifier))) + ".jar"
 
 
 #: Versions that work together. The JDBC driver and the Iceberg runtime are shaded: they bring
@@ -60,12 +67,20 @@ SETS: dict[str, tuple[Coordinate, ...]] = {
         Coordinate("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
         Coordinate("org.xerial", "sqlite-jdbc", "3.54.1.0"),
     ),
+    "s3": (Coordinate("org.apache.iceberg", "iceberg-aws-bundle", "1.12.0"),),
+    "postgresql": (Coordinate("org.postgresql", "postgresql", "42.7.8"),),
     "flight-jdbc": (Coordinate("org.apache.arrow", "flight-sql-jdbc-driver", "18.3.0"),),
 }
 
 #: How much a set's download is, so that progress has an end: bytes, and a wait for each file that Ivy asks for.
 # For Kafka it reads the descriptions of a hundred artifacts first, one after the other: most of the time.
-SET_SIZES = {"kafka": 92_000_000, "iceberg": 63_000_000, "flight-jdbc": 46_000_000}
+SET_SIZES = {
+    "kafka": 92_000_000,
+    "iceberg": 63_000_000,
+    "s3": 72_000_000,
+    "postgresql": 1_100_000,
+    "flight-jdbc": 46_000_000,
+}
 _FILE_SIZE = 150_000
 
 #: Called with the share done, from 0 to 1, several times a second.
@@ -76,10 +91,15 @@ _JAR_TYPES = ("jar", "bundle")
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
-def resolve(set_name: str, *, progress: Progress | None = None) -> tuple[Path, ...]:
+def resolve(
+    set_name: str,
+    coordinates: tuple[Coordinate, ...] | None = None,
+    *,
+    progress: Progress | None = None,
+) -> tuple[Path, ...]:
     """Return the jars of a set, sorted by name; downloads them on first use.
 
-    ``progress`` is called only while something is downloaded.
+    ``coordinates`` are those of a set that is none of ``SETS``. ``progress`` is called only while something is downloaded.
 
     Safe to call from several processes at once: one downloads, the others wait for it.
 
@@ -87,10 +107,10 @@ def resolve(set_name: str, *, progress: Progress | None = None) -> tuple[Path, .
         BadConfig: no such set, no Java 17, or pyspark is not installed.
         Unavailable: the artifacts could not be downloaded. Retry with a network.
     """
-    coordinates = SETS.get(set_name)
+    coordinates = coordinates or SETS.get(set_name)
     if coordinates is None:
         raise BadConfig(f"there is no jar set {set_name!r}; there are {', '.join(SETS)}.")
-    folder = _folder(set_name)
+    folder = _folder(set_name, coordinates)
     if not folder.is_dir():
         with _locked(folder.with_suffix(".lock")):
             if not folder.is_dir():
@@ -101,7 +121,7 @@ def resolve(set_name: str, *, progress: Progress | None = None) -> tuple[Path, .
 
 def is_resolved(set_name: str) -> bool:
     """Whether ``resolve`` would download nothing."""
-    return _folder(set_name).is_dir()
+    return _folder(set_name, SETS[set_name]).is_dir()
 
 
 @functools.cache
@@ -140,8 +160,8 @@ def cache_folder() -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "thermocline" / "jars"
 
 
-def _folder(set_name: str) -> Path:
-    return cache_folder() / f"{set_name}-{_digest(SETS[set_name])}"
+def _folder(set_name: str, coordinates: tuple[Coordinate, ...]) -> Path:
+    return cache_folder() / f"{set_name}-{_digest(coordinates)}"
 
 
 def _digest(coordinates: tuple[Coordinate, ...]) -> str:
@@ -177,11 +197,7 @@ def _download(
         code = _run_ivy(set_name, command, log, progress)
         jars = work / "jars"
         names = {path.name for path in jars.glob("*.jar")}
-        missing = [
-            str(item)
-            for item in coordinates
-            if f"{item.module}-{item.revision}.jar" not in names
-        ]
+        missing = [str(item) for item in coordinates if item.file not in names]
         if code or missing:
             raise _unavailable(set_name, _reason(log) or ", ".join(missing))
         jars.rename(folder)
@@ -216,14 +232,20 @@ def _ivy_file(set_name: str, coordinates: tuple[Coordinate, ...]) -> str:
     dependencies = "".join(
         f"<dependency org={quoteattr(item.organisation)} name={quoteattr(item.module)} "
         f'rev={quoteattr(item.revision)} transitive="{str(item.transitive).lower()}" '
-        f'conf="default->default"/>'
+        f'conf="default->default">{_artifact(item)}</dependency>'
         for item in coordinates
     )
     return (
-        f'<ivy-module version="2.0"><info organisation="thermocline" module={quoteattr(set_name)}/>'
+        f'<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="thermocline" module={quoteattr(set_name)}/>'
         f'<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
+
+
+def _artifact(item: Coordinate) -> str:
+    if not item.classifier:
+        return ""
+    return f'<artifact name={quoteattr(item.module)} type="jar" m:classifier={quoteattr(item.classifier)}/>'
 
 
 def _ivy_jar() -> Path:

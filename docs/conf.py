@@ -89,7 +89,7 @@ def _completed(app: Any, page: str, source: list[str]) -> None:
             for caption, names in NAVIGATION.items()
         )
     if page in ("docs/decisions/index", "benchmarks/notes/README"):
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
 def setup(app: Any) -> None:

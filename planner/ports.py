@@ -7,7 +7,7 @@ implementations raise errors of ``planner.errors`` only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -205,11 +205,14 @@ class ColdStore(Protocol):
         """
 
     def scan(
-        self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
+        self,
+        cold: ColdSlice,
+        rows: ScanFilter = EVERYTHING,
+        names: Collection[str] | None = None,
     ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice, projected to its schema by field id.
 
-        Rows that are not ``wanted`` may be left out, none need be.
+        Rows that ``rows`` leaves out may be left out, none need be; the same for columns that are not in ``names``.
 
         Raises:
             SnapshotExpired: the snapshot or one of its files is gone.

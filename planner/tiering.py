@@ -14,14 +14,18 @@ from planner.watermark import Watermark
 
 @dataclass(frozen=True, slots=True)
 class TieringBudget:
-    """How much one publish may move. Offsets bound rows from above; bytes need ``bytes_per_offset``."""
+    """How much one publish may move. Offsets bound rows from above; bytes need ``bytes_per_offset``.
+
+    Where there are more than twice ``start_rows``, so many are moved: people soon see something of a long backfill.
+    """
 
     max_rows: int = 20_000_000
     max_bytes: int = 8 * 1024**3
     split_rows: int = 1_000_000
+    start_rows: int | None = None
 
     def __post_init__(self) -> None:
-        if min(self.max_rows, self.max_bytes, self.split_rows) < 1:
+        if min(self.max_rows, self.max_bytes, self.split_rows, self.start_rows or 1) < 1:
             raise ValueError("budgets are at least 1")
 
 
@@ -76,6 +80,8 @@ def plan_tiering(
         )
     untiered = check_log(pin.table, pin.watermark, bounds)
     allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
+    if budget.start_rows is not None and sum(map(len, untiered)) > 2 * budget.start_rows:
+        allowed = min(allowed, budget.start_rows)
     chosen = _share(untiered, allowed)
     splits = tuple(split for item in chosen for split in _splits(item, budget.split_rows))
     return TieringPlan(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
+from zoneinfo import available_timezones
 
 import pyarrow as pa
 
@@ -15,6 +17,12 @@ TableKind = Literal["TABLE", "VIEW"]
 #: type does not say it (UUID, JSON).
 COMMENT = b"comment"
 TYPE_NAME = b"type_name"
+
+
+@functools.cache
+def time_zones() -> frozenset[str]:
+    """The names that a session's time zone may have. Once: Python walks through 600 files, 14 ms of its lock."""
+    return frozenset(available_timezones())
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.fixtures.jdbc",
     "tests.fixtures.kafka",
     "tests.fixtures.log",
+    "tests.fixtures.object_store",
     "tests.fixtures.oidc",
     "tests.fixtures.spark",
     "tests.fixtures.tiering",

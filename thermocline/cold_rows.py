@@ -39,6 +39,7 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
         contextlib.closing(
             Engine(
                 storage_roots=settings.storage_roots,
+                secrets=settings.secrets,
                 memory_limit_bytes=settings.server.memory_limit_bytes,
                 threads=settings.server.threads,
                 spill_dir=Path(spill),

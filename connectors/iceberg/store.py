@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import pyarrow as pa
 from cachetools import LRUCache, cachedmethod
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, load_file_io
@@ -31,12 +32,15 @@ from planner.errors import CutExpired, SnapshotExpired, UnsupportedFile
 from planner.names import TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
+from planner.schema import Column
 from planner.snapshots import TAG, History, Retained
 from planner.sqltext import identifier, literal, sql_type
 
 _V = TypeVar("_V")
 
 _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
+#: What is beyond is no estimate.
+_MAX_ESTIMATE = 10**12
 #: Facts of snapshots, which never change; an entry is an offset per partition, or a few expired snapshots.
 MAX_REMEMBERED_EVIDENCE = 10_000
 #: Table and FileIO by metadata location: a REST catalog gives each table its own credentials.
@@ -172,7 +176,10 @@ class IcebergStore:
         return decide_pin(facts, TableEvidence(table, loaded, self._once))
 
     def scan(
-        self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
+        self,
+        cold: ColdSlice,
+        rows: ScanFilter = EVERYTHING,
+        names: Collection[str] | None = None,
     ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice: our own list of files where that is enough, else the extension's scan.
 
@@ -192,7 +199,13 @@ class IcebergStore:
             for column in cold.schema.columns
             if column.field_id in files.without_nan
         )
-        return SqlRelation(read_sql(cold, files.paths), without_nan=without_nan)
+        columns = [
+            column for column in cold.schema.columns if names is None or column.name in names
+        ]
+        return SqlRelation(
+            read_sql(columns, files.paths, files.rows, by_name=files.by_name),
+            without_nan=without_nan,
+        )
 
     def totals(self, cold: ColdSlice) -> ColdTotals:
         with self._reading(cold):
@@ -313,21 +326,30 @@ def scan_sql(cold: ColdSlice, opaque: Collection[int] = (), *, is_head: bool = T
     return f"SELECT {columns} FROM iceberg_scan({literal(cold.metadata_location)}{version})"  # noqa: S608
 
 
-def read_sql(cold: ColdSlice, files: Sequence[str]) -> str:
-    """Return a SELECT of the slice's columns, in order, over Parquet files, found by field id.
+def read_sql(
+    columns: Sequence[Column], files: Sequence[str], rows: int, *, by_name: bool = False
+) -> str:
+    """Return a SELECT of columns over Parquet files, found by field id. Each column takes 0.05 ms to bind.
 
+    Of a struct that is found so DuckDB 1.5.5 reads all fields, for one that is filtered twice as long as it takes by
+    name: where there are structs, and the files allow it (``by_name``), they are found by name.
+
+    The order of joins depends on ``rows``, about how many there are: DuckDB 1.5.5 opens no file to find out where the
+    schema is given, and takes a thousand for each.
     Directories named like ``day=3`` say nothing: partition values stand in the files.
     """
-    columns = ", ".join(identifier(name) for name in cold.schema.names)
+    names = ", ".join(identifier(column.name) for column in columns)
     fields = ", ".join(
         f"{column.field_id}: {{name: {literal(column.name)}, type: {literal(sql_type(column.type))}, "
         f"default_value: NULL}}"
-        for column in cold.schema.columns
+        for column in columns
     )
     listed = ", ".join(literal(str(local_path(path) or path)) for path in files)
+    has_nested = any(pa.types.is_nested(column.type) for column in columns)
+    schema = "" if by_name and has_nested else f"schema = MAP {{{fields}}}, "
     return (
-        f"SELECT {columns} FROM read_parquet([{listed}], schema = MAP {{{fields}}}, "  # noqa: S608 - quoted
-        f"hive_partitioning = false)"
+        f"SELECT {names} FROM read_parquet([{listed}], {schema}"  # noqa: S608 - quoted
+        f"hive_partitioning = false, explicit_cardinality = {min(max(rows, 1), _MAX_ESTIMATE)})"
     )
 
 

@@ -63,14 +63,35 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
         conf |= _jdbc(name, properties.get("uri", ""))
     elif "uri" in properties:
         conf["uri"] = properties["uri"]
-    if properties.get("s3.force-virtual-addressing", "").lower() == "false":
+    # pyiceberg addresses by path unless told otherwise, Java by host: a store of one's own is rarely a domain.
+    is_virtual = properties.get("s3.force-virtual-addressing", "").lower()
+    if is_virtual == "false" or ("s3.endpoint" in properties and is_virtual != "true"):
         conf["s3.path-style-access"] = "true"
-    if properties.get("warehouse", "").startswith("s3"):
+    if properties.get("warehouse", "").startswith(("s3:", "s3a:", "s3n:")):
         conf.setdefault("io-impl", _S3_FILE_IO)
     # The compare-and-set reads the table again before each commit; a cached one is up to 30 s old.
     conf["cache-enabled"] = "false"
     prefix = f"spark.sql.catalog.{name}"
     return {prefix: _CATALOG_CLASS} | {f"{prefix}.{key}": value for key, value in conf.items()}
+
+
+def jar_sets(catalogs: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the sets of ``connectors.jars`` that Spark needs for these catalogs.
+
+    Raises:
+        BadConfig: as ``catalog_conf``.
+    """
+    values = [
+        value
+        for name, properties in catalogs.items()
+        for value in catalog_conf(name, properties).values()
+    ]
+    sets = ["iceberg"]
+    if _S3_FILE_IO in values:
+        sets.append("s3")
+    if any(value.startswith("jdbc:postgresql:") for value in values):
+        sets.append("postgresql")
+    return tuple(sets)
 
 
 def _inferred_type(uri: str) -> str:

@@ -31,6 +31,10 @@ class RoundResult:
     publish_s: float = 0.0
     log_bytes: int = 0
 
+    def offsets_in(self, seconds: float) -> int:
+        """How many offsets take so long at this round's pace; at least one."""
+        return max(1, int(seconds * self.plan.offsets / max(self.stage_s, 1e-3)))
+
 
 def always(_pin: Pin, _bounds: LogBounds) -> bool:
     return True

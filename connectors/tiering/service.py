@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connectors.tiering import events
 from connectors.tiering.round import RoundResult, always, not_bound, tier_once
@@ -31,6 +31,8 @@ CONFLICT_ATTEMPTS = 5
 _TICK_S = 0.1
 #: Topics seldom change their settings: they are read once in this many reads of the tables.
 _READS_PER_RETENTION = 10
+#: Records of the first publish of a long ``drain``: the first rows are visible soon after Spark has started.
+_START_ROWS = 1_000_000
 #: Why ``drain`` publishes.
 _DRAIN = Trigger("age", 1.0)
 
@@ -41,6 +43,7 @@ IsDue = Callable[[Pin, LogBounds], bool]
 class ServiceLimits:
     """``max_rows`` bounds one publish of one table, ``at_once`` the tables worked on at one time.
 
+    ``publish_s`` is about how long a publish of ``drain`` takes at most, by the pace of the one before.
     ``refresh_s`` is the greatest age of a table's facts and of the list of tables. ``stop_s`` is how long a
     stop waits for running rounds before it cancels them; they then have as long again to clean up.
     """
@@ -49,6 +52,7 @@ class ServiceLimits:
     split_rows: int = 500_000
     at_once: int = 2
     poll_s: float = 2.0
+    publish_s: float = 30.0
     refresh_s: float = 60.0
     stop_s: float = 10.0
 
@@ -287,25 +291,36 @@ class TieringService:
             lag = table.lag(self._log, pin, bounds, clock_s=self._clock(), now_s=self._now_s())
             return pin.binding is not None and table.due(lag, pin.binding) is not None
 
-        return self._attempt(table, still_due)
+        return self._attempt(table, still_due, self._budget(table))
 
     def _drain(self, table: TieringState) -> RoundResult:
         """Publish until the log's end, as it was when the last round was planned, is reached."""
         table.survey = self._adjust(table.target.survey())
+        budget = replace(self._budget(table), start_rows=_START_ROWS)
         while True:
-            done = self._attempt(table, always)
+            done = self._attempt(table, always, budget)
             if done.published:
+                most = self._budget(table).max_rows
+                budget = replace(
+                    budget,
+                    max_rows=min(most, done.offsets_in(self._limits.publish_s)),
+                    start_rows=None,
+                )
                 backfill = table.published(done, self._clock())
                 self._tell(events.RoundPublished(table.name, done, _DRAIN, backfill))
             if self._stopping or done.lag == 0 or not done.published:
                 return done
 
-    def _attempt(self, table: TieringState, is_due: IsDue) -> RoundResult:
+    def _budget(self, table: TieringState) -> TieringBudget:
         most = self._limits.max_rows
-        budget = TieringBudget(
+        return TieringBudget(
             max_rows=min(most, table.survey.options.max_rows or most),
             split_rows=self._limits.split_rows,
         )
+
+    def _attempt(
+        self, table: TieringState, is_due: IsDue, budget: TieringBudget
+    ) -> RoundResult:
         for attempt in itertools.count(1):
             try:
                 return tier_once(

@@ -19,7 +19,7 @@ from itertools import chain
 from planner.pruning import Operator
 from planner.statement.ast import Node, kind_of
 from planner.statement.references import TableReference, reference_of
-from planner.statement.rounded import bounds_of_rounded
+from planner.statement.rounded_times import bounds_of_rounded
 from planner.statement.scope import Scope, fold, is_table, scoped, visible_name
 
 #: Most values of an IN list that are compared with bounds.

@@ -159,3 +159,22 @@ def cast(child: Node, kind: Node) -> Node:
         "cast_type": {**kind, "type_info": kind.get("type_info")},
         "try_cast": False,
     }
+
+
+def call(name: str, *arguments: Node, schema: str = "", is_operator: bool = False) -> Node:
+    """Return ``name(arguments)``; ``is_operator`` has it printed between its arguments."""
+    return {
+        "class": "FUNCTION",
+        "type": "FUNCTION",
+        "alias": "",
+        "query_location": 0,
+        "function_name": name,
+        "schema": schema,
+        "catalog": "",
+        "children": list(arguments),
+        "filter": None,
+        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
+        "distinct": False,
+        "is_operator": is_operator,
+        "export_state": False,
+    }

@@ -16,7 +16,7 @@ from planner.errors import UnsupportedStatement
 from planner.statement.allowed import AGGREGATES, BOUNDED, SCALARS
 from planner.statement.ast import Node, kind_of, statement, walk
 from planner.statement.gate import check
-from planner.statement.parameters import cast, constant
+from planner.statement.parameters import call, cast, constant
 from planner.statement.scope import fold
 
 CURRENT_USER = "current_user"
@@ -154,18 +154,4 @@ def _is_identity(reference: Node) -> bool:
 
 
 def _list(texts: Sequence[str]) -> Node:
-    return {
-        "class": "FUNCTION",
-        "type": "FUNCTION",
-        "alias": "",
-        "query_location": 0,
-        "function_name": "list_value",
-        "schema": "main",
-        "catalog": "",
-        "children": [constant(text, "VARCHAR") for text in texts],
-        "filter": None,
-        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
-        "distinct": False,
-        "is_operator": False,
-        "export_state": False,
-    }
+    return call("list_value", *(constant(text, "VARCHAR") for text in texts), schema="main")

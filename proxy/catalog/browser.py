@@ -6,7 +6,6 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
-from zoneinfo import available_timezones
 
 import pyarrow as pa
 from cachetools import LRUCache
@@ -18,7 +17,7 @@ from planner.schema import TableSchema
 from planner.sqltext import same_name
 from planner.statement.references import ResolvedTable, quoted
 from proxy.access.policy import AccessPolicy
-from proxy.session import COMMENT, TYPE_NAME, Session, Table
+from proxy.session import COMMENT, TYPE_NAME, Session, Table, time_zones
 
 #: Lists of tables, of users who see different ones, whose names are held.
 _MAX_LISTS = 16
@@ -55,7 +54,7 @@ class Browser:
             BadParameter: no such time zone.
             CatalogUnavailable: one that may have it never answered.
         """
-        if session.time_zone is not None and session.time_zone not in available_timezones():
+        if session.time_zone is not None and session.time_zone not in time_zones():
             raise BadParameter(
                 f"{session.time_zone!r} is not a time zone; use a name such as Europe/Berlin, or UTC.",
                 time_zone=session.time_zone,

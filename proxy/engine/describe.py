@@ -32,7 +32,7 @@ from planner.statement.parameters import (
     substituted,
     whole_numbers,
 )
-from proxy.engine import macros, trees
+from proxy.engine import macros, syntax_trees
 from proxy.engine.parameters import Parameter, arrow_type, execute
 from proxy.engine.relations import Relation, empty_prelude, nested
 
@@ -128,7 +128,7 @@ def _plan(cursor: Cursor, sql: str) -> Any:
     """Return the bound plan, or None if it does not bind."""
     macros.set_time(cursor, sql, datetime(2000, 1, 1, tzinfo=UTC))
     row = cursor.execute("SELECT json_serialize_plan(?)", [sql]).fetchone()
-    plan = trees.read(row[0]) if row else {"error": True}
+    plan = syntax_trees.read(row[0]) if row else {"error": True}
     return None if plan["error"] else plan
 
 

@@ -41,11 +41,32 @@ _TICK_S = 0.01
 
 #: Expects a block, done for a user, to be over within so many seconds (``proxy.process.watchdog``).
 Expecting = Callable[[float, str | None], contextlib.AbstractContextManager[None]]
+#: Pauses between the tries of a statement whose memory others have: four seconds in all.
+_MEMORY_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 0.8, 0.8, 0.8)
 #: Whose work this thread does. It belongs to the thread: what asks the engine is several layers above, and asks
 #: several times.
 _caller: ContextVar[tuple[Deadline, str | None] | tuple[None, None]] = ContextVar(
     "caller", default=(None, None)
 )
+
+
+def with_memory(work: Callable[[], T], deadline: Deadline) -> T:
+    """Do ``work`` that has had no effect where it fails; again, for a while, where others held the memory it needed.
+
+    A statement of theirs was stopped, whose memory is free in a moment.
+
+    Raises:
+        Overloaded: they hold it still.
+    """
+    for pause_s in _MEMORY_PAUSES_S:
+        try:
+            return work()
+        except Overloaded as error:
+            if not error.facts.get("memory"):
+                raise
+        time.sleep(min(pause_s, deadline.left_s))
+        deadline.check()
+    return work()
 
 
 @contextlib.contextmanager
@@ -56,6 +77,11 @@ def working_for(deadline: Deadline, user: str | None) -> Iterator[None]:
         yield
     finally:
         _caller.reset(before)
+
+
+def working_user() -> str | None:
+    """Whom this thread works for; None: nobody with a name."""
+    return _caller.get()[1]
 
 
 def give_way(thread: int = 0) -> None:
@@ -138,6 +164,16 @@ class Watch:
             max(running, key=lambda call: call.began_s).is_too_large = True
             return True
 
+    def blamed(self, error: FederationError, owner: str | None) -> FederationError:
+        """Blame others where they hold the memory that ``owner`` did not get, and stop a statement of theirs."""
+        if not isinstance(error, LimitExceeded) or not self.relieve_for(owner):
+            return error
+        return Overloaded(
+            "Statements of others held the memory this one needed; one of them was stopped. Retry at once.",
+            retry_after_s=1,
+            memory=True,
+        )
+
     def long(self) -> dict[str | None, float]:
         """Whose statements have been in the engine for long, and how many seconds in all."""
         now_s = time.monotonic()
@@ -217,18 +253,11 @@ class EngineCall:
                 return function(self._cursor)
             except (duckdb.Error, OSError, ValueError, RuntimeError) as error:
                 # Arrow raises the errors of a stream as OSError, ValueError (ArrowInvalid) or RuntimeError.
-                raise self.stopped() or self._for_want_of_memory(translate(error)) from error
+                raise self.stopped() or self._watch.blamed(
+                    translate(error), self.owner
+                ) from error
             finally:
                 self._watch.leave(self)
-
-    def _for_want_of_memory(self, error: FederationError) -> FederationError:
-        """Blame others where they hold the memory that a statement did not get, and stop one of theirs."""
-        if not isinstance(error, LimitExceeded) or not self._watch.relieve_for(self.owner):
-            return error
-        return Overloaded(
-            "Statements of others held the memory this one needed; one of them was stopped. Retry at once.",
-            retry_after_s=1,
-        )
 
     def give_way(self) -> None:
         """Have the call's thread run after others once it takes long. It stays so: see ``proxy.engine.thread_pool``."""

@@ -43,6 +43,8 @@ _MAX_LOGINS = 64
 #: Calls with the same credentials come in one after the other: a hundred at once would all want Python's lock, and each
 #: call of others would wait for as many of them whenever it wants it again. By hash; a collision waits a moment longer.
 _ENTRIES = 256
+#: User and groups of a caller whom nobody knows.
+_ANYBODY: tuple[None, frozenset[str]] = (None, frozenset())
 #: Between two Handshakes with the same credentials.
 _HANDSHAKE_S = 0.02
 
@@ -104,6 +106,7 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         self._entry.calls.assign(self.call, client.session.user)
         self.call.proceed()
         limits = self._entry.policy.limits_of(client.session.user, client.session.groups)
+        self.call.max_failures_per_s = limits.max_failures_per_s
         self._entry.rate.spend(client.session.user, limits.max_calls_per_s)
         self._entry.sessions.enter(client, self.call)
         if limits.answer_timeout_s is not None:
@@ -144,7 +147,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
             with Boundary(record), entry.lock:
                 return self._started(info.method, headers, record)
         except Exception:
-            self.calls.write_down(record)
+            self.calls.refuse(record, self.policy.limits_of(*_ANYBODY).max_failures_per_s)
             raise
 
     def _entry(self, authorization: str) -> _Entry:
@@ -241,7 +244,7 @@ def _owner(who: ClientSession | ByCertificate | Caller, *, is_upload: bool) -> H
 
 def _names(who: ClientSession | ByCertificate | Caller) -> tuple[str | None, frozenset[str]]:
     if isinstance(who, ByCertificate):
-        return None, frozenset()
+        return _ANYBODY
     session = who.session if isinstance(who, ClientSession) else who
     return session.user, session.groups
 

@@ -11,17 +11,16 @@ bounds their nesting, and validates dictionaries before it joins them.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
-from zoneinfo import available_timezones
 
 import pyarrow as pa
 
 from planner.errors import BadParameter, FederationError
 from proxy.flightsql.messages import Malformed
+from proxy.session import time_zones
 
 #: One row of parameters: more than a statement ever needs, less than would hurt.
 MAX_PARAMETER_BYTES = 4 << 20
@@ -191,13 +190,7 @@ def _children(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]
 
 def is_time_zone(name: str) -> bool:
     """Whether a text names a time zone, or an offset. Never looked up as a file."""
-    return name in _zones() or _FIXED_OFFSET.fullmatch(name) is not None
-
-
-@functools.cache
-def _zones() -> frozenset[str]:
-    # It walks through directories each time.
-    return frozenset(available_timezones())
+    return name in time_zones() or _FIXED_OFFSET.fullmatch(name) is not None
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -86,6 +86,10 @@ class CallRecord:
         self._streaming_since_s = time.monotonic()
 
     @property
+    def has_failed(self) -> bool:
+        return self.outcome not in (None, OK, ABANDONED)
+
+    @property
     def is_streaming(self) -> bool:
         return self._streaming_since_s is not None
 

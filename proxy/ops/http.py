@@ -1,8 +1,8 @@
 """A small HTTP port for operators: is it alive, should it get traffic, what does it count.
 
 ``/healthz``: 200 while the engine answers; else an orchestrator should replace the process.
-``/readyz``: 200 while new statements are welcome; 503 before that, from the start of a shutdown on, and while
-unhealthy.
+``/readyz``: 200 while new statements are welcome; 503 before that (``[tail] ready_when_read``), from the start of a
+shutdown on, and while unhealthy.
 ``/metrics``: Prometheus' text format.
 
 A catalog or a broker that is down makes no process unhealthy: another one would fare no better. It is told in
@@ -39,14 +39,17 @@ class OpsServer:
         registry: CollectorRegistry,
         healthy: Callable[[], bool],
         state: Callable[[], Mapping[str, object]],
+        is_warm: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``state`` says in plain values what is degraded: the body of ``/readyz``.
+        """``state`` says in plain values what is degraded: the body of ``/readyz``, which waits for ``is_warm`` too.
 
         Raises:
             BadConfig: the address cannot be listened on.
         """
         self._accepting = threading.Event()
-        handler = _handler(registry, healthy, self._accepting, state)
+        handler = _handler(
+            registry, healthy, lambda: self._accepting.is_set() and is_warm(), state
+        )
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
         except OSError as error:
@@ -80,7 +83,7 @@ class OpsServer:
 def _handler(
     registry: CollectorRegistry,
     healthy: Callable[[], bool],
-    accepting: threading.Event,
+    accepting: Callable[[], bool],
     state: Callable[[], Mapping[str, object]],
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
@@ -116,7 +119,7 @@ def _handler(
 
         def _ready(self) -> None:
             fit = healthy()
-            ready = fit and accepting.is_set()
+            ready = fit and accepting()
             self._tell(ready, {"ready": ready, "healthy": fit, **state()})
 
         def _metrics(self) -> None:

@@ -1,7 +1,7 @@
-"""How much memory a server may take: what its settings say, else shares of the machine's, or of its group's.
+"""How much memory there is, and what a server may take of it: what its settings say, else shares.
 
-Without a limit one statement after the other took all of a machine of 24 GB: DuckDB's own limit is 80 % of it, of which
-binding and what a single row takes are no part. The machine stood still for twenty minutes before the kernel ended the
+Without limits one user's wide statements took all of a machine of 24 GB: DuckDB's own limit is 80 % of it, of which binding
+and what a single row takes are no part. The machine stood still for twenty minutes before the kernel ended the
 process.
 """
 
@@ -16,8 +16,7 @@ _ENGINE, _PROCESS = 0.5, 0.8
 #: Of the process, where only that is given; and of the engine's limit, where only that is.
 _ENGINE_OF_PROCESS, _BEYOND_ENGINE = 0.625, 1.25
 _MEMINFO = Path("/proc/meminfo")
-#: In a file of a group without a limit stands "max".
-_GROUP = Path("/sys/fs/cgroup/memory.max")
+_GROUP = Path("/sys/fs/cgroup")
 
 
 def memory_limits(
@@ -43,10 +42,22 @@ def memory_limits(
 
 def total_memory() -> int | None:
     """Bytes that all processes together may take here; None where the machine does not say."""
+    return _least("MemTotal", 0)
+
+
+def free_memory() -> int | None:
+    """Bytes this process and its children may still take; None where the machine does not say."""
+    with contextlib.suppress(FileNotFoundError):
+        return _least("MemAvailable", int((_GROUP / "memory.current").read_text()))
+    return _least("MemAvailable", 0)
+
+
+def _least(of_machine: str, used_of_group: int) -> int | None:
     limits = [resource.getrlimit(resource.RLIMIT_AS)[0]]
     if _MEMINFO.exists():
         facts = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-        limits.append(int(facts["MemTotal"].split()[0]) * 1024)
+        limits.append(int(facts[of_machine].split()[0]) * 1024)
+    # In a file of a group without a limit stands "max".
     with contextlib.suppress(FileNotFoundError, ValueError):
-        limits.append(int(_GROUP.read_text()))
+        limits.append(int((_GROUP / "memory.max").read_text()) - used_of_group)
     return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)

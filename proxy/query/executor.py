@@ -38,7 +38,7 @@ from proxy.catalog.browser import Browser
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.result import Result
-from proxy.engine.running import working_for
+from proxy.engine.running import with_memory, working_for
 from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.cut import BoundsCache, Cuts, FreshnessContract, SnapshotCutter, redeem_tables
@@ -182,12 +182,13 @@ class Statements:
         work: Callable[[], T],
         *,
         afterwards: Callable[[T | None], None] = lambda _: None,
+        is_repeatable: bool = True,
     ) -> T:
-        """Do ``work`` on another thread; wait no longer than until the deadline."""
+        """Do ``work`` on another thread, by the deadline; if ``is_repeatable``, again where others held its memory."""
 
         def worked() -> T:
             with working_for(deadline, session.user):
-                return work()
+                return with_memory(work, deadline) if is_repeatable else work()
 
         deadline.check()
         return self._threads.run(worked, deadline, session.user, afterwards)
@@ -226,14 +227,10 @@ class Statements:
     ) -> Planned:
         now_us = self._now_us()
         question = self._question(session, sql, deadline)
-        parsed, contract, is_uncounted = (
-            question.parsed,
-            question.contract,
-            question.is_uncounted,
-        )
+        parsed = question.parsed
         with self.grants.veiling(session, parsed.names):
             cut_of_tables = self._cutter.cut(
-                parsed, contract, When.at(now_us, session.zone), deadline
+                parsed, question.contract, When.at(now_us, session.zone), deadline
             )
         cuts = cut_of_tables.by_key
         for expected in cuts.values():
@@ -243,7 +240,7 @@ class Statements:
             columns = self._signatures.columns(
                 session, parsed, cuts, parameters, is_bound=not question.is_explain
             )
-        app_metadata = cut = "" if is_uncounted else format_cut(cuts)
+        app_metadata = cut = "" if question.is_uncounted else format_cut(cuts)
         if session.after is not None:
             after = parse_after(session.after)
             check_followed(
@@ -261,7 +258,7 @@ class Statements:
             expires_at_us=now_us + int(self.ticket_ttl_s * 1_000_000),
             parameters=None if parameters is None else to_ipc(parameters),
             granted=self.grants.mark(session, parsed.names),
-            side=contract.freshness.side,
+            side=question.contract.freshness.side,
             cut=cut,
         )
         if question.is_explain:
@@ -272,14 +269,14 @@ class Statements:
                 session,
                 parsed,
                 Cuts(cuts, cut_of_tables.log_age_s),
-                contract,
+                question.contract,
                 context if is_bound else None,
             )
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
-            sealed = self._tickets.sealed(ticket, is_encrypted=is_uncounted)
+            sealed = self._tickets.sealed(ticket, is_encrypted=question.is_uncounted)
             return Planned(sealed, EXPLAIN_SCHEMA, app_metadata.encode())
         return Planned(
-            self._tickets.sealed(ticket, is_encrypted=is_uncounted),
+            self._tickets.sealed(ticket, is_encrypted=question.is_uncounted),
             columns.with_metadata(_metadata(cut) or None),
             app_metadata.encode(),
             ticket.expires_at_us,
@@ -308,7 +305,7 @@ class Statements:
                 with self._repinning(parsed):
                     read()
 
-            self._on_thread(session, deadline, reading)
+            self._on_thread(session, deadline, reading, is_repeatable=False)
 
         with (
             contextlib.ExitStack() as stack,

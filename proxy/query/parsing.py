@@ -14,6 +14,7 @@ from planner.statement.ast import Node
 from planner.statement.conjuncts import Places, conjuncts
 from planner.statement.date_parts import quote_date_parts
 from planner.statement.gate import check, check_text
+from planner.statement.named_columns import named_columns
 from planner.statement.references import (
     CutKey,
     ResolvedTable,
@@ -47,6 +48,11 @@ class ParsedStatement:
     browsed: tuple[str, ...] = ()
     #: Length of the statement's text: what is kept for it takes memory by that.
     chars: int = 0
+
+    @cached_property
+    def columns(self) -> frozenset[str] | None:
+        """Folded names of the columns it can read; None: any."""
+        return named_columns(self.document)
 
     @cached_property
     def names(self) -> tuple[TableName, ...]:

@@ -25,7 +25,10 @@ _PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class TailLimits:
-    """``max_rows`` and ``max_bytes`` bound one table's tail, ``fetch_timeout_s`` one statement's wait."""
+    """``max_rows`` and ``max_bytes`` bound one table's tail.
+
+    ``fetch_timeout_s`` bounds a fetch, and how long a statement waits for a follower that adds nothing.
+    """
 
     max_rows: int
     max_bytes: int

@@ -85,6 +85,14 @@ def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetR
     )
 
 
+def starts_of(
+    missing: Sequence[OffsetRange], watermark: Watermark
+) -> tuple[tuple[int, int], ...]:
+    """Where a tail begins that has nothing yet: at the watermark, or where a partition's ``missing`` do."""
+    starts = dict(watermark.next) | {item.partition: item.start for item in missing}
+    return tuple(starts.items())
+
+
 def state_of(entry: FollowedTable) -> TailState:
     stops = entry.generation.stops()
     outcomes, bad = entry.tally.totals()

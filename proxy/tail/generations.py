@@ -174,11 +174,9 @@ class Generation(TailRanges):
     def _writable(self) -> Iterator[Segment]:
         """The segment that takes rows; a new one is dropped again if it gets none."""
         with self.changed:
-            last = self._order[-1] if self._order else None
-            if last is not None and last.state is SegmentState.OPEN:
+            last = next((s for s in self._order[-1:] if s.state is SegmentState.OPEN), None)
+            if last is not None:
                 last.on(SegmentEvent.BEGIN)
-            else:
-                last = None
         if last is not None:
             try:
                 yield last
@@ -267,12 +265,8 @@ class Generation(TailRanges):
         """
         with self._moving:
             with self.changed:
-                movable = (
-                    candidate
-                    for candidate in (*self._order, *self._arriving)
-                    if candidate.is_movable
-                )
-                segment = next(movable, None)
+                every = (*self._order, *self._arriving)
+                segment = next((item for item in every if item.is_movable), None)
                 if segment is None:
                     return False
                 # The last one is closed, too: it may be a third of the tail.
@@ -365,8 +359,10 @@ class Generation(TailRanges):
             return True
         return False
 
-    def acquire(self, needed: Mapping[int, OffsetRange]) -> LeasedTail | None:
-        """Lease the wanted rows; None while some are missing. Segments stay until the tail is closed."""
+    def acquire(
+        self, needed: Mapping[int, OffsetRange], names: Sequence[str] | None = None
+    ) -> LeasedTail | None:
+        """Lease the wanted rows, all columns or these; None while some are missing. Segments stay until it is closed."""
         with self.changed:
             if not self._covers(needed.values()):
                 return None
@@ -375,7 +371,7 @@ class Generation(TailRanges):
             ]
             rows = tuple(
                 itertools.chain.from_iterable(
-                    relations(segment, self.schema, needed) for segment in leased
+                    relations(segment, names or self.schema.names, needed) for segment in leased
                 )
             )
             for segment in leased:

@@ -35,6 +35,7 @@ class Keeper:
         self._pins = pins
         self._cut = cut
         self._failed: dict[TableName, str] = {}
+        self._unread = set(self._tables)
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(
@@ -56,6 +57,10 @@ class Keeper:
         for thread in self._threads:
             thread.join(_STOP_S)
 
+    def has_read_all(self) -> bool:
+        """Whether the tail of each table that is always followed was read to its end, once."""
+        return not self._unread
+
     def tend(self) -> None:
         """Free what no pin needs any more, and what nobody reads."""
         for pin in self._pins():
@@ -70,8 +75,10 @@ class Keeper:
                 return
             try:
                 cut = self._cut(table)
-                if table not in followed and cut.hot is not None:
+                is_read = table in followed and table not in self._unread
+                if not is_read and cut.hot is not None:
                     self._tails.read(cut, lambda: None).close()
+                self._unread.discard(table)
                 self._failed.pop(table, None)
             except FederationError as error:
                 if self._failed.get(table) != error.message:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from planner.offsets import OffsetRange
-from planner.watermark import Watermark
 
 
 class Floor(Protocol):
@@ -66,10 +65,10 @@ class TailRanges:
         with self.changed:
             return all(self._stops.get(item.partition) == item.start for item in ranges)
 
-    def begin(self, watermark: Watermark) -> None:
-        """Hold an empty range at the watermark of every partition that is not held yet."""
+    def begin(self, starts: Iterable[tuple[int, int]]) -> None:
+        """Hold an empty range at an offset of each partition that is not held yet."""
         with self.changed:
-            for partition, offset in watermark.next:
+            for partition, offset in starts:
                 if partition not in self._stops:
                     self._starts[partition] = self._stops[partition] = offset
                     self.version += 1

@@ -23,10 +23,9 @@ from proxy.tail.entries import (
     PinsInUse,
     key_of,
     needed,
-    raise_undecodable,
+    starts_of,
     state_of,
     surely_fits,
-    unreached,
 )
 from proxy.tail.fetching import Fetch
 from proxy.tail.follower import Follower, IsServing
@@ -35,11 +34,13 @@ from proxy.tail.pacing import IN_PROCESS, Pacing
 from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import OutcomeTally, TailState
+from proxy.tail.waiting import Wait
 
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
-#: Between two checks whether a waiting statement was cancelled.
-_CHECK_S = 0.05
+#: Up to so many records a statement fetches itself: as a whole or not at all. More may take longer than it can wait,
+#: so they are followed from the first one: what has arrived stays, whatever becomes of the statement.
+FETCHED_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,12 @@ class Tails:
             with entry.generation.writing:
                 entry.generation.clear()
 
-    def read(self, cut: TableCut, check: Callable[[], None]) -> LeasedTail:
+    def read(
+        self, cut: TableCut, check: Callable[[], None], names: Sequence[str] | None = None
+    ) -> LeasedTail:
         """Return the rows of the cut's hot ranges, in no particular order. The caller closes them.
+
+        ``names`` are the columns they have; None: all.
 
         Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
         when the statement was cancelled.
@@ -122,10 +127,11 @@ class Tails:
             entry.generation,
             {item.partition: item for item in cut.hot.ranges},
         )
-        while (tail := generation.acquire(needed_ranges)) is None:
+        wait = Wait(cut.hot.ranges, check, self._clock)
+        while (tail := generation.acquire(needed_ranges, names)) is None:
             if generation.begins_after(cut.hot.ranges):
-                return self._alone(entry, cut.hot.ranges, check)
-            if not self._waited(entry, cut.hot.ranges, check):
+                return self._alone(entry, cut.hot.ranges, check, names)
+            if not wait.once(entry):
                 self._fetch(entry, cut.hot.ranges, cut.watermark, check)
             if generation.is_retired:
                 entry = self._entry(cut, cut.binding, cut.hot)
@@ -160,35 +166,6 @@ class Tails:
 
     # --- how a cut gets covered ---
 
-    def _waited(
-        self, entry: FollowedTable, ranges: Sequence[OffsetRange], check: Callable[[], None]
-    ) -> bool:
-        """Wait for the follower to advance; False if it will not, and the statement must fetch.
-
-        Raises:
-            LogUnavailable: nothing arrived in time.
-            UndecodableRecord: the follower met one within the cut.
-        """
-        follower, generation = entry.follower, entry.generation
-        missing = generation.missing(ranges)
-        if not missing:
-            return True  # added meanwhile: waiting would be for nothing
-        if follower is None or not generation.continues(missing):
-            return False
-        deadline = self._clock() + entry.limits.fetch_timeout_s
-        follower.hurry(missing)
-        with generation.changed:
-            while generation.missing(missing) == missing and not generation.is_retired:
-                if follower.error is not None:
-                    raise_undecodable(follower.error, ranges)
-                    return False
-                if self._clock() > deadline:
-                    raise unreached(entry, missing)
-                generation.changed.wait(_CHECK_S)
-                check()
-                follower.hurry(missing)
-        return True
-
     def _fetch(
         self,
         entry: FollowedTable,
@@ -196,7 +173,7 @@ class Tails:
         watermark: Watermark,
         check: Callable[[], None],
     ) -> None:
-        """Add what the cut lacks, one statement of a table at a time."""
+        """Add what the cut lacks, or have it followed, one statement of a table at a time."""
         generation, limits = entry.generation, entry.limits
         if entry.follower is not None:
             entry.follower.hurry(ranges)  # it may be gathering
@@ -217,19 +194,42 @@ class Tails:
             if missing:
                 if not surely_fits(generation, missing, limits):
                     generation.trim(watermark)
-                self._fetcher(entry, generation, check).into(generation, missing)
-            generation.begin(watermark)
+                if entry.follower is None and sum(map(len, missing)) > FETCHED_RECORDS:
+                    generation.begin(starts_of(missing, watermark))
+                    if self._follow(entry):
+                        return
+                self._fetch_or_follow(entry, missing, watermark, check)
+            generation.begin(watermark.next)
         finally:
             generation.writing.release()
 
+    def _fetch_or_follow(
+        self,
+        entry: FollowedTable,
+        missing: tuple[OffsetRange, ...],
+        watermark: Watermark,
+        check: Callable[[], None],
+    ) -> None:
+        """Add ``missing``. Where brokers are slow it is followed from here on: the next statement finds more."""
+        try:
+            self._fetcher(entry, entry.generation, check).into(entry.generation, missing)
+        except LogUnavailable:
+            entry.generation.begin(starts_of(missing, watermark))
+            self._follow(entry)
+            raise
+
     def _alone(
-        self, entry: FollowedTable, ranges: tuple[OffsetRange, ...], check: Callable[[], None]
+        self,
+        entry: FollowedTable,
+        ranges: tuple[OffsetRange, ...],
+        check: Callable[[], None],
+        names: Sequence[str] | None,
     ) -> LeasedTail:
         """Read a cut older than the generation by itself, so that newer statements keep theirs."""
         alone = Generation(str(entry.table), entry.generation.schema, self._segments)
         try:
             self._fetcher(entry, alone, check).into(alone, ranges)
-            tail = alone.acquire({item.partition: item for item in ranges})
+            tail = alone.acquire({item.partition: item for item in ranges}, names)
         finally:
             alone.clear()
         if tail is None:
@@ -328,10 +328,11 @@ class Tails:
 
     # --- following ---
 
-    def _follow(self, entry: FollowedTable) -> None:
+    def _follow(self, entry: FollowedTable) -> bool:
+        """Follow a table from where its generation ends, if there is a place; say whether it is followed."""
         following = self._following
         if following is None or entry.follower is not None:
-            return
+            return entry.follower is not None
         with self._lock:
             followed = sum(entry_.follower is not None for entry_ in self._entries.values())
             is_registered = any(entry_ is entry for entry_ in self._entries.values())
@@ -340,7 +341,7 @@ class Tails:
                 or not is_registered
                 or followed >= following.max_tables
             ):
-                return
+                return entry.follower is not None
             entry.follower = self._make_follower(
                 entry.reader,
                 entry.generation,
@@ -350,6 +351,7 @@ class Tails:
                 pacing=self._pacing,
             )
             entry.follower.start()
+            return True
 
     def note_pin(self, pin: Pin) -> None:
         """Note that statements use this pin from now on: rows that it took over need not stay."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
-from pyiceberg.types import LongType
+from pyiceberg.types import LongType, StringType
 
 from connectors.iceberg.errors import DamagedFile
 from connectors.iceberg.scan.manifests import Manifests
-from connectors.iceberg.store import IcebergStore
+from connectors.iceberg.store import IcebergStore, read_sql
 from planner.cut import ColdSlice, cold_cut
 from planner.errors import ColdStoreUnavailable, ForeignFile, SnapshotExpired
 from planner.names import TableName
@@ -112,6 +113,37 @@ def test_files_that_cannot_match_are_not_named(lake: Lake, scan: Scan) -> None:
     assert scan(store, equal_to(2)) == ([2], "1 files")
     assert scan(store, (*equal_to(1), *equal_to(3))) == ([1, 3], "2 files")
     assert scan(store, equal_to(9)) == ([], "nothing")
+
+
+def test_the_engine_is_told_how_many_rows_there_are(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    """Or it joins in an order for the thousand rows it takes each file to have."""
+    table = lake.create()
+    table.append(rows(*range(5_000)))
+    table.append(rows(*range(5_000, 70_000)))
+    store = lake.store()
+
+    def estimate(rows_filter: ScanFilter) -> str:
+        part = store.scan(slice_of(store), rows_filter)
+        assert isinstance(part, SqlRelation)
+        (plan,) = duck.execute(f"EXPLAIN SELECT id FROM ({part.sql})").fetchall()
+        return re.findall(r"~([\d,]+) rows", plan[1])[0]
+
+    assert estimate(EVERYTHING) == "70,000"
+    assert estimate(equal_to(3)) == "5,000"
+
+
+@pytest.mark.parametrize(("counted", "estimate"), [(0, 1), (-5, 1), (2**80, 10**12), (7, 7)])
+def test_what_writers_counted_is_an_estimate_and_nothing_else(
+    lake: Lake, duck: duckdb.DuckDBPyConnection, counted: int, estimate: int
+) -> None:
+    lake.create().append(rows(1, 2, 3))
+    store = lake.store()
+    path = str(lake.files("*.parquet")[0])
+    sql = read_sql(slice_of(store).schema.columns, [path], counted)
+    assert f"explicit_cardinality = {estimate})" in sql
+    assert duck.execute(f"SELECT count(*), max(id) FROM ({sql})").fetchall() == [(3, 3)]
 
 
 def test_a_new_snapshot_reads_only_what_it_added(lake: Lake, scan: Scan) -> None:
@@ -210,6 +242,85 @@ def test_a_manifest_the_reader_does_not_know_is_read_all_the_same(
     table.append(rows(1))
     table.append(rows(2))
     assert scan(lake.store(), equal_to(2)) == ([2], "1 files")
+
+
+def _scanned(
+    lake: Lake, duck: duckdb.DuckDBPyConnection, columns: str
+) -> tuple[list[tuple[object, ...]], bool]:
+    """The rows, which are those of the extension's, and whether they were found by name."""
+    store = lake.store()
+    cold = slice_of(store)
+    part = store.scan(cold, EVERYTHING)
+    assert isinstance(part, SqlRelation)
+    assert "read_parquet" in part.sql
+    query = f"SELECT {columns} FROM ({{}}) ORDER BY ALL"
+    items = duck.execute(query.format(part.sql)).fetchall()
+    assert items == duck.execute(query.format(store.extension_sql(cold))).fetchall()
+    return items, "schema = MAP" not in part.sql
+
+
+def test_structs_are_found_by_name_where_all_files_have_the_names_of_today(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    table.append(rows(2).select(["at", "id", "s"]))
+    assert _scanned(lake, duck, 'id, s, "at".x') == ([(1, "s1", 1), (2, "s2", 2)], True)
+    part = lake.store()
+    flat = part.scan(slice_of(part), EVERYTHING, ("id", "s"))
+    assert isinstance(flat, SqlRelation)
+    assert "schema = MAP" in flat.sql, "without a struct it gains nothing"
+
+
+def test_a_column_that_only_some_files_have_and_the_table_dropped_hinders_nobody(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    with table.update_schema() as update:
+        update.delete_column("s")
+    table.append(rows(2).select(["id", "at"]))
+    assert _scanned(lake, duck, 'id, "at".x') == ([(1, 1), (2, 2)], True)
+
+
+@pytest.mark.parametrize(
+    ("change", "names", "values"),
+    [
+        ("added", "id, s, more", (1, "s1", None)),
+        ("renamed", "id, text", (1, "s1")),
+        ("swapped", "id, text, s", (1, "s1", None)),
+    ],
+)
+def test_structs_are_found_by_id_where_a_name_would_mean_something_else(
+    lake: Lake,
+    duck: duckdb.DuckDBPyConnection,
+    change: str,
+    names: str,
+    values: tuple[object, ...],
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    if change != "added":
+        with table.update_schema() as update:
+            update.rename_column("s", "text")
+    if change != "renamed":
+        with table.update_schema() as update:
+            kind = StringType() if change == "swapped" else LongType()
+            update.add_column("s" if change == "swapped" else "more", kind)
+    assert _scanned(lake, duck, f'{names}, "at".x') == ([(*values, 1)], False)
+
+
+def test_names_that_differ_in_case_alone_are_not_told_apart_by_name(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    fields = [*SCHEMA, pa.field("ID", pa.int64())]
+    lake.catalog.create_table("n.t", schema=pa.schema(fields)).append(
+        rows(1).append_column(fields[-1], pa.array([7]))
+    )
+    store = lake.store()
+    part = store.scan(slice_of(store), EVERYTHING)
+    assert isinstance(part, SqlRelation)
+    assert "schema = MAP" in part.sql
 
 
 def test_files_without_field_ids_are_left_to_the_extension(lake: Lake, scan: Scan) -> None:

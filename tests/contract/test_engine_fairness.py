@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import FederationError, LimitExceeded, Overloaded
+from planner.errors import DeadlineExceeded, FederationError, LimitExceeded, Overloaded
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
+from proxy.engine.running import with_memory, working_for, working_user
 from tests.contract.engine import LONG, table
 
 SOON_S = 60.0
@@ -100,12 +101,57 @@ def test_who_finds_no_memory_because_of_another_may_try_again(engine: Engine) ->
         assert not watch.relieve_for("limited")
         running = next(iter(watch._calls))
         running.owner, short = "admin", LimitExceeded("the statement needs more memory")
-        assert running._for_want_of_memory(short) is short, "three are not several times one"
+        assert watch.blamed(short, "admin") is short, "three are not several times one"
         running.owner = "limited"
-        stranger = type(running)(running._cursor, watch, None, None)
-        stranger.owner = "admin"
-        assert isinstance(stranger._for_want_of_memory(short), Overloaded)
+        assert isinstance(watch.blamed(short, "admin"), Overloaded)
         assert _wait(value, 1) == ["3"]
+
+
+def test_who_finds_no_memory_because_of_another_is_served_when_it_is_free(
+    engine: Engine,
+) -> None:
+    with crowd(engine) as value:
+        for number in range(4):
+            value.run("limited", str(number))
+        tries: list[None] = []
+
+        def work() -> str:
+            tries.append(None)
+            if len(tries) < 3:
+                short = LimitExceeded("the statement needs more memory")
+                raise engine._watch.blamed(short, working_user())
+            return "rows"
+
+        with working_for(Deadline(SOON_S), "admin"):
+            with pytest.raises(LimitExceeded):  # after the first he has no more than others
+                with_memory(work, Deadline(SOON_S))
+            assert len(tries) == 2
+            assert with_memory(work, Deadline(SOON_S)) == "rows"
+        assert _wait(value, 1) == ["3"]
+
+
+def test_memory_that_others_hold_is_waited_for_until_the_deadline() -> None:
+    tries: list[None] = []
+
+    def work() -> None:
+        tries.append(None)
+        raise Overloaded("held", retry_after_s=1, memory=True)
+
+    with pytest.raises(DeadlineExceeded):
+        with_memory(work, Deadline(0.2))
+    assert 1 < len(tries) < 5
+
+
+def test_what_is_overloaded_otherwise_is_not_tried_again() -> None:
+    tries: list[None] = []
+
+    def work() -> None:
+        tries.append(None)
+        raise Overloaded("too many wait", retry_after_s=1)
+
+    with pytest.raises(Overloaded):
+        with_memory(work, Deadline(SOON_S))
+    assert len(tries) == 1
 
 
 def test_a_full_engine_is_not_a_broken_one(

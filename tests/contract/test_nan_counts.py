@@ -47,7 +47,7 @@ def content(items: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+def nan_counts(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """What the next files count, by field; pyiceberg itself counts none."""
     counts: dict[int, int] = {}
     serialized = DataFileStatistics.to_serialized_dict
@@ -74,7 +74,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 def test_statistics_answer_only_where_there_is_no_nan(
     place: Place,
     engine: Engine,
-    counted: dict[int, int],
+    nan_counts: dict[int, int],
     tmp_path: Path,
     plain: dict[int, int],
     with_nan: dict[int, int] | None,
@@ -91,11 +91,11 @@ def test_statistics_answer_only_where_there_is_no_nan(
     with closing(SqlCatalog("c", **properties)) as catalog:
         catalog.create_namespace("n")
         table = catalog.create_table("n.t", schema=SCHEMA)
-        counted.update(plain)
+        nan_counts.update(plain)
         table.append(content(PLAIN))
         if with_nan is not None:
-            counted.clear()
-            counted.update(with_nan)
+            nan_counts.clear()
+            nan_counts.update(with_nan)
             table.append(content(WITH_NAN))
             items += WITH_NAN
     with closing(IcebergStore({"c": properties})) as store:

@@ -11,8 +11,8 @@ from thermocline.cli import exit_code
 #: What the rows of the README's table are in the results of the benchmarks.
 FIGURES = (
     ("freshness", "stock client, p50"),
-    ("statements", "point, hot key, 100,000 hot rows: through Flight SQL"),
-    ("statements", "point, hot key: DuckDB, hot rows read from Kafka"),
+    ("sizes", "point, hot key, 100,000 hot rows: through Flight SQL"),
+    ("sizes", "point, hot key: DuckDB, hot rows read from Kafka"),
     ("tiering", "tiering, 6 steady of 8 publishes of 2,000,000 rows"),
 )
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -167,8 +167,13 @@ class MemoryColdStore:
         )
         return replace(facts, head=snapshot_id, schema=replace(data.schema, columns=columns))
 
-    def scan(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> ArrowRelation:
-        del expected  # all rows are in memory
+    def scan(
+        self,
+        cold: ColdSlice,
+        expected: ScanFilter = EVERYTHING,
+        names: Collection[str] | None = None,
+    ) -> ArrowRelation:
+        del expected, names  # all rows are in memory
         self._fault("scan")
         if cold.snapshot_id is None:
             return ArrowRelation(cold.schema.arrow.empty_table())

@@ -23,6 +23,7 @@ from proxy.deadline import Deadline
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import FlightSqlServer, start
+from proxy.flightsql.state.quotas import UserLimits
 from proxy.session import (
     COMMENT,
     TYPE_NAME,
@@ -320,4 +321,5 @@ class CannedServer:
 
 
 def serve(backend: CannedBackend, access: Access, **settings: Any) -> FlightSqlServer:
+    settings.setdefault("limits_of", lambda _user, _groups: UserLimits(max_failures_per_s=None))
     return start(backend, host="127.0.0.1", port=0, access=access, product=PRODUCT, **settings)

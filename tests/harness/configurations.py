@@ -22,6 +22,8 @@ def hostile_configuration(folder: Path, catalog: dict[str, str]) -> str:
         f'[server]\nport = 0\nthreads = 2\naudit_log = "off"\n'
         f"statement_timeout_s = {DEADLINE_S}\nmax_result_rows = 1_000_000\n"
         f"memory_limit_bytes = {512 << 20}\nmax_process_bytes = {MAX_PROCESS_BYTES}\n"
+        # One caller makes a thousand mistakes in a row, and waits for each.
+        "[access]\nmax_failures_per_s_per_user = 10_000.0\n"
         f'[server.users]\nada = "secret"\n'
         f'[permissions.ada]\nusers = ["ada"]\ntables = ["lake.default.flows"]\n'
     )

@@ -46,6 +46,7 @@ OTHERS = {
     "deploy/test_compose.py": "the name of a service; what it starts is the image's",
     "deploy/test_images.py": "the name of an image",
     "integration/test_bad_input.py": "it is refused before it starts",
+    "integration/test_process_defaults.py": "it ends before it listens",
     "integration/test_refusals_at_start.py": "it is refused before it starts",
     "packaging/round_trip.py": "an installed wheel, with variables alone",
     "protocol/siege.py": "defaults but for users, memory and a table: it measures, others prove",

@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 200.0
 STOP_S = 4.0
+#: Of the list of tables; with the default a new one is tiered within a minute.
+REFRESH_S = 5.0
 #: How much longer it takes to end in order, on a busy machine.
 END_S = 16.0
 SECRET = "hunter2-of-the-tierer"
@@ -105,7 +107,7 @@ class TierSite:
         config.write_text(
             f'[catalogs.lake]\n{lake}"header.Authorization" = "{SECRET}"\n'
             f'[kafka]\n"bootstrap.servers" = "{self.kafka.bootstrap}"\n"sasl.password" = "{SECRET}"\n'
-            f'[tier]\nmaster = "local[2]"\nat_once = 2\npoll_s = 0.2\nstop_s = {STOP_S}\n'
+            f'[tier]\nmaster = "local[2]"\nat_once = 2\npoll_s = 0.2\nrefresh_s = {REFRESH_S}\nstop_s = {STOP_S}\n'
             f'[tier.conf]\n"spark.driver.memory" = "512m"\n'
         )
         log = self.folder / f"tierer-{len(self.started)}.log"

@@ -19,36 +19,36 @@ from tests.harness.wire import fetched
 SOON_S = 30.0
 
 
-class Watched:
+class PasswordChecks:
     """Passwords whose checks are noted, and wait while they are told to."""
 
     def __init__(self) -> None:
-        self._users = FixedUsers(USERS)
+        self._passwords = FixedUsers(USERS)
         self.times_s: list[float] = []
-        self.checked: list[str] = []
+        self.users: list[str] = []
         self.go_on = threading.Event()
         self.go_on.set()
 
     def verify(self, user: str, password: str) -> Caller | None:
         self.times_s.append(time.monotonic())
-        self.checked.append(user)
+        self.users.append(user)
         assert self.go_on.wait(SOON_S)
-        return self._users.verify(user, password)
+        return self._passwords.verify(user, password)
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched()
+def checks() -> PasswordChecks:
+    return PasswordChecks()
 
 
 @pytest.fixture
 def server(
-    backend: CannedBackend, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    backend: CannedBackend, checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[CannedServer]:
     monkeypatch.setattr(middleware, "_ENTRIES", 1 << 16)  # no collision
-    server = serve(backend, Access(watched.verify))
+    server = serve(backend, Access(checks.verify))
     yield CannedServer(server, backend)
-    watched.go_on.set()
+    checks.go_on.set()
     assert server.stop(10)
 
 
@@ -59,39 +59,39 @@ def login(server: CannedServer, user: str) -> flight.FlightCallOptions:
         )
 
 
-def test_one_at_a_time_and_others_pass(server: CannedServer, watched: Watched) -> None:
+def test_one_at_a_time_and_others_pass(server: CannedServer, checks: PasswordChecks) -> None:
     session = login(server, "bob")
-    watched.checked.clear()
-    watched.go_on.clear()
+    checks.users.clear()
+    checks.go_on.clear()
     threads = [threading.Thread(target=login, args=(server, "ada")) for _ in range(8)]
     try:
         for thread in threads:
             thread.start()
         until = time.monotonic() + SOON_S
-        while not watched.checked and time.monotonic() < until:
+        while not checks.users and time.monotonic() < until:
             time.sleep(0.01)
         with closing(flight.connect(server.uri)) as client:
             for _ in range(10):
                 assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
         others = threading.Thread(target=login, args=(server, "bob"))
         others.start()
-        while len(watched.checked) < 2 and time.monotonic() < until:
+        while len(checks.users) < 2 and time.monotonic() < until:
             time.sleep(0.01)
-        assert watched.checked == ["ada", "bob"]
+        assert checks.users == ["ada", "bob"]
     finally:
-        watched.go_on.set()
+        checks.go_on.set()
         for thread in threads:
             thread.join(SOON_S)
     others.join(SOON_S)
-    assert sorted(watched.checked) == ["ada"] * 8 + ["bob"]
+    assert sorted(checks.users) == ["ada"] * 8 + ["bob"]
 
 
-def test_logins_without_end_are_spaced(server: CannedServer, watched: Watched) -> None:
+def test_logins_without_end_are_spaced(server: CannedServer, checks: PasswordChecks) -> None:
     for _ in range(11):
         login(server, "ada")
     between = [
         later - sooner
-        for sooner, later in zip(watched.times_s, watched.times_s[1:], strict=False)
+        for sooner, later in zip(checks.times_s, checks.times_s[1:], strict=False)
     ]
     assert len(between) == 10
     assert sum(between) > 9.5 * _HANDSHAKE_S

@@ -99,6 +99,54 @@ def test_calls_of_one_user_are_counted_alone(backend: CannedBackend) -> None:
     assert canned_server.server.stop(10)
 
 
+def _fail(client: flight.FlightClient, options: flight.FlightCallOptions) -> float:
+    began_s = time.monotonic()
+    with pytest.raises(pa.ArrowInvalid):
+        client.get_flight_info(select("trick fail BadStatement"), options)
+    return time.monotonic() - began_s
+
+
+def test_failures_beyond_a_rate_wait_and_nothing_else_does(backend: CannedBackend) -> None:
+    canned_server = limited(backend, max_failures_per_s=1)
+    with closing(flight.connect(canned_server.uri)) as client:
+        ada, bob = login(client, "ada"), login(client, "bob")
+        took_s = [_fail(client, ada) for _ in range(9)]
+        # Five seconds' worth are told at once; who waits for each of the others is told one a second.
+        assert sum(took_s[-2:]) > 1
+        assert min(_fail(client, bob) for _ in range(3)) < 0.5
+        assert get_options(client, ada)
+    assert canned_server.server.stop(10)
+
+
+def test_callers_nobody_knows_have_one_rate_of_failures(backend: CannedBackend) -> None:
+    canned_server = limited(backend, max_failures_per_s=1)
+    took_s = []
+    with closing(flight.connect(canned_server.uri)) as client:
+        for number in range(9):
+            began_s = time.monotonic()
+            with pytest.raises(flight.FlightUnauthenticatedError):
+                client.authenticate_basic_token(f"eve {number}", "wrong")
+            took_s.append(time.monotonic() - began_s)
+        assert sum(took_s[-2:]) > 1
+        assert login(client, "ada")
+    assert canned_server.server.stop(10)
+
+
+def test_a_failure_that_waits_is_told_when_the_server_stops() -> None:
+    lines: list[CallRecord] = []
+    calls = Calls(journals=[lines.append])
+    for _ in range(200):
+        call = calls.begin(CallRecord("DO_GET"), "ada")
+        call.record.failed(Cancelled("no"))
+        if len(lines) < 101:
+            calls.end(call)
+    ending = threading.Thread(target=calls.end, args=(call,))
+    ending.start()
+    calls.give_up(Cancelled("the server stops"))
+    ending.join(SOON_S)
+    assert not ending.is_alive()
+
+
 def test_a_rate_fills_up_again_and_holds_two_seconds_worth() -> None:
     clock = Clock()
     rate = Rate(clock)

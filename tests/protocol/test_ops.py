@@ -33,6 +33,7 @@ class Watched:
     flight_port: int
     ops: OpsServer
     fit: list[bool] = field(default_factory=lambda: [True])
+    warm: list[bool] = field(default_factory=lambda: [True])
 
     def get(self, path: str) -> tuple[int, str]:
         try:
@@ -62,18 +63,19 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         tail(2, 50, LogUnavailable("flows: no answer.", topic="flows")),
     ]
     metrics.registry.register(States(lambda: pins, lambda: tails, lambda: 0.5, lambda: 3))
-    fit = [True]
+    fit, warm = [True], [True]
     ops = OpsServer(
         host="127.0.0.1",
         port=0,
         registry=metrics.registry,
         healthy=lambda: fit[0],
         state=lambda: {"degraded": degraded(lambda: pins, lambda: tails)},
+        is_warm=lambda: warm[0],
     )
     server = serve(backend, Access(allow_anonymous=True), journals=[metrics.read])
     metrics.running.set_function(lambda: server.streaming)
     try:
-        yield Watched(ops.port, server.port, ops, fit)
+        yield Watched(ops.port, server.port, ops, fit, warm)
     finally:
         server.stop(5)
         ops.stop()
@@ -132,6 +134,10 @@ def test_readiness_begins_and_ends_with_accepting_and_tells_what_is_degraded(
     watched.fit[0] = False
     assert watched.get("/readyz")[0] == 503
     watched.fit[0] = True
+    watched.warm[0] = False
+    assert watched.get("/readyz")[0] == 503
+    watched.warm[0] = True
+    assert watched.get("/readyz")[0] == 200
     watched.ops.drain()
     assert watched.get("/readyz")[0] == 503
 

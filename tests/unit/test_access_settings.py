@@ -90,9 +90,16 @@ def test_half_of_an_identity_is_refused(fields: dict[str, Any], message: str) ->
 
 def test_limits_are_handed_on() -> None:
     result = limits_of(
-        settings(max_sessions_per_user=3, max_streams_per_user=2, max_calls_per_s_per_user=1.5)
+        settings(
+            max_sessions_per_user=3,
+            max_streams_per_user=2,
+            max_calls_per_s_per_user=1.5,
+            max_failures_per_s_per_user=7,
+        )
     )
-    assert result("ada", frozenset()) == UserLimits(3, 2, 1.5, answer_timeout_s=3600)
+    assert result("ada", frozenset()) == UserLimits(
+        3, 2, 1.5, answer_timeout_s=3600, max_failures_per_s=7
+    )
 
 
 def test_some_users_have_limits_of_their_own_the_first_that_fits() -> None:
@@ -106,6 +113,7 @@ def test_some_users_have_limits_of_their_own_the_first_that_fits() -> None:
             max_result_bytes=8,
             max_sessions=9,
             max_calls_per_s=10,
+            max_failures_per_s=11,
         ),
     }
     value = settings(max_streams_per_user=2).model_copy(update={"limits": rules})
@@ -115,4 +123,6 @@ def test_some_users_have_limits_of_their_own_the_first_that_fits() -> None:
     assert result(None, frozenset()) == default
     assert result("grafana", frozenset({"staff"})) == replace(default, max_streams=1)
     assert result("ada", frozenset({"viewers", "staff"})) == replace(default, max_streams=1)
-    assert result("ada", frozenset({"staff"})) == UserLimits(9, 2, 10, 5, 6, 7, 8)
+    assert result("ada", frozenset({"staff"})) == UserLimits(
+        9, 2, 10, 5, 6, 7, 8, max_failures_per_s=11
+    )

@@ -9,7 +9,7 @@ from functools import partial
 
 from planner.errors import Cancelled
 from proxy.flightsql.state import calls as calls_module
-from proxy.flightsql.state.calls import Calls
+from proxy.flightsql.state.calls import Call, Calls
 from proxy.ops.call_record import CallRecord
 
 
@@ -56,3 +56,15 @@ def test_clients_that_are_slow_to_be_asked_for_are_asked_for_less_often() -> Non
     calls.end(call)
     assert calls.close(10) == 0
     assert polls[3] - polls[0] > 3 * 0.02 * calls_module._PAUSES / 2
+
+
+def test_a_call_that_is_over_waits_for_no_client() -> None:
+    call = Call(CallRecord("DO_GET"))
+    call.await_reader(0.0)
+    call.check_time()
+    assert call.cancellation.reason is not None
+    waits = [call.awaits_client]
+    call.end()
+    waits.append(call.awaits_client)
+    assert waits == [True, False]
+    assert not call.hangs()

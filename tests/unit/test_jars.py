@@ -27,7 +27,9 @@ def stub_java(home: Path, version: str) -> None:
 
 
 def test_an_unknown_set_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(BadConfig, match="there are kafka, iceberg, flight-jdbc"):
+    with pytest.raises(
+        BadConfig, match="there are kafka, iceberg, s3, postgresql, flight-jdbc"
+    ):
         jars.resolve("spark")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spark.catalogs import catalog_conf
+from connectors.spark.catalogs import catalog_conf, jar_sets
 from connectors.spark.session import SparkSettings, _escaped, session_conf
 from connectors.spark.shipping import write_archive
 from planner.errors import BadConfig
@@ -158,3 +158,30 @@ def test_the_executors_archive_holds_our_sources_and_no_others(tmp_path: Path) -
     )
     assert {name.partition("/")[0] for name in names} == {"planner", "connectors"}
     assert all(name.endswith(".py") for name in names)
+
+
+def test_catalogs_say_which_jars_spark_needs() -> None:
+    local = {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "file:///tmp/w"}
+    assert jar_sets({"lake": local}) == ("iceberg",)
+    shared = local | {"uri": "postgresql+psycopg2://host/lake"}
+    stored = local | {"warehouse": "s3://bucket/lake"}
+    assert jar_sets({"a": shared, "b": stored}) == ("iceberg", "s3", "postgresql")
+    own = stored | {"io-impl": "example.FileIO"}
+    assert jar_sets({"lake": own}) == ("iceberg",)
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_by_path"),
+    [
+        ({}, False),
+        ({"s3.endpoint": "http://127.0.0.1:9000"}, True),
+        ({"s3.endpoint": "http://store", "s3.force-virtual-addressing": "true"}, False),
+        ({"s3.force-virtual-addressing": "false"}, True),
+    ],
+)
+def test_spark_addresses_a_store_as_pyiceberg_does(
+    properties: dict[str, str], is_by_path: bool
+) -> None:
+    base = {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "s3://bucket/lake"}
+    conf = catalog_conf("lake", base | properties)
+    assert ("spark.sql.catalog.lake.s3.path-style-access" in conf) == is_by_path

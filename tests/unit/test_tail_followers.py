@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -71,8 +71,10 @@ def test_what_is_added_just_after_it_was_looked_for_is_not_waited_for(
     misses: list[None] = []
     lease = Generation.acquire
 
-    def missed_once(self: Generation, expected: Mapping[int, OffsetRange]) -> LeasedTail | None:
-        return misses.pop() if misses else lease(self, expected)
+    def missed_once(
+        self: Generation, expected: Mapping[int, OffsetRange], names: Sequence[str] | None
+    ) -> LeasedTail | None:
+        return misses.pop() if misses else lease(self, expected, names)
 
     with tail_harness(threads=True) as harness:
         harness.write(0, 0, 1, 2)
@@ -323,7 +325,9 @@ def test_configured_tables_are_followed_without_a_statement_and_retried() -> Non
         )
         keeper.follow()
         assert harness.tails.states() == ()
+        assert not keeper.has_read_all()
         keeper.follow()
+        assert keeper.has_read_all()
         assert harness.state().is_followed
         assert harness.state().rows == 1
         keeper.tend()

@@ -29,7 +29,7 @@ def test_only_rows_of_the_ranges_are_read(partitions: int, after: int) -> None:
             "INSERT INTO held SELECT unnest(?), unnest(?)",
             [*map(list, zip(*rows, strict=True))],
         )
-        result = engine.execute(bounded("held", SCHEMA, expected, after).sql).fetchall()
+        result = engine.execute(bounded("held", SCHEMA.names, expected, after).sql).fetchall()
     by_partition = {item.partition: item for item in expected}
     assert sorted(result) == sorted(
         (partition, offset)
@@ -44,4 +44,4 @@ def test_no_range_has_no_rows() -> None:
         engine.execute(
             "CREATE TABLE held AS SELECT 0::INTEGER kafka_partition, 5::BIGINT kafka_offset"
         )
-        assert engine.execute(bounded("held", SCHEMA, []).sql).fetchall() == []
+        assert engine.execute(bounded("held", SCHEMA.names, []).sql).fetchall() == []

@@ -368,6 +368,17 @@ def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(lake: Lake
     assert all(backfill.eta_s is not None for backfill in lake.heard.backfills if backfill)
 
 
+@pytest.mark.parametrize(("publish_s", "done"), [(1e9, [10, 25]), (1e-9, [10, *range(11, 26)])])
+def test_a_drain_starts_with_little_and_goes_on_as_its_pace_allows(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, publish_s: float, done: list[int]
+) -> None:
+    monkeypatch.setattr("connectors.tiering.service._START_ROWS", 10)
+    lake.create("t0")
+    lake.send("t0", 25)
+    lake.service(publish_s=publish_s).drain()
+    assert [backfill.done for backfill in lake.heard.backfills if backfill] == done
+
+
 def test_a_table_may_ask_for_smaller_publishes(lake: Lake) -> None:
     name = lake.create("t0")
     lake.store.set_properties(name, {"thermocline.tier.max_rows": "50"})

@@ -51,6 +51,12 @@ def test_bytes_bound_a_plan_too() -> None:
     assert tiny.offsets == 1
 
 
+@pytest.mark.parametrize(("lag", "moved"), [(20, 20), (21, 10), (500, 10)])
+def test_a_long_backfill_starts_with_little(lag: int, moved: int) -> None:
+    budget = TieringBudget(max_rows=50, start_rows=10)
+    assert plan_tiering(pin(0), bounds((0, lag)), budget).offsets == moved
+
+
 def test_epochs_travel_where_known() -> None:
     log = bounds(
         partitions=(PartitionBounds(0, 0, 5, leader_epoch=3), PartitionBounds(1, 0, 5))

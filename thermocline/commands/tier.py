@@ -17,6 +17,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.retention import RetentionReader
+from connectors.spark.catalogs import jar_sets
 from connectors.spark.errors import java_errors
 from connectors.spark.session import SparkSettings, check_alive, start_session, stop_session
 from connectors.spark.target import TASK_BUFFER_BYTES, TASK_OFFSETS, SparkTieringTarget
@@ -111,7 +112,7 @@ def running_service(
                 conf=tier.conf,
             ),
             settings.catalogs,
-            jars.resolve("iceberg"),
+            [jar for name in jar_sets(settings.catalogs) for jar in jars.resolve(name)],
         )
         stack.callback(stop_session, spark)
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
@@ -150,6 +151,8 @@ def _limits(tier: Tier, interval_s: float | None, parallelism: int) -> ServiceLi
         split_rows=tier.split_rows,
         at_once=tier.at_once,
         poll_s=min(tier.poll_s, interval_s or tier.poll_s),
+        publish_s=tier.max_publish_s,
+        refresh_s=tier.refresh_s,
         stop_s=tier.stop_s,
     )
 

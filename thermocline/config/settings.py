@@ -23,6 +23,7 @@ from pydantic import (
     ValidationError,
 )
 
+from connectors import object_store
 from planner.errors import BadConfig
 from thermocline.config.catalog_types import catalog_mistake
 from thermocline.config.masking import Options
@@ -124,6 +125,7 @@ class AccessSettings(_Section):
     max_sessions_per_user: int = Field(default=1000, ge=1)
     max_streams_per_user: int | None = Field(default=None, ge=1)
     max_calls_per_s_per_user: float | None = Field(default=None, gt=0)
+    max_failures_per_s_per_user: float = Field(default=20.0, gt=0)
 
 
 class Limits(_Section):
@@ -139,6 +141,7 @@ class Limits(_Section):
     max_sessions: int | None = Field(default=None, ge=1)
     max_streams: int | None = Field(default=None, ge=1)
     max_calls_per_s: float | None = Field(default=None, gt=0)
+    max_failures_per_s: float | None = Field(default=None, gt=0)
 
 
 class Granted(_Section):
@@ -156,12 +159,14 @@ class Granted(_Section):
 class Tail(_Section):
     """Following of topics. ``follow`` names tables followed from the start; others are while they are in use.
 
+    ``ready_when_read``: ``/readyz`` waits until the tails of ``follow`` were read once, up to the log's end of then.
     ``idle_s`` after its last statement a table's tail is dropped; at most ``max_tables`` are followed. All tails
     together take ``max_memory_bytes`` of memory, and then ``max_disk_bytes`` of the temporary folder's disk.
     Unless it has an ``own_process`` for that, the server's process reads and decodes.
     """
 
     follow: tuple[str, ...] = ()
+    ready_when_read: bool = False
     idle_s: float = Field(default=600.0, gt=0)
     max_tables: int = Field(default=64, ge=0)
     max_memory_bytes: int = Field(default=2 * 1024**3, ge=16 * 1024**2)
@@ -197,6 +202,10 @@ class Tier(_Section):
     split_rows: int = Field(default=500_000, ge=1)
     at_once: int = Field(default=2, ge=1)
     poll_s: float = Field(default=2.0, gt=0)
+    #: About how long a publish of ``tier --once`` takes at most: what it published is a restart point.
+    max_publish_s: float = Field(default=30.0, gt=0)
+    #: The greatest age of the list of tables, and of what is known of each.
+    refresh_s: float = Field(default=60.0, gt=0)
     stop_s: float = Field(default=10.0, ge=0)
     #: Health and metrics over HTTP; None: not served.
     http_host: str = "127.0.0.1"
@@ -229,6 +238,13 @@ class Settings(_Section):
             sorted(
                 {entry["warehouse"] for entry in self.catalogs.values() if "warehouse" in entry}
             )
+        )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What the engine needs to read files on S3. Raises BadConfig: half a key, or no URL."""
+        return object_store.secrets(
+            self.catalogs, self.server.catalog_roots, self.storage_roots
         )
 
     def require_catalogs(self) -> None:

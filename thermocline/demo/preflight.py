@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import shutil
 from pathlib import Path
 
 from connectors import jars
 from planner.errors import BadConfig
+from proxy.process.memory import free_memory
 from thermocline.demo.broker import free_ports
 
 #: Broker 512 MB of heap, Spark 1 GB, their native parts, the server with a tail of some minutes.
@@ -19,9 +18,6 @@ NEEDED_DISK_BYTES = 2_000_000_000
 NEEDED_CACHE_BYTES = 300_000_000
 #: Where the demo's server listens if it may.
 PORTS = range(31337, 31437)
-
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_machine(folder: Path) -> None:
@@ -62,19 +58,6 @@ def choose_port(requested: int | None) -> int:
             port=requested,
         )
     return port
-
-
-def free_memory() -> int | None:
-    """Bytes this process and its children may still take; None where the machine does not say."""
-    limits = [resource.getrlimit(resource.RLIMIT_AS)[0]]
-    if _MEMINFO.exists():
-        facts = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-        limits.append(int(facts["MemAvailable"].split()[0]) * 1024)
-    # In a file of a group without a limit stands "max".
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        limit = int((_CGROUP / "memory.max").read_text())
-        limits.append(limit - int((_CGROUP / "memory.current").read_text()))
-    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
 
 
 def _check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:

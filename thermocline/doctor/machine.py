@@ -12,8 +12,8 @@ from pathlib import Path
 
 from connectors import jars
 from planner.errors import FederationError
+from proxy.process.memory import free_memory
 from thermocline.config.settings import Settings
-from thermocline.demo.preflight import free_memory
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
 from thermocline.doctor.lock import file_system_lock
 

@@ -103,6 +103,7 @@ def limits_of(settings: Settings) -> LimitsOf:
         max_bytes=server.max_result_bytes,
         upload_idle_s=server.upload_idle_s,
         reader_idle_s=server.reader_idle_s,
+        max_failures_per_s=access_settings.max_failures_per_s_per_user,
     )
     rules = [
         (frozenset(rule.users), frozenset(rule.groups), _replaced(default, rule))
@@ -123,6 +124,7 @@ def _replaced(default: UserLimits, rule: Limits) -> UserLimits:
         "max_sessions": rule.max_sessions,
         "max_streams": rule.max_streams,
         "max_calls_per_s": rule.max_calls_per_s,
+        "max_failures_per_s": rule.max_failures_per_s,
         "timeout_s": None
         if rule.statement_timeout_s is None
         else min(rule.statement_timeout_s, default.timeout_s),

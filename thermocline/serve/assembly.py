@@ -25,6 +25,7 @@ from proxy.process.memory import memory_limits, total_memory
 from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
+from proxy.tail.keeper import Keeper
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
@@ -96,6 +97,7 @@ class Parts:
     statements: Statements
     pins: PinCache
     tails: Tails
+    keeper: Keeper
     watchdog: Watchdog
 
 
@@ -133,6 +135,7 @@ def running_parts(
         )
         engine = Engine(
             storage_roots=settings.storage_roots,
+            secrets=settings.secrets,
             memory_limit_bytes=engine_bytes,
             threads=server.threads,
             spill_dir=spill,
@@ -150,7 +153,9 @@ def running_parts(
         engine.watch_with(watchdog.expecting)
         watchdog.start()
         stack.callback(watchdog.stop)
-        tails = stack.enter_context(running_tails(settings, log, pins, engine, ingestion))
+        tails, keeper = stack.enter_context(
+            running_tails(settings, log, pins, engine, ingestion)
+        )
         secret = (
             secrets.token_bytes(32)
             if server.ticket_secret is None
@@ -169,7 +174,7 @@ def running_parts(
         )
         stack.callback(statements.close)
         statements.grants.policy = policy(settings, statements.grants.expression)
-        yield Parts(statements, pins, tails, watchdog)
+        yield Parts(statements, pins, tails, keeper, watchdog)
 
 
 @contextlib.contextmanager
@@ -213,6 +218,9 @@ def running_server(
                 port=server.http_port,
                 registry=metrics.registry,
                 healthy=lambda: watchdog.silent_s < UNHEALTHY_AFTER_S,
+                is_warm=lambda: (
+                    not settings.tail.ready_when_read or parts.keeper.has_read_all()
+                ),
                 state=lambda: {
                     "degraded": degraded(pins.status, tails.states),
                     "file_system": str(lock),

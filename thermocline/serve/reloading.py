@@ -36,6 +36,7 @@ _LIMITS = frozenset(
         "access.max_sessions_per_user",
         "access.max_streams_per_user",
         "access.max_calls_per_s_per_user",
+        "access.max_failures_per_s_per_user",
         "server.max_streams",
         "server.max_queued",
         "server.queue_wait_s",

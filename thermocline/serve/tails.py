@@ -28,7 +28,7 @@ def running_tails(
     pins: PinCache,
     engine: Engine,
     ingestion: Ingestion | None,
-) -> Iterator[Tails]:
+) -> Iterator[tuple[Tails, Keeper]]:
     """Follow the tables in use, by ``ingestion`` or else in this process; stop at the end.
 
     Raises:
@@ -58,4 +58,4 @@ def running_tails(
         )
         keeper.start()
         stack.callback(keeper.stop)
-        yield tails
+        yield tails, keeper

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import IntEnum
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,6 +40,14 @@ class _Shape:
     types: tuple[pa.DataType, ...] = ()
 
 
+class Fit(IntEnum):
+    """How files give the columns of a schema: not at all, by field id, or by their names too, types unchanged."""
+
+    NOT = 0
+    BY_ID = 1
+    BY_NAME = 2
+
+
 class Footers:
     """Thread-safe; ``close`` ends its threads."""
 
@@ -50,8 +59,8 @@ class Footers:
 
     def fit(
         self, io: FileIO, paths: Sequence[str], schema: TableSchema, required: frozenset[int]
-    ) -> bool:
-        """Return whether every file gives the columns of ``schema`` by field id.
+    ) -> Fit:
+        """Return how every file gives the columns of ``schema``.
 
         ``required`` are fields that a file must have itself: others may be their default or null.
 
@@ -68,8 +77,12 @@ class Footers:
             read = self._readers.map(lambda path: self._read(io, path), missing)
             cached.update(zip(missing, read, strict=True))
         shapes = {id(shape): shape for shape in cached.values()}
-        return all(
-            shape is not None and _fits(shape, schema, required) for shape in shapes.values()
+        return min(
+            (
+                Fit.NOT if shape is None else _fit(shape, schema, required)
+                for shape in shapes.values()
+            ),
+            default=Fit.BY_NAME,
         )
 
     def close(self) -> None:
@@ -125,18 +138,27 @@ def _named(field: pa.Field) -> pa.Field:
     return pa.field(f"{_field_id(field)} {field.name}", _plain(field.type))
 
 
-def _fits(shape: _Shape, schema: TableSchema, required: frozenset[int]) -> bool:
+def _fit(shape: _Shape, schema: TableSchema, required: frozenset[int]) -> Fit:
     if shape.columns is None:
-        return False
+        return Fit.NOT
     types: Mapping[int, pa.DataType] = {
         field_id: kind for (field_id, _), kind in zip(shape.columns, shape.types, strict=True)
     }
     if len(types) != len(shape.columns) or not required <= types.keys():
-        return False
-    return all(
-        column.field_id not in types or _reads_as(types[column.field_id], _plain(column.type))
-        for column in schema.columns
+        return Fit.NOT
+    columns = [(column.field_id, column.name, _plain(column.type)) for column in schema.columns]
+    if not all(
+        field_id not in types or _reads_as(types[field_id], kind)
+        for field_id, _, kind in columns
+    ):
+        return Fit.NOT
+    # DuckDB takes names for the same whatever their case.
+    are_distinct = len({name.lower() for _, name in shape.columns}) == len(shape.columns)
+    is_unchanged = all(
+        (field_id, name) in shape.columns and types[field_id] == kind
+        for field_id, name, kind in columns
     )
+    return Fit.BY_NAME if are_distinct and is_unchanged else Fit.BY_ID
 
 
 def _reads_as(kind: pa.DataType, target: pa.DataType) -> bool:

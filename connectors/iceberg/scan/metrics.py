@@ -53,6 +53,10 @@ class Block:
     def paths(self) -> pa.Array:
         return self._column(PATH)
 
+    @property
+    def rows(self) -> pa.Array:
+        return self._column(ROWS)
+
     @cached_property
     def without_nan(self) -> frozenset[int]:
         """Fields of which every file counted NaN, and found none."""
@@ -92,7 +96,7 @@ class Block:
             upper=upper,
             nulls=self._of_field(NULLS, field_id),
             nans=self._of_field(NANS, field_id),
-            rows=self._column(ROWS),
+            rows=self.rows,
         )
 
     def _of_field(self, name: str, field_id: int) -> pa.Array:
@@ -132,6 +136,12 @@ class Files:
     def paths(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
         paths = pa.chunked_array([block.paths for block in self._blocks], pa.string())
         return paths if chosen is None else paths.filter(chosen)
+
+    def rows(self, chosen: pa.BooleanArray | None) -> int:
+        rows = pa.chunked_array([block.rows for block in self._blocks], pa.int64())
+        # In floats: what writers counted may be anything.
+        total = pc.sum((rows if chosen is None else rows.filter(chosen)).cast(pa.float64()))
+        return int(total.as_py() or 0)
 
     def formats(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
         formats = pa.chunked_array([block.formats for block in self._blocks], pa.string())

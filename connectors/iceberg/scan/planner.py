@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
@@ -25,7 +25,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
 from connectors.iceberg.scan.facts import Facts, PartitionPart
-from connectors.iceberg.scan.footers import Footers
+from connectors.iceberg.scan.footers import Fit, Footers
 from connectors.iceberg.scan.manifests import Manifest, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
 from connectors.iceberg.scan.projection import (
@@ -56,10 +56,15 @@ _PATTERN = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """Files to read, and the fields in which none of them has NaN."""
+    """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN.
+
+    ``by_name``: all of them have all columns under their names of today, and of their types.
+    """
 
     paths: Sequence[str]
+    rows: int
     without_nan: frozenset[int]
+    by_name: bool = False
 
 
 class ColdPlan:
@@ -128,8 +133,10 @@ class ColdPlan:
         if facts.is_head:
             with self._lock:
                 self._read_last[facts.table_uuid] = facts.manifest_list
-        if files is not None and self._footers.fit(io, files.paths, cold.schema, facts.own):
-            return files
+        if files is not None:
+            fit = self._footers.fit(io, files.paths, cold.schema, facts.own)
+            if fit is not Fit.NOT:
+                return replace(files, by_name=fit is Fit.BY_NAME)
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
         # The extension reads everything that is listed.
@@ -212,6 +219,7 @@ class ColdPlan:
         if not all(rows) and files > MAX_LISTED_FILES:
             return None
         paths: list[str] = []
+        counted_rows = 0
         without_nan = None
         for spec_id, manifests in groups.items():
             self._check(io, manifests, reach, is_data=True)
@@ -223,11 +231,12 @@ class ColdPlan:
             if len(paths) + len(file_paths) > MAX_LISTED_FILES:
                 return None
             paths += file_paths.to_pylist()
+            counted_rows += members.rows(chosen)
             counted = members.without_nan
             without_nan = counted if without_nan is None else without_nan & counted
         if any(_PATTERN.intersection(path) for path in paths):
             return None
-        return FileList(paths, without_nan or frozenset())
+        return FileList(paths, counted_rows, without_nan or frozenset())
 
     @cachedmethod(
         lambda self: self._together,

@@ -6,6 +6,7 @@ Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -17,6 +18,7 @@ from types import TracebackType
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
 from proxy.deadline import Cancellation
 from proxy.flightsql.state.connections import hang_up
+from proxy.flightsql.state.failures import PER_S, Failures
 from proxy.flightsql.state.shares import Shares
 from proxy.ops.call_record import CallRecord, Journal
 
@@ -30,6 +32,8 @@ _POLLS = 10
 _PAUSES, _MAX_PAUSE_S = 20, 0.5
 # gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
 MAX_CALLS = 704
+#: Whose failures those of callers are whom nobody knows.
+_NOBODY = ("nobody",)
 #: Close the connection of a cancelled call that is still inside gRPC after this time.
 _HANG_UP_S = 1.0
 
@@ -79,6 +83,9 @@ class Call:
         #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
         self._awaits: tuple[float, FederationError] | None = None
         self._abandoned_s: float | None = None
+        self.max_failures_per_s: float | None = PER_S
+        #: Its answer is known; it may still wait to be sent.
+        self.is_over = False
 
     def await_upload(self, limit_s: float) -> None:
         """Have the call given up when its client sends nothing within ``limit_s``; ``proceed`` ends the wait."""
@@ -156,6 +163,7 @@ class Call:
             )
 
     def end(self) -> None:
+        self.proceed()
         with self._lock:
             self._left = None
         try:
@@ -181,6 +189,7 @@ class Calls:
         """
         self._hang_up = hang_up
         self._shares = Shares(max_calls, "calls")
+        self._failures = Failures()
         self._journals = journals
         self._poll_s = poll_s
         self._changed = threading.Condition()
@@ -226,12 +235,29 @@ class Calls:
         call.end()
         call.record.over()
         with self._changed:
-            if call not in self._live:
+            if call.is_over or call not in self._live:
                 return
+            call.is_over = True
+        self.write_down(call.record)
+        if call.record.has_failed:
+            self._pause(call)
+        with self._changed:
             self._live.remove(call)
             self._shares.leave(call.owner)
             self._changed.notify_all()
-        self.write_down(call.record)
+
+    def refuse(self, record: CallRecord, per_s: float | None) -> None:
+        """Write down a call that was not let in. All of those have one share of failures."""
+        self.write_down(record)
+        time.sleep(self._failures.pause_s(_NOBODY, per_s))
+
+    def _pause(self, call: Call) -> None:
+        """Have a failed call wait where its owner had too many of them. It keeps its place among the owner's calls."""
+        pause_s = self._failures.pause_s(call.owner, call.max_failures_per_s)
+        if pause_s:
+            over = threading.Event()
+            with contextlib.suppress(FederationError), call.cancellation.interrupting(over.set):
+                over.wait(pause_s)
 
     def write_down(self, record: CallRecord) -> None:
         for journal in self._journals:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from planner.errors import LimitExceeded, Overloaded
 from proxy.access.authentication.callers import Access
 from proxy.flightsql.state.calls import Call
+from proxy.flightsql.state.failures import PER_S
 from proxy.flightsql.state.shares import has_share
 from proxy.ops.call_record import CallRecord
 
@@ -38,7 +39,8 @@ _LOOK_S = 0.5
 class UserLimits:
     """Limits of one user, of each by himself; anonymous callers count as one user together. None: only the server's.
 
-    A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once.
+    A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once. Calls that fail beyond
+    ``max_failures_per_s`` are told so later (``proxy.flightsql.state.failures``).
     ``timeout_s`` is the time a statement may spend in the engine, ``answer_timeout_s`` the time until its last row
     has been read, however slow the reader. A client may send nothing of an upload for ``upload_idle_s``, and read
     nothing of an answer for ``reader_idle_s``.
@@ -53,6 +55,7 @@ class UserLimits:
     max_bytes: int | None = None
     upload_idle_s: float = 30.0
     reader_idle_s: float | None = 600.0
+    max_failures_per_s: float | None = PER_S
 
 
 #: (user, groups) -> what that user may take. Fast, and the same as long as the settings are.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.pruning import Operator
 from planner.statement.ast import Node, kind_of
-from planner.statement.parameters import cast, constant
+from planner.statement.parameters import call, cast, constant
 from planner.statement.scope import fold
 
 #: The most days from one rounded time to the next; a date of the column is exact. Longer units round up before Christ.
@@ -72,23 +72,5 @@ def _offset_days(time: Node) -> int:
 
 def _shifted(time: Node, days: int) -> Node:
     """The midnight before ``time``, and so many days."""
-    shift = _call("to_days", constant(days, "INTEGER"))
-    return _call("+", cast(time, _DATE), shift, is_operator=True)
-
-
-def _call(name: str, *arguments: Node, is_operator: bool = False) -> Node:
-    return {
-        "class": "FUNCTION",
-        "type": "FUNCTION",
-        "alias": "",
-        "query_location": 0,
-        "function_name": name,
-        "schema": "",
-        "catalog": "",
-        "children": list(arguments),
-        "filter": None,
-        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
-        "distinct": False,
-        "is_operator": is_operator,
-        "export_state": False,
-    }
+    shift = call("to_days", constant(days, "INTEGER"))
+    return call("+", cast(time, _DATE), shift, is_operator=True)

@@ -12,7 +12,7 @@ import pytest
 from planner.errors import BadStatement, UnsupportedStatement
 from planner.statement.ast import Node
 from planner.statement.gate import MAX_EXPRESSIONS, MAX_LITERALS
-from proxy.engine import trees
+from proxy.engine import syntax_trees
 
 WIDE = f"SELECT {','.join(f'sum(a + {n}) FILTER (b > {n})' for n in range(1_000))} FROM t"
 LISTED = f"SELECT 1 FROM (SELECT 1 WHERE a IN ({','.join(f'{n}.5' for n in range(5_000))}))"
@@ -28,7 +28,7 @@ def ask(sql: str, argument: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize("sql", [WIDE, LISTED, DEEP, "SELECT 1", "SELECT 'ü\"\\n' || a"])
 def test_a_tree_is_read_as_it_is(sql: str) -> None:
     (text,) = ask("SELECT json_serialize_sql(?)", sql)
-    assert trees.read(text) == json.loads(text)
+    assert syntax_trees.read(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("sql", [WIDE, LISTED])
@@ -41,25 +41,25 @@ def test_no_piece_is_large(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     (text,) = ask("SELECT json_serialize_sql(?)", sql)
     monkeypatch.setattr(msgspec.json, "decode", decoded)
-    trees.read(text)
-    assert len(text) > 4 * trees._PIECE_BYTES
-    assert max(pieces) <= trees._PIECE_BYTES
+    syntax_trees.read(text)
+    assert len(text) > 4 * syntax_trees._PIECE_BYTES
+    assert max(pieces) <= syntax_trees._PIECE_BYTES
     assert sum(pieces) > len(text) // 2
 
 
 def test_a_deep_tree_is_not_looked_through_at_each_level(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    depths, read = [], trees._read
+    depths, read = [], syntax_trees._read
 
     def counted(raw: msgspec.Raw, depth: int) -> Any:
         depths.append(depth)
         return read(raw, depth)
 
-    monkeypatch.setattr(trees, "_read", counted)
-    text = '{"a":' * 200 + f'"{"x" * 2 * trees._PIECE_BYTES}"' + "}" * 200
-    assert trees.read(text) == json.loads(text)
-    assert max(depths) == trees._PIECES_DEEP
+    monkeypatch.setattr(syntax_trees, "_read", counted)
+    text = '{"a":' * 200 + f'"{"x" * 2 * syntax_trees._PIECE_BYTES}"' + "}" * 200
+    assert syntax_trees.read(text) == json.loads(text)
+    assert max(depths) == syntax_trees._PIECES_DEEP
 
 
 @pytest.mark.parametrize(
@@ -76,26 +76,26 @@ def test_one_that_is_too_large_is_refused_unread(
     def read(text: str) -> Node:
         raise AssertionError
 
-    monkeypatch.setattr(trees, "read", read)
+    monkeypatch.setattr(syntax_trees, "read", read)
     with pytest.raises(UnsupportedStatement, match=message):
-        trees.parse(ask, sql)
+        syntax_trees.parse(ask, sql)
 
 
 def test_a_text_that_looks_like_parts_is_none() -> None:
     text = '"class":"CONSTANT","class":"FUNCTION"' * MAX_EXPRESSIONS
     quoted = text.replace('"', '""')
-    assert not trees.parse(ask, f"SELECT '{text}', \"{quoted}\"")["error"]
+    assert not syntax_trees.parse(ask, f"SELECT '{text}', \"{quoted}\"")["error"]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": Infinity}', '"\ud83e"'])
 def test_what_is_no_tree_is_no_statement(text: str) -> None:
     with pytest.raises(BadStatement, match="does not parse"):
-        trees.read(text)
+        syntax_trees.read(text)
 
 
 def test_a_tree_without_end_is_refused() -> None:
     with pytest.raises(UnsupportedStatement, match="nested too deeply"):
-        trees.read("[" * 100_000 + "]" * 100_000)
+        syntax_trees.read("[" * 100_000 + "]" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_a_tree_without_end_is_refused() -> None:
     ],
 )
 def test_long_and_short_ones_print_alike(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = trees.parse(ask, sql)
+    document = syntax_trees.parse(ask, sql)
     text = json.dumps(document)
-    short = trees.unparse(ask, text, document)
-    monkeypatch.setattr(trees, "_LONG_CHARS", 0)
-    assert trees.unparse(ask, text, document) == short
+    short = syntax_trees.unparse(ask, text, document)
+    monkeypatch.setattr(syntax_trees, "_LONG_CHARS", 0)
+    assert syntax_trees.unparse(ask, text, document) == short
 
 
 @pytest.mark.parametrize("long_chars", [0, 1 << 18])
 def test_one_that_prints_as_another_is_refused(
     long_chars: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trees, "_LONG_CHARS", long_chars)
-    document = trees.parse(ask, "SELECT * FROM a CROSS JOIN b FULL JOIN c ON a.x = c.x")
+    monkeypatch.setattr(syntax_trees, "_LONG_CHARS", long_chars)
+    document = syntax_trees.parse(ask, "SELECT * FROM a CROSS JOIN b FULL JOIN c ON a.x = c.x")
     with pytest.raises(UnsupportedStatement, match="carried over faithfully"):
-        trees.unparse(ask, json.dumps(document), document)
+        syntax_trees.unparse(ask, json.dumps(document), document)

@@ -1,0 +1,85 @@
+"""How a statement waits for its follower: as long as records arrive, and until its own time is over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from planner.errors import DeadlineExceeded
+from planner.offsets import OffsetRange
+from proxy.tail.entries import FollowedTable, raise_undecodable, unreached
+
+#: Between two checks whether a waiting statement was cancelled.
+_CHECK_S = 0.05
+
+
+class Wait:
+    """One statement's wait for ``ranges``."""
+
+    def __init__(
+        self,
+        ranges: Sequence[OffsetRange],
+        check: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``check`` raises when the statement was cancelled or has run out of time."""
+        self._ranges = ranges
+        self._check = check
+        self._clock = clock
+        self._began_s = clock()
+        self._missing_at_first: int | None = None
+
+    def once(self, entry: FollowedTable) -> bool:
+        """Wait until the follower has added something; False if it will not, and the statement must fetch.
+
+        Raises:
+            LogUnavailable: nothing at all arrived for ``fetch_timeout_s``.
+            UndecodableRecord: the follower met one within the ranges.
+            DeadlineExceeded: the statement's time is over; it says how far the follower is, which goes on.
+        """
+        follower, generation = entry.follower, entry.generation
+        missing = generation.missing(self._ranges)
+        if not missing:
+            return True  # added meanwhile: waiting would be for nothing
+        if follower is None or not generation.continues(missing):
+            return False
+        if self._missing_at_first is None:
+            self._missing_at_first = _offsets(missing)
+        deadline = self._clock() + entry.limits.fetch_timeout_s
+        follower.hurry(missing)
+        with generation.changed:
+            while generation.missing(missing) == missing and not generation.is_retired:
+                if follower.error is not None:
+                    raise_undecodable(follower.error, self._ranges)
+                    return False
+                if self._clock() > deadline:
+                    raise unreached(entry, missing)
+                generation.changed.wait(_CHECK_S)
+                self._look(entry)
+                follower.hurry(missing)
+        self._look(entry)
+        return True
+
+    def _look(self, entry: FollowedTable) -> None:
+        try:
+            self._check()
+        except DeadlineExceeded as error:
+            missing = _offsets(entry.generation.missing(self._ranges))
+            arrived = (self._missing_at_first or 0) - missing
+            if arrived <= 0:
+                raise
+            rate = arrived / max(self._clock() - self._began_s, 1e-3)
+            offsets, rest_s = _offsets(self._ranges), math.ceil(missing / rate)
+            raise DeadlineExceeded(
+                f"{entry.table}: the statement's time was over when {offsets - missing:,} of the {offsets:,} offsets of "
+                f"its tail were read. Reading goes on, the rest takes about {rest_s} s: try again then.",
+                **error.facts,
+                table=str(entry.table),
+                read=offsets - missing,
+                offsets=offsets,
+                rest_s=rest_s,
+            ) from error
+
+
+def _offsets(ranges: Sequence[OffsetRange]) -> int:
+    return sum(map(len, ranges))

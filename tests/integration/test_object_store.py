@@ -1,0 +1,95 @@
+"""The whole loop on S3: pyiceberg and Spark write there, the server's engine reads there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.object_store import ObjectStore
+from tests.fixtures.server import SqlServer, settings_of
+from thermocline.serve.assembly import running_server
+
+
+def _filled(properties: dict[str, str], rows: int) -> None:
+    with closing(load_catalog("lake", **properties)) as catalog:
+        catalog.create_namespace("default")
+        data = pa.table({"id": pa.array(range(rows), pa.int64()), "name": ["x"] * rows})
+        catalog.create_table("default.flows", data.schema).append(data)
+
+
+def test_a_table_on_s3_is_read(object_store: ObjectStore, tmp_path: Path) -> None:
+    properties = object_store.catalog(tmp_path)
+    _filled(properties, 1_000)
+    settings = settings_of({"lake": properties}, {})
+    with running_server(settings) as running:
+        server = SqlServer(running, settings)
+        answer = server.ask("SELECT count(*) AS n, sum(id) AS s FROM flows WHERE id < 10")
+        assert answer.to_pylist() == [{"n": 10, "s": 45}]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_topic_is_tiered_to_s3_and_read_on_both_sides_of_the_seam(
+    object_store: ObjectStore, kafka: Kafka, tmp_path: Path
+) -> None:
+    properties = object_store.catalog(tmp_path)
+    topic = kafka.topic(1)
+    settings = settings_of({"lake": properties}, kafka.settings)
+    with running_server(settings) as running:
+        server = SqlServer(running, settings)
+        table = server.bind(topic, [Column(0, "id", pa.int64())])
+        kafka.produce(topic, [b'{"id": %d}' % number for number in range(100)])
+        done = tiered(properties, kafka, tmp_path, table)
+        assert done.returncode == 0, done.stdout + done.stderr
+        kafka.produce(topic, [b'{"id": 1000}'])
+        server.refresh(table)
+        answer = server.ask(f"SELECT count(*) AS n, sum(id) AS s FROM {table}")
+        assert answer.to_pylist() == [{"n": 101, "s": 4_950 + 1_000}]
+        cold = server.ask(f'SELECT count(*) AS n FROM {table.namespace[0]}."{table.name}$cold"')
+        assert cold.to_pylist() == [{"n": 100}]
+
+
+def tiered(
+    properties: dict[str, str], kafka: Kafka, folder: Path, table: TableName
+) -> subprocess.CompletedProcess[str]:
+    config = folder / "thermocline.toml"
+    lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
+    config.write_text(
+        f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
+        '[tier]\nmaster = "local[2]"\ndriver_memory = "512m"\n'
+    )
+    return subprocess.run(
+        [sys.executable, "-m", "thermocline", "--config", config, "tier", "--once", str(table)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"s3.secret-access-key": "wrong"}, {"s3.endpoint": "http://127.0.0.1:1"}],
+    ids=["secret", "endpoint"],
+)
+def test_a_store_that_refuses_is_named(
+    object_store: ObjectStore, tmp_path: Path, other: dict[str, str]
+) -> None:
+    properties = object_store.catalog(tmp_path)
+    _filled(properties, 10)
+    settings = settings_of({"lake": properties | other}, {})
+    with running_server(settings) as running, pytest.raises(adbc.Error) as caught:
+        SqlServer(running, settings).ask("SELECT * FROM flows")
+    assert "Internal" not in str(caught.value)
+    assert "wrong" not in str(caught.value)
