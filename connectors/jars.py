@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -274,10 +274,14 @@ def _unavailable(set_name: str, reason: str) -> Unavailable:
     )
 
 
-def main() -> int:
-    """Resolve every set, one line each; 1 when any fails."""
+def main(names: Sequence[str]) -> int:
+    """Resolve these sets, every one if there is no name, one line each; 1 when any fails."""
+    unknown = sorted(set(names) - set(SETS))
+    if unknown:
+        print(f"no set is called {unknown[0]}; there are {', '.join(SETS)}", file=sys.stderr)  # noqa: T201
+        return 1
     failed = False
-    for set_name in SETS:
+    for set_name in names or SETS:
         try:
             if not is_resolved(set_name):
                 print(f"downloading the {set_name} jars, once")  # noqa: T201
@@ -292,4 +296,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

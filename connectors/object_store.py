@@ -28,46 +28,44 @@ def secrets(
     catalog_roots: Mapping[str, Sequence[str]],
     storage_roots: Iterable[str],
 ) -> tuple[str, ...]:
-    """Return a CREATE SECRET for each catalog that names a store or credentials.
+    """Return a CREATE SECRET for each catalog on S3.
 
-    It counts below the catalog's warehouse and its ``catalog_roots``. Where these are no locations, as with the name of a
-    REST catalog's warehouse, it counts below the storage roots that no other has.
+    It counts below the catalog's warehouse and its ``catalog_roots``. Storage roots that are nobody's go to the catalog
+    that has no place of its own, as with the name of a REST catalog's warehouse, or else to the only one on S3.
 
     Raises:
         BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs' secrets would count for the same.
     """
     places = {
-        name: [
-            root
-            for root in (properties.get("warehouse", ""), *catalog_roots.get(name, ()))
-            if is_object_store(root)
-        ]
+        name: _on_s3([properties.get("warehouse", ""), *catalog_roots.get(name, ())])
         for name, properties in catalogs.items()
     }
-    owned = {root for roots in places.values() for root in roots}
-    rest = [root for root in storage_roots if is_object_store(root) and root not in owned]
-    nameless = [
-        name
+    options = {
+        name: _options(name, properties)
         for name, properties in catalogs.items()
-        if rest
-        and not places[name]
-        and _is_name(properties.get("warehouse", ""))
-        and any(key.startswith("s3.") for key in properties)
-    ]
-    if len(nameless) > 1:
+        if places[name] or any(key.startswith("s3.") for key in properties)
+    }
+    owned = {root for roots in places.values() for root in roots}
+    rest = [root for root in _on_s3(storage_roots) if root not in owned]
+    placeless = [name for name in options if not places[name]]
+    heirs = placeless or list(options)
+    if rest and len(heirs) == 1:
+        places[heirs[0]] += rest
+    elif rest and placeless:
         raise BadConfig(
-            f"catalogs {' and '.join(nameless)} both have s3 properties and no location; say in server.catalog_roots "
+            f"catalogs: {' and '.join(placeless)} have s3 properties and no location; say in server.catalog_roots "
             f"where the files of each lie."
         )
+    # By number: names of secrets do not tell small letters from capitals.
     return tuple(
-        _secret(name, _options(name, properties), places[name] or rest)
-        for name, properties in catalogs.items()
-        if places[name] or name in nameless
+        _secret(number, options[name], places[name])
+        for number, name in enumerate(options)
+        if places[name]
     )
 
 
-def _is_name(warehouse: str) -> bool:
-    return "://" not in warehouse and not warehouse.startswith("/")
+def _on_s3(roots: Iterable[str]) -> list[str]:
+    return [root for root in roots if is_object_store(root)]
 
 
 def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
@@ -82,8 +80,8 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
     )
     if (key is None) != (secret is None):
         raise BadConfig(
-            f"catalog {name}: s3.access-key-id and s3.secret-access-key go together; set both, or none.",
-            catalog=name,
+            f"catalogs.{name}: s3.access-key-id and s3.secret-access-key go together; set both, or none.",
+            key=name,
         )
     if key is not None and secret is not None:
         options |= {"KEY_ID": key, "SECRET": secret}
@@ -94,8 +92,8 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadConfig(
-                f"catalog {name}: s3.endpoint is not a URL; write https://host:port.",
-                catalog=name,
+                f"catalogs.{name}.s3.endpoint: it is not a URL; write https://host:port.",
+                key=f"{name}.s3.endpoint",
             )
         options |= {
             "ENDPOINT": parts.netloc + parts.path.rstrip("/"),
@@ -108,7 +106,7 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
     return options
 
 
-def _secret(name: str, options: Mapping[str, str | bool], roots: Sequence[str]) -> str:
+def _secret(number: int, options: Mapping[str, str | bool], roots: Sequence[str]) -> str:
     scopes = [
         f"{scheme}://{root.partition('://')[2].rstrip('/')}/"
         for root in roots
@@ -119,5 +117,4 @@ def _secret(name: str, options: Mapping[str, str | bool], roots: Sequence[str]) 
         for key, value in options.items()
     )
     scope = ", ".join(map(literal, scopes))
-    quoted = name.replace('"', '""')
-    return f'CREATE SECRET "{quoted}" (TYPE s3, {listed}, SCOPE [{scope}])'
+    return f"CREATE SECRET catalog_{number} (TYPE s3, {listed}, SCOPE [{scope}])"

@@ -23,6 +23,7 @@ from planner.schema import TableSchema
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, identifier
 from thermocline.config.settings import Settings
+from thermocline.secrets import engine_secrets
 
 _NAME = "cold"
 #: ``now()`` is in no statement of ours.
@@ -39,7 +40,7 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
         contextlib.closing(
             Engine(
                 storage_roots=settings.storage_roots,
-                secrets=settings.secrets,
+                secrets=engine_secrets(settings),
                 memory_limit_bytes=settings.server.memory_limit_bytes,
                 threads=settings.server.threads,
                 spill_dir=Path(spill),

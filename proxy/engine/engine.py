@@ -88,10 +88,10 @@ class Engine:
     def _prepare(self, roots: list[str], spill_dir: Path, secrets: Sequence[str]) -> None:
         connection = self._connection
         extensions.load(connection, extensions.LOCAL)
-        if any("://" in root for root in roots):
+        if secrets or any("://" in root for root in roots):
             extensions.load(connection, extensions.REMOTE)
         for secret in secrets:
-            connection.execute(secret)
+            _keep(secret, connection)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for macro in macros.STATEMENTS:
             connection.execute(macro)
@@ -331,6 +331,16 @@ def _not_a_query(sql: str, message: str) -> str:
             "one query is expected, and PIVOT needs its values: PIVOT ... ON column IN (...)."
         )
     return f"{word} statements are not supported; this server answers queries only."
+
+
+def _keep(secret: str, connection: duckdb.DuckDBPyConnection) -> None:
+    try:
+        connection.execute(secret)
+    except duckdb.Error:
+        # Without DuckDB's words: they may repeat the key.
+        raise BadConfig(
+            "the engine did not take the s3 properties of a catalog; look at its endpoint and keys."
+        ) from None
 
 
 def _settings(memory_limit_bytes: int | None, threads: int | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from tests.protocol.attacks.attacker import Attacker, Tally
@@ -69,6 +70,32 @@ def test_every_family_is_refused_or_answered_and_harms_nobody(besieged: Siege) -
         assert not fields["ends"].get("late"), (family, fields["samples"]["late"])
         assert sum(fields["ends"].values()) > 0, family
     assert attacks.noted[-1]["idle callers"]["ends"]["calls left idle"] > 0
+
+
+def test_mistakes_beyond_a_rate_are_told_later_and_only_to_who_makes_them(
+    besieged: Siege,
+) -> None:
+    """With the settings users get: 20 a second, five seconds' worth of them at once."""
+    count = 140
+    users = ("quiet", next(iter(ATTACKERS.values())))
+    quiet, hostile = (
+        Attacker(besieged.port, user, besieged.passwords[user], Tally(), DEADLINE_S)
+        for user in users
+    )
+    with closing(hostile), closing(quiet):
+        began_s = time.monotonic()
+        for _ in range(count):
+            _refusal_s(hostile)
+        took_s = time.monotonic() - began_s
+        assert _refusal_s(quiet) < SOON_S
+    assert took_s >= (count - 1) / 20 - 5
+
+
+def _refusal_s(attacker: Attacker) -> float:
+    began_s = time.monotonic()
+    with pytest.raises(pa.ArrowKeyError, match="nobody"):
+        attacker.ask("SELECT * FROM nobody")
+    return time.monotonic() - began_s
 
 
 def test_what_is_looked_for_would_be_found(besieged: Siege) -> None:

@@ -132,21 +132,6 @@ def test_callers_nobody_knows_have_one_rate_of_failures(backend: CannedBackend) 
     assert canned_server.server.stop(10)
 
 
-def test_a_failure_that_waits_is_told_when_the_server_stops() -> None:
-    lines: list[CallRecord] = []
-    calls = Calls(journals=[lines.append])
-    for _ in range(200):
-        call = calls.begin(CallRecord("DO_GET"), "ada")
-        call.record.failed(Cancelled("no"))
-        if len(lines) < 101:
-            calls.end(call)
-    ending = threading.Thread(target=calls.end, args=(call,))
-    ending.start()
-    calls.give_up(Cancelled("the server stops"))
-    ending.join(SOON_S)
-    assert not ending.is_alive()
-
-
 def test_a_rate_fills_up_again_and_holds_two_seconds_worth() -> None:
     clock = Clock()
     rate = Rate(clock)

@@ -7,9 +7,12 @@ import time
 from collections import Counter
 from functools import partial
 
-from planner.errors import Cancelled
+import pytest
+
+from planner.errors import Cancelled, Overloaded
 from proxy.flightsql.state import calls as calls_module
-from proxy.flightsql.state.calls import Call, Calls
+from proxy.flightsql.state.calls import Calls
+from proxy.flightsql.state.failures import MAX_PAUSE_S, Failures
 from proxy.ops.call_record import CallRecord
 
 
@@ -58,13 +61,31 @@ def test_clients_that_are_slow_to_be_asked_for_are_asked_for_less_often() -> Non
     assert polls[3] - polls[0] > 3 * 0.02 * calls_module._PAUSES / 2
 
 
-def test_a_call_that_is_over_waits_for_no_client() -> None:
-    call = Call(CallRecord("DO_GET"))
-    call.await_reader(0.0)
-    call.check_time()
-    assert call.cancellation.reason is not None
-    waits = [call.awaits_client]
-    call.end()
-    waits.append(call.awaits_client)
-    assert waits == [True, False]
-    assert not call.hangs()
+def test_a_failure_that_waits_is_over_but_for_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused = threading.Event()
+    goes_on = threading.Event()
+
+    def sleeping(seconds: float) -> None:
+        if seconds == MAX_PAUSE_S:
+            paused.set()
+            assert goes_on.wait(10)
+
+    monkeypatch.setattr(Failures, "pause_s", lambda *_: MAX_PAUSE_S)
+    monkeypatch.setattr(time, "sleep", sleeping)
+    lines: list[CallRecord] = []
+    calls = Calls(journals=[lines.append], max_calls=1)
+    call = calls.begin(CallRecord("DoGet"), "ada")
+    call.record.failed(Cancelled("no"))
+    ending = threading.Thread(target=calls.end, args=(call,))
+    ending.start()
+    assert paused.wait(10)
+    assert calls.drain(10) == 0
+    assert lines == [call.record]
+    with pytest.raises(Overloaded):
+        calls.begin(CallRecord("DoGet"), "ada")
+    goes_on.set()
+    ending.join(10)
+    calls.end(calls.begin(CallRecord("DoGet"), "ada"))
+    assert calls.close(10) == 0

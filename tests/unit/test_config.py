@@ -252,7 +252,7 @@ def test_every_problem_is_listed_and_loading_says_how_many_more_there_are(
 def test_what_only_a_command_would_find_is_checked_too(tmp_path: Path) -> None:
     config = written(
         tmp_path,
-        '[catalogs.a]\ntype = "rest"\nuri = "https://c.example"\n'
+        '[catalogs.a]\ntype = "rest"\nuri = "https://c.example"\n"s3.endpoint" = "store:9000"\n'
         '[kafka]\n"bootstrap.servers" = "b:1"\n"isolation.level" = "x"\n'
         '[server]\nhost = "0.0.0.0"\n[cold]\ncache_dir = "/tmp"\n',
     )
@@ -261,9 +261,11 @@ def test_what_only_a_command_would_find_is_checked_too(tmp_path: Path) -> None:
     assert result.keys() == {
         ("warning", "catalogs.a"),  # no warehouse
         ("warning", "cold.cache_dir"),  # of an earlier version
+        ("error", "catalogs.a.s3.endpoint"),
         ("error", "kafka.isolation.level"),
         ("error", "access"),
     }
+    assert result["error", "catalogs.a.s3.endpoint"]["what"] == "it is not a URL"
     assert result["error", "kafka.isolation.level"]["from"] == config
     assert result["error", "kafka.isolation.level"]["fix"] == "remove it"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 
+from connectors import duckdb_extensions as extensions
 from connectors.object_store import is_object_store, secrets
 from planner.errors import BadConfig
 
@@ -21,7 +23,7 @@ def of(
 def test_a_store_of_one_s_own_is_addressed_by_path() -> None:
     properties = {**KEY, "warehouse": "s3://lake/wh/", "s3.endpoint": "http://127.0.0.1:9000/"}
     assert of({"lake": properties}) == (
-        "CREATE SECRET \"lake\" (TYPE s3, REGION 'us-east-1', KEY_ID 'ours', SECRET 'it''s secret', "
+        "CREATE SECRET catalog_0 (TYPE s3, REGION 'us-east-1', KEY_ID 'ours', SECRET 'it''s secret', "
         "ENDPOINT '127.0.0.1:9000', USE_SSL false, URL_STYLE 'path', "
         "SCOPE ['s3://lake/wh/', 's3a://lake/wh/', 's3n://lake/wh/'])",
     )
@@ -48,27 +50,69 @@ def test_what_pyiceberg_is_told_the_engine_is_told(
     assert part in secret
 
 
+def counting_for(secrets: tuple[str, ...], *files: str) -> list[str | None]:
+    """What the engine itself says, file by file: the region of the secret that it takes."""
+    with duckdb.connect(config={"autoload_known_extensions": False}) as connection:
+        extensions.load(connection, extensions.REMOTE)
+        for secret in secrets:
+            connection.execute(secret)
+        regions = dict(
+            connection.execute(
+                "SELECT name, regexp_extract(secret_string, 'region=([^;]*)', 1) FROM duckdb_secrets()"
+            ).fetchall()
+        )
+        names = [
+            connection.execute("SELECT name FROM which_secret(?, 's3')", [file]).fetchone()
+            for file in files
+        ]
+    return [None if name is None else regions[name[0]] for name in names]
+
+
+def keyed(region: str, warehouse: str) -> dict[str, str]:
+    return {**KEY, "s3.region": region, "warehouse": warehouse}
+
+
 def test_each_catalog_has_its_own_places() -> None:
     catalogs = {
-        "a": {**KEY, "warehouse": "s3://one/a"},
-        "b": {**KEY, "warehouse": "file:///local"},
-        "c": {**KEY, "warehouse": "name of a REST catalog's"},
-        "d": {"warehouse": "another name"},
+        "Lake": keyed("one", "s3://bucket/a"),
+        "lake": keyed("two", "s3a://bucket/a/deeper"),
+        "rest": keyed("three", "name of a warehouse"),
+        "plain": {"warehouse": "another name"},
     }
-    storage = ["s3://one/a", "s3://rest", "/local"]
-    first, third = of(catalogs, {"a": ["s3a://more"]}, storage)
-    assert first.endswith(
-        "SCOPE ['s3://one/a/', 's3a://one/a/', 's3n://one/a/', 's3://more/', 's3a://more/', 's3n://more/'])"
-    )
-    assert third.startswith('CREATE SECRET "c"')
-    assert third.endswith("SCOPE ['s3://rest/', 's3a://rest/', 's3n://rest/'])")
+    made = of(catalogs, {"Lake": ["s3://more"]}, ["s3://bucket/a", "s3://left", "/local"])
+    files = {
+        "s3://bucket/a/x.parquet": "one",
+        "s3n://bucket/a/x.parquet": "one",
+        "s3a://more/x.parquet": "one",
+        "s3://bucket/a/deeper/x.parquet": "two",
+        "s3://left/x.parquet": "three",
+        "s3://bucket/ab/x.parquet": None,
+        "s3://elsewhere/x.parquet": None,
+    }
+    assert counting_for(made, *files) == list(files.values())
+
+
+def test_the_only_catalog_on_s3_has_the_storage_roots_too() -> None:
+    catalogs = {"lake": keyed("one", "s3://bucket/a"), "local": {"warehouse": "/local"}}
+    made = of(catalogs, storage=["s3://bucket/a", "s3://tables"])
+    assert counting_for(made, "s3://tables/x", "s3://bucket/a/x") == ["one", "one"]
+
+
+def test_two_on_s3_share_no_root_that_is_neither_s() -> None:
+    catalogs = {"a": keyed("one", "s3://a"), "b": keyed("two", "s3://b")}
+    made = of(catalogs, storage=["s3://tables"])
+    assert counting_for(made, "s3://tables/x", "s3://a/x", "s3://b/x") == [None, "one", "two"]
 
 
 def test_two_that_would_count_for_the_same_are_refused() -> None:
     catalogs = {name: {**KEY, "warehouse": name} for name in ("a", "b")}
-    with pytest.raises(BadConfig, match=r"a and b .* server\.catalog_roots"):
+    with pytest.raises(BadConfig) as caught:
         of(catalogs, storage=["s3://rest"])
-    assert len(of(catalogs, {"a": ["s3://rest/a"]}, ["s3://rest"])) == 2
+    assert caught.value.message == (
+        "catalogs: a and b have s3 properties and no location; say in server.catalog_roots where the files of each lie."
+    )
+    made = of(catalogs, {"a": ["s3://rest/a"]}, ["s3://rest"])
+    assert len(made) == 2
 
 
 def test_without_s3_there_is_none() -> None:
@@ -80,7 +124,10 @@ def test_without_s3_there_is_none() -> None:
     ("properties", "message"),
     [
         ({"s3.access-key-id": "x"}, "go together"),
-        ({"s3.endpoint": "store:9000"}, "s3.endpoint is not a URL"),
+        (
+            {"s3.endpoint": "store:9000"},
+            "catalogs.lake.s3.endpoint: it is not a URL; write https",
+        ),
     ],
 )
 def test_half_of_it_is_refused(properties: dict[str, str], message: str) -> None:

@@ -17,6 +17,7 @@ from planner.errors import BadConfig, RequestError
 from thermocline.config.masking import MASK, masked
 from thermocline.config.settings import Problem, Settings, load, own_sections, validate
 from thermocline.config.sources import Written, read
+from thermocline.secrets import engine_secrets
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -157,6 +158,7 @@ def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator
                 "list the places in server.storage_roots, or no data file can be read",
                 written.origin(key),
             )
+    yield from _refused("catalogs", written, lambda: engine_secrets(settings))
     if settings.kafka:
         yield from _refused("kafka", written, lambda: KafkaLog(settings.kafka).close())
     else:

@@ -23,7 +23,6 @@ from pydantic import (
     ValidationError,
 )
 
-from connectors import object_store
 from planner.errors import BadConfig
 from thermocline.config.catalog_types import catalog_mistake
 from thermocline.config.masking import Options
@@ -238,13 +237,6 @@ class Settings(_Section):
             sorted(
                 {entry["warehouse"] for entry in self.catalogs.values() if "warehouse" in entry}
             )
-        )
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What the engine needs to read files on S3. Raises BadConfig: half a key, or no URL."""
-        return object_store.secrets(
-            self.catalogs, self.server.catalog_roots, self.storage_roots
         )
 
     def require_catalogs(self) -> None:

@@ -11,7 +11,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from connectors import jars
-from planner.errors import FederationError
+from connectors.spark.catalogs import jar_sets
+from planner.errors import BadConfig, FederationError
 from proxy.process.memory import free_memory
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
@@ -35,7 +36,7 @@ def machine(
     yield python(sys.version_info[:2])
     yield from packages()
     yield _java()
-    yield from _jars()
+    yield from _jars(settings)
     yield _memory(settings, memory_bytes)
     yield _disk("disk for spilling", Path(tempfile.gettempdir()), disk_bytes)
     yield _port(settings)
@@ -112,14 +113,21 @@ def _java() -> Finding:
     return ok("Java", f"runs, {jars.MIN_JAVA} or newer")
 
 
-def _jars() -> Findings:
-    if jars.is_resolved("iceberg"):
-        yield ok("jars", "Iceberg's are in the cache")
+def _jars(settings: Settings) -> Findings:
+    try:
+        names = jar_sets(settings.catalogs)
+    except BadConfig as error:
+        yield warn("jars", error.message.rstrip("."), "it is served, but `tier` will refuse it")
         return
+    missing = [name for name in names if not jars.is_resolved(name)]
+    if not missing:
+        yield ok("jars", f"in the cache: {', '.join(names)}")
+        return
+    size_mb = sum(jars.SET_SIZES[name] for name in missing) / 1e6
     yield warn(
         "jars",
-        "Iceberg's are not in the cache; the first `tier` downloads 60 MB",
-        "run `python -m connectors.jars` where there is a network",
+        f"not in the cache: {', '.join(missing)}; the first `tier` downloads {size_mb:.0f} MB",
+        f"run `python -m connectors.jars {' '.join(missing)}` where there is a network",
     )
 
 

@@ -30,6 +30,7 @@ from proxy.tail.reader.child import Ingestion
 from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
 from thermocline.scratch import scratch_folder
+from thermocline.secrets import engine_secrets
 from thermocline.serve.access import access, limits_of, tls
 from thermocline.serve.auditing import open_journal
 from thermocline.serve.permissions import policy
@@ -135,7 +136,7 @@ def running_parts(
         )
         engine = Engine(
             storage_roots=settings.storage_roots,
-            secrets=settings.secrets,
+            secrets=engine_secrets(settings),
             memory_limit_bytes=engine_bytes,
             threads=server.threads,
             spill_dir=spill,

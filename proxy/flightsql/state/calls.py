@@ -6,7 +6,6 @@ Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends i
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -18,7 +17,7 @@ from types import TracebackType
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
 from proxy.deadline import Cancellation
 from proxy.flightsql.state.connections import hang_up
-from proxy.flightsql.state.failures import PER_S, Failures
+from proxy.flightsql.state.failures import Failures
 from proxy.flightsql.state.shares import Shares
 from proxy.ops.call_record import CallRecord, Journal
 
@@ -83,9 +82,7 @@ class Call:
         #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
         self._awaits: tuple[float, FederationError] | None = None
         self._abandoned_s: float | None = None
-        self.max_failures_per_s: float | None = PER_S
-        #: Its answer is known; it may still wait to be sent.
-        self.is_over = False
+        self.max_failures_per_s: float | None = None
 
     def await_upload(self, limit_s: float) -> None:
         """Have the call given up when its client sends nothing within ``limit_s``; ``proceed`` ends the wait."""
@@ -163,7 +160,6 @@ class Call:
             )
 
     def end(self) -> None:
-        self.proceed()
         with self._lock:
             self._left = None
         try:
@@ -231,33 +227,23 @@ class Calls:
                 call.owner = owner
 
     def end(self, call: Call) -> None:
-        """Release what the call holds. Idempotent."""
+        """Release what the call holds, and wait where its owner failed too often: in his share still. Idempotent."""
         call.end()
         call.record.over()
         with self._changed:
-            if call.is_over or call not in self._live:
+            if call not in self._live:
                 return
-            call.is_over = True
+            self._live.remove(call)
+            self._changed.notify_all()
         self.write_down(call.record)
         if call.record.has_failed:
-            self._pause(call)
-        with self._changed:
-            self._live.remove(call)
-            self._shares.leave(call.owner)
-            self._changed.notify_all()
+            time.sleep(self._failures.pause_s(call.owner, call.max_failures_per_s))
+        self._shares.leave(call.owner)
 
     def refuse(self, record: CallRecord, per_s: float | None) -> None:
         """Write down a call that was not let in. All of those have one share of failures."""
         self.write_down(record)
         time.sleep(self._failures.pause_s(_NOBODY, per_s))
-
-    def _pause(self, call: Call) -> None:
-        """Have a failed call wait where its owner had too many of them. It keeps its place among the owner's calls."""
-        pause_s = self._failures.pause_s(call.owner, call.max_failures_per_s)
-        if pause_s:
-            over = threading.Event()
-            with contextlib.suppress(FederationError), call.cancellation.interrupting(over.set):
-                over.wait(pause_s)
 
     def write_down(self, record: CallRecord) -> None:
         for journal in self._journals:

@@ -33,7 +33,7 @@ class Failures:
     def pause_s(self, owner: Hashable, per_s: float | None = PER_S) -> float:
         """Count a failure; return for how many seconds it is not told yet. 0 without a limit.
 
-        What was told in time is forgotten: after a flood nobody waits for longer than ``MAX_PAUSE_S``.
+        A flood leaves no debt: nobody waits for longer than ``MAX_PAUSE_S``.
         """
         if per_s is None:
             return 0.0
