@@ -6,6 +6,7 @@ import queue
 import re
 import threading
 import time
+from collections import Counter
 from contextlib import closing
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyarrow import flight
 
 from planner.errors import Cancelled, Overloaded
 from proxy.access.authentication.callers import Access, FixedUsers
+from proxy.flightsql.state import quotas as quotas_module
 from proxy.flightsql.state.calls import Call, Calls
 from proxy.flightsql.state.quotas import Rate, Slots, UserLimits
 from proxy.ops.call_record import CallRecord
@@ -404,6 +406,42 @@ def test_beside_others_a_user_s_costly_statements_are_at_work_a_few_at_a_time() 
     # One that was short lets in one more than it leaves behind.
     request.leave("a1")
     assert {request.next(), request.next()} == {"a5", "a6"}
+
+
+def test_when_the_first_who_waits_leaves_the_next_looks_for_room() -> None:
+    request = Queue(Slots(32, wait_s=SOON_S, first=4))
+    request.ask("b", "bob")
+    for number in range(7):
+        request.ask(f"a{number}", "ada")
+    running = {request.next() for _ in range(5)}
+    for name in ("a4", "a5"):
+        request.calls[name].cancellation.request()
+        assert isinstance(request.refused.get(timeout=SOON_S), Cancelled)
+    request.calls["a0"].await_reader(SOON_S)
+    assert request.next() not in running
+
+
+def test_those_who_wait_behind_the_first_do_not_wake_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: Counter[str] = Counter()
+    admit = Slots._admit
+
+    def counting(slots: Slots) -> None:
+        looks[threading.current_thread().name] += 1
+        admit(slots)
+
+    request = Queue(Slots(1, wait_s=SOON_S))
+    for number in range(5):
+        request.ask(f"a{number}", "ada")
+    monkeypatch.setattr(Slots, "_admit", counting)
+    monkeypatch.setattr(quotas_module, "_LOOK_S", 0.01)
+    request.calls["a1"].cancellation.request()
+    until = time.monotonic() + SOON_S
+    while max(looks.values(), default=0) < 5:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert len(looks) <= 2  # the first, and who was it before
 
 
 def test_a_user_alone_has_all_but_what_is_left_for_others_at_work() -> None:

@@ -31,7 +31,7 @@ _QUICK_S, _LONG_S = 1.0, 5.0
 #: Forget a user this long after the last statement. Remember at most this many.
 _GONE_S = 600.0
 _MAX_USERS = 1_000
-#: How often a waiting statement looks whether slow readers have left room.
+#: How often the first of those who wait looks whether slow readers have left room.
 _LOOK_S = 0.5
 
 
@@ -94,7 +94,7 @@ def check_size(record: CallRecord, limits: UserLimits) -> None:
 
 
 class _Waiting:
-    """A statement in the queue. ``woken`` is set when it has its place, and when its call is given up."""
+    """A statement in the queue. ``woken`` is set when it has its place, is the first, and when its call is given up."""
 
     def __init__(self, user: str | None, most: int | None) -> None:
         self.user = user
@@ -140,7 +140,6 @@ class Slots:
         self._holders: defaultdict[str | None, set[Call]] = defaultdict(set)
         #: When each user came last, the latest at the end.
         self._came_s: OrderedDict[str | None, float] = OrderedDict()
-        self._looked_s = 0.0
         self._count = count
         self._wait_s = wait_s
         self._max_waiting = max_waiting
@@ -211,7 +210,7 @@ class Slots:
         if count <= waiting[user]:
             return False
         last = next(waiter for waiter in reversed(self._waiting) if waiter.user == largest)
-        self._waiting.remove(last)
+        self._leave_queue(last)
         last.is_displaced = True
         last.woken.set()
         return True
@@ -226,17 +225,13 @@ class Slots:
                 and len(self._waiting) > self._max_waiting
                 and not self._displace(user)
             ):
-                self._waiting.remove(waiting)
+                self._leave_queue(waiting)
                 raise self._overloaded(
                     f"{self._max_waiting} statements wait for a place already, which is what max_queued allows."
                 )
         try:
-            until = time.monotonic() + self._wait_s
             with call.cancellation.interrupting(waiting.woken.set):
-                while (left_s := until - time.monotonic()) > 0:
-                    if waiting.woken.wait(min(left_s, _LOOK_S)):
-                        break
-                    self._look()
+                self._await_place(call, waiting, time.monotonic() + self._wait_s)
             call.cancellation.check()
         except BaseException:
             self._give_up(waiting)
@@ -249,6 +244,23 @@ class Slots:
                     else self._refusal(user, most)
                 )
 
+    def _await_place(self, call: Call, waiting: _Waiting, until: float) -> None:
+        """Wait for a place, or until the call is given up or the queue is to be left.
+
+        Only the first looks whether slow readers have left room: two hundred who looked, twice a second, had much of
+        Python's lock.
+        """
+        while (left_s := until - time.monotonic()) > 0:
+            with self._lock:
+                waiting.woken.clear()
+                is_over = waiting.has_place or waiting.is_displaced
+                is_first = not is_over and self._waiting[0] is waiting
+            if is_over or call.cancellation.reason is not None:
+                return
+            if not waiting.woken.wait(min(left_s, _LOOK_S) if is_first else left_s):
+                with self._lock:
+                    self._admit()
+
     def resize(self, count: int, *, wait_s: float, max_waiting: int) -> None:
         """Have more places, or fewer once running statements end; who waits already waits as long as before."""
         with self._lock:
@@ -260,12 +272,10 @@ class Slots:
         with self._lock:
             return len(self._waiting)
 
-    def _look(self) -> None:
-        """Admit whoever has room since readers were waited for; once in a while, however many wait."""
-        with self._lock:
-            if time.monotonic() >= self._looked_s + _LOOK_S / 2:
-                self._looked_s = time.monotonic()
-                self._admit()
+    def _leave_queue(self, waiting: _Waiting) -> None:
+        self._waiting.remove(waiting)
+        if self._waiting:
+            self._waiting[0].woken.set()
 
     def _give_up(self, waiting: _Waiting, *, keep: bool = False) -> bool:
         """Leave the queue; a place that was given meanwhile is kept, or goes on to the next. Returns whether."""
@@ -273,7 +283,7 @@ class Slots:
             if waiting.is_displaced:
                 return False
             if not waiting.has_place:
-                self._waiting.remove(waiting)
+                self._leave_queue(waiting)
             elif not keep:
                 self._free(waiting.user)
             return waiting.has_place
@@ -306,7 +316,7 @@ class Slots:
                 return
             # Of equals ``min`` takes the first: the one that waits longest.
             chosen = min(able, key=lambda waiter: self._in_use[waiter.user])
-            self._waiting.remove(chosen)
+            self._leave_queue(chosen)
             self._in_use[chosen.user] += 1
             chosen.has_place = True
             chosen.woken.set()
