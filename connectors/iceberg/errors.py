@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import pydantic
 from pyiceberg import exceptions as iceberg
 
+from connectors.object_store_errors import cause
 from planner.errors import (
     CatalogUnavailable,
     ColdStoreUnavailable,
@@ -132,9 +133,7 @@ def file_errors(what: str, *, gone: type[FederationError], **facts: object) -> I
     except PermissionError as error:
         raise ColdStoreUnavailable(f"{what} {_FORBIDDEN}", **facts) from error
     except (OSError, EOFError) as error:
-        raise ColdStoreUnavailable(
-            f"{what} could not be read just now; try again.", **facts
-        ) from error
+        raise ColdStoreUnavailable(f"{what} {_unread(error)}", **facts) from error
 
 
 def _of_catalog(
@@ -178,10 +177,15 @@ def _of_catalog(
     if isinstance(error, ConnectionError | TimeoutError):
         return CatalogUnavailable(silent, **facts)
     if isinstance(error, OSError):
-        return ColdStoreUnavailable(
-            f"{where}: its metadata file could not be read just now; try again.", **facts
-        )
+        return ColdStoreUnavailable(f"{where}: its metadata file {_unread(error)}", **facts)
     return None
+
+
+def _unread(error: Exception) -> str:
+    reason = cause(error)
+    return (
+        f"could not be read: {reason}." if reason else "could not be read just now; try again."
+    )
 
 
 def _client_of(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from connectors.object_store_errors import cause
 from planner.errors import (
     BadConfig,
     BadStatement,
@@ -77,7 +78,9 @@ def translate(error: BaseException) -> FederationError:
             return SnapshotExpired(
                 "a file of the pinned snapshot is gone; run the statement again."
             )
-        return ColdStoreUnavailable("a file of the table could not be read; try again.")
+        reason = cause(error)
+        why = f": {reason}" if reason else "; try again"
+        return ColdStoreUnavailable(f"a file of the table could not be read{why}.")
     if text.startswith("Invalid Input Error") and _CODEC in text:
         return UnsupportedFile(
             "a Parquet file of the table is compressed with a codec that is not read (Hadoop's LZ4, or LZO); set "

@@ -18,6 +18,7 @@ from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.server import SqlServer, settings_of
+from thermocline.secrets import engine_secrets
 from thermocline.serve.assembly import running_server
 
 
@@ -79,20 +80,54 @@ def tiered(
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"s3.secret-access-key": "wrong"}, {"s3.endpoint": "http://127.0.0.1:1"}],
+    ("other", "reason"),
+    [
+        (
+            {"s3.secret-access-key": "wrong"},
+            "the object store refuses the catalog's key; check s3.access-key-id, s3.secret-access-key and what it "
+            "may read",
+        ),
+        (
+            {"s3.endpoint": "http://127.0.0.1:1"},
+            "the object store does not answer; check s3.endpoint, or try again",
+        ),
+    ],
     ids=["secret", "endpoint"],
 )
 def test_a_store_that_refuses_is_named(
-    object_store: ObjectStore, tmp_path: Path, other: dict[str, str]
+    object_store: ObjectStore, tmp_path: Path, other: dict[str, str], reason: str
 ) -> None:
     properties = object_store.catalog(tmp_path)
     _filled(properties, 10)
     settings = settings_of({"lake": properties | other}, {})
     with running_server(settings) as running, pytest.raises(adbc.Error) as caught:
         SqlServer(running, settings).ask("SELECT * FROM flows")
-    said, _, rest = str(caught.value).partition(" (statement ")
-    assert said.endswith(
-        "lake.default.flows: its metadata file could not be read just now; try again"
+    sentence, _, rest = str(caught.value).partition(" (statement ")
+    assert sentence == (
+        f"IO: [FlightSQL] lake.default.flows: its metadata file could not be read: {reason}"
     )
     assert rest.endswith("). Detail: Unavailable (Unavailable; Prepare)")
+
+
+def test_a_key_taken_away_is_named_by_the_engine_too(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    """pyiceberg reads with one key, the engine with another."""
+    properties = object_store.catalog(tmp_path)
+    _filled(properties, 10)
+    settings = settings_of({"lake": properties}, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "thermocline.serve.assembly.engine_secrets",
+            lambda its: [
+                secret.replace(properties["s3.secret-access-key"], "wrong")
+                for secret in engine_secrets(its)
+            ],
+        )
+        with running_server(settings) as running, pytest.raises(adbc.Error) as caught:
+            SqlServer(running, settings).ask("SELECT * FROM flows")
+    sentence = str(caught.value).partition(" (statement ")[0]
+    assert sentence.endswith(
+        "a file of the table could not be read: the object store refuses the catalog's key; check s3.access-key-id, "
+        "s3.secret-access-key and what it may read"
+    )

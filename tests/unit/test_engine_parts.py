@@ -40,7 +40,7 @@ TRANSLATED = [
     ('IO Error: Cannot open file "/w/x.parquet": No such file or directory', errors.SnapshotExpired, "a file of the pinned snapshot is gone; run the statement again."),
     ("HTTP Error: HTTP GET error on 's3://b/k' (HTTP 404)", errors.SnapshotExpired, "a file of the pinned snapshot is gone; run the statement again."),
     ("IO Error: Could not read from /w/x.parquet", errors.ColdStoreUnavailable, "a file of the table could not be read; try again."),
-    ("HTTP Error: HTTP 503 on s3://b/k", errors.ColdStoreUnavailable, "a file of the table could not be read; try again."),
+    ("HTTP Error: HTTP 503 on s3://b/k", errors.ColdStoreUnavailable, "a file of the table could not be read: the object store has too much to do; try again."),
     ("INTERNAL Error: Vector::Reference at /src/x.cpp", errors.InternalError, "the engine failed; the server's log has the details."),
     ("INTERNAL Error: Pivot aggregate mismatch: 2 unique names, 1 aggregates", errors.UnsupportedStatement, "a PIVOT of more than 20 columns takes each aggregate once; leave out the one that is repeated."),
     ("FATAL Error: database has been invalidated", errors.InternalError, "the engine failed; the server's log has the details."),

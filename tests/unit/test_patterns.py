@@ -24,6 +24,7 @@ import connectors.iceberg.store
 import connectors.json.lenient
 import connectors.json.parsing
 import connectors.json.strict
+import connectors.object_store_errors
 import planner.explaining
 import planner.lexer
 import planner.statement.gate
@@ -95,6 +96,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "connectors/json/lenient.py _TIME": over(connectors.json.lenient, "_TIME", "fullmatch"),
     "connectors/json/lenient.py _UUID": over(connectors.json.lenient, "_UUID", "fullmatch"),
     "connectors/json/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
+    "connectors/object_store_errors.py _QUOTED": over(connectors.object_store_errors, "_QUOTED", "sub"),
     "connectors/iceberg/errors.py _UNSUPPORTED_TYPE": over(connectors.iceberg.errors, "_UNSUPPORTED_TYPE", "search"),
 }  # fmt: skip
 

@@ -1,0 +1,70 @@
+"""Why an object store did not give a file, from the words of the two clients that read there. Pure.
+
+Arrow names Amazon's errors in capitals (``AWS Error ACCESS_DENIED``) and curl's by number (``curlCode: 60``); DuckDB's
+httpfs gives the HTTP status, the store's own name for the error (``SignatureDoesNotMatch``) and curl's words.
+Names of errors: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: The first that fits. Each text ends with what to do.
+_CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("ExpiredToken", "EXPIRED_TOKEN", "TokenRefreshRequired"),
+        "the catalog's session token has expired; renew s3.session-token",
+    ),
+    (
+        ("RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED"),
+        "the clock of this machine is not the object store's; set it",
+    ),
+    (
+        ("PermanentRedirect", "PERMANENT_REDIRECT", "AuthorizationHeaderMalformed", "HTTP 301"),
+        "the bucket lies in another region; correct s3.region",
+    ),
+    (
+        ("NoSuchBucket", "NO_SUCH_BUCKET"),
+        "there is no such bucket; check the catalog's warehouse and the table's location",
+    ),
+    (
+        ("AccessDenied", "ACCESS_DENIED", "InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID",
+         "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH", "HTTP 401", "HTTP 403"),
+        "the object store refuses the catalog's key; check s3.access-key-id, s3.secret-access-key and what it may read",
+    ),
+    (
+        ("curlCode: 60", "SSL peer certificate"),
+        "the certificate of s3.endpoint is of another host, or of a CA that this machine does not trust",
+    ),
+    (
+        ("curlCode: 35", "SSL connect error"),
+        "the object store speaks no TLS that we do; check whether s3.endpoint is http or https",
+    ),
+    (
+        ("curlCode: 6,", "Could not resolve hostname"),
+        "nobody knows the host of the object store; check s3.endpoint and s3.region",
+    ),
+    (
+        ("NETWORK_CONNECTION", "Could not connect to server", "Could not establish connection"),
+        "the object store does not answer; check s3.endpoint, or try again",
+    ),
+    (
+        ("SlowDown", "SLOW_DOWN", "HTTP 429", "HTTP 503", "SERVICE_UNAVAILABLE"),
+        "the object store has too much to do; try again",
+    ),
+    (
+        ("INTERNAL_FAILURE", "HTTP 500", "HTTP 502", "HTTP 504"),
+        "the object store failed; try again",
+    ),
+)  # fmt: skip
+#: Names of files are others' words, and an address names nothing that helps.
+_QUOTED = re.compile(r"'[^']*'")
+_MAX_READ = 4_000
+
+
+def cause(error: BaseException) -> str | None:
+    """Return what went wrong and what to do, without a full stop; None: these are not words of an object store's."""
+    text = _QUOTED.sub("", str(error)[:_MAX_READ])
+    return next(
+        (sentence for marks, sentence in _CAUSES if any(mark in text for mark in marks)), None
+    )
