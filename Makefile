@@ -86,9 +86,9 @@ wheel: $(STAMP)  ## what `pip install thermocline` installs, in dist
 	@ls dist/*.whl
 
 lock: $(STAMP)  ## resolve all requirements again (hashes, no index addresses)
-	$(COMPILE) pyproject.toml --extra spark --group dev --upgrade -o requirements.txt
+	$(COMPILE) pyproject.toml --extra spark --extra postgresql --group dev --upgrade -o requirements.txt
 	$(COMPILE) --group docs --upgrade -o docs/requirements.txt
-	$(COMPILE) pyproject.toml --no-annotate -c requirements.txt -o deploy/requirements.txt
+	$(COMPILE) pyproject.toml --extra postgresql --no-annotate -c requirements.txt -o deploy/requirements.txt
 	echo pyspark | $(COMPILE) - --no-annotate -c requirements.txt -o deploy/requirements-spark.txt
 	printf '%s\n' hatchling pip setuptools wheel | $(COMPILE) - --no-annotate -c requirements.txt -o deploy/requirements-build.txt
 

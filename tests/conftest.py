@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.fixtures.log",
     "tests.fixtures.object_store",
     "tests.fixtures.oidc",
+    "tests.fixtures.postgresql",
     "tests.fixtures.spark",
     "tests.fixtures.tiering",
     "tests.fixtures.server",

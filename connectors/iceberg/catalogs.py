@@ -15,6 +15,9 @@ from connectors.iceberg.errors import catalog_errors
 from planner.errors import BadConfig, UnknownTable
 from planner.names import TableName
 
+#: A database that was restarted leaves dead connections behind: each is tried before it is used (SQLAlchemy's name).
+_DEFAULTS = {"pool_pre_ping": "true"}
+
 
 class Catalogs:
     """pyiceberg catalogs by name. Thread-safe; ``close`` ends their connections.
@@ -56,7 +59,7 @@ class Catalogs:
 
     def _connect(self, name: str) -> Catalog:
         try:
-            return load_catalog(name, **self._properties[name])
+            return load_catalog(name, **(_DEFAULTS | self._properties[name]))
         except (ValueError, KeyError, ImportError, ArgumentError) as error:
             raise BadConfig(
                 f"catalog {name}: its properties name no catalog pyiceberg can open; set `type` and `uri`, and "

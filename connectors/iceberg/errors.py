@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pydantic
 from pyiceberg import exceptions as iceberg
+from sqlalchemy.exc import DBAPIError
 
 from connectors.object_store_errors import cause
 from planner.errors import (
@@ -33,6 +34,15 @@ _REFUSED_CREDENTIALS = (
     iceberg.OAuthError,
     iceberg.SignError,
 )
+#: PostgreSQL's words while connecting, where it gives no code yet, and the codes of a missing right or sign-in.
+_REFUSED_BY_DATABASE = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    'FATAL:  role "',
+)
+_REFUSED_CODES = frozenset({"28000", "28P01", "42501"})
+_NO_DATABASE = re.compile(r'FATAL:  database "[^"]*" does not exist')
 #: Client libraries of catalogs, by name: each is installed only with the catalog that needs it.
 _CATALOG_CLIENTS = frozenset(
     {
@@ -47,6 +57,7 @@ _CATALOG_CLIENTS = frozenset(
         "google",
     }
 )
+_MAX_READ = 4_000
 _UNSUPPORTED_TYPE = re.compile(
     r"Unsupported field type: '([^']+)'|Could not parse (\S+) into a Geo"
 )
@@ -146,7 +157,11 @@ def _of_catalog(
     facts = {"catalog": catalog} if table is None else {"catalog": catalog, "table": str(table)}
     if isinstance(error, _MISSING):
         return UnknownTable(f"{where}: there is no such table.", **facts)
-    if isinstance(error, _REFUSED_CREDENTIALS):
+    if isinstance(error, DBAPIError) and _NO_DATABASE.search(str(error.orig)[:_MAX_READ]):
+        return CatalogUnavailable(
+            f"{where}: the catalog's server has no such database; check its uri.", **facts
+        )
+    if isinstance(error, _REFUSED_CREDENTIALS) or _is_refused_by_database(error):
         return CatalogUnavailable(
             f"{where}: the catalog refuses our credentials; check its settings.", **facts
         )
@@ -185,6 +200,15 @@ def _unread(error: Exception) -> str:
     reason = cause(error)
     return (
         f"could not be read: {reason}." if reason else "could not be read just now; try again."
+    )
+
+
+def _is_refused_by_database(error: Exception) -> bool:
+    if not isinstance(error, DBAPIError):
+        return False
+    text = str(error.orig)[:_MAX_READ]
+    return getattr(error.orig, "pgcode", None) in _REFUSED_CODES or any(
+        words in text for words in _REFUSED_BY_DATABASE
     )
 
 

@@ -78,8 +78,8 @@ def translate(error: BaseException) -> FederationError:
             return SnapshotExpired(
                 "a file of the pinned snapshot is gone; run the statement again."
             )
-        reason = cause(error)
-        why = f": {reason}" if reason else "; try again"
+        store_reason = cause(error)
+        why = f": {store_reason}" if store_reason else "; try again"
         return ColdStoreUnavailable(f"a file of the table could not be read{why}.")
     if text.startswith("Invalid Input Error") and _CODEC in text:
         return UnsupportedFile(

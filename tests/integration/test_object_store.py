@@ -17,6 +17,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
+from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.server import SqlServer, settings_of
 from thermocline.secrets import engine_secrets
 from thermocline.serve.assembly import running_server
@@ -41,10 +42,10 @@ def test_a_table_on_s3_is_read(object_store: ObjectStore, tmp_path: Path) -> Non
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_a_topic_is_tiered_to_s3_and_read_on_both_sides_of_the_seam(
-    object_store: ObjectStore, kafka: Kafka, tmp_path: Path
+def test_a_topic_is_tiered_to_s3_by_postgresql_and_read_on_both_sides_of_the_seam(
+    object_store: ObjectStore, postgresql: PostgreSQL, kafka: Kafka, tmp_path: Path
 ) -> None:
-    properties = object_store.catalog(tmp_path)
+    properties = postgresql.catalog(tmp_path) | object_store.warehouse()
     topic = kafka.topic(1)
     settings = settings_of({"lake": properties}, kafka.settings)
     with running_server(settings) as running:

@@ -97,6 +97,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "connectors/json/lenient.py _UUID": over(connectors.json.lenient, "_UUID", "fullmatch"),
     "connectors/json/lenient.py _boolean": (lambda text: re.split("[eE]", text), "[eE]"),
     "connectors/object_store_errors.py _QUOTED": over(connectors.object_store_errors, "_QUOTED", "sub"),
+    "connectors/iceberg/errors.py _NO_DATABASE": over(connectors.iceberg.errors, "_NO_DATABASE", "search"),
     "connectors/iceberg/errors.py _UNSUPPORTED_TYPE": over(connectors.iceberg.errors, "_UNSUPPORTED_TYPE", "search"),
 }  # fmt: skip
 
