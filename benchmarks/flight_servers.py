@@ -19,6 +19,7 @@ from benchmarks.world import Serving
 from planner.errors import UnknownTable, UnsupportedStatement
 from proxy.access.authentication.callers import Access
 from proxy.deadline import Deadline
+from proxy.flightsql import messages
 from proxy.flightsql.backend import Browsing
 from proxy.flightsql.metadata.sqlinfo import Product
 from proxy.flightsql.server import start
@@ -36,6 +37,9 @@ MANY, ONE = "SELECT * FROM longs", "SELECT 1"
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
+
+#: How a message of Flight SQL begins: the tag of its type URL.
+_WRAPPED = b"\x0a"
 
 _Answers = Mapping[str, tuple[pa.Schema, Sequence[pa.RecordBatch]]]
 
@@ -143,6 +147,8 @@ class MemoryBackend:
 
 
 class _RawServer(flight.FlightServerBase):  # pyarrow has no types
+    """Plain texts, and the five calls of a Flight SQL client that prepares, executes and closes."""
+
     def __init__(self, answers: _Answers) -> None:
         self._answers = answers
         super().__init__(flight.Location.for_grpc_tcp(_HOST, 0))
@@ -150,15 +156,36 @@ class _RawServer(flight.FlightServerBase):  # pyarrow has no types
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        schema, _ = self._answers[descriptor.command.decode()]
-        endpoint = flight.FlightEndpoint(descriptor.command, [])
-        return flight.FlightInfo(schema, descriptor, [endpoint], -1, -1)
+        text = _text(descriptor.command)
+        endpoint = flight.FlightEndpoint(text, [])
+        return flight.FlightInfo(self._answers[text][0], descriptor, [endpoint], -1, -1)
 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.RecordBatchStream:
         schema, value = self._answers[ticket.ticket.decode()]
         return flight.RecordBatchStream(pa.Table.from_batches(value, schema))
+
+    def do_action(
+        self, context: flight.ServerCallContext, action: flight.Action
+    ) -> Iterable[bytes]:
+        if action.type != "CreatePreparedStatement":
+            return []
+        text = messages.unpack(action.body.to_pybytes()).query
+        answer = messages.ActionCreatePreparedStatementResult(
+            prepared_statement_handle=text.encode(),
+            dataset_schema=self._answers[text][0].serialize().to_pybytes(),
+        )
+        return [messages.pack(answer)]
+
+
+def _text(command: bytes) -> str:
+    if not command.startswith(_WRAPPED):
+        return command.decode()
+    message = messages.unpack(command)
+    if messages.kind(message) == "CommandPreparedStatementQuery":
+        return str(message.prepared_statement_handle.decode())
+    return str(message.query)
 
 
 def serve_ours(connection: Connection, rows: int, tables: int) -> None:

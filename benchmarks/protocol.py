@@ -101,6 +101,7 @@ def _small(report: Report, product: Serving, ours: Serving, raw: Serving, repeat
     with (
         flight_sql.connect(product.uri, autocommit=True) as connection,
         flight_sql.connect(ours.uri, autocommit=True) as bare,
+        flight_sql.connect(raw.uri, autocommit=True) as rawest,
         contextlib.closing(flight.connect(product.uri)) as to_product,
         contextlib.closing(flight.connect(ours.uri)) as to_ours,
         contextlib.closing(flight.connect(raw.uri)) as to_raw,
@@ -108,8 +109,11 @@ def _small(report: Report, product: Serving, ours: Serving, raw: Serving, repeat
         statement = _query(ONE)
         ways: dict[str, tuple[Callable[[], object], Serving, float | None]] = {
             _DB_API: (lambda: _by_db_api(connection), product, 8),
+            f"{_DB_API}, {_OURS} without engine": (lambda: _by_db_api(bare), ours, None),
+            f"{_DB_API}, {_RAW} server": (lambda: _by_db_api(rawest), raw, None),
             _LOW: (lambda: _by_low_level(connection), product, 4),
             f"{_LOW}, {_OURS} without engine": (lambda: _by_low_level(bare), ours, None),
+            f"{_LOW}, {_RAW} server": (lambda: _by_low_level(rawest), raw, None),
             _RAW_CLIENT: (lambda: _by_flight(to_product, statement), product, None),
             f"{_RAW_CLIENT}, {_OURS} without engine": (
                 lambda: _by_flight(to_ours, statement),
