@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
+    CommitStateUnknownException,
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -105,8 +108,8 @@ def create_table(
     Returns the watermark as committed.
 
     Raises:
-        BadConfig: a column name is reserved or given twice, a partition or sort term is wrong, or the table
-            exists.
+        BadConfig: a column name is reserved or given twice, a partition or sort term is wrong, the table exists,
+            or the catalog keeps no tags.
         BadBinding, UnsupportedType: as ``planner.schema.check_federated``.
         CatalogUnavailable, ColdStoreUnavailable: nothing was created, or a table that ``pin`` refuses.
     """
@@ -154,24 +157,40 @@ def _create(
         raise exists
     # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
     # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
-    staged = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
+    stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
+    fields = (identifier, schema, location, spec, order, dict(properties))
     try:
-        if staged:
-            transaction: Transaction = catalog.create_table_transaction(
-                identifier, schema, location, spec, order, dict(properties)
-            )
-        else:
-            transaction = catalog.create_table(
-                identifier, schema, location, spec, order, dict(properties)
-            ).transaction()
-        _add_first_watermark(transaction, first)
-        transaction.commit_transaction()
+        if not stages or not _is_staged(catalog, identifier, fields, first):
+            _commit(catalog.create_table(*fields).transaction(), first)
     except (TableAlreadyExistsError, CommitFailedException) as error:
         # Somebody else created it since: a catalog says so by either error.
         raise exists from error
+    if TAG not in catalog.load_table(identifier).metadata.refs:
+        catalog.drop_table(identifier)
+        raise BadConfig(
+            f"{table}: catalog {table.catalog} keeps no tags and branches of tables, as Nessie does not, and tiering "
+            f"needs both; the table was dropped again. Choose another catalog.",
+            table=str(table),
+        )
 
 
-def _add_first_watermark(transaction: Transaction, first: Watermark) -> None:
+def _is_staged(
+    catalog: Catalog, identifier: tuple[str, ...], fields: tuple[Any, ...], first: Watermark
+) -> bool:
+    """Create the table and its watermark in one commit; False: the catalog does not understand that, and has no table.
+
+    Nessie 0.99 requires ``last-column-id``, which pyiceberg 0.12 does not send any more, and answers 500.
+    """
+    try:
+        _commit(catalog.create_table_transaction(*fields), first)
+    except (BadRequestError, CommitStateUnknownException):
+        if catalog.table_exists(identifier):
+            raise
+        return False
+    return True
+
+
+def _commit(transaction: Transaction, first: Watermark) -> None:
     text = format_watermark(first)
     append = transaction.update_snapshot(snapshot_properties={SUMMARY_KEY: text}).fast_append()
     append.commit()
@@ -179,6 +198,7 @@ def _add_first_watermark(transaction: Transaction, first: Watermark) -> None:
     tag.create_tag(append.snapshot_id, TAG, max_ref_age_ms=NEVER_EXPIRES_MS)
     tag.commit()
     transaction.set_properties({MIRROR: text})
+    transaction.commit_transaction()
 
 
 def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Schema:

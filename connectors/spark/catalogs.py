@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
+from connectors.object_store import is_object_store
 from planner.errors import BadConfig
 
 _CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
@@ -67,7 +68,10 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     is_virtual = properties.get("s3.force-virtual-addressing", "").lower()
     if is_virtual == "false" or ("s3.endpoint" in properties and is_virtual != "true"):
         conf["s3.path-style-access"] = "true"
-    if properties.get("warehouse", "").startswith(("s3:", "s3a:", "s3n:")):
+    # A REST catalog's warehouse is a name: its keys tell where the files are.
+    if is_object_store(properties.get("warehouse", "")) or any(
+        key.startswith("s3.") for key in properties
+    ):
         conf.setdefault("io-impl", _S3_FILE_IO)
     # The compare-and-set reads the table again before each commit; a cached one is up to 30 s old.
     conf["cache-enabled"] = "false"

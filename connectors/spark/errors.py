@@ -7,6 +7,7 @@ as one line of JSON, and ``unpack`` finds it again.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,9 @@ _SENTENCES: dict[type[FederationError], str] = {
     InternalError: "tiering failed inside Spark; its log has the rest.",
 }
 
+_log = logging.getLogger(__name__)
+_MAX_LOGGED = 4_000
+
 
 class SparkLost(Unavailable):
     """The JVM does not answer. ``session.check_alive`` tells whether it has ended."""
@@ -116,6 +120,8 @@ def translated(table: TableName, error: Exception) -> FederationError:
     if kind is None:
         # The worker's own traceback names no planner error: a lost executor or a bug.
         kind = LogUnavailable if "ExecutorLostFailure" in str(error) else InternalError
+    if kind is InternalError:
+        _log.error("%s: %s", table, str(error)[:_MAX_LOGGED])
     return kind(f"{table}: {_SENTENCES[kind]}", table=str(table))
 
 

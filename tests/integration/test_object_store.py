@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.server import SqlServer, settings_of
+from tests.harness.tiering_command import tiered
 from thermocline.secrets import engine_secrets
 from thermocline.serve.assembly import running_server
 
@@ -60,24 +57,6 @@ def test_a_topic_is_tiered_to_s3_by_postgresql_and_read_on_both_sides_of_the_sea
         assert answer.to_pylist() == [{"n": 101, "s": 4_950 + 1_000}]
         cold = server.ask(f'SELECT count(*) AS n FROM {table.namespace[0]}."{table.name}$cold"')
         assert cold.to_pylist() == [{"n": 100}]
-
-
-def tiered(
-    properties: dict[str, str], kafka: Kafka, folder: Path, table: TableName
-) -> subprocess.CompletedProcess[str]:
-    config = folder / "thermocline.toml"
-    lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
-    config.write_text(
-        f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
-        '[tier]\nmaster = "local[2]"\ndriver_memory = "512m"\n'
-    )
-    return subprocess.run(
-        [sys.executable, "-m", "thermocline", "--config", config, "tier", "--once", str(table)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Iceberg REST catalogs, which know their warehouse by name: the whole loop, and one that keeps no tags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from connectors.iceberg.create import create_table
+from planner.binding import Binding
+from planner.errors import BadConfig
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.nessie import Nessie
+from tests.fixtures.rest_catalog import RestCatalog
+from tests.fixtures.server import SqlServer, settings_of
+from tests.fixtures.spark import first_watermark
+from tests.harness.tiering_command import tiered
+from thermocline.serve.assembly import running_server
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_topic_is_tiered_and_read_on_both_sides_of_the_seam(
+    rest_catalog: RestCatalog, kafka: Kafka, tmp_path: Path
+) -> None:
+    properties = rest_catalog.catalog()
+    topic = kafka.topic(1)
+    settings = settings_of(
+        {"lake": properties}, kafka.settings, storage_roots=(rest_catalog.root,)
+    )
+    with running_server(settings) as running:
+        server = SqlServer(running, settings)
+        name = TableName("lake", (rest_catalog.namespace(),), "flows")
+        table = server.bind(topic, [Column(0, "id", pa.int64())], name=name)
+        kafka.produce(topic, [b'{"id": %d}' % number for number in range(100)])
+        done = tiered(properties, kafka, tmp_path, table)
+        assert done.returncode == 0, done.stdout + done.stderr[-6000:]
+        kafka.produce(topic, [b'{"id": 1000}'])
+        server.refresh(table)
+        answer = server.ask(f"SELECT count(*) AS n, sum(id) AS s FROM {table}")
+        assert answer.to_pylist() == [{"n": 101, "s": 4_950 + 1_000}]
+        cold = server.ask(f'SELECT count(*) AS n FROM {table.namespace[0]}."{table.name}$cold"')
+        assert cold.to_pylist() == [{"n": 100}]
+
+
+def test_a_catalog_without_tags_serves_tables_and_refuses_to_bind_one(nessie: Nessie) -> None:
+    settings = settings_of({"lake": nessie.catalog()}, {}, storage_roots=(nessie.root,))
+    namespace = nessie.namespace()
+    with running_server(settings) as running:
+        server = SqlServer(running, settings)
+        rows = pa.table({"id": pa.array(range(10), pa.int64())})
+        plain = server.create_plain(rows, name=TableName("lake", (namespace,), "plain"))
+        answer = server.ask(f"SELECT sum(id) AS s FROM {plain}")
+        assert answer.to_pylist() == [{"s": 45}]
+        name = TableName("lake", (namespace,), "flows")
+        columns, binding = [Column(0, "id", pa.int64())], Binding("flows")
+        first = first_watermark(0, binding=binding)
+        with pytest.raises(BadConfig) as caught:
+            create_table(settings.catalogs, name, columns, binding, first)
+        assert caught.value.message == (
+            f"{name}: catalog lake keeps no tags and branches of tables, as Nessie does not, and tiering needs both; "
+            f"the table was dropped again. Choose another catalog."
+        )
+        with server.catalog() as catalog:
+            assert catalog.list_tables((namespace,)) == [(namespace, "plain")]
+
+
+def test_what_is_pinned_is_answered_while_a_catalog_is_gone_and_it_is_taken_up_again(
+    rest_catalog: RestCatalog,
+) -> None:
+    settings = settings_of(
+        {"lake": rest_catalog.catalog()}, {}, storage_roots=(rest_catalog.root,)
+    )
+    name = TableName("lake", (rest_catalog.namespace(),), "plain")
+    with running_server(settings) as running:
+        server = SqlServer(running, settings)
+        server.create_plain(pa.table({"id": pa.array(range(10), pa.int64())}), name=name)
+        sql = f"SELECT sum(id) AS s FROM {name}"
+        assert server.ask(sql).to_pylist() == [{"s": 45}]
+        rest_catalog.kill()
+        try:
+            server.refresh(name)
+            assert server.ask(sql).to_pylist() == [{"s": 45}]
+        finally:
+            rest_catalog.start()
+        server.refresh(name)
+        assert server.ask(sql).to_pylist() == [{"s": 45}]
