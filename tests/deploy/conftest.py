@@ -23,8 +23,9 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     if go is None:
         pytest.skip("Go is not installed; deploy/check needs it")
     tool = tmp_path_factory.mktemp("check") / "check"
-    # go.sum holds the hash of every module; -mod=readonly keeps it as it is.
-    command = [go, "build", "-mod=readonly", "-o", str(tool), "."]
+    # go.sum holds the hash of every module; -mod=readonly keeps it as it is. It runs for milliseconds: compiled without
+    # optimising, all of Kubernetes' types take a quarter less.
+    command = [go, "build", "-mod=readonly", "-gcflags=all=-N -l", "-o", str(tool), "."]
     built = subprocess.run(
         command, cwd=DEPLOY / "check", capture_output=True, text=True, timeout=BUILD_TIMEOUT_S
     )
