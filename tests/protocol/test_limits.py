@@ -424,11 +424,11 @@ def test_when_the_first_who_waits_leaves_the_next_looks_for_room() -> None:
 def test_those_who_wait_behind_the_first_do_not_wake_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks: Counter[str] = Counter()
+    searches: Counter[str] = Counter()
     admit = Slots._admit
 
     def counting(slots: Slots) -> None:
-        looks[threading.current_thread().name] += 1
+        searches[threading.current_thread().name] += 1
         admit(slots)
 
     request = Queue(Slots(1, wait_s=SOON_S))
@@ -438,10 +438,10 @@ def test_those_who_wait_behind_the_first_do_not_wake_up(
     monkeypatch.setattr(quotas_module, "_LOOK_S", 0.01)
     request.calls["a1"].cancellation.request()
     until = time.monotonic() + SOON_S
-    while max(looks.values(), default=0) < 5:
+    while max(searches.values(), default=0) < 5:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert len(looks) <= 2  # the first, and who was it before
+    assert len(searches) <= 2  # the first, and who was it before
 
 
 def test_a_user_alone_has_all_but_what_is_left_for_others_at_work() -> None:
