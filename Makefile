@@ -60,7 +60,7 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 
 test: $(STAMP) classes $(DOCS)/.installed  ## everything: check and floors of coverage, then real Kafka, Iceberg, Spark and stock clients
 	@$(MAKE) --no-print-directory -j2 lint cover
-	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder $(ARGS))
+	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 soak: $(STAMP) classes  ## the long seeded runs

@@ -24,7 +24,6 @@ pytest_plugins = [
     "tests.fixtures.kafka",
     "tests.fixtures.log",
     "tests.fixtures.object_store",
-    "tests.fixtures.nessie",
     "tests.fixtures.oidc",
     "tests.fixtures.postgresql",
     "tests.fixtures.rest_catalog",

@@ -23,7 +23,7 @@ from planner.schema import TableSchema
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, identifier
 from thermocline.config.settings import Settings
-from thermocline.secrets import engine_secrets
+from thermocline.engine_secrets import engine_secrets
 
 _NAME = "cold"
 #: ``now()`` is in no statement of ours.

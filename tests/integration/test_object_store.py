@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.server import SqlServer, settings_of
-from tests.harness.tiering_command import tiered
-from thermocline.secrets import engine_secrets
+from tests.harness.whole_loop import check_whole_loop
+from thermocline.engine_secrets import engine_secrets
 from thermocline.serve.assembly import running_server
 
 
@@ -42,21 +41,7 @@ def test_a_table_on_s3_is_read(object_store: ObjectStore, tmp_path: Path) -> Non
 def test_a_topic_is_tiered_to_s3_by_postgresql_and_read_on_both_sides_of_the_seam(
     object_store: ObjectStore, postgresql: PostgreSQL, kafka: Kafka, tmp_path: Path
 ) -> None:
-    properties = postgresql.catalog(tmp_path) | object_store.warehouse()
-    topic = kafka.topic(1)
-    settings = settings_of({"lake": properties}, kafka.settings)
-    with running_server(settings) as running:
-        server = SqlServer(running, settings)
-        table = server.bind(topic, [Column(0, "id", pa.int64())])
-        kafka.produce(topic, [b'{"id": %d}' % number for number in range(100)])
-        done = tiered(properties, kafka, tmp_path, table)
-        assert done.returncode == 0, done.stdout + done.stderr
-        kafka.produce(topic, [b'{"id": 1000}'])
-        server.refresh(table)
-        answer = server.ask(f"SELECT count(*) AS n, sum(id) AS s FROM {table}")
-        assert answer.to_pylist() == [{"n": 101, "s": 4_950 + 1_000}]
-        cold = server.ask(f'SELECT count(*) AS n FROM {table.namespace[0]}."{table.name}$cold"')
-        assert cold.to_pylist() == [{"n": 100}]
+    check_whole_loop(postgresql.catalog(tmp_path) | object_store.warehouse(), kafka, tmp_path)
 
 
 @pytest.mark.parametrize(

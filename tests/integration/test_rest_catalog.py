@@ -13,11 +13,10 @@ from planner.errors import BadConfig
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.nessie import Nessie
 from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import SqlServer, settings_of
 from tests.fixtures.spark import first_watermark
-from tests.harness.tiering_command import tiered
+from tests.harness.whole_loop import check_whole_loop
 from thermocline.serve.assembly import running_server
 
 
@@ -26,27 +25,15 @@ from thermocline.serve.assembly import running_server
 def test_a_topic_is_tiered_and_read_on_both_sides_of_the_seam(
     rest_catalog: RestCatalog, kafka: Kafka, tmp_path: Path
 ) -> None:
-    properties = rest_catalog.catalog()
-    topic = kafka.topic(1)
-    settings = settings_of(
-        {"lake": properties}, kafka.settings, storage_roots=(rest_catalog.root,)
+    name = TableName("lake", (rest_catalog.namespace(),), "flows")
+    check_whole_loop(
+        rest_catalog.catalog(), kafka, tmp_path, name=name, storage_roots=(rest_catalog.root,)
     )
-    with running_server(settings) as running:
-        server = SqlServer(running, settings)
-        name = TableName("lake", (rest_catalog.namespace(),), "flows")
-        table = server.bind(topic, [Column(0, "id", pa.int64())], name=name)
-        kafka.produce(topic, [b'{"id": %d}' % number for number in range(100)])
-        done = tiered(properties, kafka, tmp_path, table)
-        assert done.returncode == 0, done.stdout + done.stderr[-6000:]
-        kafka.produce(topic, [b'{"id": 1000}'])
-        server.refresh(table)
-        answer = server.ask(f"SELECT count(*) AS n, sum(id) AS s FROM {table}")
-        assert answer.to_pylist() == [{"n": 101, "s": 4_950 + 1_000}]
-        cold = server.ask(f'SELECT count(*) AS n FROM {table.namespace[0]}."{table.name}$cold"')
-        assert cold.to_pylist() == [{"n": 100}]
 
 
-def test_a_catalog_without_tags_serves_tables_and_refuses_to_bind_one(nessie: Nessie) -> None:
+def test_a_catalog_without_tags_serves_tables_and_refuses_to_bind_one(
+    nessie: RestCatalog,
+) -> None:
     settings = settings_of({"lake": nessie.catalog()}, {}, storage_roots=(nessie.root,))
     namespace = nessie.namespace()
     with running_server(settings) as running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Hashable
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from planner.errors import Cancelled, Overloaded
 from proxy.flightsql.state import calls as calls_module
 from proxy.flightsql.state.calls import Calls
-from proxy.flightsql.state.failures import MAX_PAUSE_S, Failures
+from proxy.flightsql.state.failures import MAX_PAUSE_S, PER_S, Failures
 from proxy.ops.call_record import CallRecord
 
 
@@ -89,3 +90,21 @@ def test_a_failure_that_waits_is_over_but_for_its_share(
     ending.join(10)
     calls.end(calls.begin(CallRecord("DoGet"), "ada"))
     assert calls.close(10) == 0
+
+
+def test_who_fails_before_his_limits_are_known_is_paced_as_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates: list[float | None] = []
+
+    def noting(failures: Failures, owner: Hashable, per_s: float | None) -> float:
+        rates.append(per_s)
+        return 0.0
+
+    monkeypatch.setattr(Failures, "pause_s", noting)
+    calls = Calls()
+    call = calls.begin(CallRecord("DoGet"), "ada")
+    call.record.failed(Cancelled("no"))
+    calls.end(call)
+    assert calls.close(10) == 0
+    assert rates == [PER_S]

@@ -71,3 +71,11 @@ def test_a_java_home_without_java_is_named(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(BadConfig, match="the Java of JAVA_HOME does not run"):
         jars.java()
+
+
+def test_the_program_names_a_set_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jars.main(["iceberg", "other"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        f"no set is called other; there are {', '.join(jars.SETS)}\n",
+    )

@@ -17,7 +17,7 @@ from planner.errors import BadConfig, RequestError
 from thermocline.config.masking import MASK, masked
 from thermocline.config.settings import Problem, Settings, load, own_sections, validate
 from thermocline.config.sources import Written, read
-from thermocline.secrets import engine_secrets
+from thermocline.engine_secrets import engine_secrets
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

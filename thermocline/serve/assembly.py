@@ -29,8 +29,8 @@ from proxy.tail.keeper import Keeper
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
+from thermocline.engine_secrets import engine_secrets
 from thermocline.scratch import scratch_folder
-from thermocline.secrets import engine_secrets
 from thermocline.serve.access import access, limits_of, tls
 from thermocline.serve.auditing import open_journal
 from thermocline.serve.permissions import policy

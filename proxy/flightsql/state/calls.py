@@ -17,7 +17,7 @@ from types import TracebackType
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
 from proxy.deadline import Cancellation
 from proxy.flightsql.state.connections import hang_up
-from proxy.flightsql.state.failures import Failures
+from proxy.flightsql.state.failures import PER_S, Failures
 from proxy.flightsql.state.shares import Shares
 from proxy.ops.call_record import CallRecord, Journal
 
@@ -82,7 +82,7 @@ class Call:
         #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
         self._awaits: tuple[float, FederationError] | None = None
         self._abandoned_s: float | None = None
-        self.max_failures_per_s: float | None = None
+        self.max_failures_per_s: float | None = PER_S
 
     def await_upload(self, limit_s: float) -> None:
         """Have the call given up when its client sends nothing within ``limit_s``; ``proceed`` ends the wait."""
