@@ -291,7 +291,7 @@ class Engine:
             with self._watch.expected(), self._connection.cursor() as cursor:
                 row: tuple[str, ...] | None = cursor.execute(sql, [argument]).fetchone()
         except duckdb.Error as error:
-            raise self._watch.blamed(translate(error), working_user()) from error
+            raise self._watch.blamed(translate(error), working_user(), ran_s=0.0) from error
         return row or ()
 
 

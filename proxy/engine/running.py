@@ -33,8 +33,10 @@ _GIVE_WAY_S = 0.1
 _GIVE_WAY_NICE = 10
 #: Whose calls take longer is noted (``long``).
 _LONG_S = 1.0
-#: Who runs so many times as much as another holds the memory which that one did not get.
+#: Who runs so many times as much as another, or so many times as long, holds the memory which that one did not get.
 _MOST = 4
+#: A statement that ran out of memory later took what there was itself.
+_BRIEF_S = 1.0
 #: Pause between two looks at running calls, and between two interrupts of one.
 _TICK_S = 0.01
 
@@ -53,7 +55,7 @@ _caller: ContextVar[tuple[Deadline, str | None] | tuple[None, None]] = ContextVa
 def with_memory(work: Callable[[], T], deadline: Deadline) -> T:
     """Do ``work`` that has had no effect where it fails; again, for a while, where others held the memory it needed.
 
-    A statement of theirs was stopped, whose memory is free in a moment.
+    A statement of theirs was stopped, or is about to end or to fail itself: its memory is free in a moment.
 
     Raises:
         Overloaded: they hold it still.
@@ -164,15 +166,36 @@ class Watch:
             max(running, key=lambda call: call.began_s).is_too_large = True
             return True
 
-    def blamed(self, error: FederationError, owner: str | None) -> FederationError:
-        """Blame others where they hold the memory that ``owner`` did not get, and stop a statement of theirs."""
-        if not isinstance(error, LimitExceeded) or not self.relieve_for(owner):
+    def blamed(
+        self, error: FederationError, owner: str | None, ran_s: float = math.inf
+    ) -> FederationError:
+        """Blame others where they hold the memory that ``owner`` did not get after ``ran_s`` seconds.
+
+        A statement of theirs is stopped where they run many. Where it only runs longer, it is not: who asks for too much
+        in an instant, again and again, would have the statements of others stopped.
+        """
+        if not isinstance(error, LimitExceeded):
+            return error
+        if self.relieve_for(owner):
+            what = "; one of them was stopped"
+        elif ran_s < _BRIEF_S and self._runs_longer(owner, ran_s):
+            what = ""
+        else:
             return error
         return Overloaded(
-            "Statements of others held the memory this one needed; one of them was stopped. Retry at once.",
+            f"Statements of others held the memory this one needed{what}. Retry at once.",
             retry_after_s=1,
             memory=True,
         )
+
+    def _runs_longer(self, owner: str | None, ran_s: float) -> bool:
+        """Whether a statement of somebody else runs several times as long as ``ran_s``."""
+        until_s = time.monotonic() - _MOST * ran_s
+        with self._changed:
+            return any(
+                call.owner != owner and call.began_s < until_s and call.stopped() is None
+                for call in self._calls
+            )
 
     def long(self) -> dict[str | None, float]:
         """Whose statements have been in the engine for long, and how many seconds in all."""
@@ -253,8 +276,9 @@ class EngineCall:
                 return function(self._cursor)
             except (duckdb.Error, OSError, ValueError, RuntimeError) as error:
                 # Arrow raises the errors of a stream as OSError, ValueError (ArrowInvalid) or RuntimeError.
+                ran_s = time.monotonic() - self.began_s
                 raise self.stopped() or self._watch.blamed(
-                    translate(error), self.owner
+                    translate(error), self.owner, ran_s
                 ) from error
             finally:
                 self._watch.leave(self)

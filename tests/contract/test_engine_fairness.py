@@ -9,18 +9,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from planner.errors import DeadlineExceeded, FederationError, LimitExceeded, Overloaded
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
-from proxy.engine.running import with_memory, working_for, working_user
+from proxy.engine.running import EngineCall, with_memory, working_for, working_user
 from tests.contract.engine import LONG, table
 
 SOON_S = 60.0
 MB = 1 << 20
 #: It keeps all it reads in memory, and cannot spill that.
 GREEDY = "SELECT list(i) FROM range(20000000) t(i)"
+#: More than half of 256 MB, while it runs.
+HALF = "SELECT list(i) FROM range(10000000) t(i)"
 
 
 class Crowd:
@@ -130,6 +133,53 @@ def test_who_finds_no_memory_because_of_another_is_served_when_it_is_free(
         assert _wait(value, 1) == ["3"]
 
 
+def test_who_is_brief_does_not_fail_for_the_memory_of_one_who_runs_longer(
+    tmp_path: Path,
+) -> None:
+    """Once in an hour the quiet user of the siege was refused, where another had one statement at a time."""
+    full = threading.Event()
+    with closing(
+        Engine(storage_roots=[], spill_dir=tmp_path, memory_limit_bytes=256 * MB, threads=2)
+    ) as engine:
+
+        def fill(cursor: duckdb.DuckDBPyConnection) -> None:
+            cursor.execute(HALF)
+            time.sleep(2.0)  # it runs several times as long as what finds no memory
+            full.set()
+            while len(tries) < 3:
+                time.sleep(0.01)
+
+        def hold() -> None:
+            with closing(engine._connection.cursor()) as cursor:
+                EngineCall(cursor, engine._watch, Deadline(SOON_S), "limited").call(fill)
+
+        def work() -> int:
+            tries.append(None)
+            return table(engine, HALF, deadline=Deadline(SOON_S), owner="admin").num_rows
+
+        tries: list[None] = []
+        assert table(engine, HALF).num_rows == 1, "alone it has room"
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert full.wait(SOON_S)
+        with pytest.raises(Overloaded, match="Statements of others"):
+            work()
+        assert with_memory(work, Deadline(SOON_S)) == 1
+        holder.join(SOON_S)
+        assert len(tries) > 2
+
+
+def test_who_runs_longer_is_not_stopped_for_who_is_brief(engine: Engine) -> None:
+    watch, short = engine._watch, LimitExceeded("the statement needs more memory")
+    with crowd(engine) as value:
+        value.run("limited", "long")
+        assert watch.blamed(short, "limited", 0.0) is short, "it is his own"
+        assert watch.blamed(short, "admin", 30.0) is short, "he took it himself"
+        assert isinstance(watch.blamed(short, "admin", 0.0), Overloaded)
+        time.sleep(0.1)
+        assert not value.ended
+
+
 def test_memory_that_others_hold_is_waited_for_until_the_deadline() -> None:
     tries: list[None] = []
 
@@ -169,7 +219,7 @@ def test_a_full_engine_is_not_a_broken_one(
         def counting(sql: str, argument: str) -> tuple[str, ...]:
             try:
                 return ask(sql, argument)
-            except LimitExceeded:
+            except (LimitExceeded, Overloaded):
                 full.append(sql)
                 raise
 
