@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 
 from tests.fixtures.jdbc import Jdbc, query, values
+from tests.fixtures.server import sqlite_catalog
 from thermocline.demo.snippets import jdbc_url, snippets
+from thermocline.demo.world import add_column
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -302,3 +307,26 @@ def test_too_little_memory_is_told_before_anything_starts(tmp_path: Path) -> Non
         "thermocline: the demo needs 2.5 GB of free memory and 2.3 GB is free; end other programs, or raise "
         "the limit of the container or shell it runs in.\n"
     )
+
+
+def test_a_column_is_added_also_where_another_commit_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ("edr", "flows")
+    with contextlib.closing(load_catalog("lake", **sqlite_catalog(tmp_path))) as catalog:
+        catalog.create_namespace("edr")
+        catalog.create_table(table, pa.schema([("id", pa.int64())]))
+        loads: list[tuple[str, ...]] = []
+        load_table = catalog.load_table
+
+        def load_and_be_overtaken(name: tuple[str, ...]) -> Table:
+            loaded = load_table(name)
+            loads.append(name)
+            if len(loads) < 3:
+                load_table(name).append(pa.table({"id": [1]}))
+            return loaded
+
+        monkeypatch.setattr(catalog, "load_table", load_and_be_overtaken)
+        add_column(catalog, table, "service")
+        assert load_table(table).schema().column_names == ["id", "service"]
+        assert load_table(table).scan().count() > 0, "nothing came first"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import StringType
 
 from connectors import child_guard, jars
@@ -34,6 +35,7 @@ Step = Callable[..., None]
 
 #: A demo is over before the optimising compiler has paid for itself: half the processor time until it answers.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+_COMMIT_ATTEMPTS = 10
 _CONFIG = """\
 [catalogs.lake]
 type = "sql"
@@ -101,9 +103,7 @@ class World:
         """Add the field newer agents send to the table, as its owner would, while everything runs."""
         catalog = load_catalog("lake", **self.settings.catalogs["lake"])
         with contextlib.closing(catalog):
-            table = catalog.load_table((*feed.table.namespace, feed.table.name))
-            with table.update_schema() as update:
-                update.add_column(feed.later, StringType())
+            add_column(catalog, (*feed.table.namespace, feed.table.name), feed.later)
 
     def files(self, feed: DemoFeed) -> tuple[int, int]:
         """Count data files of a table, and their bytes."""
@@ -207,3 +207,20 @@ def _write_config(folder: Path, bootstrap: str, port: int) -> Path:
         )
     )
     return file
+
+
+def add_column(catalog: Catalog, table: tuple[str, ...], name: str) -> None:
+    """Add a column of texts to a table; again where another commit, as of a tierer, comes first.
+
+    Raises:
+        CommitFailedException: others came first each time.
+    """
+    for attempt in range(_COMMIT_ATTEMPTS):
+        try:
+            with catalog.load_table(table).update_schema() as update:
+                update.add_column(name, StringType())
+        except CommitFailedException:
+            if attempt == _COMMIT_ATTEMPTS - 1:
+                raise
+        else:
+            return
