@@ -37,19 +37,15 @@ from planner.watermark import Skip, Watermark
 FETCH_TIMEOUT_S = 30.0
 
 
-class Added(Protocol):
-    """Looks up the rows that a snapshot of the table added."""
-
-    @property
-    def evidence(self) -> Evidence:
-        """The facts of the table that the resolver needs."""
+class RepairEvidence(Evidence, Protocol):
+    """The facts of a table that the resolver needs, and the rows of other writers."""
 
     def rows(self, snapshot_id: int) -> AddedRows | None:
-        """Describe the rows; None when they cannot be read."""
+        """Describe the rows that a snapshot added; None when they cannot be read."""
 
 
 #: Takes the newest metadata and returns the watermark to commit on it; raises to refuse.
-Decide = Callable[[TableFacts, Added], Watermark]
+Decide = Callable[[TableFacts, RepairEvidence], Watermark]
 
 
 class RepairCommitter(Protocol):
@@ -88,8 +84,8 @@ class Repairs:
             As ``planner.repairs.accept_gap``, ``decide_pin`` and ``RepairCommitter.amend``.
         """
 
-        def decide(facts: TableFacts, added: Added) -> Watermark:
-            pin = decide_pin(facts, added.evidence)
+        def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
+            pin = decide_pin(facts, evidence)
             bounds = self.log.measure([_mark(pin).topic])[_mark(pin).topic]
             return accept_gap(pin, bounds, expected, run=_run())
 
@@ -115,8 +111,8 @@ class Repairs:
                     f"the reason has {len(skip.reason)} characters, at most {MAX_REASON_CHARACTERS} are kept."
                 )
 
-        def decide(facts: TableFacts, added: Added) -> Watermark:
-            pin = decide_pin(facts, added.evidence)
+        def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
+            pin = decide_pin(facts, evidence)
             mark = _mark(pin)
             bounds = self.log.measure([mark.topic])[mark.topic]
             after = skip_record(pin, bounds, skips, run=_run())
@@ -172,12 +168,12 @@ def accepting(
     Enters in ``counts`` the rows that each of them added.
     """
 
-    def decide(facts: TableFacts, added: Added) -> Watermark:
+    def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
         if facts.head is None:
             raise WatermarkMissing(f"{table}: the table has no snapshot.", table=str(table))
-        history = with_statistics(facts.history, facts.head, added.evidence)
+        history = with_statistics(facts.history, facts.head, evidence)
         rows = {
-            snapshot_id: added.rows(snapshot_id)
+            snapshot_id: evidence.rows(snapshot_id)
             if snapshot_id in facts.history.snapshots
             else None
             for snapshot_id in snapshot_ids
@@ -204,7 +200,7 @@ def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> De
     It raises ``TieringConflict`` when ``rows`` are not those of the newest snapshot any more.
     """
 
-    def decide(facts: TableFacts, added: Added) -> Watermark:
+    def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
         if parse_binding(table, facts.properties) is None:
             raise BadParameter(f"{table}: the table is not bound to a topic.", table=str(table))
         if facts.head is None:
@@ -214,7 +210,7 @@ def covering(table: TableName, rows: RowsOfHead, named: Mapping[int, int]) -> De
                 f"{table}: somebody committed since its rows were read; nothing was changed, look again.",
                 table=str(table),
             )
-        history = with_statistics(facts.history, facts.head, added.evidence)
+        history = with_statistics(facts.history, facts.head, evidence)
         return cover(table, history, facts.head, rows.partitions, named, run=_run())
 
     return decide

@@ -14,7 +14,7 @@ from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.evidence import TableEvidence
 from connectors.iceberg.offset_statistics import whole_number
-from connectors.iceberg.store import read_facts
+from connectors.iceberg.store import own_schema_id, read_facts
 from connectors.iceberg.types import table_schema
 from connectors.table_facts import TableFacts, decide_pin
 from planner.cut import Pin
@@ -95,10 +95,7 @@ class Auditor:
             pin=_pin(loaded, facts),
             written_ms={live.snapshot_id: live.timestamp_ms for live in metadata.snapshots},
             schema_ids={
-                live.snapshot_id: metadata.current_schema_id
-                if live.schema_id is None
-                else live.schema_id
-                for live in metadata.snapshots
+                live.snapshot_id: own_schema_id(metadata, live) for live in metadata.snapshots
             },
             schemas={
                 live.schema_id: table_schema(table, live, mapping) for live in metadata.schemas

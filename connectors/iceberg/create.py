@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +16,9 @@ from pyiceberg.exceptions import (
     CommitStateUnknownException,
     TableAlreadyExistsError,
 )
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Transaction
 from pyiceberg.table.name_mapping import create_mapping_from_schema
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from connectors.iceberg.catalogs import Catalogs
@@ -108,8 +107,8 @@ def create_table(
     Returns the watermark as committed.
 
     Raises:
-        BadConfig: a column name is reserved or given twice, a partition or sort term is wrong, the table exists,
-            or the catalog keeps no tags.
+        BadConfig: a column name is reserved or given twice, a partition or sort term is wrong, or the table
+            exists.
         BadBinding, UnsupportedType: as ``planner.schema.check_federated``.
         CatalogUnavailable, ColdStoreUnavailable: nothing was created, or a table that ``pin`` refuses.
     """
@@ -118,7 +117,7 @@ def create_table(
     order = sort_order(table, schema, sort_by)
     binding = replace(binding, epoch_units=_epoch_units(schema, columns))
     first = replace(first, shape=binding.shape)
-    existing = {
+    all_properties = {
         **DEFAULT_PROPERTIES,
         **(properties or {}),
         **binding.properties(),
@@ -126,79 +125,65 @@ def create_table(
         NAME_MAPPING: create_mapping_from_schema(schema).model_dump_json(),
     }
     if comment is not None:
-        existing[COMMENT] = comment
-    opened = Catalogs(catalogs)
-    try:
-        with opened.using(table.catalog, table) as catalog:
-            _create(catalog, table, schema, spec, order, existing, location, first)
-    finally:
-        opened.close()
-    return first
-
-
-def _create(
-    catalog: Catalog,
-    table: TableName,
-    schema: Schema,
-    spec: PartitionSpec,
-    order: SortOrder,
-    properties: Mapping[str, str],
-    location: str | None,
-    first: Watermark,
-) -> None:
+        all_properties[COMMENT] = comment
     identifier = (*table.namespace, table.name)
-    for depth in range(1, len(table.namespace) + 1):
-        catalog.create_namespace_if_not_exists(table.namespace[:depth])
+    definition = (identifier, schema, location, spec, order, all_properties)
     exists = BadConfig(
         f"{table}: the table exists already; choose another name, or drop it first.",
         table=str(table),
     )
-    if catalog.table_exists(identifier):
-        raise exists
-    # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
-    # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
-    stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
-    fields = (identifier, schema, location, spec, order, dict(properties))
-    try:
-        if not stages or not _is_staged(catalog, identifier, fields, first):
-            _commit(catalog.create_table(*fields).transaction(), first)
-    except (TableAlreadyExistsError, CommitFailedException) as error:
-        # Somebody else created it since: a catalog says so by either error.
-        raise exists from error
-    if TAG not in catalog.load_table(identifier).metadata.refs:
-        catalog.drop_table(identifier)
-        raise BadConfig(
-            f"{table}: catalog {table.catalog} keeps no tags and branches of tables, as Nessie does not, and tiering "
-            f"needs both; the table was dropped again. Choose another catalog.",
-            table=str(table),
-        )
+    with closing(Catalogs(catalogs)) as opened, opened.using(table.catalog, table) as catalog:
+        for depth in range(1, len(table.namespace) + 1):
+            catalog.create_namespace_if_not_exists(table.namespace[:depth])
+        if catalog.table_exists(identifier):
+            raise exists
+        # pyiceberg 0.12 stages a new table in flat namespaces only. Elsewhere, between the two commits, the table
+        # is bound and has no watermark, which ``pin`` refuses: nobody can read it as empty.
+        stages = len(table.namespace) == 1 or not isinstance(catalog, MetastoreCatalog)
+        try:
+            if not stages or not _is_staged(catalog, definition, first):
+                _commit(catalog.create_table(*definition).transaction(), first)
+        except (TableAlreadyExistsError, CommitFailedException) as error:
+            # Somebody else created it since: a catalog says so by either error.
+            raise exists from error
+        if TAG not in catalog.load_table(identifier).metadata.refs:
+            catalog.drop_table(identifier)
+            raise BadConfig(
+                f"{table}: catalog {table.catalog} keeps no tags and branches of tables, as Nessie does not, and "
+                f"tiering needs both; the table was dropped again. Choose another catalog.",
+                table=str(table),
+            )
+    return first
 
 
-def _is_staged(
-    catalog: Catalog, identifier: tuple[str, ...], fields: tuple[Any, ...], first: Watermark
-) -> bool:
+def _is_staged(catalog: Catalog, definition: tuple[Any, ...], first: Watermark) -> bool:
     """Create the table and its watermark in one commit; False: the catalog does not understand that, and has no table.
 
     Nessie 0.99 requires ``last-column-id``, which pyiceberg 0.12 does not send any more, and answers 500.
     """
     try:
-        _commit(catalog.create_table_transaction(*fields), first)
+        _commit(catalog.create_table_transaction(*definition), first)
     except (BadRequestError, CommitStateUnknownException):
-        if catalog.table_exists(identifier):
+        if catalog.table_exists(definition[0]):
             raise
         return False
     return True
 
 
 def _commit(transaction: Transaction, first: Watermark) -> None:
-    text = format_watermark(first)
+    add_watermark(transaction, first)
+    transaction.commit_transaction()
+
+
+def add_watermark(transaction: Transaction, mark: Watermark) -> None:
+    """Add an empty append with a watermark, its tag and its mirror."""
+    text = format_watermark(mark)
     append = transaction.update_snapshot(snapshot_properties={SUMMARY_KEY: text}).fast_append()
     append.commit()
     tag = ManageSnapshots(transaction)
     tag.create_tag(append.snapshot_id, TAG, max_ref_age_ms=NEVER_EXPIRES_MS)
     tag.commit()
     transaction.set_properties({MIRROR: text})
-    transaction.commit_transaction()
 
 
 def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Schema:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
@@ -14,39 +15,34 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.earlier import earlier_line
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.liverows import live_rows
-from connectors.iceberg.offset_statistics import added_next, reach
+from connectors.iceberg.offset_statistics import added_rows, reach
 from planner.errors import ColdStoreUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetVector
+from planner.repairs import AddedRows
 from planner.snapshots import Snapshot
 
 _T = TypeVar("_T")
-
-
-class Once(Protocol):
-    """Returns the remembered answer of a key, or computes and remembers it."""
-
-    def __call__(self, key: tuple[object, ...], find: Callable[[], _T]) -> _T: ...
-
-
-def _each_time(key: tuple[object, ...], find: Callable[[], _T]) -> _T:
-    del key
-    return find()
 
 
 @dataclass(frozen=True, slots=True)
 class TableEvidence:
     """Reads manifests, older metadata files and, where statistics do not tell, data files.
 
-    A snapshot never changes, so ``once`` may remember every answer.
+    A snapshot never changes, so ``remembered`` may keep every answer, under ``lock``.
     """
 
     table: TableName
     loaded: Table
-    once: Once = _each_time
+    remembered: MutableMapping[tuple[object, ...], Any] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def rows(self, snapshot_id: int) -> AddedRows | None:
+        return self._look_up("added", snapshot_id, lambda: added_rows(self.loaded, snapshot_id))
 
     def added_next(self, snapshot_id: int) -> OffsetVector | None:
-        return self._look_up("added", snapshot_id, lambda: added_next(self.loaded, snapshot_id))
+        added = self.rows(snapshot_id)
+        return None if added is None or added.without_offset else added.next
 
     def live_rows(self, snapshot_id: int) -> int | None:
         return self._look_up("rows", snapshot_id, lambda: live_rows(self.loaded, snapshot_id))
@@ -62,13 +58,17 @@ class TableEvidence:
         )
 
     def _look_up(self, kind: str, snapshot_id: int, find: Callable[[], _T]) -> _T:
-        def look() -> _T:
-            what = f"{self.table}: a file of snapshot {snapshot_id}"
-            facts = {"table": str(self.table), "snapshot_id": snapshot_id}
-            with file_errors(what, gone=ColdStoreUnavailable, **facts):
-                return find()
-
-        return self.once((str(self.loaded.metadata.table_uuid), kind, snapshot_id), look)
+        key = (str(self.loaded.metadata.table_uuid), kind, snapshot_id)
+        with self.lock:
+            if key in self.remembered:
+                return cast("_T", self.remembered[key])
+        what = f"{self.table}: a file of snapshot {snapshot_id}"
+        facts = {"table": str(self.table), "snapshot_id": snapshot_id}
+        with file_errors(what, gone=ColdStoreUnavailable, **facts):
+            answer = find()
+        with self.lock:
+            self.remembered[key] = answer
+        return answer
 
     def _older(self) -> Iterator[Mapping[int, Snapshot]]:
         """Read the metadata files before this one, newest first; skip missing or invalid ones."""

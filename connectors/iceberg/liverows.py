@@ -28,6 +28,8 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from connectors.iceberg.offset_statistics import data_entries
+
 #: pyiceberg reads manifests as version 2, without the file that a deletion vector belongs to (field 143).
 _VERSION = 3
 _REFERENCED = [field.field_id for field in DATA_FILE_TYPE[_VERSION].fields].index(143)
@@ -49,7 +51,7 @@ def live_rows(table: Table, snapshot_id: int) -> int | None:
     if snapshot is None:
         return None
     rows, written_at = 0, {}
-    for entry in _data_entries(table.io, snapshot):
+    for entry in data_entries(table, snapshot_id):
         rows += entry.data_file.record_count
         written_at[entry.data_file.file_path] = entry.sequence_number or 0
     dead, with_vector, positions = 0, set(), []
@@ -85,12 +87,6 @@ def _distinct(positions: list[pa.Table], with_vector: set[str]) -> int:
     every = pa.concat_tables(positions).group_by([_PATH, _POSITION]).aggregate([])
     by_vector = pc.is_in(every[_PATH], pa.array(sorted(with_vector), pa.string()))
     return int(every.num_rows - (pc.sum(by_vector).as_py() or 0))
-
-
-def _data_entries(io: FileIO, snapshot: Snapshot) -> Iterator[ManifestEntry]:
-    for manifest in snapshot.manifests(io):
-        if manifest.content == ManifestContent.DATA:
-            yield from manifest.fetch_manifest_entry(io, discard_deleted=True)
 
 
 def _deletes(io: FileIO, snapshot: Snapshot) -> Iterator[_Delete]:

@@ -6,7 +6,7 @@ file, and statistics can be off or stop short of a column, so such a file's two 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
@@ -21,34 +21,31 @@ from planner.offsets import OffsetVector
 from planner.repairs import AddedRows
 
 
-def added_next(table: Table, snapshot_id: int) -> OffsetVector | None:
-    """Return 1 + the greatest offset per partition among rows of the data files the snapshot added.
-
-    None when it cannot be known: a row without partition or offset, or files this program cannot read.
-    """
-    added = added_rows(table, snapshot_id)
-    return None if added is None or added.without_offset else added.next
-
-
 def reach(table: Table, snapshot_id: int, below: OffsetVector) -> OffsetVector | None:
     """Return 1 + the greatest offset per partition among rows of all data files of a snapshot, or more.
 
     Files that lie wholly below ``below`` by their statistics are not read, and not in the answer.
-    None as ``added_next``. Rows that were deleted from a file count.
+    None when it cannot be known: a row without partition or offset, or files this program cannot read.
+    Rows that were deleted from a file count.
     """
-    offsets: dict[int, int] = {}
-    for entry in _data_entries(table, snapshot_id):
-        file = entry.data_file
-        if not file.record_count or _lies_below(table.schema(), file, below):
-            continue
-        read = _ends(table, file)
-        if read is None or read[1]:
-            return None
-        _raise_to(offsets, read[0])
-    return OffsetVector.of(offsets.items())
+    files = (entry.data_file for entry in data_entries(table, snapshot_id))
+    rows = _described(
+        table, (file for file in files if not _lies_below(table.schema(), file, below))
+    )
+    return None if rows is None or rows.without_offset else rows.next
 
 
-def _data_entries(
+def added_rows(table: Table, snapshot_id: int) -> AddedRows | None:
+    """Describe the rows a snapshot added, those without partition or offset too; None for unreadable files."""
+    added = (
+        entry.data_file
+        for entry in data_entries(table, snapshot_id, added_by=snapshot_id)
+        if entry.status == ManifestEntryStatus.ADDED
+    )
+    return _described(table, added)
+
+
+def data_entries(
     table: Table, snapshot_id: int, added_by: int | None = None
 ) -> Iterator[ManifestEntry]:
     """Read the data manifests of a snapshot, or those of them that ``added_by`` wrote."""
@@ -98,13 +95,12 @@ def whole_number(bound: bytes) -> int:
     return int.from_bytes(bound, "little", signed=True)
 
 
-def added_rows(table: Table, snapshot_id: int) -> AddedRows | None:
-    """Describe the rows a snapshot added, those without partition or offset too; None for unreadable files."""
+def _described(table: Table, files: Iterable[DataFile]) -> AddedRows | None:
+    """Describe the rows of data files; None if one cannot be read."""
     rows = without = 0
     reach: dict[int, int] = {}
-    for entry in _data_entries(table, snapshot_id, added_by=snapshot_id):
-        file = entry.data_file
-        if entry.status != ManifestEntryStatus.ADDED or not file.record_count:
+    for file in files:
+        if not file.record_count:
             continue
         rows += file.record_count
         read = _ends(table, file)

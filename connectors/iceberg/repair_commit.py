@@ -10,25 +10,18 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.create import NEVER_EXPIRES_MS
-from connectors.iceberg.errors import file_errors
+from connectors.iceberg.create import add_watermark
 from connectors.iceberg.evidence import TableEvidence
-from connectors.iceberg.offset_statistics import added_rows
 from connectors.iceberg.store import read_facts
 from connectors.repairs import Decide
-from planner.binding import MIRROR
 from planner.errors import BadConfig, CatalogUnavailable, ColdStoreUnavailable
 from planner.names import TableName
-from planner.repairs import AddedRows
-from planner.snapshots import TAG
-from planner.watermark import SUMMARY_KEY, Watermark, format_watermark, parse_watermark
+from planner.watermark import SUMMARY_KEY, Watermark, parse_watermark
 
 _ATTEMPTS = 10
 _BACKOFF_S = 0.05
@@ -53,14 +46,14 @@ class IcebergRepairCommitter:
 
     def look(self, table: TableName, decide: Decide) -> Watermark:
         loaded = self._catalogs.load(table)
-        return decide(read_facts(table, loaded), _Added(table, loaded))
+        return decide(read_facts(table, loaded), TableEvidence(table, loaded))
 
     def amend(self, table: TableName, decide: Decide) -> Watermark:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._sleep(_BACKOFF_S * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
             loaded = self._catalogs.load(table)
-            mark = decide(read_facts(table, loaded), _Added(table, loaded))
+            mark = decide(read_facts(table, loaded), TableEvidence(table, loaded))
             self._before_commit()
             try:
                 with self._catalogs.using(table.catalog, table):
@@ -106,30 +99,9 @@ def _commit(table: TableName, loaded: Table, mark: Watermark) -> None:
         )
     once = {**metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
     loaded.metadata = metadata.model_copy(update={"properties": once})
-    text = format_watermark(mark)
     transaction = loaded.transaction()
-    append = transaction.update_snapshot(snapshot_properties={SUMMARY_KEY: text}).fast_append()
-    append.commit()
-    tag = ManageSnapshots(transaction)
-    tag.create_tag(append.snapshot_id, TAG, max_ref_age_ms=NEVER_EXPIRES_MS)
-    tag.commit()
-    transaction.set_properties({MIRROR: text})
+    add_watermark(transaction, mark)
     try:
         transaction.commit_transaction()
     except CommitFailedException as error:
         raise _Moved from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Added:
-    table: TableName
-    loaded: Table
-
-    @property
-    def evidence(self) -> TableEvidence:
-        return TableEvidence(self.table, self.loaded)
-
-    def rows(self, snapshot_id: int) -> AddedRows | None:
-        what = f"{self.table}: a file of snapshot {snapshot_id}"
-        with file_errors(what, gone=ColdStoreUnavailable, table=str(self.table)):
-            return added_rows(self.loaded, snapshot_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from cachetools import LRUCache, cachedmethod
@@ -35,8 +35,6 @@ from planner.pruning import EVERYTHING, ScanFilter
 from planner.schema import Column
 from planner.snapshots import TAG, History, Retained
 from planner.sqltext import identifier, literal, sql_type
-
-_V = TypeVar("_V")
 
 _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
 #: What is beyond is no estimate.
@@ -173,7 +171,7 @@ class IcebergStore:
             self._plan.remember(location, metadata)
             with self._lock:
                 self._retained[location] = _retained(metadata)
-        return decide_pin(facts, TableEvidence(table, loaded, self._once))
+        return decide_pin(facts, TableEvidence(table, loaded, self._evidence, self._lock))
 
     def scan(
         self,
@@ -271,15 +269,6 @@ class IcebergStore:
         self._manifests.close()
         self._catalogs.close()
 
-    def _once(self, key: tuple[object, ...], find: Callable[[], _V]) -> _V:
-        with self._lock:
-            if key in self._evidence:
-                return cast("_V", self._evidence[key])
-        value = find()
-        with self._lock:
-            self._evidence[key] = value
-        return value
-
     def _file_io(self, location: str) -> FileIO:
         with self._lock:
             loaded = self._loaded.get(location)
@@ -297,16 +286,10 @@ def _roots(
     catalogs: Mapping[str, Mapping[str, str]], more: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[str, ...], ...]:
     """Return the places of each catalog. The warehouse of a REST catalog may be a name and no place."""
+    warehouses = {name: options.get("warehouse", "") for name, options in catalogs.items()}
     return tuple(
-        (
-            *(
-                warehouse
-                for warehouse in (properties.get("warehouse", ""),)
-                if "/" in warehouse
-            ),
-            *more.get(name, ()),
-        )
-        for name, properties in catalogs.items()
+        (*([warehouse] if "/" in warehouse else ()), *more.get(name, ()))
+        for name, warehouse in warehouses.items()
     )
 
 
@@ -360,10 +343,7 @@ def read_facts(
     metadata = loaded.metadata
     current = metadata.schema()
     if version is not None:
-        schema_id = own_schema_id(metadata, version)
-        current = next(
-            candidate for candidate in metadata.schemas if candidate.schema_id == schema_id
-        )
+        current = loaded.schemas()[own_schema_id(metadata, version)]
     with catalog_errors(table.catalog, table):
         schema = table_schema(table, current, metadata.name_mapping())
     return TableFacts(

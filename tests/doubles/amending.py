@@ -9,7 +9,6 @@ import pyarrow as pa
 from connectors.repairs import Decide
 from connectors.table_facts import TableFacts
 from planner.names import TableName
-from planner.repairs import AddedRows
 from planner.snapshots import History
 from planner.watermark import Watermark
 from tests.doubles.cold import MemoryColdStore
@@ -25,27 +24,14 @@ class MemoryRepairCommitter:
         marks: list[Watermark] = []
 
         def check(facts: TableFacts, history: History) -> Watermark:
-            marks.append(decide(replace(facts, history=history), _Added(self.store)))
+            marks.append(decide(replace(facts, history=history), self.store))
             return marks[-1]
 
         self.store.commit(table, "append", _no_change, check=check)
         return marks[-1]
 
     def look(self, table: TableName, decide: Decide) -> Watermark:
-        return decide(self.store.facts(table), _Added(self.store))
-
-
-@dataclass(frozen=True, slots=True)
-class _Added:
-    store: MemoryColdStore
-
-    @property
-    def evidence(self) -> MemoryColdStore:
-        return self.store
-
-    def rows(self, snapshot_id: int) -> AddedRows | None:
-        rows, reach = self.store.added_rows(snapshot_id)
-        return AddedRows(rows.num_rows, reach, rows.num_rows - rows.drop_null().num_rows)
+        return decide(self.store.facts(table), self.store)
 
 
 def _no_change(table: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -26,6 +26,7 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, LEADING_COLUMNS, TableN
 from planner.offsets import OffsetVector
 from planner.ports import ArrowRelation, ColdTotals
 from planner.pruning import EVERYTHING, ScanFilter
+from planner.repairs import AddedRows
 from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
 from planner.snapshots import History, Retained, Snapshot
 from planner.watermark import SUMMARY_KEY, Watermark, format_watermark
@@ -453,8 +454,8 @@ class MemoryColdStore:
 
     def added_next(self, snapshot_id: int) -> OffsetVector | None:
         """Return 1 + the greatest offset per partition among the rows a snapshot added; None with nulls."""
-        rows, reach = self.added_rows(snapshot_id)
-        return None if rows.num_rows != rows.drop_null().num_rows else reach
+        added = self.rows(snapshot_id)
+        return None if added.without_offset else added.next
 
     def live_rows(self, snapshot_id: int) -> int:
         """See ``connectors.table_facts.Evidence.live_rows``."""
@@ -483,9 +484,10 @@ class MemoryColdStore:
         newest_first = [numbered[number] for number in sorted(numbered, reverse=True)]
         return earlier_line(snapshot_id, newest_first[1 : 1 + self.older_files])
 
-    def added_rows(self, snapshot_id: int) -> tuple[pa.Table, OffsetVector]:
-        """Return partition and offset of the rows a snapshot added, and where those that have both end."""
-        return _places(self._rows(snapshot_id).added)
+    def rows(self, snapshot_id: int) -> AddedRows:
+        """See ``connectors.repairs.RepairEvidence.rows``."""
+        rows, reach = _places(self._rows(snapshot_id).added)
+        return AddedRows(rows.num_rows, reach, rows.num_rows - rows.drop_null().num_rows)
 
 
 def _places(added: pa.Table) -> tuple[pa.Table, OffsetVector]:
