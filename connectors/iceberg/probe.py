@@ -6,7 +6,6 @@ import datetime as dt
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from urllib.request import Request, urlopen
 
@@ -21,15 +20,10 @@ PROBE_PREFIX = ".thermocline-probe-"
 _DATE_TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A file that was written, read and removed again. ``skew_s``: the store's clock ahead of this machine's."""
-
-    skew_s: float | None
-
-
-def probe_store(properties: Mapping[str, str], location: str) -> Probe:
+def probe_store(properties: Mapping[str, str], location: str) -> float | None:
     """Write, read and remove a small file below ``location``, as this process's rights allow.
+
+    Returns how far the store's clock is ahead of this machine's, in seconds; None where it does not say.
 
     Raises:
         ColdStoreUnavailable: one of the three failed; the message says which.
@@ -47,10 +41,9 @@ def probe_store(properties: Mapping[str, str], location: str) -> Probe:
                     raise ColdStoreUnavailable(
                         "the store gives back other bytes than were written."
                     )
-            skew = _skew(io, path, before)
+            return _skew(io, path, before)
         finally:
             io.delete(path)
-    return Probe(skew)
 
 
 def catalog_skew(uri: str) -> float | None:

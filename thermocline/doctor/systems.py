@@ -84,7 +84,7 @@ def stores(settings: Settings) -> Findings:
                 continue
             check = f"store of {name}"
             try:
-                probe = probe_store(options, root)
+                skew_s = probe_store(options, root)
             except FederationError as error:
                 cause = error.__cause__
                 kind = f" ({type(cause).__name__})" if cause is not None else ""
@@ -96,8 +96,8 @@ def stores(settings: Settings) -> Findings:
                 )
                 continue
             yield ok(check, "a probe file was written, read and removed")
-            if probe.skew_s is not None:
-                yield from _clock(f"clock of the store of {name}", probe.skew_s)
+            if skew_s is not None:
+                yield from _clock(f"clock of the store of {name}", skew_s)
             if roots and not any(is_within(root, allowed) for allowed in roots):
                 yield fail(
                     check,
