@@ -18,18 +18,13 @@ from cachetools import FIFOCache
 from pyiceberg.io import FileIO
 
 from connectors.iceberg.errors import decoding
+from connectors.iceberg.scan.metrics import NARROW
 from planner.schema import TableSchema
 
 #: Footers remembered: a reference to one of few shapes each.
 MAX_REMEMBERED = 200_000
 _READERS = 8
 _ID = b"PARQUET:field_id"
-
-#: What a column may have been before it was widened (Iceberg spec, "Schema Evolution").
-_WIDENED: dict[pa.DataType, pa.DataType] = {
-    pa.int64(): pa.int32(),
-    pa.float64(): pa.float32(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +159,4 @@ def _fit(shape: _Shape, schema: TableSchema, required: frozenset[int]) -> Fit:
 def _reads_as(kind: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_decimal(kind) and pa.types.is_decimal(target):
         return bool(kind.scale == target.scale and kind.precision <= target.precision)
-    return bool(kind == target or _WIDENED.get(target) == kind)
+    return bool(kind == target or NARROW.get(target) == kind)

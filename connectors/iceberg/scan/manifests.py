@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from cachetools import LRUCache, TTLCache, cachedmethod
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
+    DataFile,
     ManifestContent,
     ManifestFile,
     PartitionFieldSummary,
@@ -77,29 +78,22 @@ _COLUMNS = ", ".join(
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """A manifest list's summary of one partition field of a manifest; bounds as bytes, None where unknown."""
-
-    has_null: bool
-    has_nan: bool | None
-    lower: bytes | None
-    upper: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
-    """One manifest of data files as its list describes it. ``entries`` counts those of removed files too."""
+    """One manifest of data files as its list describes it. ``entries`` counts those of removed files too.
+
+    ``summaries`` are those of the partition fields, bounds as bytes.
+    """
 
     path: str
     length: int
     spec_id: int
     files: int
     entries: int
-    summaries: tuple[Summary, ...]
+    summaries: tuple[PartitionFieldSummary, ...]
 
     def lower(self, position: int) -> bytes | None:
         """Return the lower bound of a partition field, if the list tells it."""
-        return self.summaries[position].lower if position < len(self.summaries) else None
+        return self.summaries[position].lower_bound if position < len(self.summaries) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,30 +261,29 @@ def _listed(manifests: Iterable[ManifestFile]) -> ManifestList:
                 spec_id=manifest.partition_spec_id,
                 files=added + existing if None not in counts else _UNKNOWN,
                 entries=added + existing + deleted,
-                summaries=tuple(map(_summary, manifest.partitions or ())),
+                summaries=tuple(manifest.partitions or ()),
             )
         )
     return ManifestList(tuple(every), tuple(data), is_enough, tuple(deletes), encrypted)
 
 
-def _summary(summary: PartitionFieldSummary) -> Summary:
-    return Summary(
-        summary.contains_null, summary.contains_nan, summary.lower_bound, summary.upper_bound
-    )
-
-
-def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
-    """Decode a manifest that the extension does not read: another codec, or statistics that are missing."""
+def live_files(io: FileIO, path: str) -> Sequence[DataFile]:
+    """Read the live files of one manifest as pyiceberg does."""
     described = ManifestFile.from_args(
-        manifest_path=manifest.path,
-        manifest_length=manifest.length,
-        partition_spec_id=manifest.spec_id,
+        manifest_path=path,
+        manifest_length=0,
+        partition_spec_id=0,
         content=ManifestContent.DATA,
         sequence_number=0,
         min_sequence_number=0,
         added_snapshot_id=0,
     )
-    files = [entry.data_file for entry in described.fetch_manifest_entry(io)]
+    return [entry.data_file for entry in described.fetch_manifest_entry(io)]
+
+
+def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
+    """Decode a manifest that the extension does not read: another codec, or statistics that are missing."""
+    files = live_files(io, manifest.path)
     columns: dict[str, pa.Array] = {
         PATH: pa.array([file.file_path for file in files], pa.string()),
         FORMAT: pa.array([file.file_format.value for file in files], pa.string()),

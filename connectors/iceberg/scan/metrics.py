@@ -27,8 +27,8 @@ _WIDTHS: dict[pa.DataType, int] = {
     pa.timestamp("us"): 8,
     pa.timestamp("us", tz="UTC"): 8,
 }
-#: The type of a bound of fewer bytes: the column was widened after the file was written.
-_NARROW = {pa.int64(): pa.int32(), pa.float64(): pa.float32()}
+#: What a column may have been before it was widened (Iceberg spec, "Schema Evolution"): its bounds have fewer bytes.
+NARROW = {pa.int64(): pa.int32(), pa.float64(): pa.float32()}
 
 
 class Block:
@@ -172,9 +172,9 @@ def typed(bounds: pa.BinaryArray, kind: pa.DataType) -> pa.Array | None:
         return None
     lengths = pc.binary_length(bounds)
     values = _fixed(pc.if_else(pc.equal(lengths, width), bounds, None), kind)
-    if kind in _NARROW and pc.any(pc.equal(lengths, width // 2)).as_py():
+    if kind in NARROW and pc.any(pc.equal(lengths, width // 2)).as_py():
         narrow = pc.if_else(pc.equal(lengths, width // 2), bounds, None)
-        values = pc.coalesce(values, _fixed(narrow, _NARROW[kind]).cast(kind))
+        values = pc.coalesce(values, _fixed(narrow, NARROW[kind]).cast(kind))
     return values
 
 

@@ -24,7 +24,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
-from connectors.iceberg.scan.facts import Facts, PartitionPart
+from connectors.iceberg.scan.facts import Facts
 from connectors.iceberg.scan.footers import Fit, Footers
 from connectors.iceberg.scan.manifests import Manifest, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
@@ -105,11 +105,11 @@ class ColdPlan:
             return
         with contextlib.suppress(OSError, DamagedFile):  # the statement that needs it raises
             io = self._file_io(location)
-            before = set(self._manifests.list(io, read_last).data)
+            before = {manifest.path for manifest in self._manifests.list(io, read_last).data}
             listing = self._manifests.list(io, facts.manifest_list)
             if listing.is_enough:
                 self._manifests.blocks(
-                    io, [manifest for manifest in listing.data if manifest not in before]
+                    io, [manifest for manifest in listing.data if manifest.path not in before]
                 )
 
     def files(self, cold: ColdSlice, rows: ScanFilter) -> FileList | None:
@@ -266,19 +266,9 @@ class _Pruning:
     """The conditions of one statement, compared with manifests and with files."""
 
     def __init__(self, facts: Facts, columns: Mapping[str, Column], rows: ScanFilter) -> None:
+        self._specs = facts.specs
         self._columns = columns
         self._rows = rows
-        #: By spec id and condition: positions of partition values, their types, and their conditions.
-        self._on_parts: dict[int, dict[Condition, list[tuple[int, pa.DataType, Condition]]]] = {
-            spec_id: {
-                condition: list(self._projected(condition, parts))
-                for condition in chain.from_iterable(rows)
-            }
-            for spec_id, parts in facts.specs.items()
-        }
-        self._on_bounds = {
-            condition: on_bounds(condition) for condition in chain.from_iterable(rows)
-        }
 
     def manifests(self, manifests: Sequence[Manifest]) -> dict[int, tuple[Manifest, ...]]:
         """Leave out manifests by the partition summaries of their list; return the others by spec id."""
@@ -299,10 +289,11 @@ class _Pruning:
         return prune(self._rows, partial(self._by_file, spec_id, files))
 
     def _projected(
-        self, condition: Condition, parts: Sequence[PartitionPart]
+        self, spec_id: int, condition: Condition
     ) -> Iterator[tuple[int, pa.DataType, Condition]]:
+        """Yield positions of partition values, their types, and the conditions on them."""
         column = self._columns[condition.column]
-        for part in parts:
+        for part in self._specs.get(spec_id, ()):
             if part.source_id == column.field_id:
                 projected = on_partition(condition, part.transform, part.source, part.kind)
                 if projected is not None:
@@ -311,19 +302,19 @@ class _Pruning:
     def _by_file(
         self, spec_id: int, files: Files, condition: Condition
     ) -> Iterator[tuple[Bounds, Condition]]:
-        for position, kind, implied in self._on_parts.get(spec_id, {}).get(condition, ()):
+        for position, kind, implied in self._projected(spec_id, condition):
             values = files.partition(position, kind)
             if values is not None:
                 yield values, implied
         column = self._columns[condition.column]
         bounds = files.bounds(column.field_id, bound_type(column.type))
         if bounds is not None:
-            yield bounds, self._on_bounds[condition]
+            yield bounds, on_bounds(condition)
 
     def _by_summary(
         self, spec_id: int, manifests: Sequence[Manifest], condition: Condition
     ) -> Iterator[tuple[Bounds, Condition]]:
-        for position, kind, implied in self._on_parts.get(spec_id, {}).get(condition, ()):
+        for position, kind, implied in self._projected(spec_id, condition):
             bounds = _summarised(manifests, position, kind)
             if bounds is not None:
                 yield bounds, implied
@@ -336,16 +327,18 @@ def _summarised(
     if any(position >= len(manifest.summaries) for manifest in manifests):
         return None
     summaries = [manifest.summaries[position] for manifest in manifests]
-    lower = typed(pa.array([summary.lower for summary in summaries], pa.binary()), kind)
-    upper = typed(pa.array([summary.upper for summary in summaries], pa.binary()), kind)
+    lower = typed(pa.array([summary.lower_bound for summary in summaries], pa.binary()), kind)
+    upper = typed(pa.array([summary.upper_bound for summary in summaries], pa.binary()), kind)
     if lower is None or upper is None:
         return None
     return Bounds(
         lower=lower,
         upper=upper,
-        nulls=pa.array([None if summary.has_null else 0 for summary in summaries], pa.int64()),
+        nulls=pa.array(
+            [None if summary.contains_null else 0 for summary in summaries], pa.int64()
+        ),
         nans=pa.array(
-            [0 if summary.has_nan is False else None for summary in summaries], pa.int64()
+            [0 if summary.contains_nan is False else None for summary in summaries], pa.int64()
         ),
         rows=pa.array([manifest.files for manifest in manifests], pa.int64()),
     )

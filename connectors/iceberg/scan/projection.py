@@ -85,7 +85,10 @@ def on_partition(
     if isinstance(transform, transforms.IdentityTransform):
         return on_bounds(condition)
     if operator == "starts with":
-        return _on_prefix(condition, transform)
+        if not isinstance(transform, transforms.TruncateTransform):
+            return None
+        prefix = condition.values[0].as_py()[: transform.width]
+        return Condition(condition.column, operator, (_comparable(pa.scalar(prefix)),))
     is_ordered = isinstance(transform, _ORDERED)
     if not is_ordered and operator not in ("=", "in"):
         return None
@@ -98,15 +101,6 @@ def on_partition(
         operator, projected = _rounded_up(operator, projected)
     values = (_comparable(_of_type(value, kind)) for value in projected)
     return Condition(condition.column, _LOOSE.get(operator, operator), tuple(values))
-
-
-def _on_prefix(
-    condition: Condition, transform: transforms.Transform[Any, Any]
-) -> Condition | None:
-    if not isinstance(transform, transforms.TruncateTransform):
-        return None
-    prefix = condition.values[0].as_py()[: transform.width]
-    return Condition(condition.column, "starts with", (_comparable(pa.scalar(prefix)),))
 
 
 def _rounded_up(operator: Operator, values: list[int]) -> tuple[Operator, list[int]]:

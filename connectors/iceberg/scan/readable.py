@@ -19,11 +19,11 @@ from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
 from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestEntryStatus
 
 from connectors.iceberg.errors import UnreadableFiles, decoding
 from connectors.iceberg.scan.avro import AvroReader
-from connectors.iceberg.scan.manifests import Manifests
+from connectors.iceberg.scan.manifests import Manifests, live_files
 from connectors.iceberg.scan.reach import local_path
 
 #: Manifests and manifest lists remembered: a word and a count or two each.
@@ -170,16 +170,7 @@ def unread(formats: Iterable[str]) -> Mapping[str, int]:
 
 
 def _by_pyiceberg(io: FileIO, path: str) -> Mapping[str, int]:
-    described = ManifestFile.from_args(
-        manifest_path=path,
-        manifest_length=0,
-        partition_spec_id=0,
-        content=ManifestContent.DATA,
-        sequence_number=0,
-        min_sequence_number=0,
-        added_snapshot_id=0,
-    )
-    files = (entry.data_file for entry in described.fetch_manifest_entry(io))
     return unread(
-        _ENCRYPTED if file.key_metadata else file.file_format.value.upper() for file in files
+        _ENCRYPTED if file.key_metadata else file.file_format.value.upper()
+        for file in live_files(io, path)
     )
