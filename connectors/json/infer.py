@@ -6,18 +6,16 @@ Pure: the caller has read the samples. Every readable sample decodes strictly un
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from connectors.json.fields import Field, Kind
-from connectors.json.parsing import Number, Unfit, parse
+from connectors.json.parsing import Number, Unfit, kind_of, parse
 from connectors.json.strict import read_value
 from planner.errors import BadBinding
 from planner.names import METADATA_COLUMNS
 from planner.schema import TIMESTAMPTZ, Column
-
-Shape = Literal["boolean", "number", "string", "object", "array"]
 
 _TIMES: dict[Kind, pa.DataType] = {
     "timestamptz": TIMESTAMPTZ,
@@ -87,7 +85,8 @@ def _check_case(path: str, names: Iterable[str]) -> None:
 def _kind(path: str, values: Sequence[Any]) -> pa.DataType | None:
     """The type of one field over all samples, or None if they do not tell it."""
     values = [value for value in values if value is not None]
-    shapes: dict[Shape, None] = dict.fromkeys(_shape(value) for value in values)
+    # Without the article: "a boolean", "an array".
+    shapes = dict.fromkeys(kind_of(value).partition(" ")[2] for value in values)
     if len(shapes) > 1:
         raise BadBinding(
             f"Field {path} is {' and '.join(shapes)} in different samples, and no type takes both; give the "
@@ -109,16 +108,6 @@ def _kind(path: str, values: Sequence[Any]) -> pa.DataType | None:
             element = _kind(f"{path}[]", [item for value in values for item in value])
             return None if element is None else pa.list_(pa.field("element", element))
     return None
-
-
-def _shape(value: Any) -> Shape:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, Number):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "object" if isinstance(value, dict) else "array"
 
 
 def _number_kind(path: str, values: Sequence[Number]) -> pa.DataType:

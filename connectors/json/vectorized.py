@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connectors.json.arrays import Doubt, build
 from connectors.json.columns import certain_leaf, epoch_bounds
-from connectors.json.fields import MAX_FLOAT, Field
+from connectors.json.fields import MAX_FLOAT, TIME_KINDS, Field
 from connectors.json.parsing import MAX_DEPTH
 from planner.schema import EpochUnit
 
@@ -260,11 +260,5 @@ _TYPES: dict[str, Any] = {
     "double": float,
     # msgspec's Decimal takes " 1_0" and "NaN" for numbers, so: text, and ``_decimals`` looks at it.
     "decimal": Any,
-    "date": str,
-    "timestamp": str,
-    "timestamptz": str,
-    "string": str,
-    "binary": str,
-    "fixed": str,
-    "uuid": str,
+    **dict.fromkeys((*TIME_KINDS, "string", "binary", "fixed", "uuid"), str),
 }

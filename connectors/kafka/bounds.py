@@ -154,7 +154,9 @@ class BoundsReader:
         client = self._admin
         client.poll(0)  # delivers to _Refusals, so that an outage's events do not pile up
         pairs = [
-            (name, partition) for name in names for partition in _partitions(identities, name)
+            (name, partition)
+            for name, identity in identities.items()
+            for partition in identity.partitions
         ]
         # Ends first: a broker answers in order on one connection, so the ids are not older than the ends.
         ends = _requested(client, pairs, _LATEST, timeout_s)
@@ -332,10 +334,6 @@ def _requested(
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     requests = [TopicPartition(topic, partition, spec._value) for topic, partition in pairs]
     return client.offsets(requests, level, timeout_s)
-
-
-def _partitions(identities: Mapping[str, _Identity], topic: str) -> tuple[int, ...]:
-    return identities[topic].partitions if topic in identities else ()
 
 
 def _answer(future: Future[Any], round_: BoundsRequest, topic: str) -> Any:

@@ -33,7 +33,7 @@ MAX_MESSAGES = 2_048
 #: Milliseconds beyond this do not fit microseconds in 64 bits (year 294247). A producer may write any number.
 _MAX_MS = (2**63 - 1) // 1000
 #: Up to this many records, a loop over them is faster than functions of whole columns.
-FEW = 512
+_FEW = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +109,25 @@ class TopicConsumer:
 
     def _columns(self, records: list[Message], *, with_key: bool) -> pa.RecordBatch:
         # map over the unbound methods: half the time of a comprehension, all of it under the interpreter lock.
-        return raw_batch(
-            pa.array(map(Message.partition, records), pa.int32()),
-            pa.array(map(Message.offset, records), pa.int64()),
-            timestamps([at for _, at in map(Message.timestamp, records)]),
-            pa.array(map(Message.key, records), pa.binary()) if with_key else None,
-            pa.array([_headers(message.headers()) for message in records], HEADERS_TYPE)
-            if self._with_headers
-            else None,
-            pa.array(map(Message.value, records), pa.binary()),
+        keys, headers = (
+            pa.nulls(len(records), pa.binary()),
+            pa.nulls(len(records), HEADERS_TYPE),
+        )
+        if with_key:
+            keys = pa.array(map(Message.key, records), pa.binary())
+        if self._with_headers:
+            pairs = map(Message.headers, records)
+            headers = pa.array(map(_headers, pairs), HEADERS_TYPE)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(map(Message.partition, records), pa.int32()),
+                pa.array(map(Message.offset, records), pa.int64()),
+                timestamps([at for _, at in map(Message.timestamp, records)]),
+                keys,
+                headers,
+                pa.array(map(Message.value, records), pa.binary()),
+            ],
+            schema=RAW_SCHEMA,
         )
 
 
@@ -197,32 +207,9 @@ class ConsumerPool:
             consumer.close()
 
 
-def raw_batch(
-    partitions: pa.Array,
-    offsets: pa.Array,
-    timestamps: pa.Array,
-    keys: pa.Array | None,
-    headers: pa.Array | None,
-    values: pa.Array,
-) -> pa.RecordBatch:
-    """Put columns together to ``RAW_SCHEMA``; keys and headers that were not requested are null."""
-    count = len(offsets)
-    return pa.RecordBatch.from_arrays(
-        [
-            partitions,
-            offsets,
-            timestamps,
-            pa.nulls(count, pa.binary()) if keys is None else keys,
-            pa.nulls(count, HEADERS_TYPE) if headers is None else headers,
-            values,
-        ],
-        schema=RAW_SCHEMA,
-    )
-
-
 def timestamps(milliseconds: Sequence[int]) -> pa.Array:
     """Null where the record has none (KafkaProducer's NO_TIMESTAMP is -1) or microseconds cannot hold it."""
-    if len(milliseconds) <= FEW:
+    if len(milliseconds) <= _FEW:
         return pa.array(
             [1000 * at if 0 <= at <= _MAX_MS else None for at in milliseconds], TIMESTAMPTZ
         )

@@ -96,6 +96,13 @@ def translate(error: KafkaError, topic: str) -> FederationError:
             )
 
 
+def refused_offsets(topic: str) -> LogUnavailable:
+    return LogUnavailable(
+        f"{topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
+        topic=topic,
+    )
+
+
 def no_answer(topic: str, code: str) -> LogUnavailable:
     return LogUnavailable(
         f"{topic}: the Kafka brokers do not answer ({code}); retry when they do.",

@@ -12,7 +12,6 @@ offsets. A range that does neither before the deadline fails the read; it is nev
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
-from connectors.kafka.consumer import FEW, NO_RECORDS, Event, TopicConsumer
+from connectors.kafka.consumer import NO_RECORDS, Event, TopicConsumer
 from connectors.kafka.errors import Meaning, meaning, translate
 from planner.errors import LogUnavailable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -138,21 +137,10 @@ def stretches(records: pa.RecordBatch) -> Iterator[Stretch]:
     """Split the records by partition, in the order they arrived."""
     partitions, offsets = records.column(KAFKA_PARTITION), records.column(KAFKA_OFFSET)
     begin = 0
-    for end in _ends(partitions):
+    for end in pc.run_end_encode(partitions).run_ends.to_pylist():
         partition, last = partitions[begin].as_py(), offsets[end - 1].as_py()
         yield Stretch(partition, last, end - begin, begin, records)
         begin = end
-
-
-def _ends(partitions: pa.Array) -> list[int]:
-    """Where each stretch of equal numbers ends, exclusive."""
-    if len(partitions) > FEW:
-        ends: list[int] = pc.run_end_encode(partitions).run_ends.to_pylist()
-        return ends
-    listed = partitions.to_pylist()
-    pairs = enumerate(itertools.pairwise(listed), start=1)
-    changes = [at for at, (one, other) in pairs if one != other]
-    return [*changes, len(listed)] if listed else []
 
 
 def _joined(pieces: list[pa.RecordBatch], whole: pa.RecordBatch) -> pa.RecordBatch:

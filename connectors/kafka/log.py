@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from connectors.kafka.bounds import BoundsReader
 from connectors.kafka.consumer import ConsumerPool
+from connectors.kafka.errors import refused_offsets
 from connectors.kafka.fetch import FetchDeadline, OutOfRange, read
 from connectors.kafka.range_check import Guard
 from connectors.kafka.settings import checked
@@ -73,8 +74,7 @@ class KafkaLog:
         timeout_s: float,
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``. The time the caller spends between batches does not count."""
-        topic = source.topic
-        _check_name(topic)
+        _check_name(source.topic)
         spans = [item for item in ranges if len(item)]
         if not spans:
             return
@@ -91,10 +91,7 @@ class KafkaLog:
                     yield batch
         except OutOfRange as error:
             guard.check_again(deadline.left_s)
-            raise LogUnavailable(
-                f"{topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
-                topic=topic,
-            ) from error
+            raise refused_offsets(source.topic) from error
         except LogUnavailable:
             # If the log cannot give the ranges at all, the caller gets that error.
             with contextlib.suppress(Unavailable):

@@ -189,7 +189,4 @@ def _silent(server: str, settings: Mapping[str, str]) -> tuple[str, str]:
 
 def _protocol_fix(settings: Mapping[str, str], *, tls: bool) -> str:
     sasl = settings.get("security.protocol", "").lower().startswith("sasl")
-    name = (
-        ("SASL_SSL" if tls else "SASL_PLAINTEXT") if sasl else ("SSL" if tls else "PLAINTEXT")
-    )
-    return f"set security.protocol to {name}"
+    return f"set security.protocol to {'SASL_' if sasl else ''}{'SSL' if tls else 'PLAINTEXT'}"

@@ -14,10 +14,10 @@ from confluent_kafka import KafkaException
 
 from connectors.kafka.bounds import BoundsReader, BoundsRequest
 from connectors.kafka.consumer import ConsumedBatch, TopicConsumer
-from connectors.kafka.errors import translate
+from connectors.kafka.errors import refused_offsets, translate
 from connectors.kafka.fetch import OutOfRange, Rows, stretches, take_events
 from connectors.kafka.range_check import Guard
-from planner.errors import LogUnavailable, TopicRecreated
+from planner.errors import TopicRecreated
 from planner.offsets import OffsetRange
 from planner.ports import LogBatch, TopicSource
 
@@ -123,10 +123,7 @@ class KafkaSubscription:
             OffsetRange(partition, start, start) for partition, start in self._reached.items()
         ]
         self._guard(at).check_before()
-        raise LogUnavailable(
-            f"{self._source.topic}: a broker refuses offsets that the log holds; retry when its replicas are in sync.",
-            topic=self._source.topic,
-        ) from error
+        raise refused_offsets(self._source.topic) from error
 
     def close(self) -> None:
         self._consumer.close()
