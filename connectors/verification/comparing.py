@@ -139,33 +139,25 @@ class Comparer:
         self, tally: FaultTally, window: Window, keys: pa.Array, kind: Kind, message: str
     ) -> None:
         for offsets in window.places(keys):
-            tally.add(
-                lambda at=offsets: self._finding(kind, f"{place(at)}: {message}", at),  # type: ignore[misc]
-                kind,
-                len(offsets),
-            )
+            if tally.is_full:  # a finding looks at every file
+                tally.more[kind] += len(offsets)
+            else:
+                tally.add(self._finding(kind, f"{place(offsets)}: {message}", offsets))
 
     def _decoded(self, records: pa.Table) -> pa.Table:
-        decoded = [self._decoder.decode(batch).rows for batch in records.to_batches()]
-        if not decoded:
-            return self._decoder.decode(_empty(records)).rows
-        return pa.Table.from_batches(decoded)
+        batches = records.to_batches() or [pa.RecordBatch.from_pylist([], records.schema)]
+        return pa.Table.from_batches([self._decoder.decode(batch).rows for batch in batches])
 
     def _projected(self, rows: pa.Table) -> pa.Table:
         """Read rows by field id, as cold does: a column added after they were tiered is null."""
         arrays = []
         for column in self._columns:
             tiered = self._tiered.get(column.field_id)
-            column_array = (
-                pa.nulls(rows.num_rows, column.type)
-                if tiered is None
-                else rows[tiered.name].combine_chunks()
-            )
-            arrays.append(
-                column_array
-                if column_array.type.equals(column.type)
-                else column_array.cast(column.type)
-            )
+            if tiered is None:
+                arrays.append(pa.nulls(rows.num_rows, column.type))
+                continue
+            array = rows[tiered.name].combine_chunks()
+            arrays.append(array if array.type.equals(column.type) else array.cast(column.type))
         return pa.table(arrays, [column.name for column in self._columns])
 
     def _with_row(
@@ -252,9 +244,3 @@ def _comparable(
 def _fits(tiered: pa.DataType, now: pa.DataType) -> bool:
     """Whether a value reads the same: nested types that evolved inside are left out."""
     return tiered.equals(now) or not pa.types.is_nested(now)
-
-
-def _empty(records: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [pa.array([], field.type) for field in records.schema], schema=records.schema
-    )

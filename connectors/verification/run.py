@@ -91,10 +91,10 @@ class Verification:
         head, history = self.audit.facts.head, self.audit.facts.history
         if head is not None:
             for finding in check_chain(history, head):
-                _keep(tally, finding)
+                tally.add(finding)
         pin = self.audit.pin
         if isinstance(pin, Inconsistent):
-            _keep(tally, Fault(Kind.REFUSED, pin.message))
+            tally.add(Fault(Kind.REFUSED, pin.message))
             return self._report(
                 tally, None, CoveragePlan((), (), ("the rows: see the refusal",)), 0
             )
@@ -105,7 +105,7 @@ class Verification:
             )
         plan = self._with_unchecked(self._plan(pin.watermark, pin.binding), pin.watermark)
         for finding in plan.findings:
-            _keep(tally, finding)
+            tally.add(finding)
         counts = self.cold.counts()
         self._check_counts(tally, counts, pin.watermark)
         cold_only = (
@@ -162,7 +162,7 @@ class Verification:
                     snapshot_id=file.added_by,
                     files=(file.name,),
                 )
-                _keep(tally, finding)
+                tally.add(finding)
 
     # --- cold alone ---
 
@@ -174,7 +174,7 @@ class Verification:
         )
         if without and not mark.accepted:
             message = f"{without} rows have no kafka_partition or kafka_offset; no tierer writes such rows"
-            _keep(tally, Fault(Kind.WITHOUT_OFFSET, message, rows=without))
+            tally.add(Fault(Kind.WITHOUT_OFFSET, message, rows=without))
         for count in counts:
             if count.partition is None or count.last is None:
                 continue
@@ -190,7 +190,7 @@ class Verification:
                 f"{place(offsets)}: cold has rows at or above the watermark {above.start}; the "
                 f"tail has them too"
             )
-            _keep(tally, self._finding(Kind.ABOVE_WATERMARK, message, offsets))
+            tally.add(self._finding(Kind.ABOVE_WATERMARK, message, offsets))
 
     def _check_cold_only(self, tally: FaultTally, ranges: Sequence[OffsetRange]) -> None:
         for group in plan_fetches(ranges, self.extent.fetch_offsets):
@@ -199,7 +199,7 @@ class Verification:
             repeated = keys.filter(repeats(keys)).unique()
             for offsets in window.places(repeated):
                 message = f"{place(offsets)}: cold has more than one row each"
-                _keep(tally, self._finding(Kind.DUPLICATE, message, offsets))
+                tally.add(self._finding(Kind.DUPLICATE, message, offsets))
             self.progress.advance(sum(map(len, group)))
 
     def _cold_keys(self, window: Window) -> Keyed:
@@ -295,10 +295,6 @@ class Verification:
             unchecked=plan.unchecked,
             decisions=() if mark is None else decisions(mark),
         )
-
-
-def _keep(tally: FaultTally, finding: Fault) -> None:
-    tally.add(lambda: finding, finding.kind, finding.rows)
 
 
 def _cold_only(

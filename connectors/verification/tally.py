@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from planner.offsets import OffsetRange
@@ -30,12 +29,16 @@ class FaultTally:
     outcomes: Outcomes = field(default_factory=Outcomes)
     _changes: dict[int, _Change] = field(default_factory=dict)
 
-    def add(self, make: Callable[[], Fault], kind: Kind, rows: int) -> None:
+    @property
+    def is_full(self) -> bool:
+        return len(self.findings) >= MAX_FINDINGS
+
+    def add(self, finding: Fault) -> None:
         """Keep the finding, or only count it when there are many."""
-        if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(make())
+        if self.is_full:
+            self.more[finding.kind] += finding.rows
         else:
-            self.more[kind] += rows
+            self.findings.append(finding)
 
     def add_change(self, snapshot: Snapshot, place: OffsetRange, *, deleted: bool) -> None:
         change = self._changes.setdefault(snapshot.snapshot_id, _Change(snapshot))
@@ -48,7 +51,7 @@ class FaultTally:
 
     def merge(self, other: FaultTally) -> None:
         for finding in other.findings:
-            self.add(lambda finding=finding: finding, finding.kind, finding.rows)  # type: ignore[misc]
+            self.add(finding)
         self.more += other.more
         self.outcomes += other.outcomes
         for key, change in other._changes.items():
