@@ -25,6 +25,20 @@ from planner.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
+class PinReference:
+    """Names a pin, so that any replica can build it again.
+
+    ``metadata_file`` is the last segment of its metadata file's address.
+    """
+
+    table: TableName
+    table_uuid: str
+    metadata_file: str
+    snapshot_id: int | None
+    schema_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pin:
     """One table as the catalog showed it at one moment: everything read from one metadata file.
 
@@ -44,6 +58,12 @@ class Pin:
     def __post_init__(self) -> None:
         if (self.binding is None) != (self.watermark is None):
             raise ValueError("a pin has a binding exactly when it has a watermark")
+
+    @property
+    def reference(self) -> PinReference:
+        file = self.metadata_location.rsplit("/", 1)[-1]
+        schema_id = self.schema.schema_id
+        return PinReference(self.table, self.table_uuid, file, self.snapshot_id, schema_id)
 
 
 @dataclass(frozen=True, slots=True)

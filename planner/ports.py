@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from planner.cut import ColdSlice, LogBounds, Pin
+from planner.cut import ColdSlice, LogBounds, Pin, PinReference
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import OffsetRange
 from planner.pruning import EVERYTHING, ScanFilter
@@ -168,18 +168,8 @@ class ColdStore(Protocol):
             WatermarkMissing, WatermarkUnreadable, ForeignCommit.
         """
 
-    def pin_at(
-        self,
-        table: TableName,
-        *,
-        table_uuid: str,
-        metadata_file: str,
-        snapshot_id: int | None,
-        schema_id: int,
-    ) -> Pin:
+    def pin_at(self, reference: PinReference) -> Pin:
         """Rebuild a pin of ``pin`` or ``pin_version``, also another replica's.
-
-        ``metadata_file`` is the last segment of its metadata file's address.
 
         Raises:
             SnapshotExpired: the table is another one now, or no longer lists that metadata file.

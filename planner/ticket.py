@@ -18,7 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cut import ColdSlice, HotSlice, Increment, Pin, TableCut, cold_cut
+from planner.cut import (
+    ColdSlice,
+    HotSlice,
+    Increment,
+    Pin,
+    PinReference,
+    TableCut,
+    cold_cut,
+)
 from planner.decoding import decoding_key
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
@@ -33,7 +41,7 @@ _TAG_BYTES = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True)
-class TicketTable:
+class TicketTable(PinReference):
     """One table's cut, by reference: enough for any replica to build the same ``TableCut``.
 
     ``topic``, ``topic_id`` and ``ranges`` are None, None and empty for a table without a topic. ``increment`` is the
@@ -41,11 +49,6 @@ class TicketTable:
     end of a cut that lies below its snapshot's watermark.
     """
 
-    table: TableName
-    table_uuid: str
-    metadata_file: str
-    snapshot_id: int | None
-    schema_id: int
     topic: str | None = None
     topic_id: str | None = None
     ranges: tuple[OffsetRange, ...] = ()

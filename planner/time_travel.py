@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from planner.cut import ColdSlice, HotSlice, LogBounds, Pin, TableCut, cold_cut
+from planner.cut import ColdSlice, HotSlice, LogBounds, Pin, PinReference, TableCut, cold_cut
 from planner.decoding import decoding_key, era_after
 from planner.errors import BadParameter, CutExpired
 from planner.names import TableName
@@ -32,18 +32,13 @@ CUT_PREFIX = "c:"
 
 
 @dataclass(frozen=True, slots=True)
-class CutEntry:
+class CutEntry(PinReference):
     """One table of a cut, by reference. ``topic_id`` and ``end`` are None for a table without a topic.
 
     So are ``decoding`` and ``era`` (``planner.decoding``), also in a text of version 1: that cut means the records below
     its end as the answering snapshot decodes them.
     """
 
-    table: TableName
-    table_uuid: str
-    metadata_file: str
-    snapshot_id: int | None
-    schema_id: int
     topic_id: str | None = None
     end: OffsetVector | None = None
     decoding: str | None = None

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from cachetools import LRUCache
 
 from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
-from planner.cut import Pin
+from planner.cut import Pin, PinReference
 from planner.errors import FederationError, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ColdStore
@@ -28,7 +28,7 @@ from planner.snapshots import Retained
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+_Key: TypeAlias = tuple[TableName, str, int | None, int]
 
 #: Pins kept for tickets that are redeemed after the table moved on. A pin is a few kilobytes.
 MAX_RECENT_PINS = 1_000
@@ -83,9 +83,7 @@ class PinCache:
         self._listings: dict[str, RefreshedValue[tuple[TableName, ...]]] = {}
         #: What catalogs listed last, and all of it in order: sorting 10,000 names takes 10 ms, and all ask for them.
         self._sorted: tuple[list[tuple[TableName, ...]], tuple[TableName, ...]] = ([], ())
-        self._recent: LRUCache[tuple[TableName, str, int | None, int], Pin] = LRUCache(
-            MAX_RECENT_PINS
-        )
+        self._recent: LRUCache[_Key, Pin] = LRUCache(MAX_RECENT_PINS)
         #: Pins of older snapshots, by metadata location and snapshot.
         self._versions: LRUCache[tuple[str, int], Pin] = LRUCache(MAX_RECENT_PINS)
         self._threads: dict[str | None, threading.Thread] = {}
@@ -108,29 +106,13 @@ class PinCache:
         self._first(table, pin)
         return self._keep(pin.read(since=since).get())
 
-    def pin_at(
-        self,
-        table: TableName,
-        *,
-        table_uuid: str,
-        metadata_file: str,
-        snapshot_id: int | None,
-        schema_id: int,
-    ) -> Pin:
+    def pin_at(self, reference: PinReference) -> Pin:
         """As ``ColdStore.pin_at``; pins this board gave out lately need no catalog."""
         with self._lock:
-            recent = self._recent.get((table, metadata_file, snapshot_id, schema_id))
-        if recent is not None and recent.table_uuid == table_uuid:
+            recent = self._recent.get(_key(reference))
+        if recent is not None and recent.table_uuid == reference.table_uuid:
             return recent
-        return self._keep(
-            self._store.pin_at(
-                table,
-                table_uuid=table_uuid,
-                metadata_file=metadata_file,
-                snapshot_id=snapshot_id,
-                schema_id=schema_id,
-            ),
-        )
+        return self._keep(self._store.pin_at(reference))
 
     def pin_version(self, table: TableName, snapshot_id: int) -> Pin:
         """As ``ColdStore.pin_version`` of the pin held; read again where that does not retain the snapshot."""
@@ -317,9 +299,8 @@ class PinCache:
         return outcome
 
     def _keep(self, pin: Pin) -> Pin:
-        file = pin.metadata_location.rsplit("/", 1)[-1]
         with self._lock:
-            self._recent[pin.table, file, pin.snapshot_id, pin.schema.schema_id] = pin
+            self._recent[_key(pin.reference)] = pin
         return pin
 
     def _ensure_thread(self, catalog: str | None) -> None:
@@ -335,3 +316,12 @@ class PinCache:
     def _run(self, catalog: str | None) -> None:
         while not self._stopped.wait(self._refresh_s):
             self.refresh_due(catalog)
+
+
+def _key(reference: PinReference) -> _Key:
+    return (
+        reference.table,
+        reference.metadata_file,
+        reference.snapshot_id,
+        reference.schema_id,
+    )

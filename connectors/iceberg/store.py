@@ -27,7 +27,7 @@ from connectors.iceberg.scan.reach import local_path
 from connectors.iceberg.types import table_schema
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
-from planner.cut import ColdSlice, Pin
+from planner.cut import ColdSlice, Pin, PinReference
 from planner.errors import CutExpired, SnapshotExpired, UnsupportedFile
 from planner.names import TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
@@ -80,15 +80,8 @@ class IcebergStore:
     def pin(self, table: TableName) -> Pin:
         return self._pin(table, self._catalogs.load(table))
 
-    def pin_at(
-        self,
-        table: TableName,
-        *,
-        table_uuid: str,
-        metadata_file: str,
-        snapshot_id: int | None,
-        schema_id: int,
-    ) -> Pin:
+    def pin_at(self, reference: PinReference) -> Pin:
+        table, snapshot_id = reference.table, reference.snapshot_id
         loaded = self._catalogs.load(table)
         facts = {"table": str(table), "snapshot_id": snapshot_id}
         expired = SnapshotExpired(
@@ -96,18 +89,19 @@ class IcebergStore:
             f"statement again.",
             **facts,
         )
-        if str(loaded.metadata.table_uuid) != table_uuid:
+        if str(loaded.metadata.table_uuid) != reference.table_uuid:
             raise expired
         logged = (entry.metadata_file for entry in reversed(loaded.metadata.metadata_log))
         for location in (loaded.metadata_location, *logged):
-            if location.rsplit("/", 1)[-1] == metadata_file:
+            if location.rsplit("/", 1)[-1] == reference.metadata_file:
                 break
         else:
             # The log forgets the oldest (write.metadata.previous-versions-max), whose files stay until they are cleaned
             # up. A name with a folder in it, or of another kind of file, is none of the table's.
-            if not _METADATA_FILE.fullmatch(metadata_file):
+            if not _METADATA_FILE.fullmatch(reference.metadata_file):
                 raise expired
-            location = f"{loaded.metadata_location.rpartition('/')[0]}/{metadata_file}"
+            folder = loaded.metadata_location.rpartition("/")[0]
+            location = f"{folder}/{reference.metadata_file}"
         if location != loaded.metadata_location:
             with file_errors(f"{table}: its metadata file", gone=SnapshotExpired, **facts):
                 loaded = Table(
@@ -118,15 +112,13 @@ class IcebergStore:
                     loaded.catalog,
                 )
         metadata = loaded.metadata
-        if str(metadata.table_uuid) != table_uuid:
+        if str(metadata.table_uuid) != reference.table_uuid:
             raise expired
-        if (metadata.current_snapshot_id, metadata.current_schema_id) == (
-            snapshot_id,
-            schema_id,
-        ):
+        current = metadata.current_snapshot_id, metadata.current_schema_id
+        if current == (snapshot_id, reference.schema_id):
             return self._pin(table, loaded)
         version = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
-        if version is None or own_schema_id(metadata, version) != schema_id:
+        if version is None or own_schema_id(metadata, version) != reference.schema_id:
             raise expired
         return self._pin(table, loaded, version)
 

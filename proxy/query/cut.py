@@ -325,13 +325,7 @@ def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey,
 
 
 def _redeem(pins: PinCache, table: TicketTable) -> TableCut:
-    pin = pins.pin_at(
-        table.table,
-        table_uuid=table.table_uuid,
-        metadata_file=table.metadata_file,
-        snapshot_id=table.snapshot_id,
-        schema_id=table.schema_id,
-    )
+    pin = pins.pin_at(table)
     try:
         return table.cut(pin)
     except ValueError as error:

@@ -206,13 +206,7 @@ class TimeTravel:
             if pin.schema.schema_id == entry.schema_id and decodes_as(entry, pin):
                 return pin
             # Columns were changed after that snapshot and before the cut, or names and policies since.
-            return self._pins.pin_at(
-                entry.table,
-                table_uuid=entry.table_uuid,
-                metadata_file=entry.metadata_file,
-                snapshot_id=entry.snapshot_id,
-                schema_id=entry.schema_id,
-            )
+            return self._pins.pin_at(entry)
         except (CutExpired, SnapshotExpired, Inconsistent):
             return None
 

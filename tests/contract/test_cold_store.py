@@ -516,10 +516,4 @@ def test_what_was_current_when_is_told(cold: ColdHarness) -> None:
 
 
 def pin_again(cold: ColdHarness, pin: Pin) -> Pin:
-    return cold.store.pin_at(
-        pin.table,
-        table_uuid=pin.table_uuid,
-        metadata_file=pin.metadata_location.rsplit("/", 1)[-1],
-        snapshot_id=pin.snapshot_id,
-        schema_id=pin.schema.schema_id,
-    )
+    return cold.store.pin_at(pin.reference)

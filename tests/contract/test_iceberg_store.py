@@ -489,13 +489,7 @@ def test_an_old_metadata_file_that_was_cleaned_up_is_a_stale_plan(iceberg: Icebe
     iceberg.tier([(0, 0, "a", 1)], 1, 0)
     Path(old.metadata_location.removeprefix("file://")).unlink()
     with pytest.raises(SnapshotExpired):
-        iceberg.store.pin_at(
-            FLOWS,
-            table_uuid=old.table_uuid,
-            metadata_file=old.metadata_location.rsplit("/", 1)[-1],
-            snapshot_id=old.snapshot_id,
-            schema_id=old.schema.schema_id,
-        )
+        iceberg.store.pin_at(old.reference)
 
 
 def test_two_stores_share_nothing_but_the_catalog(iceberg: IcebergCold) -> None:

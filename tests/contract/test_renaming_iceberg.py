@@ -142,10 +142,4 @@ def test_a_forged_name_of_a_file_reads_nothing_beside_the_tables_metadata(
     pin = table.board.get(FLOWS)
     table.also_call("t")
     with pytest.raises(SnapshotExpired, match="not one of this table's any more"):
-        table.iceberg.store.pin_at(
-            FLOWS,
-            table_uuid=pin.table_uuid,
-            metadata_file=name,
-            snapshot_id=pin.snapshot_id,
-            schema_id=pin.schema.schema_id,
-        )
+        table.iceberg.store.pin_at(replace(pin.reference, metadata_file=name))

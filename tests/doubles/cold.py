@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from connectors.earlier import earlier_line
 from connectors.table_facts import COMMENT, TableFacts, decide_pin, with_statistics
 from planner.binding import MIRROR, Binding
-from planner.cut import ColdSlice, Pin
+from planner.cut import ColdSlice, Pin, PinReference
 from planner.errors import BadConfig, CutExpired, SnapshotExpired, UnknownTable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
@@ -99,27 +99,20 @@ class MemoryColdStore:
         self._fault("pin")
         return decide_pin(self.facts(table), self)
 
-    def pin_at(
-        self,
-        table: TableName,
-        *,
-        table_uuid: str,
-        metadata_file: str,
-        snapshot_id: int | None,
-        schema_id: int,
-    ) -> Pin:
+    def pin_at(self, reference: PinReference) -> Pin:
         self._fault("pin")
+        table, snapshot_id = reference.table, reference.snapshot_id
         current = self.facts(table)
-        location = f"{current.metadata_location.rsplit('/', 1)[0]}/{metadata_file}"
+        location = f"{current.metadata_location.rsplit('/', 1)[0]}/{reference.metadata_file}"
         value = self._files.get(location)
         if value is not None and (value.head, value.schema.schema_id) != (
             snapshot_id,
-            schema_id,
+            reference.schema_id,
         ):
             value = self._version(value, snapshot_id)
         if value is None or (value.table_uuid, value.schema.schema_id) != (
-            table_uuid,
-            schema_id,
+            reference.table_uuid,
+            reference.schema_id,
         ):
             raise SnapshotExpired(
                 f"{table}: the metadata file the ticket names is not one of this table's any more; plan the "

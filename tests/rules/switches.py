@@ -242,9 +242,7 @@ SWITCHES = (
         "T4",
         "redeem a ticket with the newest pin",
         "proxy/query/cut.py",
-        "pins.pin_at(\n        table.table,\n        table_uuid=table.table_uuid,\n"
-        "        metadata_file=table.metadata_file,\n        snapshot_id=table.snapshot_id,\n"
-        "        schema_id=table.schema_id,\n    )",
+        "pins.pin_at(table)",
         "pins.get(table.table)",
         (f"{STATEMENTS}::test_a_ticket_stands_on_the_snapshot_it_names",),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import cast
 
 import pyarrow as pa
@@ -238,29 +239,16 @@ def test_a_ticket_of_this_board_needs_no_catalog(world: World) -> None:
         world.tier(5)
         world.pass_time(5)
         world.fail()
-        named = {
-            "table_uuid": pin.table_uuid,
-            "metadata_file": pin.metadata_location.rsplit("/", 1)[-1],
-            "snapshot_id": pin.snapshot_id,
-            "schema_id": pin.schema.schema_id,
-        }
-        assert world.board.pin_at(FLOWS, **named) == pin  # type: ignore[arg-type]
+        assert world.board.pin_at(pin.reference) == pin
         world.failure = None
         with pytest.raises(SnapshotExpired):
-            world.board.pin_at(FLOWS, **(named | {"table_uuid": "another"}))  # type: ignore[arg-type]
+            world.board.pin_at(replace(pin.reference, table_uuid="another"))
 
 
 def test_a_ticket_of_another_replica_asks_the_store(world: World) -> None:
     pin = world.store.pin(FLOWS)
     with world.board:
-        again = world.board.pin_at(
-            FLOWS,
-            table_uuid=pin.table_uuid,
-            metadata_file=pin.metadata_location.rsplit("/", 1)[-1],
-            snapshot_id=pin.snapshot_id,
-            schema_id=pin.schema.schema_id,
-        )
-        assert again == pin
+        assert world.board.pin_at(pin.reference) == pin
 
 
 def test_many_statements_share_one_first_read() -> None:
