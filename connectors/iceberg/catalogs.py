@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -78,33 +78,16 @@ class Catalogs:
             pending: list[tuple[str, ...]] = [()]
             while pending:
                 namespace = pending.pop()
-                with self.using(name) as catalog:
-                    pending += _children(catalog, namespace)
-                    tables.update(_tables(catalog, name, namespace))
+                # Dropped while listing, a namespace has neither tables nor children.
+                with self.using(name) as catalog, suppress(NoSuchNamespaceError):
+                    for identifier in catalog.list_tables(namespace) if namespace else ():
+                        tables.add(TableName(name, tuple(identifier[:-1]), identifier[-1]))
+                    # Catalogs with flat namespaces answer with none, or with the list they were asked from.
+                    children = map(tuple, catalog.list_namespaces(namespace))
+                    pending += [child for child in children if len(child) > len(namespace)]
         return tuple(sorted(tables))
 
     def close(self) -> None:
         for name in list(self._open):
             with self._locks[name]:
                 self._open.pop(name).close()
-
-
-def _children(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
-    # A namespace dropped while listing has no children. Catalogs with flat namespaces answer with none, or
-    # with the list they were asked from.
-    try:
-        listed = catalog.list_namespaces(namespace)
-    except NoSuchNamespaceError:
-        return []
-    return [tuple(child) for child in listed if len(child) > len(namespace)]
-
-
-def _tables(catalog: Catalog, name: str, namespace: tuple[str, ...]) -> Iterator[TableName]:
-    if not namespace:
-        return
-    try:
-        listed = catalog.list_tables(namespace)
-    except NoSuchNamespaceError:
-        return
-    for identifier in listed:
-        yield TableName(name, tuple(identifier[:-1]), identifier[-1])

@@ -35,7 +35,7 @@ from planner.names import (
     LEADING_COLUMNS,
     TableName,
 )
-from planner.schema import METADATA_TYPES, Column, EpochUnit, TableSchema, check_federated
+from planner.schema import METADATA_TYPES, Column, TableSchema, check_federated
 from planner.snapshots import TAG
 from planner.watermark import SUMMARY_KEY, Watermark, format_watermark
 
@@ -115,7 +115,12 @@ def create_table(
     schema = _schema(table, columns, binding)
     spec = partition_spec(table, schema, partition_by)
     order = sort_order(table, schema, sort_by)
-    binding = replace(binding, epoch_units=_epoch_units(schema, columns))
+    epoch_units = sorted(
+        (schema.find_field(column.name).field_id, column.epoch_unit)
+        for column in columns
+        if column.epoch_unit is not None
+    )
+    binding = replace(binding, epoch_units=tuple(epoch_units))
     first = replace(first, shape=binding.shape)
     all_properties = {
         **DEFAULT_PROPERTIES,
@@ -207,18 +212,6 @@ def _schema(table: TableName, columns: Sequence[Column], binding: Binding) -> Sc
         for column in all_columns
     ]
     return assign_fresh_schema_ids(Schema(*(nested_field(field, ids) for field in fields)))
-
-
-def _epoch_units(
-    schema: Schema, columns: Sequence[Column]
-) -> tuple[tuple[int, EpochUnit], ...]:
-    return tuple(
-        sorted(
-            (schema.find_field(column.name).field_id, column.epoch_unit)
-            for column in columns
-            if column.epoch_unit is not None
-        )
-    )
 
 
 def _check_names(table: TableName, columns: Sequence[Column]) -> None:

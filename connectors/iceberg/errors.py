@@ -187,9 +187,10 @@ def _of_catalog(
         )
     if isinstance(error, PermissionError):
         return ColdStoreUnavailable(f"{where}: its metadata file {_FORBIDDEN}", **facts)
-    if isinstance(error, iceberg.RESTError) or _client_of(error) in _CATALOG_CLIENTS:
-        return CatalogUnavailable(silent, **facts)
-    if isinstance(error, ConnectionError | TimeoutError):
+    client = type(error).__module__.partition(".")[0]
+    if client in _CATALOG_CLIENTS or isinstance(
+        error, iceberg.RESTError | ConnectionError | TimeoutError
+    ):
         return CatalogUnavailable(silent, **facts)
     if isinstance(error, OSError):
         return ColdStoreUnavailable(f"{where}: its metadata file {_unread(error)}", **facts)
@@ -210,7 +211,3 @@ def _is_refused_by_database(error: Exception) -> bool:
     return getattr(error.orig, "pgcode", None) in _REFUSED_CODES or any(
         words in text for words in _REFUSED_BY_DATABASE
     )
-
-
-def _client_of(error: Exception) -> str:
-    return type(error).__module__.partition(".")[0]

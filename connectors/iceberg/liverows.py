@@ -23,7 +23,6 @@ from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
-    ManifestFile,
 )
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -91,22 +90,19 @@ def _distinct(positions: list[pa.Table], with_vector: set[str]) -> int:
 
 def _deletes(io: FileIO, snapshot: Snapshot) -> Iterator[_Delete]:
     for manifest in snapshot.manifests(io):
-        if manifest.content == ManifestContent.DELETES:
-            yield from _read(io, manifest)
-
-
-def _read(io: FileIO, manifest: ManifestFile) -> Iterator[_Delete]:
-    with AvroFile[ManifestEntry](
-        io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[_VERSION],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as entries:
-        for entry in entries:
-            if entry.status != ManifestEntryStatus.DELETED:
-                number = entry.sequence_number
-                yield _Delete(
-                    entry.data_file,
-                    entry.data_file._data[_REFERENCED],
-                    (manifest.sequence_number or 0) if number is None else number,
-                )
+        if manifest.content != ManifestContent.DELETES:
+            continue
+        with AvroFile[ManifestEntry](
+            io.new_input(manifest.manifest_path),
+            MANIFEST_ENTRY_SCHEMAS[_VERSION],
+            read_types={-1: ManifestEntry, 2: DataFile},
+            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        ) as entries:
+            for entry in entries:
+                if entry.status != ManifestEntryStatus.DELETED:
+                    number = entry.sequence_number
+                    yield _Delete(
+                        entry.data_file,
+                        entry.data_file._data[_REFERENCED],
+                        (manifest.sequence_number or 0) if number is None else number,
+                    )

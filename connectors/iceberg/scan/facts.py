@@ -53,11 +53,8 @@ class Facts:
         )
         if cold is not None and not is_head:
             snapshot = version_of(metadata, cold)
-            schema = next(
-                schema_of_cut
-                for schema_of_cut in metadata.schemas
-                if schema_of_cut.schema_id == cold.schema.schema_id
-            )
+            schemas = {of_cut.schema_id: of_cut for of_cut in metadata.schemas}
+            schema = schemas[cold.schema.schema_id]
         specs: dict[int, tuple[PartitionPart, ...]] = {}
         own = {field.field_id for field in schema.fields if field.initial_default is not None}
         types = {field.field_id: field.field_type for field in schema.fields}

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,11 +67,8 @@ class Footers:
         with self._lock:
             cached = {path: self._shapes.get(path) for path in paths}
         missing = [path for path, shape in cached.items() if shape is None]
-        if len(missing) == 1:
-            cached[missing[0]] = self._read(io, missing[0])
-        elif missing:
-            read = self._readers.map(lambda path: self._read(io, path), missing)
-            cached.update(zip(missing, read, strict=True))
+        read = self._readers.map(partial(self._read, io), missing)
+        cached.update(zip(missing, read, strict=True))
         shapes = {id(shape): shape for shape in cached.values()}
         return min(
             (
@@ -117,7 +115,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     The name of a nested field and its id both count, so that equal types are read alike.
     """
     if pa.types.is_struct(kind):
-        return pa.struct([_named(field) for field in kind])
+        return pa.struct(
+            [(f"{_field_id(field)} {field.name}", _plain(field.type)) for field in kind]
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_plain(kind.value_type))
     if pa.types.is_map(kind):
@@ -127,10 +127,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return pa.binary()
     return kind
-
-
-def _named(field: pa.Field) -> pa.Field:
-    return pa.field(f"{_field_id(field)} {field.name}", _plain(field.type))
 
 
 def _fit(shape: _Shape, schema: TableSchema, required: frozenset[int]) -> Fit:

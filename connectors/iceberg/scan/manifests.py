@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -176,10 +177,7 @@ class Manifests:
         missing = [
             manifest for manifest, block in zip(manifests, blocks, strict=True) if block is None
         ]
-        if len(missing) == 1:
-            decoded = iter([self._decoded(io, missing[0])])
-        else:
-            decoded = self._readers.map(lambda manifest: self._decoded(io, manifest), missing)
+        decoded = self._readers.map(partial(self._decoded, io), missing)
         return [next(decoded) if block is None else block for block in blocks]
 
     def close(self) -> None:

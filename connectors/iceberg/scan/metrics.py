@@ -35,7 +35,7 @@ class Block:
     """The files of one manifest. Safe to share between threads: computing a value twice gives the same."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._table = table.combine_chunks()
+        self.table: pa.Table = table.combine_chunks()
         self._bounds: dict[tuple[int, pa.DataType], Bounds | None] = {}
         self._partitions: dict[tuple[int, pa.DataType], Bounds | None] = {}
         self.size_bytes: int = table.nbytes
@@ -43,11 +43,7 @@ class Block:
         self.formats: pa.Array = pc.utf8_upper(self._column(FORMAT))
 
     def __len__(self) -> int:
-        return int(self._table.num_rows)
-
-    @property
-    def table(self) -> pa.Table:
-        return self._table
+        return int(self.table.num_rows)
 
     @property
     def paths(self) -> pa.Array:
@@ -111,7 +107,7 @@ class Block:
         return chosen_values.take(places)
 
     def _column(self, name: str) -> pa.Array:
-        column = self._table.column(name)
+        column = self.table.column(name)
         return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,7 +83,9 @@ class ExtensionCheck:
                 f"away and write the table anew."
             )
         paths = [path for path, _ in listed.every]
-        contents = dict(zip(paths, self._contents_of(io, paths), strict=True))
+        contents = dict(
+            zip(paths, self._readers.map(partial(self._content, io), paths), strict=True)
+        )
         codecs = {content.codec for content in contents.values()}
         codecs.add(self._content(io, location, entries=False).codec)
         if not codecs <= _CODECS:
@@ -103,14 +105,6 @@ class ExtensionCheck:
     def close(self) -> None:
         self._readers.shutdown(cancel_futures=True)
         self._avro.close()
-
-    def _contents_of(self, io: FileIO, paths: Sequence[str]) -> Iterable[_Content]:
-        """Return the contents of manifests in the order given; read new ones in parallel."""
-        with self._lock:
-            missing = [path for path in paths if path not in self._contents]
-        for _ in self._readers.map(partial(self._content, io), missing):
-            pass
-        return [self._content(io, path) for path in paths]
 
     @cachedmethod(
         lambda self: self._contents,
