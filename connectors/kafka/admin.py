@@ -15,9 +15,9 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from connectors.kafka.settings import admin_properties, refused
+from connectors.kafka.settings import CLIENT_DEFAULTS, refused
 
 #: An answer for all partitions at once: its result maps each to a result or an error.
 Offsets = Future[Any]
@@ -35,7 +35,7 @@ class Admin(AdminClient):
         cls, settings: Mapping[str, str], note: Callable[[KafkaError], None] | None = None
     ) -> Admin:
         """Build a client with a user's properties, or raise BadConfig; ``note`` gets the errors of its connections."""
-        properties: dict[str, Any] = admin_properties(settings)
+        properties: dict[str, Any] = {**CLIENT_DEFAULTS, **settings}
         if note is not None:
             properties["error_cb"] = note
         try:
@@ -65,6 +65,12 @@ class Admin(AdminClient):
             for answer in answers.values():
                 answer.add_done_callback(_free)
         return answers
+
+    def settings_of(self, topics: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
+        """Request the settings of topics; each answer has an entry with a ``value`` by name."""
+        resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+        answers = self.describe_configs(list(resources.values()), request_timeout=timeout_s)
+        return {topic: answers[resource] for topic, resource in resources.items()}
 
 
 def _free(answer: Future[Any]) -> None:

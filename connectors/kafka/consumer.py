@@ -16,15 +16,17 @@ import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.kafka.settings import (
+    FOLLOWER_DEFAULTS,
     Properties,
     consumer_properties,
-    following_properties,
     refused,
 )
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
 
+#: Idle consumers of one kind that a pool keeps.
+MAX_IDLE = 4
 #: Bytes that a follower's consumer buffers: some hundred thousand records.
 FOLLOWER_BUFFER_BYTES = 32 * 1024 * 1024
 #: Messages taken in one call, under the interpreter lock. With more, their memory leaves the processor's cache before
@@ -134,16 +136,9 @@ class TopicConsumer:
 class ConsumerPool:
     """Lends each consumer to one reader at a time. Thread-safe."""
 
-    def __init__(
-        self,
-        settings: Mapping[str, str],
-        *,
-        buffer_bytes: int,
-        max_idle: int,
-    ) -> None:
+    def __init__(self, settings: Mapping[str, str], *, buffer_bytes: int) -> None:
         self._settings = settings
         self._buffer_bytes = buffer_bytes
-        self._max_idle = max_idle
         self._lock = threading.Lock()
         #: Consumers that read headers are another kind.
         self._idle: dict[bool, list[TopicConsumer]] = {False: [], True: []}
@@ -178,7 +173,8 @@ class ConsumerPool:
 
     def following(self, *, with_headers: bool) -> TopicConsumer:
         """Return a new consumer for a reader that goes on; the caller closes it."""
-        properties = following_properties(self._settings, FOLLOWER_BUFFER_BYTES)
+        settings = {**FOLLOWER_DEFAULTS, **self._settings}
+        properties = consumer_properties(settings, FOLLOWER_BUFFER_BYTES)
         return self._new(properties, with_headers=with_headers)
 
     def close(self) -> None:
@@ -200,7 +196,7 @@ class ConsumerPool:
     def _give_back(self, consumer: TopicConsumer, idle: list[TopicConsumer]) -> None:
         consumer.release()
         with self._lock:
-            keep = not self._closed and len(idle) < self._max_idle
+            keep = not self._closed and len(idle) < MAX_IDLE
             if keep:
                 idle.append(consumer)
         if not keep:

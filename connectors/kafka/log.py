@@ -25,7 +25,6 @@ from planner.ports import TopicSource
 MEASURE_TIMEOUT_S = 5.0
 #: Bytes that one running fetch reads ahead of its caller: enough for a million small records a second.
 BUFFER_BYTES = 64 * 1024 * 1024
-MAX_IDLE_CONSUMERS = 4
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -42,7 +41,6 @@ class KafkaLog:
         *,
         measure_timeout_s: float = MEASURE_TIMEOUT_S,
         buffer_bytes: int = BUFFER_BYTES,
-        max_idle_consumers: int = MAX_IDLE_CONSUMERS,
         with_high_watermark: bool = False,
     ) -> None:
         """``settings`` are librdkafka properties. No broker needs to answer yet.
@@ -53,11 +51,7 @@ class KafkaLog:
         properties = checked(settings)
         self._measure_timeout_s = measure_timeout_s
         self._bounds = BoundsReader(properties, with_high_watermark=with_high_watermark)
-        self._consumers = ConsumerPool(
-            properties,
-            buffer_bytes=buffer_bytes,
-            max_idle=max_idle_consumers,
-        )
+        self._consumers = ConsumerPool(properties, buffer_bytes=buffer_bytes)
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
         for topic in topics:

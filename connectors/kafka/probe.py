@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
-from confluent_kafka.admin import ConfigResource, ResourceType
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.settings import checked
@@ -89,14 +88,11 @@ def topic_facts(settings: Mapping[str, str], topics: Sequence[str]) -> dict[str,
         include_authorized_operations=True,
         request_timeout=REACH_TIMEOUT_S,
     )
-    resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
-    configured = client.describe_configs(
-        list(resources.values()), request_timeout=REACH_TIMEOUT_S
-    )
+    configured = client.settings_of(topics, REACH_TIMEOUT_S)
     facts = {}
     for topic in topics:
         with contextlib.suppress(TimeoutError):
-            facts[topic] = _facts(described[topic], configured[resources[topic]])
+            facts[topic] = _facts(described[topic], configured[topic])
     return facts
 
 

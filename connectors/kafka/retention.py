@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.errors import translate
@@ -25,14 +23,10 @@ class RetentionReader:
 
     def __call__(self, topics: Sequence[str]) -> dict[str, LogRetention]:
         """Return the retention of each topic whose settings are readable."""
-        resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in topics}
-        answers = self._admin.describe_configs(
-            list(resources.values()), request_timeout=self._timeout_s
-        )
         retentions: dict[str, LogRetention] = {}
-        for name, resource in resources.items():
+        for name, answer in self._admin.settings_of(topics, self._timeout_s).items():
             with contextlib.suppress(KafkaException, TimeoutError):
-                settings = answers[resource].result(self._timeout_s + 1)
+                settings = answer.result(self._timeout_s + 1)
                 values = {key: entry.value for key, entry in settings.items()}
                 if "delete" in (values.get("cleanup.policy") or "delete"):
                     milliseconds = _bound(values.get("retention.ms"))
@@ -54,11 +48,9 @@ def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 
 
     Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
-    admin = Admin.of(checked(settings))
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    requests: Any = admin.describe_configs([resource], request_timeout=timeout_s)
+    answer = Admin.of(checked(settings)).settings_of([topic], timeout_s)[topic]
     try:
-        entries = requests[resource].result(timeout_s + 1)
+        policy: str = answer.result(timeout_s + 1)["cleanup.policy"].value
     except KafkaException as error:
         raise translate(error.args[0], topic) from error
-    return "compact" in entries["cleanup.policy"].value
+    return "compact" in policy

@@ -36,8 +36,10 @@ _CONSUMER_DEFAULTS = {
     "queued.min.messages": "1000000",
     "max.partition.fetch.bytes": "8388608",
 }
-_FOLLOWER_DEFAULTS = {"fetch.wait.max.ms": "500"}
-_CLIENT_DEFAULTS = {
+#: A reader that stays polls a silent topic twice a second. Records do not wait for that: a broker answers as soon as
+#: there is a record, or the end moves.
+FOLLOWER_DEFAULTS = {"fetch.wait.max.ms": "500"}
+CLIENT_DEFAULTS = {
     "client.id": "thermocline",
     # librdkafka writes to standard error by itself; what matters arrives as an error of ours.
     "log_level": "0",
@@ -77,23 +79,10 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
     return dict(settings)
 
 
-def admin_properties(settings: Mapping[str, str]) -> Properties:
-    return {**_CLIENT_DEFAULTS, **settings}
-
-
 def consumer_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:
     """``buffer_bytes`` bounds what one consumer reads ahead."""
     budget = {"queued.max.messages.kbytes": str(max(1, buffer_bytes // 1024))}
-    return {**_CLIENT_DEFAULTS, **_CONSUMER_DEFAULTS, **budget, **settings, **OWNED}
-
-
-def following_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:
-    """As ``consumer_properties``, for a reader that stays: it polls a silent topic twice a second.
-
-    Records do not wait for that: a broker answers as soon as there is a record, or the end moves.
-    """
-    patient = {**_FOLLOWER_DEFAULTS, **settings}
-    return consumer_properties(patient, buffer_bytes)
+    return {**CLIENT_DEFAULTS, **_CONSUMER_DEFAULTS, **budget, **settings, **OWNED}
 
 
 def refused(settings: Mapping[str, str], reason: str) -> BadConfig:

@@ -88,7 +88,9 @@ class KafkaSubscription:
         try:
             take_events(batch.events, self._source.topic, self._reached)
         except OutOfRange as error:
-            self._explain(error)
+            at = [OffsetRange(partition, at, at) for partition, at in self._reached.items()]
+            self._guard(at).check_before()
+            raise refused_offsets(self._source.topic) from error
 
     def begin_confirm(self) -> Callable[[], None]:
         """See ``planner.ports.LogSubscription.begin_confirm``.
@@ -116,14 +118,6 @@ class KafkaSubscription:
                 expected=self._source.topic_id,
                 found=identity,
             )
-
-    def _explain(self, error: OutOfRange) -> None:
-        """Raise the reason why the brokers refuse an offset."""
-        at = [
-            OffsetRange(partition, start, start) for partition, start in self._reached.items()
-        ]
-        self._guard(at).check_before()
-        raise refused_offsets(self._source.topic) from error
 
     def close(self) -> None:
         self._consumer.close()
