@@ -26,14 +26,10 @@ def earlier_line(
             break
         while (snapshot := snapshots.get(deepest)) is not None:
             line[deepest] = snapshot
-            if deepest != snapshot_id and _may_carry(snapshot):
+            if deepest != snapshot_id and snapshot.carries_watermark:
                 return line
             # pyiceberg's expiry removes the parent id of the snapshot it leaves; an older file has it.
             if snapshot.parent_id is None:
                 break
             deepest = snapshot.parent_id
     return line
-
-
-def _may_carry(snapshot: Snapshot) -> bool:
-    return snapshot.watermark_text is not None and snapshot.operation != "replace"

@@ -37,6 +37,11 @@ class Snapshot:
     def watermark_text(self) -> str | None:
         return self.summary.get(SUMMARY_KEY)
 
+    @property
+    def carries_watermark(self) -> bool:
+        """Whether its text is its own: a compaction copies that of the snapshot it replaces."""
+        return self.watermark_text is not None and self.operation != "replace"
+
     def count(self, key: str) -> int | None:
         """A count of the summary (``added-records`` and the like), or None when absent or not a number."""
         text = self.summary.get(key, "")

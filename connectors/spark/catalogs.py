@@ -47,7 +47,8 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     Raises:
         BadConfig: the type is unknown, or the ``uri`` cannot be opened from Java.
     """
-    kind = properties.get("type") or _inferred_type(properties.get("uri", ""))
+    scheme = urlsplit(properties.get("uri", "")).scheme.partition("+")[0]
+    kind = properties.get("type") or _TYPE_OF_SCHEME.get(scheme, "")
     if kind not in _TYPES:
         raise BadConfig(
             f"catalog {name}: Spark cannot tier into a catalog of type {kind!r}; types are "
@@ -96,10 +97,6 @@ def jar_sets(catalogs: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     if any(value.startswith("jdbc:postgresql:") for value in values):
         sets.append("postgresql")
     return tuple(sets)
-
-
-def _inferred_type(uri: str) -> str:
-    return _TYPE_OF_SCHEME.get(urlsplit(uri).scheme.partition("+")[0], "")
 
 
 def _jdbc(name: str, uri: str) -> dict[str, str]:

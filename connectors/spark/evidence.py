@@ -15,11 +15,11 @@ from connectors.spark.metadata import (
     FileBounds,
     added_next,
     each,
-    greatest_offsets,
     identifier,
     java,
     load_table,
     parse_state,
+    raised_by_rows,
 )
 from planner.names import TableName
 from planner.offsets import OffsetVector
@@ -79,7 +79,6 @@ class SparkEvidence:
         # The table of a transaction does not scan.
         loaded = load_table(self.session, self.table)
         bounds, limits = FileBounds(self.session, loaded), below.as_dict()
-        offsets: dict[int, int] = {}
         unknown: list[str] = []
         for task in each(loaded.newScan().useSnapshot(snapshot_id).planFiles()):
             file = task.file()
@@ -88,14 +87,7 @@ class SparkEvidence:
                 ends[2] > limits.get(partition, 0) for partition in range(ends[0], ends[1] + 1)
             ):
                 unknown.append(str(file.location()))
-        if unknown:
-            for partition, offset in greatest_offsets(
-                self.session, self.table, snapshot_id, unknown
-            ):
-                if partition is None or offset is None:
-                    return None
-                offsets[partition] = offset + 1
-        return OffsetVector.of(offsets.items())
+        return raised_by_rows(self.session, self.table, snapshot_id, unknown, {})
 
     def _older(self) -> Iterator[Mapping[int, Snapshot]]:
         """Read the metadata files before this one, newest first; skip missing or invalid ones."""
@@ -106,14 +98,14 @@ class SparkEvidence:
             try:
                 older = json.loads(parser.toJson(parser.read(io, entry.file())))
             except Py4JJavaError as error:
-                if _is_not_there(error):
+                kind = error.java_exception.getClass().getSimpleName()
+                if kind in (
+                    "NotFoundException",
+                    "RuntimeIOException",
+                    "IllegalArgumentException",
+                ):
                     continue
                 raise
             state = parse_state(older)
             if state.table_uuid == metadata.uuid():
                 yield state.history.snapshots
-
-
-def _is_not_there(error: Py4JJavaError) -> bool:
-    kind = error.java_exception.getClass().getSimpleName()
-    return kind in ("NotFoundException", "RuntimeIOException", "IllegalArgumentException")

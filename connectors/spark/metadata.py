@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +103,7 @@ def survey(table: TableName, state: TableState) -> ColdSurvey:
     published_ms: int | None = None
     values = None if state.partitioned else 1
     for at in state.history.line(state.head):
-        if at.watermark_text is not None and at.operation != "replace":
+        if at.carries_watermark:
             if published_ms is None:
                 published_ms = state.committed_ms[at.snapshot_id]
             if at.count("added-records"):
@@ -152,17 +152,12 @@ def added_next(
     for file in each(loaded.snapshot(snapshot_id).addedDataFiles(loaded.io())):
         if not file.recordCount():
             continue
-        next_offset = bounds.next_offset(file)
-        if next_offset is None:
+        ends = bounds.ends(file)
+        if ends is None or ends[0] != ends[1]:
             unknown.append(str(file.location()))
         else:
-            reach[next_offset[0]] = max(next_offset[1], reach.get(next_offset[0], 0))
-    if unknown:
-        for partition, offset in greatest_offsets(session, table, snapshot_id, unknown):
-            if partition is None or offset is None:
-                return None
-            reach[partition] = max(offset + 1, reach.get(partition, 0))
-    return OffsetVector.of(reach.items())
+            reach[ends[0]] = max(ends[2], reach.get(ends[0], 0))
+    return raised_by_rows(session, table, snapshot_id, unknown, reach)
 
 
 class FileBounds:
@@ -172,11 +167,6 @@ class FileBounds:
         self._conversions = java(session).org.apache.iceberg.types.Conversions
         self._partition = loaded.schema().findField(KAFKA_PARTITION)
         self._offset = loaded.schema().findField(KAFKA_OFFSET)
-
-    def next_offset(self, file: Any) -> tuple[int, int] | None:
-        """Return (partition, greatest offset + 1) of a file, or None when statistics do not say."""
-        stop = self.ends(file)
-        return None if stop is None or stop[0] != stop[1] else (stop[0], stop[2])
 
     def ends(self, file: Any) -> tuple[int, int, int] | None:
         """Return lowest and greatest partition and the greatest offset + 1; None where a row may lack one."""
@@ -197,14 +187,24 @@ class FileBounds:
         return int(self._conversions.fromByteBuffer(field.type(), raw))
 
 
-def greatest_offsets(
-    session: SparkSession, table: TableName, snapshot_id: int, files: list[str]
-) -> list[tuple[int | None, int | None]]:
-    """Read the greatest offset per partition of some data files; None where a row has none."""
-    rows: DataFrame = session.read.option("versionAsOf", snapshot_id).table(identifier(table))
-    groups = rows.where(F.col("_file").isin(files)).groupBy(KAFKA_PARTITION)
-    # A null offset must be seen: max() alone ignores it.
-    collected = groups.agg(
-        F.max(KAFKA_OFFSET), F.count_if(F.col(KAFKA_OFFSET).isNull())
-    ).collect()
-    return [(row[0], row[1] if row[2] == 0 else None) for row in collected]
+def raised_by_rows(
+    session: SparkSession,
+    table: TableName,
+    snapshot_id: int,
+    files: Sequence[str],
+    reach: Mapping[int, int],
+) -> OffsetVector | None:
+    """Raise 1 + the greatest offset per partition by the rows of some data files; None where one lacks either."""
+    raised = dict(reach)
+    if files:
+        rows: DataFrame = session.read.option("versionAsOf", snapshot_id).table(
+            identifier(table)
+        )
+        groups = rows.where(F.col("_file").isin(list(files))).groupBy(KAFKA_PARTITION)
+        # A null offset must be seen: max() alone ignores it.
+        nulls = F.count_if(F.col(KAFKA_OFFSET).isNull())
+        for partition, offset, without in groups.agg(F.max(KAFKA_OFFSET), nulls).collect():
+            if partition is None or without:
+                return None
+            raised[partition] = max(offset + 1, raised.get(partition, 0))
+    return OffsetVector.of(raised.items())

@@ -51,16 +51,9 @@ _MAX_BACKOFF_S = 2.0
 
 
 class Publisher:
-    def __init__(
-        self,
-        session: SparkSession,
-        table: TableName,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, session: SparkSession, table: TableName) -> None:
         self._session = session
         self._table = table
-        self._sleep = sleep
         self._evidence: dict[tuple[object, ...], Any] = {}
         self._read: tuple[str, TableState] | None = None
         ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
@@ -79,7 +72,7 @@ class Publisher:
             if attempt:
                 # Jitter keeps two tierers that collided from colliding again.
                 wait_s = min(_BACKOFF_S * 2**attempt, _MAX_BACKOFF_S)
-                self._sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311
+                time.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311
             try:
                 with java_errors(self._table):
                     return self._try(staged)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from connectors.spark.catalogs import catalog_conf
 from connectors.spark.errors import SparkLost
-from connectors.spark.shipping import PACKED_PYTHON, ship_sources, with_environment
+from connectors.spark.shipping import PACKED_PYTHON, UNPACKED, ship_sources
 from planner.errors import Unavailable
 
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -84,7 +84,8 @@ def session_conf(
         conf |= catalog_conf(name, properties)
     conf |= settings.conf
     if settings.environment is not None:
-        conf = with_environment(conf, settings.environment)
+        archives = (conf.get("spark.archives"), f"{settings.environment}#{UNPACKED}")
+        conf["spark.archives"] = ",".join(filter(None, archives))
     return conf
 
 

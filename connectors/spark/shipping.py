@@ -9,22 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark import SparkContext
 
 PACKAGES = ("planner", "connectors")
 #: Where Spark unpacks the environment beside each executor, and its interpreter.
-_UNPACKED = "environment"
-PACKED_PYTHON = f"./{_UNPACKED}/bin/python"
-
-
-def with_environment(conf: Mapping[str, str], environment: Path) -> dict[str, str]:
-    """Return ``conf`` with the packed environment for every executor, beside the archives it has already."""
-    archive = f"{environment}#{_UNPACKED}"
-    others = conf.get("spark.archives")
-    return {**conf, "spark.archives": f"{others},{archive}" if others else archive}
+UNPACKED = "environment"
+PACKED_PYTHON = f"./{UNPACKED}/bin/python"
 
 
 def ship_sources(context: SparkContext) -> None:

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -34,8 +35,8 @@ from connectors.spark.splits import (
 )
 from connectors.table_facts import with_units
 from planner.binding import Binding, parse_binding
-from planner.errors import InternalError, SnapshotExpired, TieringConflict
-from planner.layout import Layout, plan_layout
+from planner.errors import FederationError, InternalError, SnapshotExpired, TieringConflict
+from planner.layout import plan_layout
 from planner.names import TableName
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
@@ -68,25 +69,20 @@ def branch_of(run: str) -> str:
     return STAGE_BRANCH_PREFIX + run
 
 
+@dataclass(eq=False)
 class Stager:
-    def __init__(
-        self,
-        session: SparkSession,
-        table: TableName,
-        open_log: Callable[[], AbstractContextManager[Log]],
-        open_decoder: Callable[[TableSchema, Binding], Decoder],
-        *,
-        task_timeout_s: float,
-        max_task_offsets: int,
-    ) -> None:
-        self._session = session
-        self._table = table
-        self._open_log = open_log
-        self._open_decoder = open_decoder
-        self._task_timeout_s = task_timeout_s
-        self._max_task_offsets = max_task_offsets
+    """The staging of one table. ``open_log`` and ``open_decoder`` are pickled and called on the executors."""
+
+    session: SparkSession
+    table: TableName
+    open_log: Callable[[], AbstractContextManager[Log]]
+    open_decoder: Callable[[TableSchema, Binding], Decoder]
+    task_timeout_s: float
+    max_task_offsets: int
+
+    def __post_init__(self) -> None:
         # One for all runs: pyspark keeps every accumulator for the life of the process.
-        self._reports = session.sparkContext.accumulator({}, TaskReportsParam())
+        self._reports = self.session.sparkContext.accumulator({}, TaskReportsParam())
 
     def write(self, plan: TieringPlan, run: str) -> tuple[Outcomes, int]:
         """Read all splits and commit their rows to the branch of ``run``; return outcomes and bytes read.
@@ -96,9 +92,15 @@ class Stager:
             UnsupportedFile, BadBinding: as ``write_options``.
             UndecodableRecord, OffsetsExpired, LogTruncated, LogUnavailable: as the executors met them.
         """
-        with java_errors(self._table):
+        with java_errors(self.table):
             state = self._create_branch(plan, run)
-            layout = self._layout(plan, state)
+            layout = plan_layout(
+                plan.offsets,
+                survey(self.table, state),
+                bytes_per_offset=plan.bytes_per_offset,
+                parallelism=self.session.sparkContext.defaultParallelism,
+                max_task_offsets=self.max_task_offsets,
+            )
             # An estimate may ask for fewer tasks than what a lost task may read again allows; never for more
             # than there are splits to share out.
             tasks = share_out(plan.splits, layout.tasks)
@@ -106,10 +108,10 @@ class Stager:
             rows = self._rows(plan, run, tasks)
             self._name_jobs()
             (
-                rows.writeTo(identifier(self._table, branch_of(run)))
+                rows.writeTo(identifier(self.table, branch_of(run)))
                 .option("distribution-mode", layout.distribution)
                 .option("fanout-enabled", str(layout.fanout).lower())
-                .options(**write_options(self._table, state.properties))
+                .options(**write_options(self.table, state.properties))
                 .option(f"snapshot-property.{RUN_KEY}", run)
                 .append()
             )
@@ -122,48 +124,40 @@ class Stager:
     def cancel(self) -> None:
         """Cancel the jobs of this table's thread on Spark, unless Spark has ended."""
         with contextlib.suppress(Py4JError, OSError):
-            self._session.sparkContext.cancelJobGroup(str(self._table))
+            self.session.sparkContext.cancelJobGroup(str(self.table))
 
     def _name_jobs(self) -> None:
         """Tie this thread's jobs to the table: a pool of its own under FAIR scheduling, and a group to cancel."""
-        context = self._session.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", str(self._table))
-        context.setJobGroup(str(self._table), f"tier {self._table}", interruptOnCancel=False)
-
-    def _layout(self, plan: TieringPlan, state: TableState) -> Layout:
-        return plan_layout(
-            plan.offsets,
-            survey(self._table, state),
-            bytes_per_offset=plan.bytes_per_offset,
-            parallelism=self._session.sparkContext.defaultParallelism,
-            max_task_offsets=self._max_task_offsets,
-        )
+        context = self.session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", str(self.table))
+        context.setJobGroup(str(self.table), f"tier {self.table}", interruptOnCancel=False)
 
     def drop(self, run: str) -> None:
-        with java_errors(self._table):
-            remove_branches(self._session, self._table, (branch_of(run),))
+        # Best effort: a branch that stays is stale later, and no reader sees it.
+        with contextlib.suppress(FederationError), java_errors(self.table):
+            remove_branches(self.session, self.table, (branch_of(run),))
 
     def drop_stale(self, older_than_s: float, now_s: float) -> tuple[str, ...]:
         """Remove the branches of runs that started more than ``older_than_s`` ago; return their names."""
-        with java_errors(self._table):
+        with java_errors(self.table):
             state = self._state()
             stale = tuple(
                 name
                 for name in sorted(state.refs)
                 if name.startswith(STAGE_BRANCH_PREFIX) and _age_s(name, now_s) > older_than_s
             )
-            remove_branches(self._session, self._table, stale)
+            remove_branches(self.session, self.table, stale)
         return stale
 
     def _state(self) -> TableState:
-        return _state(self._session, load_table(self._session, self._table))
+        return _state(self.session, load_table(self.session, self.table))
 
     def _create_branch(self, plan: TieringPlan, run: str) -> TableState:
         for attempt in range(_REF_ATTEMPTS):
-            loaded = load_table(self._session, self._table)
-            state = _state(self._session, loaded)
+            loaded = load_table(self.session, self.table)
+            state = _state(self.session, loaded)
             head = check_same_table(plan, state)
-            write_options(self._table, state.properties)  # refuses before anything is written
+            write_options(self.table, state.properties)  # refuses before anything is written
             try:
                 (
                     loaded.manageSnapshots()
@@ -182,22 +176,22 @@ class Stager:
 
     def _rows(self, plan: TieringPlan, run: str, tasks: tuple[Task, ...]) -> DataFrame:
         schema = plan.pin.schema
-        spark_schema = self._session.table(identifier(self._table)).schema
+        spark_schema = self.session.table(identifier(self.table)).schema
         reader = SplitReader(
             run=run,
             tasks=tasks,
             schema=schema,
             binding=plan.binding,
             topic_id=plan.start.topic_id,
-            open_log=self._open_log,
-            open_decoder=self._open_decoder,
+            open_log=self.open_log,
+            open_decoder=self.open_decoder,
             reports=self._reports,
-            timeout_s=self._task_timeout_s,
+            timeout_s=self.task_timeout_s,
         )
         if tuple(spark_schema.fieldNames()) != schema.names:
             raise _schema_changed(plan)
         # One row and one Spark partition per task.
-        indexes = self._session.range(0, len(tasks), 1, len(tasks))
+        indexes = self.session.range(0, len(tasks), 1, len(tasks))
         return _map_in_arrow(indexes, reader, spark_schema)
 
     def _counted(
@@ -208,8 +202,8 @@ class Stager:
         for report in reports:
             if report is None:
                 raise InternalError(
-                    f"{self._table}: a task ended without a report; nothing was published.",
-                    table=str(self._table),
+                    f"{self.table}: a task ended without a report; nothing was published.",
+                    table=str(self.table),
                 )
             total += report[0]
             handed_over += report[1]
@@ -219,9 +213,9 @@ class Stager:
         written = state.history.snapshots[staged].count("added-records") or 0
         if written != handed_over:
             raise InternalError(
-                f"{self._table}: executors handed over {handed_over} rows and the staged files hold {written}; "
+                f"{self.table}: executors handed over {handed_over} rows and the staged files hold {written}; "
                 f"nothing was published.",
-                table=str(self._table),
+                table=str(self.table),
             )
         return total, log_bytes
 

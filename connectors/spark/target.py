@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +15,6 @@ from connectors.spark.publish import Publisher
 from connectors.spark.stage import Stager, new_run
 from planner.binding import Binding
 from planner.cut import Pin
-from planner.errors import FederationError
 from planner.names import TableName
 from planner.ports import ColdStore, Decoder, Log, Staged
 from planner.schema import TableSchema
@@ -76,7 +74,7 @@ class SparkTieringTarget:
             try:
                 outcomes, log_bytes = self._stager.write(plan, run)
             except BaseException:
-                self._drop(run)
+                self._stager.drop(run)
                 raise
         failpoints.reach("after_stage")
         return Staged(plan, run, outcomes, log_bytes)
@@ -88,7 +86,7 @@ class SparkTieringTarget:
         return mark
 
     def discard(self, staged: Staged) -> None:
-        self._drop(staged.reference)
+        self._stager.drop(staged.reference)
 
     def cancel(self) -> None:
         self._stager.cancel()
@@ -102,8 +100,3 @@ class SparkTieringTarget:
         gone, publishes nothing and plans again.
         """
         return self._stager.drop_stale(older_than_s, clock())
-
-    def _drop(self, run: str) -> None:
-        # Best effort: a branch that stays is stale later, and no reader sees it.
-        with contextlib.suppress(FederationError):
-            self._stager.drop(run)
