@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from connectors.tiering import events
 from connectors.tiering.round import RoundResult, always, not_bound, tier_once
@@ -57,41 +57,29 @@ class ServiceLimits:
     stop_s: float = 10.0
 
 
+@dataclass(kw_only=True, eq=False)
 class TieringService:
-    """Runs in the thread that calls ``run`` or ``drain``, once; rounds run in threads of its own."""
+    """Runs in the thread that calls ``run`` or ``drain``, once; rounds run in threads of its own.
 
-    def __init__(
-        self,
-        log: Log,
-        *,
-        discover: Callable[[], Iterable[TableName]],
-        open_target: Callable[[TableName], TieringTarget],
-        listeners: Sequence[events.Listener],
-        limits: ServiceLimits,
-        retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = lambda _: {},
-        adjust: Callable[[ColdSurvey], ColdSurvey] = lambda survey: survey,
-        check: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-        now_s: Callable[[], float] = time.time,
-        random_share: Callable[[], float] = random.random,
-    ) -> None:
-        """``discover`` lists the bound tables; ``retentions`` says what brokers keep of topics, where they tell.
+    ``discover`` lists the bound tables; ``retentions`` says what brokers keep of topics, where they tell.
+    ``adjust`` may replace a table's own options. ``check`` is called before every look and after every failure;
+    its errors end the service, because no table can be tiered. ``now_s`` is in seconds since 1970, ``clock`` is
+    monotonic.
+    """
 
-        ``adjust`` may replace a table's own options. ``check`` is called before every look and after every failure;
-        its errors end the service, because no table can be tiered. ``now_s`` is in seconds since 1970, ``clock`` is
-        monotonic.
-        """
-        self._log = log
-        self._discover = discover
-        self._open_target = open_target
-        self._listeners = listeners
-        self._limits = limits
-        self._retentions = retentions
-        self._adjust = adjust
-        self._check = check
-        self._clock = clock
-        self._now_s = now_s
-        self._random_share = random_share
+    log: Log = field(kw_only=False)
+    discover: Callable[[], Iterable[TableName]]
+    open_target: Callable[[TableName], TieringTarget]
+    listeners: Sequence[events.Listener]
+    limits: ServiceLimits
+    retentions: Callable[[Sequence[str]], Mapping[str, LogRetention]] = lambda _: {}
+    adjust: Callable[[ColdSurvey], ColdSurvey] = lambda survey: survey
+    check: Callable[[], None] = lambda: None
+    clock: Callable[[], float] = time.monotonic
+    now_s: Callable[[], float] = time.time
+    random_share: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
         self._tables: dict[TableName, TieringState] = {}
         self._listed_until_s = 0.0
         self._list_error = ""
@@ -99,7 +87,7 @@ class TieringService:
         self._stopping = False
 
     def _tell(self, event: events.Event) -> None:
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener(event)
 
     def stop(self) -> None:
@@ -112,20 +100,20 @@ class TieringService:
         Raises:
             FederationError: as ``check``.
         """
-        look_at_s = self._clock()
+        look_at_s = self.clock()
         with self._pool() as pool:
             while not self._stopping:
                 ended = self._collect()
-                clock_s = self._clock()
+                clock_s = self.clock()
                 if clock_s >= look_at_s or ended:
                     self._check_all()
                     self._list(clock_s)
                     due = self._due(clock_s)
-                    for name in choose(due, set(self._running), at_once=self._limits.at_once):
+                    for name in choose(due, set(self._running), at_once=self.limits.at_once):
                         round_ = pool.submit(self._round, self._tables[name])
                         self._running[name] = round_, due[name]
-                    look_at_s = clock_s + self._limits.poll_s
-                time.sleep(min(_TICK_S, self._limits.poll_s))
+                    look_at_s = clock_s + self.limits.poll_s
+                time.sleep(min(_TICK_S, self.limits.poll_s))
 
     def drain(self) -> int:
         """Tier every table up to the log's end; return how many tables there are.
@@ -133,7 +121,7 @@ class TieringService:
         Raises:
             FederationError: the first failure, once the other tables are done.
         """
-        self._add(self._discover())
+        self._add(self.discover())
         with self._pool() as pool:
             for name, table in self._tables.items():
                 self._running[name] = pool.submit(self._drain, table), _DRAIN
@@ -152,14 +140,14 @@ class TieringService:
     def _check_all(self) -> None:
         """Check what all tables need; without it every round would fail."""
         try:
-            self._check()
+            self.check()
         except FederationError:
             self._stopping = True
             raise
 
     @contextlib.contextmanager
     def _pool(self) -> Iterator[ThreadPoolExecutor]:
-        pool = ThreadPoolExecutor(self._limits.at_once, thread_name_prefix="tier")
+        pool = ThreadPoolExecutor(self.limits.at_once, thread_name_prefix="tier")
         try:
             yield pool
         finally:
@@ -168,12 +156,12 @@ class TieringService:
 
     def _end_rounds(self) -> None:
         """Let running rounds finish; past the bound, cancel them and wait for their clean-up."""
-        _, late = wait([future for future, _ in self._running.values()], self._limits.stop_s)
+        _, late = wait([future for future, _ in self._running.values()], self.limits.stop_s)
         if late:
             for name, (future, _) in self._running.items():
                 if future in late:
                     self._tables[name].target.cancel()
-            wait(late, self._limits.stop_s)
+            wait(late, self.limits.stop_s)
         self._collect()
 
     # --- which tables there are ---
@@ -183,10 +171,10 @@ class TieringService:
         if clock_s < self._listed_until_s:
             return
         # An installation without a table waits for its first.
-        rest_s = self._limits.refresh_s if self._tables else self._limits.poll_s
+        rest_s = self.limits.refresh_s if self._tables else self.limits.poll_s
         self._listed_until_s = clock_s + rest_s
         try:
-            names = tuple(self._discover())
+            names = tuple(self.discover())
         except FederationError as error:
             # The present tables go on: the list is needed only for new ones.
             if error.message != self._list_error:
@@ -202,7 +190,7 @@ class TieringService:
     def _add(self, names: Iterable[TableName]) -> None:
         for name in names:
             if name not in self._tables:
-                self._tables[name] = TieringState(name, self._open_target(name))
+                self._tables[name] = TieringState(name, self.open_target(name))
 
     # --- what is due ---
 
@@ -213,7 +201,7 @@ class TieringService:
             table = self._tables[name]
             with self._guarded(table):
                 lag = table.lag(
-                    self._log, table.pinned, bounds, clock_s=clock_s, now_s=self._now_s()
+                    self.log, table.pinned, bounds, clock_s=clock_s, now_s=self.now_s()
                 )
                 self._tell(events.TableMeasured(name, lag, table.binding))
                 trigger = table.due(lag, table.binding)
@@ -242,7 +230,7 @@ class TieringService:
                     except CatalogUnavailable:
                         silent.add(name.catalog)
                         raise
-                    table.until_s = clock_s + self._limits.refresh_s
+                    table.until_s = clock_s + self.limits.refresh_s
             if clock_s < table.until_s:
                 looked.append(table)
         self._ask_retentions(looked, clock_s)
@@ -254,7 +242,7 @@ class TieringService:
             raise not_bound(table.name)
         if pin.watermark is not None:
             check_topic(table.name, pin.watermark, pin.binding.topic)
-        table.survey = self._adjust(table.target.survey())
+        table.survey = self.adjust(table.target.survey())
         table.pin = pin
 
     def _ask_retentions(self, looked: Sequence[TieringState], clock_s: float) -> None:
@@ -262,15 +250,15 @@ class TieringService:
         overdue = [table for table in looked if clock_s >= table.retention_until_s]
         if not overdue:
             return
-        retentions = self._retentions(sorted({table.binding.topic for table in overdue}))
+        retentions = self.retentions(sorted({table.binding.topic for table in overdue}))
         for table in overdue:
             table.retention = retentions.get(table.binding.topic, LogRetention())
-            table.retention_until_s = clock_s + _READS_PER_RETENTION * self._limits.refresh_s
+            table.retention_until_s = clock_s + _READS_PER_RETENTION * self.limits.refresh_s
 
     def _measured(self, tables: Sequence[TieringState]) -> dict[TableName, LogBounds]:
         """Measure all topics in one round; if that fails each alone, so that only its own table suffers."""
         try:
-            bounds = self._log.measure(sorted({table.binding.topic for table in tables}))
+            bounds = self.log.measure(sorted({table.binding.topic for table in tables}))
         except FederationError:
             alone: dict[TableName, LogBounds] = {}
             for table in tables:
@@ -278,7 +266,7 @@ class TieringService:
                     break
                 with self._guarded(table):
                     topic = table.binding.topic
-                    alone[table.name] = self._log.measure([topic])[topic]
+                    alone[table.name] = self.log.measure([topic])[topic]
             return alone
         return {table.name: bounds[table.binding.topic] for table in tables}
 
@@ -288,14 +276,14 @@ class TieringService:
         """Publish once, unless the table is no longer due."""
 
         def still_due(pin: Pin, bounds: LogBounds) -> bool:
-            lag = table.lag(self._log, pin, bounds, clock_s=self._clock(), now_s=self._now_s())
+            lag = table.lag(self.log, pin, bounds, clock_s=self.clock(), now_s=self.now_s())
             return pin.binding is not None and table.due(lag, pin.binding) is not None
 
         return self._attempt(table, still_due, self._budget(table))
 
     def _drain(self, table: TieringState) -> RoundResult:
         """Publish until the log's end, as it was when the last round was planned, is reached."""
-        table.survey = self._adjust(table.target.survey())
+        table.survey = self.adjust(table.target.survey())
         budget = replace(self._budget(table), start_rows=_START_ROWS)
         while True:
             done = self._attempt(table, always, budget)
@@ -303,19 +291,19 @@ class TieringService:
                 most = self._budget(table).max_rows
                 budget = replace(
                     budget,
-                    max_rows=min(most, done.offsets_in(self._limits.publish_s)),
+                    max_rows=min(most, done.offsets_in(self.limits.publish_s)),
                     start_rows=None,
                 )
-                backfill = table.published(done, self._clock())
+                backfill = table.published(done, self.clock())
                 self._tell(events.RoundPublished(table.name, done, _DRAIN, backfill))
             if self._stopping or done.lag == 0 or not done.published:
                 return done
 
     def _budget(self, table: TieringState) -> TieringBudget:
-        most = self._limits.max_rows
+        most = self.limits.max_rows
         return TieringBudget(
             max_rows=min(most, table.survey.options.max_rows or most),
-            split_rows=self._limits.split_rows,
+            split_rows=self.limits.split_rows,
         )
 
     def _attempt(
@@ -324,7 +312,7 @@ class TieringService:
         for attempt in itertools.count(1):
             try:
                 return tier_once(
-                    self._log,
+                    self.log,
                     table.target,
                     budget,
                     bytes_per_offset=table.bytes_per_offset or 1.0,
@@ -352,7 +340,7 @@ class TieringService:
                 done = future.result()
                 self._recovered(table)
                 if done.published:
-                    backfill = table.published(done, self._clock())
+                    backfill = table.published(done, self.clock())
                     self._tell(events.RoundPublished(name, done, trigger, backfill))
         return bool(ended)
 
@@ -374,8 +362,8 @@ class TieringService:
             table.failures += 1
             table.round_failed = table.round_failed or in_round
             table.until_s = 0.0
-            retry_s = backoff_s(table.failures, self._random_share())
-            table.next_try_s = self._clock() + retry_s
+            retry_s = backoff_s(table.failures, self.random_share())
+            table.next_try_s = self.clock() + retry_s
             reported = (type(error).__name__, error.message)
             if reported != table.reported:
                 table.reported = reported
