@@ -161,12 +161,9 @@ def cache_folder() -> Path:
 
 
 def _folder(set_name: str, coordinates: tuple[Coordinate, ...]) -> Path:
-    return cache_folder() / f"{set_name}-{_digest(coordinates)}"
-
-
-def _digest(coordinates: tuple[Coordinate, ...]) -> str:
     text = "\n".join(f"{item} {item.transitive}" for item in coordinates)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return cache_folder() / f"{set_name}-{digest}"
 
 
 @contextlib.contextmanager

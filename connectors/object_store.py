@@ -73,11 +73,7 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
         return properties.get(f"s3.{key}", properties.get(f"client.{key}"))
 
     options: dict[str, str | bool] = {"REGION": value("region") or _DEFAULT_REGION}
-    key, secret, token = (
-        value("access-key-id"),
-        value("secret-access-key"),
-        value("session-token"),
-    )
+    key, secret = value("access-key-id"), value("secret-access-key")
     if (key is None) != (secret is None):
         raise BadConfig(
             f"catalogs.{name}: s3.access-key-id and s3.secret-access-key go together; set both, or none.",
@@ -85,7 +81,7 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
         )
     if key is not None and secret is not None:
         options |= {"KEY_ID": key, "SECRET": secret}
-        if token is not None:
+        if (token := value("session-token")) is not None:
             options["SESSION_TOKEN"] = token
     endpoint = properties.get("s3.endpoint")
     if endpoint is not None:

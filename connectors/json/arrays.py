@@ -33,8 +33,14 @@ def build(field: Field, values: Sequence[Any], leaf: Leaf) -> pa.Array:
     if field.kind not in ("list", "map"):
         return leaf(field, values)
     flat = [item for value in values if value is not None for item in value]
+    columns = [flat]
+    if field.kind == "map":
+        columns = [[pair[index] for pair in flat] for index in (0, 1)]
     try:
-        children = _children(field, flat, leaf)
+        children = [
+            build(child, column, leaf)
+            for child, column in zip(field.children, columns, strict=True)
+        ]
     except Doubt as doubt:
         owners = [
             index for index, value in enumerate(values) if value is not None for _ in value
@@ -57,15 +63,6 @@ def exact_leaf(field: Field, values: Sequence[Any]) -> pa.Array:
 
 def uuids(values: Sequence[bytes | None]) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
-
-
-def _children(field: Field, flat: Sequence[Any], leaf: Leaf) -> list[pa.Array]:
-    if field.kind == "list":
-        return [build(field.children[0], flat, leaf)]
-    return [
-        build(child, [pair[index] for pair in flat], leaf)
-        for index, child in enumerate(field.children)
-    ]
 
 
 def _struct(field: Field, values: Sequence[Any], leaf: Leaf) -> pa.Array:
