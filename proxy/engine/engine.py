@@ -38,7 +38,7 @@ from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import Parameter, execute
 from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
-from proxy.engine.running import EngineCall, Expecting, Watch, give_way, working_user
+from proxy.engine.running import EngineCall, Watch, give_way, working_user
 from proxy.engine.segments import Segments
 
 T = TypeVar("T")
@@ -81,7 +81,8 @@ class Engine:
         except BaseException:
             self._connection.close()
             raise
-        self._watch = Watch()
+        #: What runs, and how to stop it.
+        self.watch = Watch()
         self._lock = threading.Lock()
         self._printed: LRUCache[str, str] = LRUCache(_MAX_REMEMBERED)
 
@@ -112,28 +113,9 @@ class Engine:
 
     def close(self) -> None:
         """Interrupt what runs, and free everything."""
-        self._watch.close()
+        self.watch.close()
         self.segments.close()
         self._connection.close()
-
-    def watch_with(self, expecting: Expecting) -> None:
-        self._watch.expecting = expecting
-
-    def relieve(self) -> bool:
-        """Stop the latest statement of the user who runs most, to free its memory; False: none runs."""
-        return self._watch.relieve()
-
-    def relieve_owner(self) -> bool:
-        """Stop all statements of the user who runs most; False: none runs."""
-        return self._watch.relieve_owner()
-
-    def long(self) -> dict[str | None, float]:
-        """Users whose statements have run for long, and their seconds in all."""
-        return self._watch.long()
-
-    @property
-    def idle_s(self) -> float:
-        return self._watch.idle_s
 
     def healthy(self) -> bool:
         """Whether the engine still answers.
@@ -200,13 +182,18 @@ class Engine:
             DeadlineExceeded, Cancelled, LimitExceeded, SnapshotExpired, ColdStoreUnavailable.
         """
         sql = self.unparse(document)
-        running = EngineCall(self._connection.cursor(), self._watch, deadline, owner)
+
+        def started(cursor: duckdb.DuckDBPyConnection) -> pa.RecordBatchReader:
+            _set_time_zone(cursor, time_zone)
+            macros.set_time(cursor, sql, statement_time)
+            macros.set_cut(cursor, sql, cut)
+            execute(cursor, prelude(cursor, relations) + nested(sql), document, parameters)
+            types = [column[1].id for column in cursor.description or ()]
+            return cursor.to_arrow_reader(rows_per_batch(types))
+
+        running = EngineCall(self._connection.cursor(), self.watch, deadline, owner)
         try:
-            reader = running.call(
-                lambda cursor: _started(
-                    cursor, sql, document, relations, parameters, statement_time, time_zone, cut
-                )
-            )
+            reader = running.call(started)
         except BaseException:
             running.close()
             raise
@@ -282,35 +269,17 @@ class Engine:
     def _planned(self, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Return what ``function`` does with a cursor, by the deadline of whom this thread works for."""
         with self._connection.cursor() as cursor:
-            return EngineCall(cursor, self._watch).call(function)
+            return EngineCall(cursor, self.watch).call(function)
 
     def _ask(self, sql: str, argument: str) -> tuple[str, ...]:
         """Return the one row of texts that a query of our own has."""
         try:
             # It is over in milliseconds or heeds no interrupt: the watch is not woken for it.
-            with self._watch.expected(), self._connection.cursor() as cursor:
+            with self.watch.expected(), self._connection.cursor() as cursor:
                 row: tuple[str, ...] | None = cursor.execute(sql, [argument]).fetchone()
         except duckdb.Error as error:
-            raise self._watch.blamed(translate(error), working_user(), ran_s=0.0) from error
+            raise self.watch.blamed(translate(error), working_user(), ran_s=0.0) from error
         return row or ()
-
-
-def _started(
-    cursor: duckdb.DuckDBPyConnection,
-    sql: str,
-    document: Node,
-    relations: Sequence[Relation],
-    parameters: Sequence[Parameter],
-    statement_time: datetime,
-    time_zone: str,
-    cut: str,
-) -> pa.RecordBatchReader:
-    _set_time_zone(cursor, time_zone)
-    macros.set_time(cursor, sql, statement_time)
-    macros.set_cut(cursor, sql, cut)
-    execute(cursor, prelude(cursor, relations) + nested(sql), document, parameters)
-    types = [column[1].id for column in cursor.description or ()]
-    return cursor.to_arrow_reader(rows_per_batch(types))
 
 
 def _set_time_zone(cursor: duckdb.DuckDBPyConnection, time_zone: str) -> None:

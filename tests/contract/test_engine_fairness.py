@@ -53,7 +53,7 @@ class Crowd:
             time.sleep(0.01)
 
     def _count(self) -> int:
-        return len(self._engine._watch._calls)
+        return len(self._engine.watch._calls)
 
 
 @contextmanager
@@ -81,23 +81,23 @@ def test_where_memory_is_short_who_runs_most_loses_his_latest(engine: Engine) ->
         value.run("limited", "first")
         value.run("limited", "second")
         value.run("admin", "latest of all")
-        assert engine.relieve()
+        assert engine.watch.relieve()
         assert _wait(value, 1) == ["second"]
         assert isinstance(value.ended[0][1], LimitExceeded)
 
 
 def test_where_it_is_very_short_who_runs_most_loses_all(engine: Engine) -> None:
-    assert not engine.relieve_owner()
+    assert not engine.watch.relieve_owner()
     with crowd(engine) as value:
         value.run("admin", "of another")
         value.run("limited", "first")
         value.run("limited", "second")
-        assert engine.relieve_owner()
+        assert engine.watch.relieve_owner()
         assert _wait(value, 2) == ["first", "second"]
 
 
 def test_who_finds_no_memory_because_of_another_may_try_again(engine: Engine) -> None:
-    watch = engine._watch
+    watch = engine.watch
     with crowd(engine) as value:
         for number in range(4):
             value.run("limited", str(number))
@@ -122,7 +122,7 @@ def test_who_finds_no_memory_because_of_another_is_served_when_it_is_free(
             tries.append(None)
             if len(tries) < 3:
                 short = LimitExceeded("the statement needs more memory")
-                raise engine._watch.blamed(short, working_user())
+                raise engine.watch.blamed(short, working_user())
             return "rows"
 
         with working_for(Deadline(SOON_S), "admin"):
@@ -151,7 +151,7 @@ def test_who_is_brief_does_not_fail_for_the_memory_of_one_who_runs_longer(
 
         def hold() -> None:
             with closing(engine._connection.cursor()) as cursor:
-                EngineCall(cursor, engine._watch, Deadline(SOON_S), "limited").call(fill)
+                EngineCall(cursor, engine.watch, Deadline(SOON_S), "limited").call(fill)
 
         def work() -> int:
             tries.append(None)
@@ -170,7 +170,7 @@ def test_who_is_brief_does_not_fail_for_the_memory_of_one_who_runs_longer(
 
 
 def test_who_runs_longer_is_not_stopped_for_who_is_brief(engine: Engine) -> None:
-    watch, short = engine._watch, LimitExceeded("the statement needs more memory")
+    watch, short = engine.watch, LimitExceeded("the statement needs more memory")
     with crowd(engine) as value:
         value.run("limited", "long")
         assert watch.blamed(short, "limited", 0.0) is short, "it is his own"
@@ -247,7 +247,7 @@ def test_a_long_call_gives_way_to_short_ones(engine: Engine) -> None:
             assert time.monotonic() < until
             time.sleep(0.05)
         assert os.getpriority(os.PRIO_PROCESS, 0) == before
-        while set(engine.long()) != {"limited"}:
+        while set(engine.watch.long()) != {"limited"}:
             assert time.monotonic() < until
             time.sleep(0.05)
 

@@ -25,7 +25,7 @@ SOON_S = 60.0
 
 
 def test_an_engine_is_idle_unless_a_statement_is_at_work_in_it(engine: Engine) -> None:
-    assert engine.idle_s > 0
+    assert engine.watch.idle_s > 0
     deadline = Deadline(SOON_S)
     done = threading.Event()
 
@@ -37,14 +37,14 @@ def test_an_engine_is_idle_unless_a_statement_is_at_work_in_it(engine: Engine) -
     running = threading.Thread(target=run)
     running.start()
     try:
-        while engine.idle_s and not done.is_set():
+        while engine.watch.idle_s and not done.is_set():
             running.join(0.01)
-        assert engine.idle_s == 0
+        assert engine.watch.idle_s == 0
     finally:
         deadline.cancellation.request()
         running.join(SOON_S)
     assert done.is_set()
-    assert 0 < engine.idle_s < math.inf
+    assert 0 < engine.watch.idle_s < math.inf
 
 
 # --- streams ---
@@ -170,7 +170,7 @@ def test_closing_the_engine_stops_what_runs(tmp_path: Any) -> None:
 
 
 def test_of_those_that_run_the_last_to_begin_is_stopped_for_memory(engine: Engine) -> None:
-    assert not engine.relieve()
+    assert not engine.watch.relieve()
     ended: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
 
     def ask(name: str) -> None:
@@ -186,7 +186,7 @@ def test_of_those_that_run_the_last_to_begin_is_stopped_for_memory(engine: Engin
         time.sleep(0.5)
     until = time.monotonic() + SOON_S
     for expected in ("second", "first"):
-        while not engine.relieve():
+        while not engine.watch.relieve():
             assert time.monotonic() < until
             time.sleep(0.01)
         name, error = ended.get(timeout=SOON_S)
@@ -195,5 +195,5 @@ def test_of_those_that_run_the_last_to_begin_is_stopped_for_memory(engine: Engin
         assert "ran short of memory" in str(error)
     for thread in threads:
         thread.join(SOON_S)
-    assert not engine.relieve()
+    assert not engine.watch.relieve()
     assert table(engine, "SELECT 1 AS x").to_pylist() == [{"x": 1}]

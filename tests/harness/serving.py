@@ -59,7 +59,7 @@ def serve(
     tails = Tails(
         *(readers, runs_in.segments, limits),
         following=following,
-        is_serving=lambda: runs_in.idle_s < pacing.serving_s,
+        is_serving=lambda: runs_in.watch.idle_s < pacing.serving_s,
         pacing=pacing,
         make_follower=Follower if threads else followers or SteppedFollowers(),
     )

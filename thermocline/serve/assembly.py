@@ -146,12 +146,12 @@ def running_parts(
             grace_s=WATCHDOG_GRACE_S,
             max_process_bytes=process_bytes,
             healthy=engine.healthy,
-            relieve=engine.relieve,
-            relieve_owner=engine.relieve_owner,
-            long=engine.long,
+            relieve=engine.watch.relieve,
+            relieve_owner=engine.watch.relieve_owner,
+            long=engine.watch.long,
             suspects=suspects,
         )
-        engine.watch_with(watchdog.expecting)
+        engine.watch.expecting = watchdog.expecting
         watchdog.start()
         stack.callback(watchdog.stop)
         tails, keeper = stack.enter_context(

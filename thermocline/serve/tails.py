@@ -47,7 +47,7 @@ def running_tails(
             *(readers, engine.segments, limits),
             following=following,
             space=space,
-            is_serving=lambda: engine.idle_s < IN_PROCESS.serving_s,
+            is_serving=lambda: engine.watch.idle_s < IN_PROCESS.serving_s,
         )
         stack.callback(tails.close)
         keeper = Keeper(
