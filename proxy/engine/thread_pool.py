@@ -14,6 +14,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
@@ -35,32 +36,21 @@ MAX_ABANDONED_EACH = 4
 UNINTERRUPTIBLE = "the statement ran longer than {:g} s, in a part that cannot be interrupted; narrow it, or raise its limit."
 
 
+@dataclass(slots=True, eq=False)
 class _Job(Generic[T]):
     """Work, its outcome, and a lock that is released once: at its end, or when it is given up."""
 
-    __slots__ = (
-        "_woken",
-        "afterwards",
-        "error",
-        "is_abandoned",
-        "is_done",
-        "result",
-        "user",
-        "work",
-    )
+    work: Callable[[], T]
+    afterwards: Callable[[T | None], None]
+    user: str | None
+    result: T | None = None
+    error: BaseException | None = None
+    is_done: bool = False
+    is_abandoned: bool = False
+    #: One lock instead of an event or a future, which have three: that was a tenth of `select 1`.
+    _woken: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(
-        self, work: Callable[[], T], afterwards: Callable[[T | None], None], user: str | None
-    ) -> None:
-        self.work = work
-        self.afterwards = afterwards
-        self.user = user
-        self.result: T | None = None
-        self.error: BaseException | None = None
-        self.is_done = False
-        self.is_abandoned = False
-        # One lock instead of an event or a future, which have three: that was a tenth of `select 1`.
-        self._woken = threading.Lock()
+    def __post_init__(self) -> None:
         self._woken.acquire()
 
     def wake(self) -> None:

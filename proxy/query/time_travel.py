@@ -62,26 +62,16 @@ class When:
         return cls(_EPOCH + dt.timedelta(microseconds=now_us), time_zone)
 
 
+@dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """Thread-safe."""
+    """Thread-safe. ``cut_now`` cuts a table as it is."""
 
-    def __init__(
-        self,
-        *,
-        pins: PinCache,
-        measure: Callable[[Sequence[str]], Mapping[str, LogBounds]],
-        cut_now: Callable[[TableName], TableCut],
-        tails: Tails,
-        store: ColdStore,
-        engine: Engine,
-    ) -> None:
-        """``cut_now`` cuts a table as it is."""
-        self._pins = pins
-        self._measure = measure
-        self._cut_now = cut_now
-        self._tails = tails
-        self._store = store
-        self._engine = engine
+    pins: PinCache
+    measure: Callable[[Sequence[str]], Mapping[str, LogBounds]]
+    cut_now: Callable[[TableName], TableCut]
+    tails: Tails
+    store: ColdStore
+    engine: Engine
 
     def moment(self, at: AtClause, when: When) -> Moment:
         """Work out what an AT clause says.
@@ -92,7 +82,7 @@ class TimeTravel:
         if at.unit.upper() == "VERSION":
             return parse_version(at.tree["value"]["value"])
         try:
-            row = self._engine.evaluate(
+            row = self.engine.evaluate(
                 row_of([at.tree]),
                 "epoch_us(CAST(c0 AS TIMESTAMPTZ)) AS t",
                 {},
@@ -109,8 +99,8 @@ class TimeTravel:
     def pin(self, table: TableName, moment: Moment) -> Pin:
         """Return a pin with the columns the table has at that moment; of a cut's rows it says nothing."""
         if isinstance(moment, AtVersion):
-            return self._pins.pin_version(table, moment.snapshot_id)
-        pin = self._pins.get(table)
+            return self.pins.pin_version(table, moment.snapshot_id)
+        pin = self.pins.get(table)
         if isinstance(moment, AtTime):
             return pin if pin.binding is not None else self._then(pin, moment)
         return self._exact(moment.of(table), pin) or pin
@@ -123,33 +113,33 @@ class TimeTravel:
             FederationError: of the pins, the log or the tail.
         """
         if isinstance(moment, AtVersion):
-            return cold_cut(self._pins.pin_version(table, moment.snapshot_id))
+            return cold_cut(self.pins.pin_version(table, moment.snapshot_id))
         if isinstance(moment, AtCut):
             return self._of_cut(moment.of(table))
-        pin = self._pins.get(table)
+        pin = self.pins.get(table)
         if pin.binding is None:
             return cold_cut(self._then(pin, moment))
-        cut = self._cut_now(table)
+        cut = self.cut_now(table)
         return ended(cut, self._first(cut, moment.time_us, deadline))
 
     def _then(self, pin: Pin, moment: AtTime) -> Pin:
         """A table without a topic says by its snapshots what it was."""
-        version = self._pins.retained(pin.table).current_at(moment.time_us)
+        version = self.pins.retained(pin.table).current_at(moment.time_us)
         if version is None:
             raise CutExpired(
                 f"{pin.table}: the table had no snapshot at that time, or its history does not reach back so far.",
                 table=str(pin.table),
             )
-        return self._pins.pin_version(pin.table, version)
+        return self.pins.pin_version(pin.table, version)
 
     # --- the cut of another statement ---
 
     def _of_cut(self, entry: CutEntry) -> TableCut:
         try:
-            return self._from_any(entry, self._pins.get(entry.table))
+            return self._from_any(entry, self.pins.get(entry.table))
         except CutExpired:
             # The pin in hand may be from before a tiering that took over what the log has lost.
-            return self._from_any(entry, self._pins.refresh(entry.table))
+            return self._from_any(entry, self.pins.refresh(entry.table))
 
     def _from_any(self, entry: CutEntry, current: Pin) -> TableCut:
         """Read the cut from its own snapshot where that is possible: no later delete or update shows there."""
@@ -187,7 +177,7 @@ class TimeTravel:
     def _until(self, pin: Pin, end: OffsetVector) -> TableCut:
         bounds = None
         if pin.watermark is not None and needs_log(pin, end):
-            bounds = self._measure([pin.watermark.topic])[pin.watermark.topic]
+            bounds = self.measure([pin.watermark.topic])[pin.watermark.topic]
         return cut_until(pin, end, bounds)
 
     def _exact(self, entry: CutEntry, current: Pin) -> Pin | None:
@@ -198,15 +188,15 @@ class TimeTravel:
         ) and decodes_as(entry, current):
             return current
         if entry.snapshot_id is None or entry.snapshot_id not in (
-            self._pins.retained(entry.table).ids
+            self.pins.retained(entry.table).ids
         ):
             return None
         try:
-            pin = self._pins.pin_version(entry.table, entry.snapshot_id)
+            pin = self.pins.pin_version(entry.table, entry.snapshot_id)
             if pin.schema.schema_id == entry.schema_id and decodes_as(entry, pin):
                 return pin
             # Columns were changed after that snapshot and before the cut, or names and policies since.
-            return self._pins.pin_at(entry)
+            return self.pins.pin_at(entry)
         except (CutExpired, SnapshotExpired, Inconsistent):
             return None
 
@@ -224,14 +214,14 @@ class TimeTravel:
         check = partial(deadline.check, WAITED_FOR_TAIL)
         with ExitStack() as stack:
             if cut.cold.snapshot_id is not None:
-                parts.append(self._store.scan(cut.cold, since_filter))
+                parts.append(self.store.scan(cut.cold, since_filter))
             if cut.new_hot:
-                parts += stack.enter_context(self._tails.read(cut, check)).relations
-            document = self._engine.parse(
+                parts += stack.enter_context(self.tails.read(cut, check)).relations
+            document = self.engine.parse(
                 f"SELECT {KAFKA_PARTITION} AS part, min({KAFKA_OFFSET}) AS first FROM {_ROWS} "  # noqa: S608
                 f"WHERE {KAFKA_TIMESTAMP} >= make_timestamptz({time_us}) GROUP BY ALL"
             )
-            result = self._engine.run(
+            result = self.engine.run(
                 document,
                 [Relation(_ROWS, cut.cold.schema, tuple(parts))],
                 statement_time=_EPOCH,

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 
 from proxy.deadline import Deadline
 from proxy.session import Session
@@ -34,19 +35,12 @@ _NO_TURN = "the statement waited {:g} s for others of yours, of which few are pl
 _Key = tuple[Hashable, bool]
 
 
+@dataclass(slots=True, eq=False)
 class _Turn:
     """Statements of one user: whether one is in a turn, and those that wait, in the order they came."""
 
-    __slots__ = ("is_busy", "waiting")
-
-    def __init__(self) -> None:
-        self.is_busy = False
-        self.waiting: deque[threading.Event] = deque()
-
-    def wake(self) -> None:
-        """Have whoever is next look again."""
-        if self.waiting:
-            self.waiting[0].set()
+    is_busy: bool = False
+    waiting: deque[threading.Event] = field(default_factory=deque)
 
 
 class Turns:
@@ -77,9 +71,7 @@ class Turns:
         owner = session.user or (session.id,)
         key = owner, len(sql) >= LONG_CHARS
         with self._lock:
-            turn = self._turns.get(key)
-            if turn is None:
-                turn = self._turns[key] = _Turn()
+            turn = self._turns.setdefault(key, _Turn())
             others = [latest for latest in self._latest if latest[0] != owner]
             self._latest = [(owner, self._clock()), *others[:1]]
             woken = None
@@ -130,7 +122,7 @@ class Turns:
         if not turn.is_busy and not turn.waiting:
             del self._turns[key]
         elif not turn.is_busy:
-            turn.wake()
+            turn.waiting[0].set()  # whoever is next looks again
 
     def _rest(self, key: _Key, took_s: float) -> None:
         now = self._clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from planner.errors import DeadlineExceeded
 from planner.offsets import OffsetRange
@@ -13,21 +14,18 @@ from proxy.tail.entries import FollowedTable, raise_undecodable, unreached
 _CHECK_S = 0.05
 
 
+@dataclass(slots=True)
 class Wait:
-    """One statement's wait for ``ranges``."""
+    """One statement's wait for ``ranges``. ``check`` raises when it was cancelled or has run out of time."""
 
-    def __init__(
-        self,
-        ranges: Sequence[OffsetRange],
-        check: Callable[[], None],
-        clock: Callable[[], float],
-    ) -> None:
-        """``check`` raises when the statement was cancelled or has run out of time."""
-        self._ranges = ranges
-        self._check = check
-        self._clock = clock
-        self._began_s = clock()
-        self._missing_at_first: int | None = None
+    ranges: Sequence[OffsetRange]
+    check: Callable[[], None]
+    clock: Callable[[], float]
+    _missing_at_first: int | None = None
+    _began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began_s = self.clock()
 
     def once(self, entry: FollowedTable) -> bool:
         """Wait until the follower has added something; False if it will not, and the statement must fetch.
@@ -38,21 +36,21 @@ class Wait:
             DeadlineExceeded: the statement's time is over; it says how far the follower is, which goes on.
         """
         follower, generation = entry.follower, entry.generation
-        missing = generation.missing(self._ranges)
+        missing = generation.missing(self.ranges)
         if not missing:
             return True  # added meanwhile: waiting would be for nothing
         if follower is None or not generation.continues(missing):
             return False
         if self._missing_at_first is None:
             self._missing_at_first = _offsets(missing)
-        deadline = self._clock() + entry.limits.fetch_timeout_s
+        deadline = self.clock() + entry.limits.fetch_timeout_s
         follower.hurry(missing)
         with generation.changed:
             while generation.missing(missing) == missing and not generation.is_retired:
                 if follower.error is not None:
-                    raise_undecodable(follower.error, self._ranges)
+                    raise_undecodable(follower.error, self.ranges)
                     return False
-                if self._clock() > deadline:
+                if self.clock() > deadline:
                     raise unreached(entry, missing)
                 generation.changed.wait(_CHECK_S)
                 self._look(entry)
@@ -62,14 +60,14 @@ class Wait:
 
     def _look(self, entry: FollowedTable) -> None:
         try:
-            self._check()
+            self.check()
         except DeadlineExceeded as error:
-            missing = _offsets(entry.generation.missing(self._ranges))
+            missing = _offsets(entry.generation.missing(self.ranges))
             arrived = (self._missing_at_first or 0) - missing
             if arrived <= 0:
                 raise
-            rate = arrived / max(self._clock() - self._began_s, 1e-3)
-            offsets, rest_s = _offsets(self._ranges), math.ceil(missing / rate)
+            rate = arrived / max(self.clock() - self._began_s, 1e-3)
+            offsets, rest_s = _offsets(self.ranges), math.ceil(missing / rate)
             raise DeadlineExceeded(
                 f"{entry.table}: the statement's time was over when {offsets - missing:,} of the {offsets:,} offsets of "
                 f"its tail were read. Reading goes on, the rest takes about {rest_s} s: try again then.",
