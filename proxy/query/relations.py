@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -37,26 +37,17 @@ from proxy.tail.tails import Tails
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
+@dataclass(frozen=True, slots=True)
 class Sources:
     """Relations of cuts. Thread-safe."""
 
-    def __init__(
-        self,
-        *,
-        pins: PinCache,
-        store: ColdStore,
-        tails: Tails,
-        engine: Engine,
-        browsing: Browser,
-        grants: AccessPolicy,
-    ) -> None:
-        self._pins = pins
-        self._store = store
-        self._tails = tails
-        self._engine = engine
-        self._browsing = browsing
-        self._grants = grants
-        self._once = StatementCache()
+    pins: PinCache
+    store: ColdStore
+    tails: Tails
+    engine: Engine
+    browsing: Browser
+    grants: AccessPolicy
+    _once: StatementCache = field(default_factory=StatementCache, init=False)
 
     def empty(
         self,
@@ -108,7 +99,7 @@ class Sources:
                 and cut.new_hot
                 and table.key not in tails
             ):
-                tail = stack.enter_context(self._tails.read(cut, check, names[table.key]))
+                tail = stack.enter_context(self.tails.read(cut, check, names[table.key]))
                 tails[table.key] = tail.relations
         return [
             self._relation(
@@ -130,7 +121,7 @@ class Sources:
         Raises:
             PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.
         """
-        return self._grants.visible_table(session, table, _columns(pin_or_cut))
+        return self.grants.visible_table(session, table, _columns(pin_or_cut))
 
     def scan_filter(
         self,
@@ -148,13 +139,13 @@ class Sources:
             return EVERYTHING
         places, schema = parsed.places_of[table], self.visible_table(session, table, cut).plain
         if not all(conjunct.is_fixed for place in places for conjunct in place):
-            return scan_filter(self._engine, context, places, schema)
+            return scan_filter(self.engine, context, places, schema)
         return self._once.get(
             (
                 *("wanted", places, cut.table_uuid, schema.schema_id, schema.names),
                 context.time_zone,
             ),
-            lambda: scan_filter(self._engine, context, places, schema),
+            lambda: scan_filter(self.engine, context, places, schema),
             chars=parsed.chars,
         )
 
@@ -172,16 +163,16 @@ class Sources:
             parts.append(
                 ArrowRelation(
                     pa.Table.from_pylist(
-                        seam_rows(cut, self._pins.facts(cut.table)), schema=SEAM_SCHEMA
+                        seam_rows(cut, self.pins.facts(cut.table)), schema=SEAM_SCHEMA
                     )
                 )
             )
         side = _side(table, cut)
         if side in (None, "cold"):
             if cut.is_cold_whole:
-                parts.append(self._store.scan(cut.cold, rows, names))
+                parts.append(self.store.scan(cut.cold, rows, names))
             elif cut.new_cold:
-                scan = self._store.scan(cut.cold, rows)
+                scan = self.store.scan(cut.cold, rows)
                 parts.append(narrowed(scan, cut.new_cold, cut.increment))
         if side in (None, "tail"):
             if cut.increment is not None and not cut.increment.is_everything:
@@ -196,14 +187,12 @@ class Sources:
     def _empty(
         self, session: Session, table: ResolvedTable, pin_or_cut: Pin | TableCut
     ) -> TableSchema | pa.Schema:
-        schema, visible = (
-            _schema(table, pin_or_cut),
-            self.visible_table(session, table, pin_or_cut),
-        )
+        schema = _schema(table, pin_or_cut)
+        visible = self.visible_table(session, table, pin_or_cut)
         return visible.schema if isinstance(schema, TableSchema) else schema
 
     def _listing(self, name: str, session: Session) -> Relation:
-        rows = information_schema.rows(name, self._browsing, session)
+        rows = information_schema.rows(name, self.browsing, session)
         return Relation(listing_name(name), rows.schema, (ArrowRelation(rows),))
 
 
@@ -255,7 +244,7 @@ def narrowed(
     """Return the rows of ``part`` that lie in ``ranges`` (one a partition, at least one) and are young enough."""
     since_us = None if increment is None else increment.since_us
     if isinstance(part, ArrowRelation):
-        return ArrowRelation(part.table.filter(_mask(part.table, since_us, ranges)))
+        return ArrowRelation(part.table.filter(_expression(since_us, ranges)))
     return replace(part, sql=_narrowed_sql(part.sql, since_us, ranges))
 
 
@@ -280,21 +269,12 @@ def _narrowed_sql(sql: str, since_us: int | None, ranges: Sequence[OffsetRange])
     )
 
 
-def _mask(
-    table: pa.Table, since_us: int | None, ranges: Sequence[OffsetRange]
-) -> pa.ChunkedArray:
-    partitions, offsets = table[KAFKA_PARTITION], table[KAFKA_OFFSET]
-    mask = pa.chunked_array([pa.repeat(False, table.num_rows)])
+def _expression(since_us: int | None, ranges: Sequence[OffsetRange]) -> pc.Expression:
+    partition, offset = pc.field(KAFKA_PARTITION), pc.field(KAFKA_OFFSET)
+    inside = pc.scalar(False)
     for span in ranges:
-        inside = pc.and_(
-            pc.equal(partitions, span.partition),
-            pc.and_(
-                pc.greater_equal(offsets, span.start),
-                pc.less(offsets, span.stop),
-            ),
-        )
-        mask = pc.or_(mask, inside)
+        inside |= (partition == span.partition) & (offset >= span.start) & (offset < span.stop)
     if since_us is not None:
         since = pa.scalar(since_us, pa.timestamp("us", tz="UTC"))
-        mask = pc.and_(mask, pc.greater_equal(table[KAFKA_TIMESTAMP], since))
-    return mask
+        inside &= pc.field(KAFKA_TIMESTAMP) >= since
+    return inside
