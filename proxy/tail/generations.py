@@ -25,7 +25,7 @@ from proxy.tail.segment import (
     merged,
     packable,
 )
-from proxy.tail.tail_ranges import Floor, TailRanges
+from proxy.tail.tail_ranges import Floor, TailRanges, extend
 
 #: A segment is full at this many rows, or at a third of the whole tail. Tiering frees whole segments, so large ones
 #: stay too long; and every segment costs a statement a part of its plan.
@@ -103,7 +103,7 @@ class Generation(TailRanges):
         with self.changed:
             if segment is not None:
                 self._count(segment, rows, size)
-                segment.extend(ranges)
+                extend(segment.ranges, ranges)
                 if not segment.has_deletes:
                     segment.append_log.append((segment.rows, dict(segment.ranges)))
                 if segment not in self._order:
@@ -131,10 +131,11 @@ class Generation(TailRanges):
         with self.changed:
             arrived, self._arriving = self._arriving, []
             if arrived:
-                arrived[-1].extend(
+                rest_of_ranges = (
                     OffsetRange(item.partition, stops[item.partition], item.stop)
                     for item in ranges
                 )
+                extend(arrived[-1].ranges, rest_of_ranges)
                 for segment in (*self._order[-1:], *arrived):
                     segment.on(SegmentEvent.CLOSE)
             self._order += arrived
@@ -376,13 +377,9 @@ class Generation(TailRanges):
             )
             for segment in leased:
                 segment.leases += 1
-        pending = iter([leased])
-
-        def release() -> None:
-            for segments in pending:  # once, whatever the number of calls
-                self._give_back(segments)
-
-        return LeasedTail(rows, release)
+        tail = LeasedTail(rows)
+        tail.callback(self._give_back, leased)
+        return tail
 
     def _give_back(self, segments: list[Segment]) -> None:
         with self.changed:

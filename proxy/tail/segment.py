@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import SqlRelation
+from proxy.tail.tail_ranges import extend
 
 #: Batches remembered: a statement's cut is a few batches older than its follower at most.
 _STEPS = 32
@@ -95,12 +97,6 @@ class Segment:
             )
         self.state = following
 
-    def extend(self, ranges: Iterable[OffsetRange]) -> None:
-        """Stand for these offsets too, which follow those there are."""
-        for item in ranges:
-            start = self.ranges.get(item.partition, item).start
-            self.ranges[item.partition] = OffsetRange(item.partition, start, item.stop)
-
     def trim(self, offsets: Mapping[int, int]) -> None:
         """Stand for no rows below these offsets, which are to be deleted."""
         self.deleted_below |= offsets
@@ -135,21 +131,12 @@ class Segment:
         return bool(self.deleted_below)
 
 
-class LeasedTail:
+class LeasedTail(ExitStack):
     """The rows of one cut's tail, as relations. Close it when the statement is over."""
 
-    def __init__(self, relations: tuple[SqlRelation, ...], release: Callable[[], None]) -> None:
+    def __init__(self, relations: tuple[SqlRelation, ...]) -> None:
+        super().__init__()
         self.relations = relations
-        self._release = release
-
-    def close(self) -> None:
-        self._release()
-
-    def __enter__(self) -> LeasedTail:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def ends(batch: pa.RecordBatch) -> dict[int, int]:
@@ -158,11 +145,7 @@ def ends(batch: pa.RecordBatch) -> dict[int, int]:
         [batch.column(KAFKA_PARTITION), batch.column(KAFKA_OFFSET)], ["partition", "offset"]
     )
     ends = places.group_by("partition", use_threads=False).aggregate([("offset", "max")])
-    rows = zip(
-        *(column.to_pylist() for column in ends.select(["partition", "offset_max"]).columns),
-        strict=True,
-    )
-    return {partition: offset + 1 for partition, offset in rows}
+    return {row["partition"]: row["offset_max"] + 1 for row in ends.to_pylist()}
 
 
 def packable(segments: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
@@ -206,7 +189,5 @@ def merged(segments: Sequence[Segment]) -> dict[int, OffsetRange]:
     """Return the ranges of neighbours together: in each partition one begins where the one before ends."""
     ranges: dict[int, OffsetRange] = {}
     for segment in segments:
-        for partition, item in segment.ranges.items():
-            start = ranges.get(partition, item).start
-            ranges[partition] = OffsetRange(partition, start, item.stop)
+        extend(ranges, segment.ranges.values())
     return ranges

@@ -97,3 +97,10 @@ class TailRanges:
         self._starts.clear()
         self._stops.clear()
         self.version += 1
+
+
+def extend(ranges: dict[int, OffsetRange], following: Iterable[OffsetRange]) -> None:
+    """Stand for the offsets of ``following`` too: in each partition they begin where ``ranges`` ends, by partition."""
+    for item in following:
+        start = ranges.get(item.partition, item).start
+        ranges[item.partition] = OffsetRange(item.partition, start, item.stop)

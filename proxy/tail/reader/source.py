@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from planner.offsets import OffsetRange
 from planner.ports import Decoded, RecordError, TopicSource
 from planner.schema import TableSchema
 from planner.watermark import Outcomes
+from proxy.tail.tail_ranges import extend
 
 Pieces = Generator[Decoded, None, None]
 
@@ -87,13 +88,8 @@ def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
     outcomes = sum((item.decoded.outcomes for item in several), Outcomes())
     errors: list[RecordError] = [error for item in several for error in item.decoded.errors]
     ranges: dict[int, OffsetRange] = {}
-    for item in _every(several):
-        start = ranges.get(item.partition, item).start
-        ranges[item.partition] = OffsetRange(item.partition, start, item.stop)
+    for batch in several:
+        extend(ranges, batch.ranges)
     return DecodedBatch(
         Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])), tuple(ranges.values())
     )
-
-
-def _every(several: Iterable[DecodedBatch]) -> Iterable[OffsetRange]:
-    return (item for batch in several for item in batch.ranges)
