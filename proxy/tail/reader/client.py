@@ -30,7 +30,7 @@ _PATIENCE_S = 60.0
 
 
 class ReadJob:
-    """A request that a worker carries out. For one thread; its owner closes it."""
+    """A request that a worker carries out; one to follow is a ``Subscription``. For one thread; its owner closes it."""
 
     def __init__(
         self, channel: Channel, request: ReadRequest, lost: Callable[[], None]
@@ -55,6 +55,12 @@ class ReadJob:
             return receive_batch(
                 self._channel, self._request.subject.schema.arrow, timeout_s + _PATIENCE_S
             )
+
+    def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
+        """See ``Subscription.take``."""
+        self.ask(timeout_s, ranges)
+        batch = self.answer(timeout_s)
+        return None if batch is None else replace(batch, confirm=self.confirm)
 
     def confirm(self) -> None:
         """Wait until the last answer is confirmed. Raises as ``answer``."""
@@ -86,26 +92,13 @@ class _RemoteReader:
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         request = ReadRequest(self._subject, starts=dict(starts))
-        return _RemoteSubscription(self._ingestion.begin_job(request))
+        return self._ingestion.begin_job(request)
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
         if sum(map(len, ranges)) > MUCH_OFFSETS:
             request = ReadRequest(self._subject, ranges=tuple(ranges), timeout_s=timeout_s)
             return _fetched(self._ingestion, request)
         return self._local.fetch(ranges, timeout_s)
-
-
-class _RemoteSubscription:
-    def __init__(self, work: ReadJob) -> None:
-        self._work = work
-
-    def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
-        self._work.ask(timeout_s, ranges)
-        batch = self._work.answer(timeout_s)
-        return None if batch is None else replace(batch, confirm=self._work.confirm)
-
-    def close(self) -> None:
-        self._work.close()
 
 
 def _fetched(ingestion: Ingestion, request: ReadRequest) -> Pieces:

@@ -11,7 +11,7 @@ from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.prefetch import Prefetcher, read_ahead
-from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReader, TopicReaders
+from proxy.tail.reader.source import Pieces, Subscription, TailSource, TopicReaders
 
 DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 
@@ -21,12 +21,9 @@ MUCH_OFFSETS = 20_000
 
 def local_readers(log: Log, decoder_for: DecoderFactory, *, pacing: Pacing) -> TopicReaders:
     """Read ``log`` in threads of this process."""
-
-    def reader(subject: TailSource) -> TopicReader:
-        decoder = decoder_for(subject.table, subject.schema, subject.binding)
-        return LocalReader(log, subject, decoder, pacing)
-
-    return reader
+    return lambda subject: LocalReader(
+        log, subject, decoder_for(subject.table, subject.schema, subject.binding), pacing
+    )
 
 
 class LocalReader:
