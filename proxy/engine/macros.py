@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 
 import duckdb
 
+from planner.sqltext import literal
+
 #: Characters or elements that one call may build on one row; the engine works on 2,048 rows at a time.
 MAX_BUILT = 10_000
 #: Cells of the table that comparing two texts fills.
@@ -65,7 +67,10 @@ _TIME = (
     f"ELSE getvariable('{TIME_VARIABLE}') END::TIMESTAMPTZ"
 )
 
-_CLOCK = [
+_LIKE_PATTERN = r"system.main.replace(system.main.replace(regexp_escape(b), '\%', '(?s:.*)'), '_', '(?s:.)')"
+_LOWER_PATTERN = _LIKE_PATTERN.replace("(b)", "(lower(b))")
+
+_MACROS = (
     f"now() AS {_TIME}",
     f"get_current_timestamp() AS {_TIME}",
     f"transaction_timestamp() AS {_TIME}",
@@ -75,51 +80,36 @@ _CLOCK = [
     f"current_localtime() AS {_TIME}::TIMESTAMP::TIME",
     f"current_localtimestamp() AS {_TIME}::TIMESTAMP",
     f"age(a) AS system.main.age({_TIME}::DATE::TIMESTAMP, a), (a, b) AS system.main.age(a, b)",
-]
-
-_CUT = [f"thermocline_cut() AS CAST(getvariable('{CUT_VARIABLE}') AS VARCHAR)"]
-
-_BINS = [
+    f"thermocline_cut() AS CAST(getvariable('{CUT_VARIABLE}') AS VARCHAR)",
     "date_bin(a, b) AS system.main.time_bucket(a, b, TIMESTAMP '1970-01-01'), "
-    "(a, b, c) AS system.main.time_bucket(a, b, c)"
-]
-
-_SERIES = [
-    f"""{name}(a) AS system.main.{name}({_built(name, "a::HUGEINT", "a")}),
+    "(a, b, c) AS system.main.time_bucket(a, b, c)",
+    *(
+        f"""{name}(a) AS system.main.{name}({_built(name, "a::HUGEINT", "a")}),
         (a, b) AS system.main.{name}(a, {_built(name, "b::HUGEINT - a", "b")})"""
-    for name in ("range", "generate_series")
-]
-
-_RESIZE = [
-    f"""{name}(a, b) AS system.main.list_resize(a, {_built(name, "b", "b")}),
+        for name in ("range", "generate_series")
+    ),
+    *(
+        f"""{name}(a, b) AS system.main.list_resize(a, {_built(name, "b", "b")}),
         (a, b, c) AS system.main.list_resize(a, {_built(name, "b", "b")}, c)"""
-    for name in ("list_resize", "array_resize")
-]
-
-_PAD = [
-    f"{name}(a, b, c) AS system.main.{name}(a, {_built(name, 'b', 'b')}, c)"
-    for name in ("lpad", "rpad")
-]
-
-_DISTANCE = [
-    f"{name}(a, b) AS system.main.{name}({_compared(name)}, b)"
-    for name in ("levenshtein", "damerau_levenshtein", "editdist3")
-] + [
-    f"{name}(a, b) AS system.main.{name}({_compared(name)}, b), "
-    f"(a, b, c) AS system.main.{name}({_compared(name)}, b, c)"
-    for name in ("jaro_similarity", "jaro_winkler_similarity")
-]
-
-_LIKE_PATTERN = r"system.main.replace(system.main.replace(regexp_escape(b), '\%', '(?s:.*)'), '_', '(?s:.)')"
-
-_LIKE = [
+        for name in ("list_resize", "array_resize")
+    ),
+    *(
+        f"{name}(a, b, c) AS system.main.{name}(a, {_built(name, 'b', 'b')}, c)"
+        for name in ("lpad", "rpad")
+    ),
+    *(
+        f"{name}(a, b) AS system.main.{name}({_compared(name)}, b)"
+        for name in ("levenshtein", "damerau_levenshtein", "editdist3")
+    ),
+    *(
+        f"{name}(a, b) AS system.main.{name}({_compared(name)}, b), "
+        f"(a, b, c) AS system.main.{name}({_compared(name)}, b, c)"
+        for name in ("jaro_similarity", "jaro_winkler_similarity")
+    ),
     f"like_linear(a, b) AS regexp_full_match(a, {_LIKE_PATTERN})",
     f"not_like_linear(a, b) AS NOT regexp_full_match(a, {_LIKE_PATTERN})",
-    f"ilike_linear(a, b) AS regexp_full_match(lower(a), {_LIKE_PATTERN.replace('(b)', '(lower(b))')})",
-    f"not_ilike_linear(a, b) AS NOT regexp_full_match(lower(a), {_LIKE_PATTERN.replace('(b)', '(lower(b))')})",
-]
-
-_OTHERS = [
+    f"ilike_linear(a, b) AS regexp_full_match(lower(a), {_LOWER_PATTERN})",
+    f"not_ilike_linear(a, b) AS NOT regexp_full_match(lower(a), {_LOWER_PATTERN})",
     f"repeat(a, b) AS system.main.repeat(a, {_built('repeat', 'len(a)::HUGEINT * b', 'b')})",
     f"replace(a, b, c) AS system.main.replace(a, b, {_replaced('replace')})",
     f"""regexp_replace(a, b, c) AS system.main.regexp_replace(a, b, {_replaced("regexp_replace")}),
@@ -127,23 +117,9 @@ _OTHERS = [
     f"""bar(a, b, c) AS system.main.bar(a, b, c),
         (a, b, c, d) AS system.main.bar(a, b, c, {_built("bar", "d", "d")})""",
     f"bitstring(a, b) AS system.main.bitstring(a, {_built('bitstring', 'b', 'b')})",
-]
-
-#: Every CREATE MACRO, to be run once on a new instance.
-STATEMENTS = tuple(
-    f"CREATE MACRO {body}"
-    for body in (
-        *_CLOCK,
-        *_CUT,
-        *_BINS,
-        *_SERIES,
-        *_RESIZE,
-        *_PAD,
-        *_DISTANCE,
-        *_LIKE,
-        *_OTHERS,
-    )
 )
+#: To be run once on a new instance.
+STATEMENTS = tuple(f"CREATE MACRO {macro}" for macro in _MACROS)
 
 #: A text without these words calls no function of the time.
 _CLOCK_WORDS = ("now", "today", "current_", "localtime", "transaction_timestamp")
@@ -171,5 +147,4 @@ def _asks_time(sql: str) -> bool:
 def set_cut(cursor: duckdb.DuckDBPyConnection, sql: str, cut: str) -> None:
     """Give the cursor's statements the text of their cut; "" leaves it NULL."""
     if cut and "thermocline_cut" in sql.lower():
-        text = cut.replace("'", "''")
-        cursor.execute(f"SET VARIABLE {CUT_VARIABLE} = '{text}'")
+        cursor.execute(f"SET VARIABLE {CUT_VARIABLE} = {literal(cut)}")

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from planner.errors import FederationError
+from planner.sqltext import literal
 from proxy.engine.appending import Appenders
 from proxy.engine.errors import translate
 from proxy.engine.relations import identifier, sql_type
@@ -46,8 +47,7 @@ class Segments:
         connection.execute(f"SET GLOBAL checkpoint_threshold = '{_NO_CHECKPOINT}'")
         connection.execute(f"CREATE SCHEMA {_SCHEMA}")
         if self._file is not None:
-            path = str(self._file).replace("'", "''")
-            connection.execute(f"ATTACH '{path}' AS {_DISK}")
+            connection.execute(f"ATTACH {literal(str(self._file))} AS {_DISK}")
 
     def close(self) -> None:
         """Release the engine; nothing more can be appended."""
