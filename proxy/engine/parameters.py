@@ -14,7 +14,6 @@ from planner.statement.parameters import addends, integers
 
 #: An Arrow scalar of any type or unit, or a plain Python value.
 Parameter: TypeAlias = Any
-Values: TypeAlias = list[Any] | dict[str, Any]
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _INT32 = range(-(1 << 31), 1 << 31)
@@ -31,8 +30,8 @@ _WITHOUT_VALUE = (
 
 def bound(
     document: Node, values: Sequence[Parameter], *, narrow: frozenset[str] = frozenset()
-) -> Values:
-    """Return what to bind for the parameters of a statement, given in their order.
+) -> dict[str, Any]:
+    """Return what to bind for the parameters of a statement, by name; ``values`` are in their order.
 
     Whole numbers are BIGINT. INTEGER, where they fit, are those that stand where functions take nothing else, and
     those named in ``narrow``.
@@ -50,10 +49,9 @@ def bound(
     plain = [_plain(name, value) for name, value in zip(names, values, strict=True)]
     if any(map(_is_whole, plain)):
         narrow |= integers(document)
-    typed = [_value(value, name in narrow) for name, value in zip(names, plain, strict=True)]
-    if names == tuple(str(number) for number in range(1, len(names) + 1)):
-        return typed
-    return dict(zip(names, typed, strict=True))
+    return {
+        name: _value(value, name in narrow) for name, value in zip(names, plain, strict=True)
+    }
 
 
 def execute(

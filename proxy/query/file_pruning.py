@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 
@@ -151,11 +150,10 @@ def _constants(
     )
     try:
         values = bound(asking.document, asking.values)
-        named = values if isinstance(values, dict) else _numbered(values)
         row = engine.evaluate(
             inner,
             ", ".join(casts),
-            {name: named[name] for name in parameters(inner)},
+            {name: values[name] for name in parameters(inner)},
             statement_time=asking.statement_time,
             time_zone=asking.time_zone,
         )
@@ -188,10 +186,6 @@ def _plain(
     if type(value) is str and kind == pa.string():
         return _Constant("VARCHAR", pa.scalar(value))
     return None
-
-
-def _numbered(values: Sequence[Any]) -> dict[str, Any]:
-    return {str(number): value for number, value in enumerate(values, start=1)}
 
 
 def row_of(operands: Sequence[Node]) -> Node:

@@ -151,7 +151,7 @@ def test_a_root_that_would_open_the_machine_is_refused(root: str) -> None:
 def test_values_of_any_unit_are_bound() -> None:
     document = parse("SELECT " + ", ".join("?" * 12))
     utc = dt.UTC
-    values = bound(
+    by_name = bound(
         document,
         [
             pa.scalar(5, pa.int8()),
@@ -168,7 +168,8 @@ def test_values_of_any_unit_are_bound() -> None:
             pa.scalar("text", pa.large_string()),
         ],
     )
-    assert isinstance(values, list)
+    assert list(by_name) == [str(number) for number in range(1, 13)]
+    values = list(by_name.values())
     assert repr(values[0]) == repr(duckdb.Value(5, duckdb.sqltypes.BIGINT))
     assert values[1:] == [
         1 << 70,
