@@ -6,7 +6,6 @@ file outside the storage roots, no extension, no setting, no other statement's r
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 import pyarrow as pa
-from cachetools import LRUCache
 
 from connectors import duckdb_extensions as extensions
 from planner.errors import (
@@ -40,6 +38,7 @@ from proxy.engine.relations import Relation, nested, plain_names, prelude
 from proxy.engine.result import Result, rows_per_batch
 from proxy.engine.running import EngineCall, Watch, give_way, working_user
 from proxy.engine.segments import Segments
+from proxy.engine.statement_cache import StatementCache
 
 T = TypeVar("T")
 
@@ -83,8 +82,7 @@ class Engine:
             raise
         #: What runs, and how to stop it.
         self.watch = Watch()
-        self._lock = threading.Lock()
-        self._printed: LRUCache[str, str] = LRUCache(_MAX_REMEMBERED)
+        self._printed = StatementCache(_MAX_REMEMBERED)
 
     def _prepare(self, roots: list[str], spill_dir: Path, secrets: Sequence[str]) -> None:
         connection = self._connection
@@ -148,15 +146,13 @@ class Engine:
         """Return the SQL of a tree, which parses to the same tree again, or raise UnsupportedStatement."""
         # In an eighth of Python's time, which is interpreter's lock for all others.
         text = msgspec.json.encode(document).decode()
-        with self._lock:
-            printed = self._printed.get(text)
-        if printed is not None:
-            return printed
-        sql = syntax_trees.unparse(self._ask, text, document)
-        if len(text) <= _MAX_REMEMBERED_BYTES:
-            with self._lock:
-                self._printed[text] = sql
-        return sql
+
+        def printed() -> str:
+            return syntax_trees.unparse(self._ask, text, document)
+
+        if len(text) > _MAX_REMEMBERED_BYTES:
+            return printed()
+        return self._printed.get(text, printed)
 
     def run(
         self,
@@ -218,12 +214,11 @@ class Engine:
         sql = f"SELECT {columns} FROM ({self.unparse(document)})"  # noqa: S608 - printed by DuckDB, gated
 
         def evaluated(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-            _set_time_zone(cursor, time_zone)
             macros.set_time(cursor, sql, statement_time)
             # Room for one row. Room for a million, which is what it reserves unasked, takes 1 ms (DuckDB 1.5.5).
             return cursor.execute(sql, dict(values)).to_arrow_table(1)
 
-        return self._planned(evaluated)
+        return self._planned(time_zone, evaluated)
 
     def describe(
         self, document: Node, relations: Sequence[Relation], *, time_zone: str = "UTC"
@@ -235,15 +230,10 @@ class Engine:
         Raises:
             BadStatement, UnsupportedStatement: it does not bind.
         """
-
-        def described(
-            connection: duckdb.DuckDBPyConnection,
-        ) -> tuple[pa.Schema, tuple[pa.DataType, ...]]:
-            _set_time_zone(connection, time_zone)
-            schema, types = describe(connection, self.unparse, document, relations)
-            return plain_names(schema, relations), types
-
-        return self._planned(described)
+        schema, types = self._planned(
+            time_zone, lambda cursor: describe(cursor, self.unparse, document, relations)
+        )
+        return plain_names(schema, relations), types
 
     def describe_bound(
         self,
@@ -258,18 +248,23 @@ class Engine:
         Raises:
             BadStatement, UnsupportedStatement, BadParameter: it does not bind.
         """
+        schema = self._planned(
+            time_zone,
+            lambda cursor: describe_bound(
+                cursor, self.unparse, document, relations, parameters
+            ),
+        )
+        return plain_names(schema, relations)
 
-        def described(connection: duckdb.DuckDBPyConnection) -> pa.Schema:
-            _set_time_zone(connection, time_zone)
-            schema = describe_bound(connection, self.unparse, document, relations, parameters)
-            return plain_names(schema, relations)
-
-        return self._planned(described)
-
-    def _planned(self, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    def _planned(self, time_zone: str, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Return what ``function`` does with a cursor, by the deadline of whom this thread works for."""
+
+        def planned(cursor: duckdb.DuckDBPyConnection) -> T:
+            _set_time_zone(cursor, time_zone)
+            return function(cursor)
+
         with self._connection.cursor() as cursor:
-            return EngineCall(cursor, self.watch).call(function)
+            return EngineCall(cursor, self.watch).call(planned)
 
     def _ask(self, sql: str, argument: str) -> tuple[str, ...]:
         """Return the one row of texts that a query of our own has."""

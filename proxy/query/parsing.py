@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from connectors.iceberg.pin_cache import PinCache
@@ -15,6 +15,7 @@ from planner.statement.conjuncts import Places, conjuncts
 from planner.statement.date_parts import quote_date_parts
 from planner.statement.gate import check, check_text
 from planner.statement.named_columns import named_columns
+from planner.statement.parameters import may_type_columns
 from planner.statement.references import (
     CutKey,
     ResolvedTable,
@@ -55,6 +56,11 @@ class ParsedStatement:
         return named_columns(self.document)
 
     @cached_property
+    def may_type_columns(self) -> bool:
+        """Whether the types of its columns may depend on its parameters' values."""
+        return may_type_columns(self.document)
+
+    @cached_property
     def names(self) -> tuple[TableName, ...]:
         return tuple(sorted({reference.table for reference in self.tables}))
 
@@ -85,14 +91,14 @@ class ParsedStatement:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class StatementParser:
     """Reads statements, each text once. Thread-safe."""
 
-    def __init__(self, engine: Engine, pins: PinCache, grants: AccessPolicy) -> None:
-        self._engine = engine
-        self._pins = pins
-        self._grants = grants
-        self._once = StatementCache()
+    engine: Engine
+    pins: PinCache
+    grants: AccessPolicy
+    _once: StatementCache = field(default_factory=StatementCache, init=False)
 
     def read(
         self,
@@ -120,11 +126,11 @@ class StatementParser:
                 ),
                 chars=len(sql),
             )
-        tables = self._grants.visible(session, self._pins.tables())
+        tables = self.grants.visible(session, self.pins.tables())
         try:
             return self._resolved(sql, document, named, path, tables, side)
         except UnknownTable:
-            newer = self._grants.visible(session, self._pins.relist())
+            newer = self.grants.visible(session, self.pins.relist())
             if newer == tables:
                 raise
             return self._resolved(sql, document, named, path, newer, side)
@@ -135,7 +141,7 @@ class StatementParser:
 
     def _checked(self, sql: str) -> tuple[Node, tuple[TableReference, ...]]:
         check_text(sql)
-        document = self._engine.parse(sql)
+        document = self.engine.parse(sql)
         check(document)
         document = quote_date_parts(document, sql)
         return document, references(document)

@@ -10,7 +10,6 @@ from planner.cut import Pin, TableCut
 from planner.errors import BadParameter
 from planner.statement.ast import parameters as parameters_of
 from planner.statement.breadth import Breadth, check_breadth
-from planner.statement.parameters import may_type_columns
 from planner.statement.references import CutKey
 from proxy.engine.engine import Engine
 from proxy.engine.statement_cache import StatementCache
@@ -35,7 +34,7 @@ class Signatures:
     ) -> bool:
         """Whether ``columns`` of a statement without tables asks nobody: it was bound before."""
         return self._cache.cached((parsed, (), session.zone), Prepared) is not None and (
-            parameters is None or not self._may_type_columns(parsed)
+            parameters is None or not parsed.may_type_columns
         )
 
     def prepared(
@@ -81,20 +80,13 @@ class Signatures:
         prepared = self.prepared(session, parsed, cuts)
         if is_bound:
             _check_count(parameters, prepared.parameter_schema)
-        if not is_bound or parameters is None or not self._may_type_columns(parsed):
+        if not is_bound or parameters is None or not parsed.may_type_columns:
             return prepared.dataset_schema
         return self._engine.describe_bound(
             parsed.document,
             self._sources.empty(session, parsed, cuts),
             [column[0] for column in parameters.columns],
             time_zone=session.zone,
-        )
-
-    def _may_type_columns(self, parsed: ParsedStatement) -> bool:
-        return self._cache.get(
-            ("may type columns", parsed),
-            lambda: may_type_columns(parsed.document),
-            chars=parsed.chars,
         )
 
 
