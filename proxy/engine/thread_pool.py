@@ -61,6 +61,7 @@ class _Job(Generic[T]):
         self._woken.acquire(timeout=timeout_s)
 
 
+@dataclass(eq=False)
 class ThreadPool:
     """Thread-safe. Of abandoned work there may be ``MAX_ABANDONED`` at one time: it keeps a core and memory busy.
 
@@ -68,16 +69,11 @@ class ThreadPool:
     late keeps nobody else out.
     """
 
-    def __init__(
-        self,
-        *,
-        max_abandoned: int = MAX_ABANDONED,
-        max_abandoned_each: int = MAX_ABANDONED_EACH,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        self._max_abandoned = max_abandoned
-        self._max_abandoned_each = max_abandoned_each
-        self._grace_s = grace_s
+    max_abandoned: int = MAX_ABANDONED
+    max_abandoned_each: int = MAX_ABANDONED_EACH
+    grace_s: float = GRACE_S
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         #: Idle threads' queues, last in first out.
         self._idle: list[SimpleQueue[_Job[Any] | None]] = []
@@ -106,7 +102,7 @@ class ThreadPool:
             self._give(job)
             job.wait(deadline.left_s)
         if not job.is_done:
-            job.wait(self._grace_s)
+            job.wait(self.grace_s)
         if not job.is_done and self._abandon(job):
             deadline.cancellation.check()
             raise deadline.exceeded(UNINTERRUPTIBLE)
@@ -129,12 +125,12 @@ class ThreadPool:
         with self._lock:
             own = self._abandoned[user]
             counts = self._abandoned.values()
-            late = sum(min(count, self._max_abandoned_each) for count in counts)
-        if own >= self._max_abandoned_each:
+            late = sum(min(count, self.max_abandoned_each) for count in counts)
+        if own >= self.max_abandoned_each:
             raise Overloaded(
                 f"{own} of your statements that cannot be interrupted are still running. Retry when they have ended."
             )
-        if late >= self._max_abandoned:
+        if late >= self.max_abandoned:
             raise Overloaded(
                 "Too many statements that cannot be interrupted are still running. Retry later, or elsewhere."
             )

@@ -43,15 +43,14 @@ class _Turn:
     waiting: deque[threading.Event] = field(default_factory=deque)
 
 
+@dataclass(eq=False)
 class Turns:
     """Thread-safe. ``processor_s`` is the time that the calling thread computed."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        processor_s: Callable[[], float] = time.thread_time,
-    ) -> None:
-        self._clock, self._processor_s = clock, processor_s
+    clock: Callable[[], float] = time.monotonic
+    processor_s: Callable[[], float] = time.thread_time
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         #: By owner, and whether the statements are long.
         self._turns: dict[_Key, _Turn] = {}
@@ -73,18 +72,18 @@ class Turns:
         with self._lock:
             turn = self._turns.setdefault(key, _Turn())
             others = [latest for latest in self._latest if latest[0] != owner]
-            self._latest = [(owner, self._clock()), *others[:1]]
+            self._latest = [(owner, self.clock()), *others[:1]]
             woken = None
             if turn.waiting or not self._begins(key, turn):
                 woken = threading.Event()
                 turn.waiting.append(woken)
         if woken is not None:
             self._wait(key, turn, woken, deadline)
-        began_s = self._processor_s()
+        began_s = self.processor_s()
         try:
             yield
         finally:
-            took_s = self._processor_s() - began_s
+            took_s = self.processor_s() - began_s
             with self._lock:
                 if key[1]:
                     self._rest(key, took_s)
@@ -125,14 +124,14 @@ class Turns:
             turn.waiting[0].set()  # whoever is next looks again
 
     def _rest(self, key: _Key, took_s: float) -> None:
-        now = self._clock()
+        now = self.clock()
         self._rests = {each: until for each, until in self._rests.items() if until > now}
         until = self._rests.get(key, now) + _RESTS * took_s
         self._rests[key] = min(until, now + _CREDIT_S + _MAX_REST_S)
 
     def _rests_for(self, key: _Key) -> bool:
         """Whether the next turn of ``key`` has to wait for the time of others, who ask."""
-        now = self._clock()
+        now = self.clock()
         return now + _CREDIT_S < self._rests.get(key, now) and any(
             owner != key[0] and now < at + _ASKING_S for owner, at in self._latest
         )

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import pyarrow as pa
 
@@ -26,36 +27,31 @@ _log = logging.getLogger(__name__)
 _STOP_S = 5.0
 
 
+@dataclass(eq=False)
 class Follower:
-    """One thread, asleep while the topic is silent."""
+    """One thread, asleep while the topic is silent.
 
-    def __init__(
-        self,
-        reader: TopicReader,
-        generation: Generation,
-        tally: OutcomeTally,
-        make_room: MakeRoom,
-        is_serving: IsServing,
-        *,
-        pacing: Pacing,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``make_room`` gets what will be added, and raises when it must not be."""
+    ``make_room`` gets what will be added, and raises when it must not be.
+    """
+
+    reader: TopicReader
+    generation: Generation
+    tally: OutcomeTally
+    make_room: MakeRoom
+    is_serving: IsServing
+    _: KW_ONLY
+    pacing: Pacing
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self.error: FederationError | None = None
-        self._reader = reader
-        self._generation = generation
-        self._tally = tally
-        self._make_room = make_room
-        self._is_serving = is_serving
         self._subscription: Subscription | None = None
         self._version = -1
-        self._clock = clock
-        self._pacing = pacing
-        self._pace = Pace(pacing, caught_up_at_s=clock())
+        self._pace = Pace(self.pacing, caught_up_at_s=self.clock())
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, name=f"tail {generation.table}", daemon=True
+            target=self._run, name=f"tail {self.generation.table}", daemon=True
         )
 
     def start(self) -> None:
@@ -71,7 +67,7 @@ class Follower:
 
     def hurry(self, ranges: Sequence[OffsetRange]) -> None:
         """Stop gathering until the generation covers these ranges: a statement needs them."""
-        self._pace.require(ranges, self._clock())
+        self._pace.require(ranges, self.clock())
         self._wake.set()
 
     def tried(self, timeout_s: float) -> int | None:
@@ -83,8 +79,8 @@ class Follower:
             return None
         except Exception:  # noqa: BLE001
             # A bug of ours must not look like a topic without records.
-            _log.exception("following the tail of %s failed", self._generation.table)
-            self._fail(InternalError(f"{self._generation.table}: its tail cannot be followed."))
+            _log.exception("following the tail of %s failed", self.generation.table)
+            self._fail(InternalError(f"{self.generation.table}: its tail cannot be followed."))
             return None
         self.error = None
         return rows
@@ -95,10 +91,10 @@ class Follower:
         Raises:
             FederationError: of the log, the decoder, the limits or the engine. Nothing was added.
         """
-        generation = self._generation
-        self._make_room(0, 0, 0)
+        generation = self.generation
+        self.make_room(0, 0, 0)
         batch = self._reopened().take(timeout_s, self._required())
-        self._pace.note_step(0 if batch is None else len(batch.decoded.rows), self._clock())
+        self._pace.note_step(0 if batch is None else len(batch.decoded.rows), self.clock())
         if batch is None:
             return None
         decoded = batch.decoded
@@ -106,9 +102,9 @@ class Follower:
             if generation.version != self._version or not generation.continues(batch.ranges):
                 self._close()  # a statement fetched, or all was dropped: go on from there
                 return 0
-            self._make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
+            self.make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
             generation.add(batch.ranges, self._gently(decoded.rows), batch.confirm)
-        self._tally.count(decoded.outcomes, decoded.errors)
+        self.tally.count(decoded.outcomes, decoded.errors)
         return len(decoded.rows)
 
     def _gently(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -118,24 +114,22 @@ class Follower:
             if pace.pause_debt_s and self._yields():
                 self._wake.wait(pace.pause_debt_s)
             yielding = self._yields()
-            piece = (
-                rows.slice(start, self._pacing.piece_rows) if yielding else rows.slice(start)
-            )
-            began = self._clock()
+            piece = rows.slice(start, self.pacing.piece_rows) if yielding else rows.slice(start)
+            began = self.clock()
             yield piece
-            pace.note_piece(self._clock() - began, yielding=yielding)
+            pace.note_piece(self.clock() - began, yielding=yielding)
             start += len(piece)
 
     def _yields(self) -> bool:
-        return self._pace.yields(self._clock(), is_serving=self._is_serving())
+        return self._pace.yields(self.clock(), is_serving=self.is_serving())
 
     def _reopened(self) -> Subscription:
-        if self._subscription is not None and self._version == self._generation.version:
+        if self._subscription is not None and self._version == self.generation.version:
             return self._subscription
         self._close()
-        with self._generation.changed:
-            self._version, starts = self._generation.version, self._generation.stops()
-        self._subscription = self._reader.follow(starts)
+        with self.generation.changed:
+            self._version, starts = self.generation.version, self.generation.stops()
+        self._subscription = self.reader.follow(starts)
         return self._subscription
 
     def _close(self) -> None:
@@ -147,13 +141,13 @@ class Follower:
         failures = 0
         try:
             while not self._stopped.is_set():
-                rows = self.tried(self._pacing.take_s)
+                rows = self.tried(self.pacing.take_s)
                 if self.error is None:
                     failures = 0
                     self._linger(rows)
                     continue
                 failures += 1
-                self._stopped.wait(self._pacing.retry_s(failures))
+                self._stopped.wait(self.pacing.retry_s(failures))
         finally:
             self._close()
 
@@ -166,21 +160,21 @@ class Follower:
         self._wake.clear()
         if self._stopped.is_set():
             return
-        linger_s = self._pace.linger_s(rows, self._clock(), is_needed=bool(self._required()))
+        linger_s = self._pace.linger_s(rows, self.clock(), is_needed=bool(self._required()))
         if linger_s:
             self._wake.wait(linger_s)
 
     def _required(self) -> tuple[OffsetRange, ...]:
         """Return the ranges that a statement waits for and that are not added yet."""
-        return self._generation.missing(self._pace.required(self._clock()))
+        return self.generation.missing(self._pace.required(self.clock()))
 
     def _fail(self, error: FederationError) -> None:
         """Log the error once, and show it to statements that wait."""
         if self.error is None or self.error.message != error.message:
             _log.warning(
-                "the tail of %s is not followed: %s", self._generation.table, error.message
+                "the tail of %s is not followed: %s", self.generation.table, error.message
             )
         self._close()
-        with self._generation.changed:
+        with self.generation.changed:
             self.error = error
-            self._generation.changed.notify_all()
+            self.generation.changed.notify_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from planner.cut import Pin, TableCut
 from planner.errors import FederationError
@@ -18,24 +19,21 @@ _PAUSE_S = 1.0
 _STOP_S = 5.0
 
 
+@dataclass(eq=False)
 class Keeper:
-    """Three threads: one frees and never waits, one follows and may wait for catalog or broker, one packs."""
+    """Three threads: one frees and never waits, one follows and may wait for catalog or broker, one packs.
 
-    def __init__(
-        self,
-        tails: Tails,
-        *,
-        tables: Sequence[TableName],
-        pins: Callable[[], Sequence[Pin]],
-        cut: Callable[[TableName], TableCut],
-    ) -> None:
-        """``tables`` are always followed. ``pins`` returns the pins in use, ``cut`` cuts a table as of now."""
-        self._tails = tails
-        self._tables = tuple(tables)
-        self._pins = pins
-        self._cut = cut
+    ``tables`` are always followed. ``pins`` returns the pins in use, ``cut`` cuts a table as of now.
+    """
+
+    tails: Tails
+    tables: Sequence[TableName]
+    pins: Callable[[], Sequence[Pin]]
+    cut: Callable[[TableName], TableCut]
+
+    def __post_init__(self) -> None:
         self._failed: dict[TableName, str] = {}
-        self._unread = set(self._tables)
+        self._unread = set(self.tables)
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(
@@ -44,7 +42,7 @@ class Keeper:
             for name, work in (
                 ("keep", self.tend),
                 ("follow", self.follow),
-                ("pack", tails.pack),
+                ("pack", self.tails.pack),
             )
         ]
 
@@ -63,21 +61,21 @@ class Keeper:
 
     def tend(self) -> None:
         """Free what no pin needs any more, and what nobody reads."""
-        for pin in self._pins():
-            self._tails.note_pin(pin)
-        self._tails.tend()
+        for pin in self.pins():
+            self.tails.note_pin(pin)
+        self.tails.tend()
 
     def follow(self) -> None:
         """Follow the configured tables that are not followed yet, as if a statement had read them."""
-        followed = {state.table for state in self._tails.states() if state.is_followed}
-        for table in self._tables:
+        followed = {state.table for state in self.tails.states() if state.is_followed}
+        for table in self.tables:
             if self._stopped.is_set():
                 return
             try:
-                cut = self._cut(table)
+                cut = self.cut(table)
                 is_read = table in followed and table not in self._unread
                 if not is_read and cut.hot is not None:
-                    self._tails.read(cut, lambda: None).close()
+                    self.tails.read(cut, lambda: None).close()
                 self._unread.discard(table)
                 self._failed.pop(table, None)
             except FederationError as error:

@@ -86,8 +86,8 @@ class SteppedReader(LocalReader):
 
     def follow(self, starts: Mapping[int, int]) -> SteppedSubscription:
         """See ``TopicReader.follow``."""
-        subscription = self._log.follow(self._subject.source, starts)
-        return SteppedSubscription(subscription, self._decoder)
+        subscription = self.log.follow(self.subject.source, starts)
+        return SteppedSubscription(subscription, self.decoder)
 
 
 def stepped_readers(log: Log, decoder_for: DecoderFactory) -> TopicReaders:

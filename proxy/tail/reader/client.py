@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 
 from planner.offsets import OffsetRange
 from proxy.tail.reader.child import Ingestion, gone
@@ -29,21 +29,19 @@ from proxy.tail.reader.source import (
 _PATIENCE_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
 class ReadJob:
     """A request that a worker carries out; one to follow is a ``Subscription``. For one thread; its owner closes it."""
 
-    def __init__(
-        self, channel: Channel, request: ReadRequest, lost: Callable[[], None]
-    ) -> None:
-        self._channel = channel
-        self._request = request
-        self._lost = lost
+    channel: Channel
+    request: ReadRequest
+    on_loss: Callable[[], None]
 
     def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
         """Ask for what is next."""
         request = {"timeout_s": timeout_s, "wanted": [astuple(item) for item in ranges]}
         with contextlib.suppress(Ended):  # its last frame says why: ``answer`` reads it
-            self._channel.send(request)
+            self.channel.send(request)
 
     def answer(self, timeout_s: float) -> DecodedBatch | None:
         """Return the answer to ``ask``.
@@ -53,7 +51,7 @@ class ReadJob:
         """
         with self._reading():
             return receive_batch(
-                self._channel, self._request.subject.schema.arrow, timeout_s + _PATIENCE_S
+                self.channel, self.request.subject.schema.arrow, timeout_s + _PATIENCE_S
             )
 
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
@@ -65,18 +63,18 @@ class ReadJob:
     def confirm(self) -> None:
         """Wait until the last answer is confirmed. Raises as ``answer``."""
         with self._reading():
-            receive_confirmed(self._channel, _PATIENCE_S)
+            receive_confirmed(self.channel, _PATIENCE_S)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
         except (Ended, TimeoutError) as error:
-            self._lost()
-            raise gone(self._request.subject) from error
+            self.on_loss()
+            raise gone(self.request.subject) from error
 
     def close(self) -> None:
-        self._channel.close()
+        self.channel.close()
 
 
 def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:
@@ -84,21 +82,21 @@ def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:
     return lambda subject: _RemoteReader(ingestion, subject, local(subject))
 
 
+@dataclass(frozen=True, slots=True)
 class _RemoteReader:
-    def __init__(self, ingestion: Ingestion, subject: TailSource, local: TopicReader) -> None:
-        self._ingestion = ingestion
-        self._subject = subject
-        self._local = local
+    ingestion: Ingestion
+    subject: TailSource
+    local: TopicReader
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
-        request = ReadRequest(self._subject, starts=dict(starts))
-        return self._ingestion.begin_job(request)
+        request = ReadRequest(self.subject, starts=dict(starts))
+        return self.ingestion.begin_job(request)
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
         if sum(map(len, ranges)) > MUCH_OFFSETS:
-            request = ReadRequest(self._subject, ranges=tuple(ranges), timeout_s=timeout_s)
-            return _fetched(self._ingestion, request)
-        return self._local.fetch(ranges, timeout_s)
+            request = ReadRequest(self.subject, ranges=tuple(ranges), timeout_s=timeout_s)
+            return _fetched(self.ingestion, request)
+        return self.local.fetch(ranges, timeout_s)
 
 
 def _fetched(ingestion: Ingestion, request: ReadRequest) -> Pieces:

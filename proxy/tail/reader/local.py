@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from planner.binding import Binding
 from planner.offsets import OffsetRange
@@ -26,19 +27,19 @@ def local_readers(log: Log, decoder_for: DecoderFactory, *, pacing: Pacing) -> T
     )
 
 
+@dataclass(frozen=True, slots=True)
 class LocalReader:
-    def __init__(self, log: Log, subject: TailSource, decoder: Decoder, pacing: Pacing) -> None:
-        self._log = log
-        self._subject = subject
-        self._decoder = decoder
-        self._pacing = pacing
+    log: Log
+    subject: TailSource
+    decoder: Decoder
+    pacing: Pacing
 
     def follow(self, starts: Mapping[int, int]) -> Subscription:
         return Prefetcher(
-            lambda: self._log.follow(self._subject.source, starts),
-            self._decoder,
-            f"tail {self._subject.table}",
-            pacing=self._pacing,
+            lambda: self.log.follow(self.subject.source, starts),
+            self.decoder,
+            f"tail {self.subject.table}",
+            pacing=self.pacing,
         )
 
     def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
@@ -46,7 +47,7 @@ class LocalReader:
         return read_ahead(pieces) if sum(map(len, ranges)) > MUCH_OFFSETS else pieces
 
     def _pieces(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
-        batches = self._log.fetch(self._subject.source, ranges, timeout_s=timeout_s)
+        batches = self.log.fetch(self.subject.source, ranges, timeout_s=timeout_s)
         with contextlib.closing(batches):
             for batch in batches:
-                yield self._decoder.decode(batch)
+                yield self.decoder.decode(batch)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
-from planner.ports import Decoder, LogSubscription
+from planner.ports import Decoded, Decoder, LogSubscription
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.source import DecodedBatch, Pieces, joined
 
@@ -23,21 +24,19 @@ _STOP_S = 5.0
 _PIECES_AHEAD = 4
 
 
+@dataclass(eq=False)
 class Prefetcher:
-    """A subscription with the next step ready. One thread may call ``take``, any may call ``close``."""
+    """A subscription with the next step ready. One thread may call ``take``, any may call ``close``.
 
-    def __init__(
-        self,
-        subscribe: Callable[[], LogSubscription],
-        decoder: Decoder,
-        name: str,
-        *,
-        pacing: Pacing,
-    ) -> None:
-        """``subscribe`` is called once, by the thread that reads."""
-        self._subscribe = subscribe
-        self._decoder = decoder
-        self._pacing = pacing
+    ``subscribe`` is called once, by the thread that reads.
+    """
+
+    subscribe: Callable[[], LogSubscription]
+    decoder: Decoder
+    name: str
+    pacing: Pacing
+
+    def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._ready: list[DecodedBatch] = []
         self._rows = self._bytes = 0
@@ -46,7 +45,9 @@ class Prefetcher:
         self._is_waited_for = False
         self._is_closed = False
         self._last_take_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name=f"{name}, ahead", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"{self.name}, ahead", daemon=True
+        )
         self._thread.start()
 
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
@@ -55,7 +56,7 @@ class Prefetcher:
             self._wait(lambda: bool(self._ready), timeout_s)
             if ranges and self._ready:
                 self._wait(
-                    lambda: self._is_full or self._has(ranges), self._pacing.demand_gather_s
+                    lambda: self._is_full or self._has(ranges), self.pacing.demand_gather_s
                 )
             ready, self._ready = self._ready, []
             self._rows = self._bytes = 0
@@ -90,12 +91,12 @@ class Prefetcher:
 
     def _run(self) -> None:
         try:
-            with contextlib.closing(self._subscribe()) as subscription:
+            with contextlib.closing(self.subscribe()) as subscription:
                 self._subscription = subscription
                 while not self._is_closed:
-                    batch = subscription.take(self._pacing.take_s)
+                    batch = subscription.take(self.pacing.take_s)
                     if batch is not None:
-                        self._put(DecodedBatch(self._decoder.decode(batch.batch), batch.ranges))
+                        self._put(DecodedBatch(self.decoder.decode(batch.batch), batch.ranges))
         except FederationError as error:
             self._fail(error)
         except Exception:  # noqa: BLE001
@@ -110,7 +111,7 @@ class Prefetcher:
             self._rows += rows.num_rows
             self._bytes += rows.nbytes
             self._changed.notify_all()
-            gather_s = self._pacing.reader_gather_s(
+            gather_s = self.pacing.reader_gather_s(
                 rows.num_rows, time.monotonic() - self._last_take_at
             )
             if gather_s:
@@ -119,7 +120,7 @@ class Prefetcher:
 
     @property
     def _is_full(self) -> bool:
-        return self._pacing.is_full(self._rows, self._bytes)
+        return self.pacing.is_full(self._rows, self._bytes)
 
     def _fail(self, error: FederationError) -> None:
         with self._changed:
@@ -129,36 +130,17 @@ class Prefetcher:
 
 def read_ahead(pieces: Pieces) -> Pieces:
     """Run an iterator a few items ahead, on a thread of its own; closing this closes it."""
-    items: queue.Queue[object] = queue.Queue(_PIECES_AHEAD)
-    closed = threading.Event()
+    with ThreadPoolExecutor(1, "tail-fetch") as thread:
 
-    def put(item: object) -> bool:
-        while not closed.is_set():
-            try:
-                items.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
+        def begin() -> Future[Decoded | None]:
+            return thread.submit(lambda: next(pieces, None))
 
-    def run() -> None:
+        ahead = deque(begin() for _ in range(_PIECES_AHEAD))
         try:
-            for piece in pieces:
-                if not put(piece):
-                    break
-            put(None)
-        except BaseException as error:  # noqa: BLE001 - raised again by the reading thread
-            put(error)
+            while (piece := ahead.popleft().result()) is not None:
+                ahead.append(begin())
+                yield piece
         finally:
-            pieces.close()
-
-    thread = threading.Thread(target=run, name="tail-fetch", daemon=True)
-    thread.start()
-    try:
-        while (item := items.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item  # type: ignore[misc]
-    finally:
-        closed.set()
-        thread.join()
+            for call in ahead:
+                call.cancel()
+            thread.submit(pieces.close)
