@@ -37,7 +37,7 @@ from proxy.session import Session
 from proxy.tail.budget import TailLimits
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.local import local_readers
-from proxy.tail.tails import Tails
+from proxy.tail.tails import FollowSettings, Tails
 from tests.doubles.log import MemoryLog, MemoryRecord
 from thermocline.commands.create import first_watermark
 
@@ -139,6 +139,7 @@ def _parts(
                     local_readers(log, decoder_for, pacing=Pacing()),
                     engine.segments,
                     TailLimits(1000, 2**20, 30),
+                    following=FollowSettings(max_tables=0),
                 ),
                 engine=engine,
                 ticket_ttl_s=300,

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from planner.binding import Binding
@@ -57,36 +57,28 @@ class FollowSettings:
     keep_s: float = 10.0
 
 
+@dataclass(eq=False)
 class Tails:
-    """Tails of all tables in use. Thread-safe. The caller closes it."""
+    """Tails of all tables in use. Thread-safe. The caller closes it.
 
-    def __init__(
-        self,
-        readers: TopicReaders,
-        segments: Segments,
-        limits: TailLimits,
-        *,
-        following: FollowSettings | None = None,
-        space: TailSpace | None = None,
-        is_serving: IsServing = lambda: False,
-        pacing: Pacing = IN_PROCESS,
-        clock: Callable[[], float] = time.monotonic,
-        make_follower: Callable[..., Follower] = Follower,
-    ) -> None:
-        """Without ``following`` every statement fetches what it lacks. ``space`` bounds all tails together.
+    What is not followed, each statement fetches. ``space`` bounds all tails together. While ``is_serving``, followers
+    that no statement waits for make pauses.
+    """
 
-        While ``is_serving``, followers that no statement waits for make pauses.
-        """
-        self._readers = readers
-        self._segments = segments
-        self._limits = limits
-        self._following = following
-        self._is_serving = is_serving
-        self._pacing = pacing
-        self._spilling = None if space is None else Spilling(segments, space)
-        self._packing = Packing(clock)
-        self._clock = clock
-        self._make_follower = make_follower
+    readers: TopicReaders
+    segments: Segments
+    limits: TailLimits
+    _: KW_ONLY
+    following: FollowSettings
+    space: TailSpace | None = None
+    is_serving: IsServing = lambda: False
+    pacing: Pacing = IN_PROCESS
+    clock: Callable[[], float] = time.monotonic
+    make_follower: Callable[..., Follower] = Follower
+
+    def __post_init__(self) -> None:
+        self._spilling = None if self.space is None else Spilling(self.segments, self.space)
+        self._packing = Packing(self.clock)
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[object, ...], FollowedTable] = OrderedDict()
 
@@ -123,19 +115,15 @@ class Tails:
         if cut.hot is None or cut.binding is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
         entry = self._entry(cut, cut.binding, cut.hot)
-        generation, needed_ranges = (
-            entry.generation,
-            {item.partition: item for item in cut.hot.ranges},
-        )
-        wait = Wait(cut.hot.ranges, check, self._clock)
-        while (tail := generation.acquire(needed_ranges, names)) is None:
-            if generation.begins_after(cut.hot.ranges):
+        needed_ranges = {item.partition: item for item in cut.hot.ranges}
+        wait = Wait(cut.hot.ranges, check, self.clock)
+        while (tail := entry.generation.acquire(needed_ranges, names)) is None:
+            if entry.generation.begins_after(cut.hot.ranges):
                 return self._alone(entry, cut.hot.ranges, check, names)
             if not wait.once(entry):
                 self._fetch(entry, cut.hot.ranges, cut.watermark, check)
-            if generation.is_retired:
+            if entry.generation.is_retired:
                 entry = self._entry(cut, cut.binding, cut.hot)
-                generation = entry.generation
         self._note(entry, cut.watermark)
         self._forget(entry)
         self._follow(entry)
@@ -198,25 +186,16 @@ class Tails:
                     generation.begin(starts_of(missing, watermark))
                     if self._follow(entry):
                         return
-                self._fetch_or_follow(entry, missing, watermark, check)
+                try:
+                    self._fetcher(entry, generation, check).into(generation, missing)
+                except LogUnavailable:
+                    # Where brokers are slow it is followed from here on: the next statement finds more.
+                    generation.begin(starts_of(missing, watermark))
+                    self._follow(entry)
+                    raise
             generation.begin(watermark.next)
         finally:
             generation.writing.release()
-
-    def _fetch_or_follow(
-        self,
-        entry: FollowedTable,
-        missing: tuple[OffsetRange, ...],
-        watermark: Watermark,
-        check: Callable[[], None],
-    ) -> None:
-        """Add ``missing``. Where brokers are slow it is followed from here on: the next statement finds more."""
-        try:
-            self._fetcher(entry, entry.generation, check).into(entry.generation, missing)
-        except LogUnavailable:
-            entry.generation.begin(starts_of(missing, watermark))
-            self._follow(entry)
-            raise
 
     def _alone(
         self,
@@ -226,7 +205,7 @@ class Tails:
         names: Sequence[str] | None,
     ) -> LeasedTail:
         """Read a cut older than the generation by itself, so that newer statements keep theirs."""
-        alone = Generation(str(entry.table), entry.generation.schema, self._segments)
+        alone = Generation(str(entry.table), entry.generation.schema, self.segments)
         try:
             self._fetcher(entry, alone, check).into(alone, ranges)
             tail = alone.acquire({item.partition: item for item in ranges}, names)
@@ -262,7 +241,7 @@ class Tails:
     # --- which generations there are ---
 
     def _entry(self, cut: TableCut, binding: Binding, hot: HotSlice) -> FollowedTable:
-        key, now = key_of(cut, binding, hot), self._clock()
+        key, now = key_of(cut, binding, hot), self.clock()
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -280,17 +259,16 @@ class Tails:
 
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
-        keep_s = 0.0 if self._following is None else self._following.keep_s
         source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
         subject = TailSource(str(cut.table), schema, binding, source)
         return FollowedTable(
             cut.table,
             subject,
-            self._readers(subject),
-            Generation(subject.table, schema.arrow, self._segments),
+            self.readers(subject),
+            Generation(subject.table, schema.arrow, self.segments),
             OutcomeTally(),
-            self._limits.of(binding),
-            PinsInUse(keep_s),
+            self.limits.of(binding),
+            PinsInUse(self.following.keep_s),
             now,
         )
 
@@ -310,7 +288,7 @@ class Tails:
 
     def _note(self, entry: FollowedTable, watermark: Watermark) -> None:
         with self._lock:
-            entry.pins.note(watermark, self._clock())
+            entry.pins.note(watermark, self.clock())
 
     def _forget(self, entry: FollowedTable) -> None:
         """Drop what no pin in use needs, unless rows are being added: the next round does it then."""
@@ -330,25 +308,24 @@ class Tails:
 
     def _follow(self, entry: FollowedTable) -> bool:
         """Follow a table from where its generation ends, if there is a place; say whether it is followed."""
-        following = self._following
-        if following is None or entry.follower is not None:
-            return entry.follower is not None
+        if entry.follower is not None:
+            return True
         with self._lock:
             followed = sum(entry_.follower is not None for entry_ in self._entries.values())
             is_registered = any(entry_ is entry for entry_ in self._entries.values())
             if (
                 entry.follower is not None
                 or not is_registered
-                or followed >= following.max_tables
+                or followed >= self.following.max_tables
             ):
                 return entry.follower is not None
-            entry.follower = self._make_follower(
+            entry.follower = self.make_follower(
                 entry.reader,
                 entry.generation,
                 entry.tally,
                 partial(self._before_step, entry),
-                self._is_serving,
-                pacing=self._pacing,
+                self.is_serving,
+                pacing=self.pacing,
             )
             entry.follower.start()
             return True
@@ -366,10 +343,7 @@ class Tails:
 
     def tend(self) -> None:
         """Drop generations that are idle, or superseded by one of another schema, shape or topic."""
-        following = self._following
-        if following is None:
-            return
-        now = self._clock()
+        now, following = self.clock(), self.following
         with self._lock:
             newest = {entry.table: key for key, entry in self._entries.items()}
             for key, entry in list(self._entries.items()):

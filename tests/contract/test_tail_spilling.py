@@ -233,4 +233,4 @@ def test_a_tail_that_is_being_written_to_is_passed_over(tmp_path: Path) -> None:
 
 
 def _spilling(harness: TailHarness, space: TailSpace) -> Spilling:
-    return Spilling(harness.tails._segments, space)
+    return Spilling(harness.tails.segments, space)

@@ -35,6 +35,7 @@ from tests.harness.builders import FLOWS, schema
 SCHEMA = schema(Column(4, "n", pa.int64()))
 LIMITS = TailLimits(max_rows=10_000, max_bytes=10_000_000, fetch_timeout_s=5)
 FOLLOWED = FollowSettings(keep_s=0)
+NOT_FOLLOWED = FollowSettings(max_tables=0, keep_s=0)
 OTHER = TableName("lake", ("net",), "other")
 
 
@@ -46,7 +47,7 @@ class TailHarness:
         *,
         limits: TailLimits = LIMITS,
         binding: Binding | None = None,
-        following: FollowSettings | None = None,
+        following: FollowSettings = NOT_FOLLOWED,
         threads: bool = True,
         space: TailSpace | None = None,
         scratch: Path | None = None,
