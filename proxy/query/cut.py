@@ -17,7 +17,6 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.cut import LogBounds, Pin, TableCut, cold_cut, plan_cut
 from planner.errors import (
     BadParameter,
-    FederationError,
     Inconsistent,
     NotYetCommitted,
     SnapshotExpired,
@@ -149,17 +148,14 @@ class SnapshotCutter:
             FederationError: of the pins, the logs or the decisions.
         """
         by_key: dict[CutKey, TableCut] = {}
-        as_is = [table for table, at in parsed.keys if at is None]
+        as_is = [table for table, at in parsed.keys if at is None and contract.past is None]
         age_s = None
-        if contract.past is not None:
-            for table in as_is:
-                by_key[table, None] = self._time_travel.cut(table, contract.past, deadline)
-        elif as_is:
+        if as_is:
             cuts, age_s = self._current(as_is, parsed.cold_only, contract, deadline)
             by_key |= {(table, None): cut for table, cut in cuts.items()}
         for table, at in parsed.keys:
-            if at is not None:
-                moment = self._time_travel.moment(at, when)
+            moment = contract.past if at is None else self._time_travel.moment(at, when)
+            if moment is not None:
                 by_key[table, at] = self._time_travel.cut(table, moment, deadline)
         return Cuts(by_key, age_s)
 
@@ -329,15 +325,11 @@ def _redeem(pins: PinCache, table: TicketTable) -> TableCut:
     try:
         return table.cut(pin)
     except ValueError as error:
-        raise _changed(table) from error
-
-
-def _changed(table: TicketTable) -> FederationError:
-    return SnapshotExpired(
-        f"{table.table}: the table is not what the ticket was issued for any more; plan the statement again.",
-        table=str(table.table),
-        snapshot_id=table.snapshot_id,
-    )
+        raise SnapshotExpired(
+            f"{table.table}: the table is not what the ticket was issued for any more; plan the statement again.",
+            table=str(table.table),
+            snapshot_id=table.snapshot_id,
+        ) from error
 
 
 #: Sets of topics whose last round is kept.
