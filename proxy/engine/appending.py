@@ -103,11 +103,9 @@ class Appenders:
             raise
         with self._lock:
             self._appenders[name] = appender
-            oldest = (
-                next(iter(self._appenders)) if len(self._appenders) > _MAX_APPENDERS else None
-            )
-        if oldest is not None:
-            self.drop(oldest)
+            oldest = list(self._appenders)[:-_MAX_APPENDERS]
+        for each in oldest:
+            self.drop(each)
 
     def drop(self, name: str) -> None:
         with self._lock:

@@ -23,7 +23,8 @@ def _cleared(column: pa.Array) -> pa.Array:
         return pa.ExtensionArray.from_storage(kind, _cleared(column.storage))
     if kind.num_fields:
         return _nested(column)
-    if types.is_null(kind) or not column.null_count or not _is_fixed(kind):
+    is_number = types.is_primitive(kind) or types.is_decimal(kind)
+    if not column.null_count or not (is_number or types.is_fixed_size_binary(kind)):
         return column
     if types.is_boolean(kind):
         return pc.if_else(pc.is_valid(column), column.fill_null(False), None)
@@ -63,8 +64,3 @@ def _children(column: pa.Array) -> list[pa.Array]:
     if types.is_union(kind):
         return [column.field(index) for index in range(kind.num_fields)]
     return [column.values]
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    is_number = types.is_primitive(kind) or types.is_decimal(kind)
-    return bool(is_number or types.is_fixed_size_binary(kind))

@@ -56,16 +56,15 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
         selects = []
         for position, part in enumerate(relation.parts):
             if isinstance(part, ArrowRelation):
-                if not part.table.num_rows:
-                    continue
-                source = _copied(cursor, relation, part.table, f"part_{number}_{position}")
-            else:
-                source = f"(\n{part.sql}\n)"
-            if isinstance(part, SqlRelation) and part.is_native:
+                if part.table.num_rows:
+                    name = f"part_{number}_{position}"
+                    rows = _copied(cursor, relation, part.table, name)
+                    selects.append(_select(relation.arrow, rows))
+            elif part.is_native:
                 selects.append(part.sql)
-                continue
-            exact = part.without_nan if isinstance(part, SqlRelation) else None
-            selects.append(_select(relation.arrow, source, exact))
+            else:
+                rows = f"(\n{part.sql}\n)"
+                selects.append(_select(relation.arrow, rows, part.without_nan))
         clauses.append(_clause(relation, selects))
     return _with(clauses)
 

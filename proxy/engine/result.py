@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
@@ -15,16 +15,16 @@ from proxy.engine.running import EngineCall
 _TARGET_BYTES = 2 << 20
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """An iterator of record batches; close it in the end. Not thread-safe."""
+    """An iterator of record batches; close it in the end. Not thread-safe.
 
-    def __init__(
-        self, reader: pa.RecordBatchReader, call: EngineCall, schema: pa.Schema | None = None
-    ) -> None:
-        """``schema`` is the reader's, maybe with other names."""
-        self._reader = reader
-        self._call = call
-        self.schema: pa.Schema = reader.schema if schema is None else schema
+    ``schema`` is the reader's, maybe with other names.
+    """
+
+    reader: pa.RecordBatchReader
+    running: EngineCall
+    schema: pa.Schema
 
     def __iter__(self) -> Self:
         return self
@@ -36,7 +36,7 @@ class Result:
         SnapshotExpired, ColdStoreUnavailable.
         """
         try:
-            batch = self._call.call(lambda _: next(self._reader, None))
+            batch = self.running.call(lambda _: next(self.reader, None))
         except BaseException:
             self.close()
             raise
@@ -47,18 +47,13 @@ class Result:
 
     def close(self) -> None:
         """Free the cursor and what it holds. May be called twice."""
-        self._reader.close()
-        self._call.close()
+        self.reader.close()
+        self.running.close()
 
-    def __enter__(self) -> Result:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -198,17 +198,14 @@ class Statements:
     def _question(self, session: Session, sql: str, deadline: Deadline) -> _Question:
         """Parse, gate and resolve a statement. Nothing is pinned yet."""
         with self._turns.one(session, sql, deadline):
-            return self._resolved(session, sql)
-
-    def _resolved(self, session: Session, sql: str) -> _Question:
-        inner, path = explained(sql), self.browsing.path(session)
-        contract = FreshnessContract.of(session)
-        side = contract.freshness.side
-        parsed = self._parser.read(sql if inner is None else inner, path, session, side)
-        is_uncounted = self.grants.check_uncounted(
-            session, parsed.names, counting(session, sql, parsed)
-        )
-        return _Question(parsed, contract, path, inner is not None, is_uncounted)
+            inner, path = explained(sql), self.browsing.path(session)
+            contract = FreshnessContract.of(session)
+            side = contract.freshness.side
+            parsed = self._parser.read(sql if inner is None else inner, path, session, side)
+            is_uncounted = self.grants.check_uncounted(
+                session, parsed.names, counting(session, sql, parsed)
+            )
+            return _Question(parsed, contract, path, inner is not None, is_uncounted)
 
     def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         question = self._question(session, sql, deadline)
@@ -301,11 +298,8 @@ class Statements:
             raise BadStatement("the tables of the statement changed; plan it again.")
 
         def read_on(read: Callable[[], None]) -> None:
-            def reading() -> None:
-                with self._repinning(parsed):
-                    read()
-
-            self._on_thread(session, deadline, reading, is_repeatable=False)
+            repinning = self._repinning(parsed)(read)
+            self._on_thread(session, deadline, repinning, is_repeatable=False)
 
         with (
             contextlib.ExitStack() as stack,
@@ -342,8 +336,7 @@ class Statements:
             cut=planned.cut,
             owner=session.user,
         )
-        stack.callback(result.close)
-        return result
+        return stack.enter_context(result)
 
     # --- its steps ---
 

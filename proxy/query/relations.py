@@ -93,12 +93,7 @@ class Sources:
         }
         for table in parsed.tables:
             cut = cuts[table.key]
-            if (
-                table.virtual in (None, "tail")
-                and cut.hot is not None
-                and cut.new_hot
-                and table.key not in tails
-            ):
+            if table.virtual in (None, "tail") and cut.new_hot and table.key not in tails:
                 tail = stack.enter_context(self.tails.read(cut, check, names[table.key]))
                 tails[table.key] = tail.relations
         return [
@@ -138,16 +133,11 @@ class Sources:
         if table.virtual in ("tail", "seam") or cut.cold.snapshot_id is None:
             return EVERYTHING
         places, schema = parsed.places_of[table], self.visible_table(session, table, cut).plain
+        filtered = partial(scan_filter, self.engine, context, places, schema)
         if not all(conjunct.is_fixed for place in places for conjunct in place):
-            return scan_filter(self.engine, context, places, schema)
-        return self._once.get(
-            (
-                *("wanted", places, cut.table_uuid, schema.schema_id, schema.names),
-                context.time_zone,
-            ),
-            lambda: scan_filter(self.engine, context, places, schema),
-            chars=parsed.chars,
-        )
+            return filtered()
+        key = (places, cut.table_uuid, schema.schema_id, schema.names, context.time_zone)
+        return self._once.get(key, filtered, chars=parsed.chars)
 
     def _relation(
         self,
@@ -160,13 +150,8 @@ class Sources:
     ) -> Relation:
         parts: list[SqlRelation | ArrowRelation] = []
         if table.virtual == "seam":
-            parts.append(
-                ArrowRelation(
-                    pa.Table.from_pylist(
-                        seam_rows(cut, self.pins.facts(cut.table)), schema=SEAM_SCHEMA
-                    )
-                )
-            )
+            seam = seam_rows(cut, self.pins.facts(cut.table))
+            parts.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
         side = _side(table, cut)
         if side in (None, "cold"):
             if cut.is_cold_whole:
@@ -204,15 +189,12 @@ def _names(
     Where rows are counted that meet a condition, the engine reads one column of a union besides (DuckDB 1.5.5): the
     partition, a few bytes a file, and not the whole struct that the condition is about.
     """
-    if columns is None or visible.access_filter is not None or not _is_plain(cut):
+    # Where rows are left out, their places are compared.
+    is_plain = cut.increment is None and (cut.is_cold_whole or not cut.new_cold)
+    if columns is None or visible.access_filter is not None or not is_plain:
         return None
     names = cut.cold.schema.names
     return names[:1] + tuple(name for name in names[1:] if fold(name) in columns)
-
-
-def _is_plain(cut: TableCut) -> bool:
-    """Whether both sides are read as they are: where rows are left out, their places are compared."""
-    return cut.increment is None and (cut.is_cold_whole or not cut.new_cold)
 
 
 def _side(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Virtual | None:

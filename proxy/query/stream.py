@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Self
 
 import pyarrow as pa
@@ -37,43 +37,38 @@ class MaterializedResult:
         """Do nothing."""
 
 
+@dataclass(slots=True, eq=False)
 class StatementStream:
     """One execution. ``on_thread`` does its reading: on a thread of its own, no longer than until the deadline.
 
     The clock stands still while the client has a batch. What the execution uses is freed once nothing runs in it.
+    ``metadata`` is the schema's.
     """
 
-    def __init__(
-        self,
-        result: Result,
-        metadata: Mapping[str, str],
-        deadline: Deadline,
-        on_thread: Callable[[Callable[[], None]], None],
-        resources: contextlib.ExitStack,
-    ) -> None:
-        """``metadata`` is the schema's."""
-        self._result = result
-        self._metadata = dict(metadata)
-        self._deadline = deadline
-        self._on_thread = on_thread
-        self._resources = resources
-        self._lock = threading.Lock()
-        self._is_busy = self._is_closed = self._has_ended = False
-        self._ready: deque[pa.RecordBatch] = deque()
+    result: Result
+    metadata: dict[str, str]
+    deadline: Deadline
+    on_thread: Callable[[Callable[[], None]], None]
+    resources: contextlib.ExitStack
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_busy: bool = False
+    _is_closed: bool = False
+    _has_ended: bool = False
+    _ready: deque[pa.RecordBatch] = field(default_factory=deque)
 
     @property
     def schema(self) -> pa.Schema:
-        return self._result.schema.with_metadata(self._metadata or None)
+        return self.result.schema.with_metadata(self.metadata or None)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:
             while self._ready:
-                with self._deadline.paused():
+                with self.deadline.paused():
                     yield self._ready.popleft()
             if self._has_ended:
-                self._deadline.cancellation.check()
+                self.deadline.cancellation.check()
                 return
-            self._on_thread(self.read)
+            self.on_thread(self.read)
 
     def read(self) -> None:
         """Read the next batch, and one more behind a small one: that is most likely the end.
@@ -87,7 +82,7 @@ class StatementStream:
             self._is_busy = True
         try:
             for _ in range(2):
-                batch = next(self._result, None)
+                batch = next(self.result, None)
                 if batch is None:
                     self._has_ended = True
                     return
@@ -102,11 +97,11 @@ class StatementStream:
             self._is_busy = False
             if not self._is_closed:
                 return
-        self._resources.close()
+        self.resources.close()
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
             if self._is_busy:
                 return
-        self._resources.close()
+        self.resources.close()

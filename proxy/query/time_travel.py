@@ -227,6 +227,5 @@ class TimeTravel:
                 statement_time=_EPOCH,
                 deadline=deadline,
             )
-            stack.callback(result.close)
-            rows = [row for batch in result for row in batch.to_pylist()]
+            rows = [row for batch in stack.enter_context(result) for row in batch.to_pylist()]
         return OffsetVector.of((row["part"], row["first"]) for row in rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from planner.binding import Binding
@@ -36,10 +36,10 @@ class TailLimits:
 
     def of(self, binding: Binding) -> TailLimits:
         """A table's own budget can only lower the server's."""
-        return TailLimits(
+        return replace(
+            self,
             max_rows=min(self.max_rows, binding.max_tail_rows or self.max_rows),
             max_bytes=min(self.max_bytes, binding.max_tail_bytes or self.max_bytes),
-            fetch_timeout_s=self.fetch_timeout_s,
         )
 
     def check(self, table: str, rows: int, size: int) -> None:

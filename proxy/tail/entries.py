@@ -40,9 +40,7 @@ class PinsInUse:
         first, *others = map(OffsetVector.as_dict, self._used_at)
         # A partition that is not in a watermark is newer: all of it is needed.
         self._lowest = {
-            partition: min(offset, *(other.get(partition, 0) for other in others))
-            if others
-            else offset
+            partition: min([offset, *(other.get(partition, 0) for other in others)])
             for partition, offset in first.items()
         }
 

@@ -60,17 +60,16 @@ class Generation(TailRanges):
     @property
     def disk_size(self) -> int:
         """Bytes, as Arrow held them, of the rows that were moved to disk."""
-        with self.changed:
-            return self._size_in(SegmentState.SPILLED)
+        return self._size_in(SegmentState.SPILLED)
 
     @property
     def packed_size(self) -> int:
         """Bytes, as Arrow held them, of the rows that were packed in memory."""
-        with self.changed:
-            return self._size_in(SegmentState.PACKED)
+        return self._size_in(SegmentState.PACKED)
 
     def _size_in(self, state: SegmentState) -> int:
-        return sum(segment.size for segment in self._order if segment.state is state)
+        with self.changed:
+            return sum(segment.size for segment in self._order if segment.state is state)
 
     @property
     def memory_size(self) -> int:

@@ -28,7 +28,10 @@ def relations(
     )
     rows = next(inside, 0)
     if rows:
-        yield _first(segment.name, columns, rows)
+        # The rows added first: row ids count up from 0, and no row was deleted.
+        # A third of what comparing offsets costs: 1.0 against 3.2 ms on 600,000 rows (DuckDB 1.5.5).
+        first = f"{_bare(segment.name, columns).sql} WHERE rowid < {rows}"
+        yield SqlRelation(first, is_native=True)
     if not segment.append_log or rows < segment.append_log[-1][0]:
         cut = [item for partition, item in needed.items() if partition in segment.ranges]
         yield bounded(segment.name, columns, cut, rows)
@@ -48,14 +51,6 @@ def _bare(name: str, columns: Sequence[str]) -> SqlRelation:
     """All rows of a full segment."""
     names = ", ".join(map(identifier, columns))
     return SqlRelation(f"SELECT {names} FROM {name}", is_native=True)  # noqa: S608 - our names
-
-
-def _first(name: str, columns: Sequence[str], rows: int) -> SqlRelation:
-    """The rows added first. Row ids count up from 0, and no row was deleted.
-
-    A third of what comparing offsets costs: 1.0 against 3.2 ms on 600,000 rows (DuckDB 1.5.5).
-    """
-    return SqlRelation(f"{_bare(name, columns).sql} WHERE rowid < {rows}", is_native=True)
 
 
 def bounded(
