@@ -20,8 +20,9 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.schema import TableSchema
+from planner.sqltext import identifier
 from proxy.engine.engine import Engine
-from proxy.engine.relations import Relation, identifier
+from proxy.engine.relations import Relation
 from thermocline.config.settings import Settings
 from thermocline.engine_secrets import engine_secrets
 

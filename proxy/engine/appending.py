@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import duckdb
 import pyarrow as pa
 
-from proxy.engine.relations import identifier, sql_type
+from planner.sqltext import identifier, sql_type
 
 #: Most prepared inserts: each is a connection of its own, of some 100 kB.
 _MAX_APPENDERS = 64

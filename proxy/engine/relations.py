@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from planner.ports import ArrowRelation, SqlRelation
 from planner.schema import TableSchema
-from planner.sqltext import identifier as identifier
-from planner.sqltext import sql_type as sql_type
+from planner.sqltext import identifier, sql_type
 
 
 @dataclass(frozen=True, slots=True)

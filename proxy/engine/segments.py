@@ -17,10 +17,9 @@ import duckdb
 import pyarrow as pa
 
 from planner.errors import FederationError
-from planner.sqltext import literal
+from planner.sqltext import identifier, literal, sql_type
 from proxy.engine.appending import Appenders
 from proxy.engine.errors import translate
-from proxy.engine.relations import identifier, sql_type
 
 _SCHEMA = "tail_segments"
 _DISK = "tail_disk"

@@ -19,13 +19,13 @@ import pyarrow as pa
 from planner.errors import FederationError
 from planner.pruning import EVERYTHING, Condition, ScanFilter
 from planner.schema import Column, TableSchema
+from planner.sqltext import sql_type
 from planner.statement.ast import Node, kind_of, parameters, walk
 from planner.statement.conjuncts import Conjunct, Places
 from planner.statement.row_expression import selecting
 from planner.statement.scope import fold
 from proxy.engine.engine import Engine
 from proxy.engine.parameters import Parameter, bound
-from proxy.engine.relations import sql_type
 
 _WHOLE = frozenset(
     (

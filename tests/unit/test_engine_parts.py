@@ -10,12 +10,13 @@ import pytest
 
 from planner import errors
 from planner.errors import BadConfig, BadParameter, UnsupportedType
+from planner.sqltext import identifier, sql_type
 from planner.statement import allowed
 from proxy.engine import macros
 from proxy.engine.engine import _root
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import arrow_type, bound
-from proxy.engine.relations import AccessFilter, _restricted, identifier, sql_type
+from proxy.engine.relations import AccessFilter, _restricted
 from proxy.engine.result import rows_per_batch
 from tests.harness.sql import parse
 
