@@ -35,8 +35,7 @@ class Cancellation:
             if self._reason is not None:
                 return
             self._reason = reason or Cancelled("The statement was cancelled.")
-            interrupts = tuple(self._interrupts)
-            for interrupt in interrupts:
+            for interrupt in self._interrupts:
                 interrupt()
 
     def check(self) -> None:

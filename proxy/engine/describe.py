@@ -14,7 +14,7 @@ Everything is bound to empty relations of the same types: no file is opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -135,24 +135,15 @@ def _plan(cursor: Cursor, sql: str) -> Any:
 def _projections(plan: Any) -> dict[str, Node]:
     """Return the types markers are cast to; a parameter used twice has the first."""
     nodes: dict[str, Node] = {}
-    for node, around in _expressions(plan):
-        value = (node.get("value") or {}).get("value")
-        text = value if isinstance(value, str) else ""
-        if text.startswith(_MARK) and around.get("expression_class") == "BOUND_CAST":
-            nodes.setdefault(text.removeprefix(_MARK), around["return_type"])
-    return nodes
-
-
-def _expressions(plan: Any) -> Iterator[tuple[Node, Node]]:
-    """Yield every constant of a plan with the node it stands in."""
     pending: list[tuple[Any, Node]] = [(plan, {})]
     while pending:
         item, around = pending.pop()
-        inside: Iterable[Any] = item if isinstance(item, list) else ()
-        if isinstance(item, dict):
-            inside = item.values()
-            if item.get("expression_class") == "BOUND_CONSTANT":
-                yield item, around
-                continue
-            around = item
-        pending.extend((child, around) for child in inside if isinstance(child, dict | list))
+        if isinstance(item, list):
+            pending += [(child, around) for child in item]
+        elif isinstance(item, dict) and item.get("expression_class") != "BOUND_CONSTANT":
+            pending += [(child, item) for child in item.values()]
+        elif isinstance(item, dict) and around.get("expression_class") == "BOUND_CAST":
+            text = (item.get("value") or {}).get("value")
+            if isinstance(text, str) and text.startswith(_MARK):
+                nodes.setdefault(text.removeprefix(_MARK), around["return_type"])
+    return nodes

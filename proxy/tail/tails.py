@@ -253,8 +253,7 @@ class Tails:
                 entry.ends[item.partition] = max(item.stop, entry.ends.get(item.partition, 0))
             self._entries.move_to_end(key)
             if len(self._entries) > MAX_GENERATIONS:
-                oldest = next(iter(self._entries))
-                self._retire(oldest)
+                self._retire(next(iter(self._entries)))
             return entry
 
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:

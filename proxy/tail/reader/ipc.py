@@ -89,7 +89,11 @@ class Channel:
         """
         try:
             if timeout_s != self._timeout_s:
-                self._limit(timeout_s)
+                # On the socket itself: ``settimeout`` makes Python poll before each call.
+                seconds, part = divmod(timeout_s or 0.0, 1)
+                limit = _TIME.pack(int(seconds), int(part * 1_000_000))
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+                self._timeout_s = timeout_s
             text_bytes, body_bytes = _LENGTHS.unpack(self._exactly(_LENGTHS.size))
             if text_bytes > _MAX_HEADER_BYTES or body_bytes > _MAX_BODY_BYTES:
                 raise Ended
@@ -99,13 +103,6 @@ class Channel:
             raise TimeoutError from error
         except (OSError, ValueError, RecursionError, MemoryError) as error:
             raise Ended from error
-
-    def _limit(self, timeout_s: float | None) -> None:
-        """Set the receive timeout on the socket itself: ``settimeout`` makes Python poll before each call."""
-        seconds, part = divmod(timeout_s or 0.0, 1)
-        limit = _TIME.pack(int(seconds), int(part * 1_000_000))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self._timeout_s = timeout_s
 
     def _exactly(self, size: int) -> pa.Buffer:
         buffer = pa.allocate_buffer(size)
