@@ -103,21 +103,12 @@ BUILDERS = _names("""
 FORMATTED = frozenset(("format", "printf"))
 
 #: Scalars whose arguments after the first, a separator among them, must be short literals.
-JOINERS = frozenset(
-    (
-        "aggregate",
-        "array_aggr",
-        "array_aggregate",
-        "array_to_string",
-        "list_aggr",
-        "list_aggregate",
-    )
+JOINERS = _names(
+    "aggregate array_aggr array_aggregate array_to_string list_aggr list_aggregate"
 )
 
 #: Pattern matchers that try every position for every wildcard: the second argument must be a tame literal.
-MATCHERS = frozenset(
-    ("~~~", "like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape")
-)
+MATCHERS = _names("~~~ like_escape not_like_escape ilike_escape not_ilike_escape")
 
 AGGREGATES = _names("""
     any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null

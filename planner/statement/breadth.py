@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from planner.errors import UnsupportedStatement
+from planner.statement.allowed import BOUNDED
 from planner.statement.ast import Node, kind_of, node_fields, statement
 from planner.statement.scope import fold, visible_name
 
@@ -51,25 +52,8 @@ _MOST = {
 }
 _BOUND, _CELLS, _PAIRS, _COMPARED, _BY_NAME, _WINDOWS, _SUBQUERIES = _MOST
 
-#: How often the engine's macros repeat an argument (``proxy.engine.macros``), at most.
-_REPEATS = {
-    "array_resize": 2,
-    "bar": 2,
-    "bitstring": 2,
-    "damerau_levenshtein": 2,
-    "editdist3": 2,
-    "generate_series": 2,
-    "jaro_similarity": 2,
-    "jaro_winkler_similarity": 2,
-    "levenshtein": 2,
-    "list_resize": 2,
-    "lpad": 2,
-    "range": 2,
-    "regexp_replace": 2,
-    "repeat": 2,
-    "replace": 2,
-    "rpad": 2,
-}
+#: How often the macros of bounded functions repeat an argument (``proxy.engine.macros``), at most.
+_REPEATS = 2
 #: Functions that make a struct of their arguments.
 _STRUCTS = frozenset(("row", "struct_concat", "struct_insert", "struct_pack", "struct_update"))
 #: Aggregates that SUMMARIZE makes of a column.
@@ -265,12 +249,11 @@ class _Counting:
                 name = fold(value["function_name"])
                 if name == "unnest" and source is not None:
                     times = max(times, self._fields)
-                repeats = _REPEATS.get(name)
-                if repeats is not None:
+                if name in BOUNDED:
                     apart = "children"
                     # ``replace`` repeats its third argument, the new text, four times.
                     pending += [
-                        (child, repeated * (repeats if number < 2 else repeats * repeats))
+                        (child, repeated * (_REPEATS if number < 2 else _REPEATS**2))
                         for number, child in enumerate(value["children"])
                     ]
             elif kind == "STAR" and source is not None:
