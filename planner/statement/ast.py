@@ -226,10 +226,14 @@ def parameters(document: Node) -> tuple[str, ...]:
 def is_constant(document: Node) -> bool:
     """Whether a statement selects literals only, so that its answer depends on nothing."""
     node = statement(document)["node"]
+    return is_bare(node) and all(kind_of(item) == "CONSTANT" for item in node["select_list"])
+
+
+def is_bare(node: Node) -> bool:
+    """Whether a query is a SELECT with nothing beside its list."""
     return (
         node["type"] == "SELECT_NODE"
         and node["from_table"]["type"] == "EMPTY"
-        and all(kind_of(item) == "CONSTANT" for item in node["select_list"])
         and not node["cte_map"]["map"]
         and not any(node.get(clause) for clause in _BESIDES)
     )

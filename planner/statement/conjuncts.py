@@ -150,14 +150,19 @@ def _is_addressable(table: Node, scope: Scope) -> bool:
 
 def _is_plain(top: Node) -> bool:
     """Whether every join below keeps or drops rows by conditions alone."""
+    return all(
+        join["ref_type"] in _PLAIN_JOINS and join["join_type"] in _SIDES for join in _joins(top)
+    )
+
+
+def _joins(top: Node) -> Iterator[Node]:
+    """Yield the joins of a FROM clause."""
     pending = [top]
     while pending:
         node = pending.pop()
         if node["type"] == "JOIN":
-            if node["ref_type"] not in _PLAIN_JOINS or node["join_type"] not in _SIDES:
-                return False
+            yield node
             pending += [node["left"], node["right"]]
-    return True
 
 
 #: By join type: the sides that a condition in WHERE may name, and the sides that a condition in ON filters.
@@ -185,30 +190,20 @@ def _tables(top: Node, *, hidden: bool = False) -> Iterator[Node]:
 
 def _shared_columns(top: Node) -> frozenset[str] | None:
     """Return the columns of USING, folded; None for NATURAL, which does not name them."""
-    shared: set[str] = set()
-    pending = [top]
-    while pending:
-        node = pending.pop()
-        if node["type"] == "JOIN":
-            if node["ref_type"] == "NATURAL":
-                return None
-            shared.update(fold(name) for name in node["using_columns"])
-            pending += [node["left"], node["right"]]
-    return frozenset(shared)
+    joins = list(_joins(top))
+    if any(join["ref_type"] == "NATURAL" for join in joins):
+        return None
+    return frozenset(fold(name) for join in joins for name in join["using_columns"])
 
 
 def _conditions(select: Node, top: Node) -> Iterator[tuple[Node, Node]]:
     """Yield each condition with the part of the FROM clause whose rows must meet it."""
     if select["where_clause"]:
         yield select["where_clause"], top
-    pending = [top]
-    while pending:
-        node = pending.pop()
-        if node["type"] == "JOIN":
-            pending += [node["left"], node["right"]]
-            if node["condition"]:
-                for side in _SIDES[node["join_type"]][1]:
-                    yield node["condition"], node[side]
+    for join in _joins(top):
+        if join["condition"]:
+            for side in _SIDES[join["join_type"]][1]:
+                yield join["condition"], join[side]
 
 
 def _split(condition: Node) -> Iterator[tuple[Conjunct, str | None]]:

@@ -55,18 +55,18 @@ def counts(document: Node) -> frozenset[str]:
 
 def operands(document: Node) -> frozenset[str]:
     """Return the parameters that are operands of arithmetic."""
-    return _operands(document, _ARITHMETIC)
+    return _arguments(document, _ARITHMETIC)
 
 
 def addends(document: Node) -> frozenset[str]:
     """Return the parameters that are added or taken away."""
-    return _operands(document, _ADDING)
+    return _arguments(document, _ADDING)
 
 
-def _operands(document: Node, operators: Collection[str]) -> frozenset[str]:
+def _arguments(document: Node, functions: Collection[str]) -> frozenset[str]:
     names: set[str] = set()
     for node, _ in walk(document):
-        if kind_of(node) == "FUNCTION" and node["function_name"] in operators:
+        if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in functions:
             for child in node["children"]:
                 names.update(_named(child))
     return frozenset(names)
@@ -92,12 +92,7 @@ def integers(document: Node) -> frozenset[str]:
 
 def whole_numbers(document: Node) -> frozenset[str]:
     """Return the parameters that are whole numbers of any size by their place: days, months, years …."""
-    names: set[str] = set()
-    for node, _ in walk(document):
-        if kind_of(node) == "FUNCTION" and fold(node["function_name"]) in _WHOLE:
-            for child in node["children"]:
-                names.update(_named(child))
-    return frozenset(names)
+    return _arguments(document, _WHOLE)
 
 
 def may_type_columns(document: Node) -> bool:

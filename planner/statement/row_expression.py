@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from planner.errors import UnsupportedStatement
 from planner.statement.allowed import AGGREGATES, BOUNDED, SCALARS
-from planner.statement.ast import Node, kind_of, statement, walk
+from planner.statement.ast import Node, is_bare, kind_of, statement, walk
 from planner.statement.gate import check
 from planner.statement.parameters import call, cast, constant
 from planner.statement.scope import fold
@@ -80,7 +80,7 @@ def row_expression(document: Node) -> Node:
     """
     check(document)
     node = statement(document)["node"]
-    if node["type"] != "SELECT_NODE" or len(node["select_list"]) != 1 or _has_more(node):
+    if not is_bare(node) or len(node["select_list"]) != 1:
         raise UnsupportedStatement("one expression over the columns of a row is expected.")
     for part, _ in walk(document):
         kind = kind_of(part)
@@ -92,14 +92,6 @@ def row_expression(document: Node) -> Node:
     if expression["alias"]:
         raise UnsupportedStatement("an expression in permissions has no name of its own.")
     return expression
-
-
-def _has_more(node: Node) -> bool:
-    """Whether anything beside the list of a SELECT is there."""
-    return node["from_table"]["type"] != "EMPTY" or any(
-        (node["cte_map"]["map"], node["modifiers"], node["where_clause"], node["having"],
-         node["group_expressions"], node["group_sets"], node["sample"], node["qualify"])
-    )  # fmt: skip
 
 
 def _check_function(name: str) -> None:
