@@ -14,13 +14,12 @@ from planner.errors import (
     BadParameter,
     ForeignCommit,
     WatermarkMissing,
-    WatermarkUnreadable,
 )
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.resolver import foreign_commits, resolve
 from planner.snapshots import History
-from planner.watermark import Outcomes, Watermark, parse_watermark
+from planner.watermark import Outcomes, Watermark, readable_watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ def _bases(
     """Return a watermark to start from, and by partition the least and greatest offset that tag and mirror say."""
     tagged = None if history.tagged_id is None else history.snapshots.get(history.tagged_id)
     texts = (None if tagged is None else tagged.watermark_text, history.mirror)
-    marks = [mark for text in texts if text is not None and (mark := _parsed(text)) is not None]
+    marks = [mark for text in texts if (mark := readable_watermark(text)) is not None]
     if not marks:
         raise WatermarkMissing(
             f"{table}: neither the tag nor the mirror property holds a watermark that can be read, so nobody can say "
@@ -140,11 +139,7 @@ def _bases(
             table=str(table),
         )
     base = marks[0]
-    if any(
-        (mark.cluster_id, mark.topic, mark.topic_id)
-        != (base.cluster_id, base.topic, base.topic_id)
-        for mark in marks
-    ):
+    if any(mark.log != base.log for mark in marks):
         raise WatermarkMissing(
             f"{table}: the tag and the mirror property name different logs; bind a new table.",
             table=str(table),
@@ -157,10 +152,3 @@ def _bases(
         )
         for partition in sorted(partitions)
     }
-
-
-def _parsed(text: str) -> Watermark | None:
-    try:
-        return parse_watermark(text)
-    except WatermarkUnreadable:
-        return None

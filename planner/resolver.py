@@ -35,7 +35,7 @@ from planner.carriers import carries
 from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
 from planner.growth import counted_growth
 from planner.snapshots import History, Snapshot
-from planner.watermark import Watermark, parse_watermark
+from planner.watermark import Watermark, parse_watermark, readable_watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,7 @@ def base_snapshot(history: History, head: int) -> Snapshot | None:
 def base_watermark(history: History, head: int) -> Watermark | None:
     """Return the watermark of ``base_snapshot``, whatever lies above it; None without a readable one."""
     carrier = base_snapshot(history, head)
-    if carrier is None or carrier.watermark_text is None:
-        return None
-    try:
-        return parse_watermark(carrier.watermark_text)
-    except WatermarkUnreadable:
-        return None
+    return None if carrier is None else readable_watermark(carrier.watermark_text)
 
 
 def resolve(

@@ -99,14 +99,14 @@ class Watermark:
     def covers(self, partition: int, offset: int) -> bool:
         return offset < self.offset(partition)
 
+    @property
+    def log(self) -> tuple[str, str, str]:
+        """What names the log that the offsets are of."""
+        return self.cluster_id, self.topic, self.topic_id
+
     def same_position(self, other: Watermark) -> bool:
         """Whether both name the same log and the same offsets: the comparison of the compare-and-set."""
-        return (self.cluster_id, self.topic, self.topic_id, self.next) == (
-            other.cluster_id,
-            other.topic,
-            other.topic_id,
-            other.next,
-        )
+        return (self.log, self.next) == (other.log, other.next)
 
     @property
     def skipped(self) -> tuple[tuple[int, int], ...]:
@@ -180,6 +180,14 @@ def parse_watermark(text: str) -> Watermark:
             f"the watermark text is version {version} but malformed; the table was changed by something other than "
             "Thermocline, compare its snapshot summaries."
         ) from error
+
+
+def readable_watermark(text: str | None) -> Watermark | None:
+    """Read the text form, where there is one that can be read."""
+    try:
+        return None if text is None else parse_watermark(text)
+    except WatermarkUnreadable:
+        return None
 
 
 def _dense(vector: OffsetVector) -> list[int | None]:

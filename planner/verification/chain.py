@@ -9,11 +9,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.errors import WatermarkUnreadable
 from planner.offsets import OffsetVector
 from planner.snapshots import History, Snapshot
 from planner.verification.findings import Fault, Kind
-from planner.watermark import Watermark, parse_watermark
+from planner.watermark import Watermark, readable_watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +25,12 @@ class Carrier:
 
 def carriers(history: History, head: int) -> tuple[Carrier, ...]:
     """Return the readable carriers of the ancestry, newest first. A text on a ``replace`` is a copy."""
-    result = []
-    for snapshot in history.line(head):
-        text = snapshot.watermark_text
-        if text is None or snapshot.operation == "replace":
-            continue
-        try:
-            result.append(Carrier(snapshot, parse_watermark(text)))
-        except WatermarkUnreadable:
-            continue
-    return tuple(result)
+    return tuple(
+        Carrier(snapshot, mark)
+        for snapshot in history.line(head)
+        if snapshot.operation != "replace"
+        and (mark := readable_watermark(snapshot.watermark_text)) is not None
+    )
 
 
 def check_chain(history: History, head: int) -> tuple[Fault, ...]:
@@ -47,7 +42,8 @@ def check_chain(history: History, head: int) -> tuple[Fault, ...]:
             snapshot_id=snapshot.snapshot_id,
         )
         for snapshot in history.line(head)
-        if snapshot.watermark_text is not None and not _is_readable(snapshot.watermark_text)
+        if snapshot.watermark_text is not None
+        and readable_watermark(snapshot.watermark_text) is None
     )
     chain = carriers(history, head)
     links = (
@@ -97,14 +93,6 @@ def decisions(mark: Watermark) -> tuple[str, ...]:
     )
 
 
-def _is_readable(text: str) -> bool:
-    try:
-        parse_watermark(text)
-    except WatermarkUnreadable:
-        return False
-    return True
-
-
 def _check_pointers(history: History, chain: Sequence[Carrier]) -> Iterator[Fault]:
     if not chain:
         return
@@ -131,9 +119,10 @@ def _check_pointers(history: History, chain: Sequence[Carrier]) -> Iterator[Faul
 
 def _moved(mirror: str, newest: Carrier) -> str:
     """Name the first partition in which a mirror text differs from the newest carrier's."""
-    if not _is_readable(mirror):
+    mark = readable_watermark(mirror)
+    if mark is None:
         return ""
-    mirrored, true = parse_watermark(mirror).next.as_dict(), newest.watermark.next.as_dict()
+    mirrored, true = mark.next.as_dict(), newest.watermark.next.as_dict()
     for partition in sorted(mirrored.keys() | true.keys()):
         if mirrored.get(partition) != true.get(partition):
             return f" (partition {partition}: {mirrored.get(partition)} instead of {true.get(partition)})"
@@ -147,11 +136,7 @@ def _check_link(newer: Carrier, older: Carrier) -> Iterator[Fault]:
         return Fault(Kind.CHAIN, f"the watermark of snapshot {at} {why}", snapshot_id=at)
 
     mark, before = newer.watermark, older.watermark
-    if (mark.cluster_id, mark.topic, mark.topic_id) != (
-        before.cluster_id,
-        before.topic,
-        before.topic_id,
-    ):
+    if mark.log != before.log:
         yield wrong(f"names another log than that of {older.snapshot.snapshot_id} before it")
         return
     if mark.run == before.run:
