@@ -14,7 +14,7 @@ What the types promise:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.binding import TOPIC, Binding
 from planner.errors import BadBinding, ClusterChanged, LogTruncated, TailGap, TopicRecreated
@@ -90,6 +90,15 @@ class LogBounds:
     topic: str
     topic_id: str
     partitions: tuple[PartitionBounds, ...]
+
+    @property
+    def epochs(self) -> OffsetVector:
+        """The leader epoch of each partition whose broker named it."""
+        return OffsetVector.of(
+            (part.partition, part.leader_epoch)
+            for part in self.partitions
+            if part.leader_epoch is not None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +224,9 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
         if pin.watermark is not None or bounds is not None:
             raise ValueError("bounds come with a bound table, and only then")
         return cold_cut(pin)
-    cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
     ranges = check_log(pin.table, pin.watermark, bounds)
     hot = HotSlice(bounds.topic, bounds.topic_id, tuple(item for item in ranges if len(item)))
-    return TableCut(pin.table, pin.table_uuid, cold, pin.binding, pin.watermark, hot)
+    return replace(cold_cut(pin), hot=hot)
 
 
 def cold_cut(pin: Pin) -> TableCut:

@@ -62,17 +62,8 @@ def accept_gap(
     moved = {item.partition: item.stop for item in lost}
     after = replace(
         _decided(mark, pin, run),
-        next=OffsetVector.of({**mark.next.as_dict(), **moved}.items()),
-        epochs=OffsetVector.of(
-            {
-                **mark.epochs.as_dict(),
-                **{
-                    part.partition: part.leader_epoch
-                    for part in bounds.partitions
-                    if part.leader_epoch is not None
-                },
-            }.items()
-        ),
+        next=OffsetVector.of((mark.next.as_dict() | moved).items()),
+        epochs=OffsetVector.of((mark.epochs.as_dict() | bounds.epochs.as_dict()).items()),
         gaps=(*mark.gaps, *lost),
     )
     # With the old epochs: the measurement must not be older than the tiered records.

@@ -15,11 +15,10 @@ import hashlib
 import hmac
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.cut import (
-    ColdSlice,
     HotSlice,
     Increment,
     Pin,
@@ -106,10 +105,7 @@ class TicketTable(PinReference):
             and decoding_key(pin.schema, pin.binding) != self.decoding
         ):
             raise ValueError(f"not the decoding of this ticket: {pin.table}")
-        cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
-        return TableCut(
-            pin.table, pin.table_uuid, cold, pin.binding, mark, hot, self.increment, self.until
-        )
+        return replace(cold_cut(pin), hot=hot, increment=self.increment, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)

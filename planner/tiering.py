@@ -90,11 +90,7 @@ def plan_tiering(
         splits=splits,
         start=pin.watermark,
         next=OffsetVector.of((item.partition, item.stop) for item in chosen),
-        epochs=OffsetVector.of(
-            (part.partition, part.leader_epoch)
-            for part in bounds.partitions
-            if part.leader_epoch is not None
-        ),
+        epochs=bounds.epochs,
         bytes_per_offset=bytes_per_offset,
     )
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from planner.cut import ColdSlice, HotSlice, LogBounds, Pin, PinReference, TableCut, cold_cut
+from planner.cut import HotSlice, LogBounds, Pin, PinReference, TableCut, cold_cut
 from planner.decoding import decoding_key, era_after
 from planner.errors import BadParameter, CutExpired
 from planner.names import TableName
@@ -217,8 +217,8 @@ def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut
     Raises:
         CutExpired: the topic was created again, or the log does not hold all records between snapshot and end.
     """
-    mark, binding = pin.watermark, pin.binding
-    if mark is None or binding is None:
+    mark = pin.watermark
+    if mark is None:
         raise ValueError(f"{pin.table} has no topic")
     ranges = tuple(
         OffsetRange(at, mark.offset(at), stop) for at, stop in end if stop > mark.offset(at)
@@ -227,9 +227,7 @@ def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut
         raise ValueError(f"{pin.table}: its log was not measured")
     if ranges and bounds is not None:
         _check_retained(pin, ranges, bounds)
-    cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
-    hot = HotSlice(mark.topic, mark.topic_id, ranges)
-    return TableCut(pin.table, pin.table_uuid, cold, binding, mark, hot, until=end)
+    return replace(cold_cut(pin), hot=HotSlice(mark.topic, mark.topic_id, ranges), until=end)
 
 
 def ended(cut: TableCut, end: OffsetVector) -> TableCut:

@@ -120,11 +120,7 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
         topic=bounds.topic,
         topic_id=bounds.topic_id,
         next=OffsetVector.of((part.partition, part.log_start) for part in bounds.partitions),
-        epochs=OffsetVector.of(
-            (part.partition, part.leader_epoch)
-            for part in bounds.partitions
-            if part.leader_epoch is not None
-        ),
+        epochs=bounds.epochs,
         shape=binding.shape,
         run=str(uuid.uuid4()),
     )
