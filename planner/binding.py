@@ -121,8 +121,8 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         on_error=_one_of(table, properties, ON_ERROR, get_args(OnError), "fail"),  # type: ignore[arg-type]
         json_mode=_one_of(table, properties, JSON_MODE, get_args(JsonMode), "strict"),  # type: ignore[arg-type]
         epoch_units=_epoch_units(table, properties),
-        max_tail_rows=_count(table, properties, MAX_TAIL_ROWS),
-        max_tail_bytes=_count(table, properties, MAX_TAIL_BYTES),
+        max_tail_rows=count_property(table, properties, MAX_TAIL_ROWS),
+        max_tail_bytes=count_property(table, properties, MAX_TAIL_BYTES),
     )
 
 
@@ -143,7 +143,8 @@ def _one_of(
     return value
 
 
-def _count(table: TableName, properties: Mapping[str, str], key: str) -> int | None:
+def count_property(table: TableName, properties: Mapping[str, str], key: str) -> int | None:
+    """Read a whole number above 0; None where the table does not say. Raises BadBinding for another text."""
     text = properties.get(key)
     if text is None:
         return None

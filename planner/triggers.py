@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.binding import TIER_PREFIX, Binding
+from planner.binding import TIER_PREFIX, Binding, count_property
 from planner.cut import LogBounds, Pin, check_log
 from planner.errors import BadBinding
 from planner.names import TableName
@@ -138,10 +138,14 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
     default = "hash" if properties.get("write.distribution-mode") == "hash" else "auto"
     distribution = properties.get(DISTRIBUTION, default)
     if distribution not in get_args(Distribution):
-        raise _misfit(table, DISTRIBUTION, distribution, "one of auto, none, hash")
-    max_rows = _number(table, properties, MAX_ROWS)
-    target = _number(table, properties, TARGET_FILE_BYTES)
-    age_s = _number(table, properties, MAX_AGE_S)
+        raise BadBinding(
+            f"{table}: property {DISTRIBUTION} is {distribution!r}; it must be one of auto, none, hash.",
+            table=str(table),
+            property=DISTRIBUTION,
+        )
+    max_rows = count_property(table, properties, MAX_ROWS)
+    target = count_property(table, properties, TARGET_FILE_BYTES)
+    age_s = count_property(table, properties, MAX_AGE_S)
     return TierOptions(
         max_age_s=DEFAULT_MAX_AGE_S if age_s is None else float(age_s),
         max_rows=max_rows,
@@ -240,20 +244,3 @@ def _until_reached_s(
     if earlier_start is None or log_start <= earlier_start or elapsed_s <= 0:
         return None
     return (item.start - log_start) / ((log_start - earlier_start) / elapsed_s)
-
-
-def _number(table: TableName, properties: Mapping[str, str], key: str) -> int | None:
-    text = properties.get(key)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise _misfit(table, key, text, "a whole number above 0")
-    return int(text)
-
-
-def _misfit(table: TableName, key: str, value: str, expected: str) -> BadBinding:
-    return BadBinding(
-        f"{table}: property {key} is {value!r}; it must be {expected}.",
-        table=str(table),
-        property=key,
-    )
