@@ -105,8 +105,14 @@ def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict
         return [{"table": name, "side": "cut", "why": why, "contract": report.contract}]
     rows: list[dict[str, object]] = []
     if table.virtual != "tail":
-        cold = _cold(cut, report) if report.is_counted else _uncounted(cut, report)
-        rows.append({"table": name, "side": "cold", "contract": report.contract, **cold})
+        cold = _cold(cut, report) if report.is_counted else {"why": _UNCOUNTED}
+        pinned = {
+            "contract": report.contract,
+            "snapshot_id": cut.cold.snapshot_id,
+            "schema_id": cut.cold.schema.schema_id,
+            "metadata_age_s": report.metadata_age_s,
+        }
+        rows.append({"table": name, "side": "cold", **pinned, **cold})
     if table.virtual != "cold" and cut.hot is not None:
         tail = _tail(table, cut, report) if report.is_counted else {"why": _UNCOUNTED}
         common = {"contract": report.contract, "log_age_s": report.log_age_s}
@@ -116,15 +122,6 @@ def _rows(table: ResolvedTable, cut: TableCut, report: TableReport) -> list[dict
 
 #: Counts, and the number of files that a condition leaves, tell of rows that a filter hides.
 _UNCOUNTED = "a row filter holds for you: how much there is to read is not told"
-
-
-def _uncounted(cut: TableCut, report: TableReport) -> dict[str, object]:
-    return {
-        "why": _UNCOUNTED,
-        "snapshot_id": cut.cold.snapshot_id,
-        "schema_id": cut.cold.schema.schema_id,
-        "metadata_age_s": report.metadata_age_s,
-    }
 
 
 def _cold(cut: TableCut, report: TableReport) -> dict[str, object]:
@@ -150,9 +147,6 @@ def _cold(cut: TableCut, report: TableReport) -> dict[str, object]:
             why += "; those above the cut's end are left out"
     return {
         "why": why,
-        "snapshot_id": cut.cold.snapshot_id,
-        "schema_id": cut.cold.schema.schema_id,
-        "metadata_age_s": report.metadata_age_s,
         "partitions": len(ranges) if cut.watermark is not None else None,
         "records": totals.records,
         "files": totals.files,
