@@ -93,7 +93,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
             topic=binding.topic,
         )
     history = with_statistics(facts.history, facts.head, evidence)
-    mark = resolve(history, facts.head, table=str(facts.table)).watermark
+    mark = resolve(history, facts.head, table=str(facts.table))
     return replace(
         pin,
         schema=with_units(facts.schema, binding),

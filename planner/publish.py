@@ -7,6 +7,7 @@ job's validator and the in-memory double call this and nothing else (docs/intern
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from planner.decoding import decoding_key, era_after
 from planner.errors import TieringConflict
@@ -31,7 +32,7 @@ def check_publish(
     """
     table = str(plan.pin.table)
     if head is not None:
-        current = resolve(history, head, table=table, accepted=accepted).watermark
+        current = resolve(history, head, table=table, accepted=accepted)
         if current.same_position(plan.start) and current.same_decisions(plan.start):
             return
     raise TieringConflict(
@@ -45,18 +46,13 @@ def check_publish(
 def advance(plan: TieringPlan, outcomes: Outcomes, *, run: str, head: int) -> Watermark:
     """Return the watermark that publishing ``plan`` on top of snapshot ``head`` writes."""
     decoding = decoding_key(plan.pin.schema, plan.binding)
-    return Watermark(
-        cluster_id=plan.start.cluster_id,
-        topic=plan.start.topic,
-        topic_id=plan.start.topic_id,
+    return replace(
+        plan.start,
         next=plan.next,
         epochs=plan.epochs,
         shape=plan.binding.shape,
         run=run,
         prev_snapshot_id=head,
-        gaps=plan.start.gaps,
-        accepted=plan.start.accepted,
-        skips=plan.start.skips,
         outcomes=outcomes,
         decoding=decoding,
         era=era_after(plan.start, decoding),

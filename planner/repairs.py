@@ -151,7 +151,7 @@ def accept_foreign(
                 table=str(table),
                 snapshot_id=snapshot_id,
             )
-    mark = resolve(history, head, table=str(table), accepted=frozenset(accepted)).watermark
+    mark = resolve(history, head, table=str(table), accepted=frozenset(accepted))
     for snapshot_id in accepted:
         _check_not_doubled(table, mark, snapshot_id, added[snapshot_id])
     return replace(

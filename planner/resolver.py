@@ -28,23 +28,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Set
-from dataclasses import dataclass
-from typing import Literal
 
 from planner.carriers import carries
 from planner.errors import ForeignCommit, WatermarkMissing, WatermarkUnreadable
 from planner.growth import counted_growth
 from planner.snapshots import History, Snapshot
 from planner.watermark import Watermark, parse_watermark, readable_watermark
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A watermark, the snapshot whose summary carries it, and how it was found."""
-
-    watermark: Watermark
-    carrier_id: int
-    how: Literal["ancestry", "tag"]
 
 
 def needs_statistics(history: History, head: int) -> tuple[int, ...]:
@@ -107,7 +96,7 @@ def base_watermark(history: History, head: int) -> Watermark | None:
 
 def resolve(
     history: History, head: int, *, table: str, accepted: Set[int] = frozenset()
-) -> Resolved:
+) -> Watermark:
     """Find the watermark of snapshot ``head``.
 
     ``accepted`` are foreign snapshots a person accepted but no watermark text lists yet.
@@ -131,16 +120,14 @@ def resolve(
             snapshot_id=head,
         )
     carrier = None if carrier_id is None else history.snapshots.get(carrier_id)
-    resolved: Resolved
     if carrier is None:
-        resolved = _from_tag(history, above[-1] if above else None, head, table)
+        watermark = _from_tag(history, above[-1] if above else None, head, table)
     else:
-        text = carrier.watermark_text or ""
-        resolved = Resolved(_parsed(text, table), carrier.snapshot_id, "ancestry")
+        watermark = _parsed(carrier.watermark_text or "", table)
     for snapshot in above:
         if snapshot.snapshot_id not in accepted:
-            _check_passes(history, snapshot, resolved.watermark, table)
-    return resolved
+            _check_passes(history, snapshot, watermark, table)
+    return watermark
 
 
 def foreign_commits(history: History, head: int, *, table: str) -> tuple[int, ...]:
@@ -150,7 +137,7 @@ def foreign_commits(history: History, head: int, *, table: str) -> tuple[int, ..
     """
     above = line_above(history, head)
     everything = {snapshot.snapshot_id for snapshot in above}
-    watermark = resolve(history, head, table=table, accepted=everything).watermark
+    watermark = resolve(history, head, table=table, accepted=everything)
     return tuple(
         snapshot.snapshot_id
         for snapshot in above
@@ -236,7 +223,7 @@ def _added_nothing(history: History, snapshot: Snapshot) -> bool:
     )
 
 
-def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) -> Resolved:
+def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) -> Watermark:
     """Take the tagged snapshot's watermark for a chain that expiry broke below ``oldest``."""
     tagged = history.snapshots.get(history.tagged_id) if history.tagged_id is not None else None
     text = tagged.watermark_text if tagged is not None else None
@@ -260,7 +247,7 @@ def _from_tag(history: History, oldest: Snapshot | None, head: int, table: str) 
             table=table,
             snapshot_id=head,
         )
-    return Resolved(_parsed(text, table), tagged.snapshot_id, "tag")
+    return _parsed(text, table)
 
 
 def _rows_before(snapshot: Snapshot) -> int | None:

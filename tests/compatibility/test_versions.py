@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from planner.binding import parse_binding
-from planner.resolver import resolve
+from planner.resolver import base_snapshot, resolve
 from planner.snapshots import TAG, History, Snapshot
 from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
 from tests.fixtures.spark import BoundTable
@@ -184,6 +184,7 @@ def test_a_sample_of_what_the_old_one_wrote_is_understood() -> None:
         if (text := snapshot.watermark_text) is not None:
             assert format_watermark(parse_watermark(text)) == text
     history = History({each.snapshot_id: each for each in snapshots}, sample["refs"][TAG])
-    head = resolve(history, sample["refs"]["main"], table=str(FLOWS))
-    assert (head.watermark.next.as_dict(), head.watermark.run) == ({0: 3, 1: 3}, "compatible")
-    assert head.carrier_id == sample["refs"][TAG]
+    head = sample["refs"]["main"]
+    watermark = resolve(history, head, table=str(FLOWS))
+    assert (watermark.next.as_dict(), watermark.run) == ({0: 3, 1: 3}, "compatible")
+    assert base_snapshot(history, head) == history.snapshots[sample["refs"][TAG]]

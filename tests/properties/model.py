@@ -178,15 +178,15 @@ class Table:
         return value
 
     def _pin(self, snapshot_id: int) -> Pin:
-        resolved = resolve(self.looked_up(snapshot_id), snapshot_id, table=str(FLOWS))
+        watermark = resolve(self.looked_up(snapshot_id), snapshot_id, table=str(FLOWS))
         return Pin(
             FLOWS,
             "table-1",
             f"file:///w/{snapshot_id}.metadata.json",
             snapshot_id,
             schema(),
-            replace(BINDING, skips=resolved.watermark.skipped),
-            resolved.watermark,
+            replace(BINDING, skips=watermark.skipped),
+            watermark,
         )
 
     def publish(self, plan: TieringPlan, rows: list[Row], outcomes: Outcomes, run: str) -> None:

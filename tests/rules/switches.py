@@ -53,8 +53,8 @@ SWITCHES = (
         "T2",
         "accept all foreign snapshots by naming one",
         "planner/repairs.py",
-        "accepted=frozenset(accepted)).watermark",
-        "accepted=frozenset(refused)).watermark",
+        "table=str(table), accepted=frozenset(accepted))",
+        "table=str(table), accepted=frozenset(refused))",
         (
             f"{DECIDING}::test_every_foreign_snapshot_must_be_named",
             f"{WAYS_OUT}::TestOverIceberg::"
