@@ -149,6 +149,18 @@ def children(node: Node) -> list[Any]:
     return [node[name] for name in reversed(node_fields(node)) if node.get(name)]
 
 
+def nodes_below(node: Node) -> Iterator[Node]:
+    """Yield a node and all below it, in any order. It has passed the gate: nothing is checked again."""
+    pending: list[Any] = [node]
+    while pending:
+        value = pending.pop()
+        if value.__class__ is list:
+            pending += value
+            continue
+        yield value
+        pending += [child for name in node_fields(value) if (child := value.get(name))]
+
+
 def walk(document: Node) -> Iterator[tuple[Node, int]]:
     """Yield every node, parents first, with the number of lambdas around it. Keeps its own stack.
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from planner.errors import UnsupportedStatement
 from planner.statement.allowed import BOUNDED
-from planner.statement.ast import Node, kind_of, node_fields, statement
+from planner.statement.ast import Node, kind_of, node_fields, nodes_below, statement
 from planner.statement.scope import fold, visible_name
 
 #: A statement within one of the bounds takes two seconds of a core at most from text to plan (DuckDB 1.5.5).
@@ -328,21 +328,12 @@ def _fields_of(kind: pa.DataType) -> int:
 def _own_fields(document: Node) -> int:
     """Return the number of fields of all structs that a statement makes itself."""
     fields = 0
-    pending: list[Any] = [document]
-    while pending:
-        value = pending.pop()
-        if value.__class__ is list:
-            pending += value
-            continue
+    for value in nodes_below(document):
         kind = kind_of(value)
         if kind == "FUNCTION" and fold(value["function_name"]) in _STRUCTS:
             fields += len(value["children"])
         elif kind == "CAST":
             fields += _type_fields(value["cast_type"])
-        for name in node_fields(value):
-            child = value.get(name)
-            if child:
-                pending.append(child)
     return fields
 
 

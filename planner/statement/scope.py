@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.statement.ast import Node, children, node_fields, statement
+from planner.statement.ast import Node, children, node_fields, nodes_below, statement
 
 Name = tuple[str, ...]
 
@@ -118,19 +118,11 @@ def _needs_alias(table: Node) -> bool:
 
 def _crowded(document: Node) -> Set[str]:
     """Return the names that more than one place of a statement gives to a table; folded."""
-    names: Counter[str] = Counter()
-    pending: list[Any] = [statement(document)]
-    while pending:
-        value = pending.pop()
-        if value.__class__ is list:
-            pending += value
-            continue
-        if "class" not in value and "alias" in value:
-            names[fold(visible_name(value))] += 1
-        for name in node_fields(value):
-            child = value.get(name)
-            if child:
-                pending.append(child)
+    names = Counter(
+        fold(visible_name(node))
+        for node in nodes_below(statement(document))
+        if "class" not in node and "alias" in node
+    )
     return {name for name, count in names.items() if count > 1}
 
 
