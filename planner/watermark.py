@@ -96,9 +96,6 @@ class Watermark:
         offset = self.next.get(partition)
         return 0 if offset is None else offset
 
-    def covers(self, partition: int, offset: int) -> bool:
-        return offset < self.offset(partition)
-
     @property
     def log(self) -> tuple[str, str, str]:
         """What names the log that the offsets are of."""

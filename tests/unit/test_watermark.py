@@ -81,9 +81,6 @@ def test_a_partition_absent_from_the_text_starts_at_zero() -> None:
     record = watermark(5)
     assert record.offset(0) == 5
     assert record.offset(9) == 0
-    assert record.covers(0, 4)
-    assert not record.covers(0, 5)
-    assert not record.covers(9, 0)
 
 
 def test_ten_thousand_partitions_stay_small_and_read_back() -> None:
