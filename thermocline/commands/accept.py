@@ -45,8 +45,7 @@ def command(
     acceptance is recorded in the watermark and shown by `status`, `verify` and "table$seam". Refused where a row
     has an offset at or above the watermark: the tail has that record too. Needs no Kafka.
     """
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     if as_json and not yes:
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)

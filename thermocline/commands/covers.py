@@ -47,8 +47,7 @@ def command(
     Kafka: offsets below it that have no row were deleted, as far as every answer says from then on. Refused where a
     row lies at or above it. Needs no Kafka.
     """
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     if as_json and not yes:
         raise BadParameter("--json asks nobody; say --yes too.")
     if yes and not named:

@@ -84,8 +84,7 @@ def command(
 
     The first watermark is where the topic's log starts now: everything it retains belongs to the table.
     """
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     name = TableName.parse(table)
     if infer == bool(columns):
         raise BadConfig("give either --column or --infer, and not both.")

@@ -43,8 +43,7 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
     The watermark moves to the log start; the lost ranges are recorded in it and shown by `status`, `verify` and
     "table$seam". Those records are in no answer, now or later: Kafka has removed them.
     """
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     if as_json and not yes:
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)

@@ -82,8 +82,7 @@ def command(
         def read() -> Settings:
             return _with_flags(load(config), host, port)
 
-        settings = read()
-        settings.require_catalogs()
+        settings = read().require_catalogs()
     except RequestError as error:
         click.echo(f"thermocline: {error.message}", err=True)
         sys.exit(EXIT_CONFIG)

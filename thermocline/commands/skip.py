@@ -51,8 +51,7 @@ def command(
     Its outcome is `skipped`: neither queries nor tiering look at it from now on. It is recorded in the watermark
     and shown by `status`, `verify` and "table$seam". It cannot be taken back.
     """
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     name = TableName.parse(table)
     skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
     with (

@@ -58,8 +58,7 @@ def command(
     from connectors.kafka.log import KafkaLog
     from thermocline.table_status import standings
 
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     names = [TableName.parse(text) for text in tables]
     with KafkaLog(settings.kafka) as log, closing(IcebergStore(settings.catalogs)) as store:
         while True:

@@ -67,8 +67,7 @@ def command(
     if once and loop:
         raise click.UsageError("say either --once or loop.")
     names = [TableName.parse(text) for text in arguments[loop:]]
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     with running_service(settings, names, interval_s, metrics_port) as service:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.stop())

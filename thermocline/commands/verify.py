@@ -75,8 +75,7 @@ def command(
     Every offset below the watermark must have one outcome and every row the values of its record; no data file
     may be referenced twice; watermarks, tag and mirror must agree. Says what could not be checked.
     """
-    settings = load(config)
-    settings.require_catalogs()
+    settings = load(config).require_catalogs()
     since_ms = None if since is None else parse_since(since, time.time())
     verified = verify_tables(
         settings,

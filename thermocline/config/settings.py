@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -126,6 +126,11 @@ class AccessSettings(_Section):
     max_calls_per_s_per_user: float | None = Field(default=None, gt=0)
     max_failures_per_s_per_user: float = Field(default=20.0, gt=0)
 
+    @property
+    def tls_files(self) -> tuple[str, ...]:
+        """The files of the server's certificate, those that are configured."""
+        return tuple(filter(None, (self.tls_certificate, self.tls_key, self.tls_client_ca)))
+
 
 class Limits(_Section):
     """What some users may take, by name or group; a key left out is as for all."""
@@ -239,14 +244,15 @@ class Settings(_Section):
             )
         )
 
-    def require_catalogs(self) -> None:
-        """Refuse settings that name no catalog: no command could find a table.
+    def require_catalogs(self) -> Self:
+        """Return these settings, or refuse them where they name no catalog: no command could find a table.
 
         Raises:
             BadConfig: there is no ``[catalogs.<name>]``.
         """
         if not self.catalogs:
             raise BadConfig("no catalog is configured; add a section [catalogs.<name>].")
+        return self
 
 
 def own_sections() -> dict[str, type[BaseModel]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 
@@ -96,7 +96,10 @@ class Reloader:
         later = sorted(changed - _LIMITS - _IDENTITY - _WATCHED - {"permissions"})
         if later:
             _log.warning("changed, but taken over by a restart only: %s", ", ".join(later))
-        _log.info("settings read again; taken over: %s", _listed(changed - set(later)))
+        _log.info(
+            "settings read again; taken over: %s",
+            ", ".join(sorted(changed - set(later))) or "nothing",
+        )
 
     def _take_over(self, settings: Settings, changed: set[str]) -> None:
         # Checks come first: all settings are taken over, or none.
@@ -144,16 +147,7 @@ class Reloader:
 
 def _stamp(settings: Settings) -> _Stamp:
     """Return a value that changes with the certificate's files, moved symbolic links included; None: no file."""
-    access_settings = settings.access
-    return tuple(
-        _file_stamp(Path(name))
-        for name in (
-            access_settings.tls_certificate,
-            access_settings.tls_key,
-            access_settings.tls_client_ca,
-        )
-        if name is not None
-    )
+    return tuple(_file_stamp(Path(name)) for name in settings.access.tls_files)
 
 
 def _file_stamp(path: Path) -> tuple[int, int, int] | None:
@@ -171,7 +165,3 @@ def _changed(before: Settings, now: Settings) -> set[str]:
         f"{section}.{name}" for section, model in own.items() for name in model.model_fields
     }
     return {key for key in keys if attrgetter(key)(before) != attrgetter(key)(now)}
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing"

@@ -182,15 +182,8 @@ def _of_the_environment() -> Iterator[Path]:
 def _named(settings: Settings, config: str | None) -> Iterator[Path]:
     """Return all files and folders that settings name, and the file of the settings."""
     yield chosen_file(config).absolute()
-    access_settings = settings.access
-    for name in (
-        access_settings.credentials_file,
-        access_settings.tls_certificate,
-        access_settings.tls_key,
-        access_settings.tls_client_ca,
-    ):
-        if name is not None:
-            yield Path(name).absolute()
+    for name in filter(None, (settings.access.credentials_file, *settings.access.tls_files)):
+        yield Path(name).absolute()
     for options in (settings.kafka, *settings.catalogs.values()):
         yield from _of_options(options)
 
