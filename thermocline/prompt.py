@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,18 +69,24 @@ class _Prompt:
 
     def _command(self, text: str) -> None:
         name, _, argument = text.rstrip("; ").partition(" ")
-        handler: Callable[[str], None] | None = {
-            "\\d": self._describe,
-            "\\dt": self._describe,
-            "\\x": self._expand,
-            "\\f": self._choose,
-            "\\n": self._limit,
-            "\\q": self._leave,
-        }.get(name)
-        if handler is None:
-            click.echo(_HELP)
-        else:
-            handler(argument.strip())
+        match name, argument.strip():
+            case "\\d" | "\\dt", table:
+                self._describe(table)
+            case "\\x", _:
+                self.records = not self.records
+                click.echo(f"rows as records: {'on' if self.records else 'off'}")
+            case "\\f", form if form in _TEXTS:
+                self.form = form
+            case "\\f", _:
+                click.echo(f"formats here are {', '.join(_TEXTS)}.", err=True)
+            case "\\n", rows if rows.isdecimal():
+                self.max_rows = int(rows)
+            case "\\n", _:
+                click.echo("\\n takes a number of rows.", err=True)
+            case "\\q", _:
+                self.left = True
+            case _:
+                click.echo(_HELP)
 
     def _describe(self, table: str) -> None:
         if table:
@@ -89,25 +95,6 @@ class _Prompt:
         tables = self.client.tables()
         lines = Grid(["catalog", "schema", "table"], [False] * 3).lines(tables)
         click.echo("\n".join([*lines, f"({len(tables)} tables)"]))
-
-    def _expand(self, _: str) -> None:
-        self.records = not self.records
-        click.echo(f"rows as records: {'on' if self.records else 'off'}")
-
-    def _choose(self, form: str) -> None:
-        if form not in _TEXTS:
-            click.echo(f"formats here are {', '.join(_TEXTS)}.", err=True)
-            return
-        self.form = form
-
-    def _limit(self, rows: str) -> None:
-        if not rows.isdecimal():
-            click.echo("\\n takes a number of rows.", err=True)
-            return
-        self.max_rows = int(rows)
-
-    def _leave(self, _: str) -> None:
-        self.left = True
 
 
 def run(client: Client, *, form: str, max_rows: int) -> None:
