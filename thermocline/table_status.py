@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from connectors.kafka.retention import RetentionReader
 from connectors.kafka.samples import Sample, sample
@@ -14,6 +14,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, Log
 from planner.triggers import LogRetention
+from planner.watermark import Watermark
 
 #: Catalog calls at once: they wait for the catalog more than they work.
 PINS_AT_ONCE = 16
@@ -80,16 +81,16 @@ def standings(
         pinned = dict(
             zip(names, pool.map(lambda name: _pinned(store, name), names), strict=True)
         )
-    pins = {name: pin for name, pin in pinned.items() if isinstance(pin, Pin) and pin.watermark}
-    bounds = _measured(
-        log, sorted({pin.watermark.topic for pin in pins.values() if pin.watermark})
-    )
-    untiered: dict[TableName, tuple[OffsetRange, ...] | FederationError] = {}
-    for name, pin in pins.items():
-        untiered[name] = _untiered(pin, bounds)
+    marks = {
+        name: pin.watermark
+        for name, pin in pinned.items()
+        if isinstance(pin, Pin) and pin.watermark is not None
+    }
+    bounds = _measured(log, sorted({mark.topic for mark in marks.values()}))
+    untiered = {name: _untiered(name, mark, bounds) for name, mark in marks.items()}
     waiting: dict[str, tuple[OffsetRange, ...]] = {}
     for name, spans in untiered.items():
-        topic = _topic(pins[name])
+        topic = marks[name].topic
         if not isinstance(spans, FederationError):
             # Two tables may read one topic: the older beginning is the one that waits longer.
             both = {
@@ -135,18 +136,14 @@ def _measured(log: Log, topics: list[str]) -> dict[str, LogBounds | FederationEr
     return measured
 
 
-def _topic(pin: Pin) -> str:
-    return pin.watermark.topic if pin.watermark is not None else ""
-
-
 def _untiered(
-    pin: Pin, bounds: Mapping[str, LogBounds | FederationError]
+    name: TableName, mark: Watermark, bounds: Mapping[str, LogBounds | FederationError]
 ) -> tuple[OffsetRange, ...] | FederationError:
-    measured = bounds[_topic(pin)]
-    if isinstance(measured, FederationError) or pin.watermark is None:
-        return measured if isinstance(measured, FederationError) else ()
+    measured = bounds[mark.topic]
+    if isinstance(measured, FederationError):
+        return measured
     try:
-        return check_log(pin.table, pin.watermark, measured)
+        return check_log(name, mark, measured)
     except FederationError as error:
         return error
 
@@ -205,19 +202,14 @@ def _standing(
         gap_offsets=sum(map(len, mark.gaps)),
         skipped_records=len(mark.skips),
         accepted_snapshots=len(mark.accepted),
-        last_publish={
-            "rows": mark.outcomes.rows,
-            "dead": mark.outcomes.dead,
-            "skipped": mark.outcomes.skipped,
-            "tombstones": mark.outcomes.tombstones,
-        },
+        last_publish=asdict(mark.outcomes),
     )
 
 
 def _refused(name: TableName, pin: Pin | None, error: FederationError) -> TableStatus:
     return TableStatus(
         table=str(name),
-        topic=None if pin is None else _topic(pin),
+        topic=None if pin is None or pin.watermark is None else pin.watermark.topic,
         snapshot_id=None if pin is None else pin.snapshot_id,
         lag=0,
         partitions=(),
