@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ParamSpec
 
 from planner.errors import BadConfig
 from proxy.access.authentication.callers import (
@@ -23,6 +25,8 @@ from proxy.access.authentication.lockout import Lockout
 from proxy.flightsql.server import Tls
 from proxy.flightsql.state.quotas import LimitsOf, UserLimits
 from thermocline.config.settings import AccessSettings, Limits, Settings
+
+P = ParamSpec("P")
 
 
 def access(settings: Settings) -> Access:
@@ -56,7 +60,7 @@ def access(settings: Settings) -> Access:
             "access.certificate_users needs access.tls_client_ca: the authority that signed the users' certificates."
         )
     combined = Access(
-        verify=Lockout(_any(verifies), time.monotonic) if verifies else None,
+        verify=Lockout(_first(verifies), time.monotonic) if verifies else None,
         recall=_first(recalls) if recalls else None,
         tokens=tuple(tokens),
         certificates=access_settings.certificate_users,
@@ -138,22 +142,14 @@ def _replaced(default: UserLimits, rule: Limits) -> UserLimits:
     )
 
 
-def _any(verifies: list[Verify]) -> Verify:
-    """A password is right if any table of users accepts it; they are tried in order."""
+def _first(ways: Sequence[Callable[P, Caller | None]]) -> Callable[P, Caller | None]:
+    """Try tables of users in order: a password is right if any of them accepts it."""
 
-    def verify(user: str, password: str) -> Caller | None:
-        identities = (check(user, password) for check in verifies)
-        return next((identity for identity in identities if identity is not None), None)
+    def identify(*arguments: P.args, **named: P.kwargs) -> Caller | None:
+        callers = (way(*arguments, **named) for way in ways)
+        return next((caller for caller in callers if caller is not None), None)
 
-    return verify
-
-
-def _first(recalls: list[Recall]) -> Recall:
-    def recall(user: str) -> Caller | None:
-        identities = (recall_one(user) for recall_one in recalls)
-        return next((identity for identity in identities if identity is not None), None)
-
-    return recall
+    return identify
 
 
 def _jwt(access_settings: AccessSettings) -> JwtTokens | None:
