@@ -6,7 +6,7 @@ from contextlib import closing
 
 from connectors.iceberg.probe import catalog_skew, probe_store
 from connectors.iceberg.store import IcebergStore
-from connectors.kafka.probe import Reached, bootstrap_servers, reach
+from connectors.kafka.probe import bootstrap_servers, reach
 from planner.errors import FederationError
 from planner.names import TableName
 from thermocline.config.settings import Settings
@@ -31,9 +31,13 @@ def brokers(settings: Settings) -> Findings:
         yield fail("Kafka", error.message.rstrip("."), "correct the section [kafka]")
         return
     reached = [reach(settings.kafka, server) for server in servers]
-    anybody = any(outcome.why is None for outcome in reached)
+    state = warn if any(outcome.why is None for outcome in reached) else fail
     for outcome in reached:
-        yield from _broker(outcome, anybody=anybody)
+        check = f"broker {outcome.server}"
+        if outcome.why is None:
+            yield ok(check, f"answers, cluster {outcome.cluster_id}")
+        else:
+            yield state(check, outcome.why, outcome.fix)
     clusters = {outcome.cluster_id for outcome in reached if outcome.cluster_id}
     if len(clusters) > 1:
         yield fail(
@@ -41,16 +45,6 @@ def brokers(settings: Settings) -> Findings:
             f"the bootstrap servers belong to different clusters: {', '.join(sorted(clusters))}",
             "name servers of one cluster; offsets of one mean nothing on the other",
         )
-
-
-def _broker(outcome: Reached, *, anybody: bool) -> Findings:
-    check = f"broker {outcome.server}"
-    if outcome.why is None:
-        yield ok(check, f"answers, cluster {outcome.cluster_id}")
-    elif anybody:
-        yield warn(check, outcome.why, outcome.fix)
-    else:
-        yield fail(check, outcome.why, outcome.fix)
 
 
 def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings:

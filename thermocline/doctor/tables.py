@@ -15,6 +15,7 @@ from planner.errors import FederationError, Unavailable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
+from planner.watermark import Watermark
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.permissions import permissions
@@ -114,7 +115,7 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
     try:
         bounds = log.measure([pin.binding.topic])[pin.binding.topic]
         plan_cut(pin, bounds)
-        oldest_s, newest_s = _record_times(log, pin, bounds)
+        oldest_s, newest_s = _record_times(log, pin.watermark, bounds)
     except Unavailable as error:
         yield fail(check, error.message.rstrip("."), "see the brokers above")
         return
@@ -155,15 +156,14 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
         )
 
 
-def _record_times(log: Log, pin: Pin, bounds: LogBounds) -> tuple[float | None, float | None]:
+def _record_times(
+    log: Log, mark: Watermark, bounds: LogBounds
+) -> tuple[float | None, float | None]:
     """Times of the oldest untiered and of the newest record, in seconds since 1970; None: there is none."""
-    mark = pin.watermark
-    if mark is None:
-        return None, None
-    waiting = [part for part in bounds.partitions if part.log_end > mark.offset(part.partition)]
     first = [
-        OffsetRange(p.partition, mark.offset(p.partition), mark.offset(p.partition) + 1)
-        for p in waiting
+        OffsetRange(p.partition, start, start + 1)
+        for p in bounds.partitions
+        if (start := mark.offset(p.partition)) < p.log_end
     ]
     last = [
         OffsetRange(p.partition, max(p.log_end - 2, p.log_start), p.log_end)
