@@ -77,7 +77,8 @@ def follow_round(client: Client, sql: str, after: str) -> Iterator[FollowedRows]
         with planned.read() as answer:
             rows = _spooled(answer.schema, answer.batches(), spool)
         spool.seek(0)
-        yield FollowedRows(answer.schema, _read_back(spool), rows, planned.position)
+        with pa.ipc.open_stream(spool) as reader:
+            yield FollowedRows(answer.schema, iter(reader), rows, planned.position)
 
 
 def _spooled(schema: pa.Schema, batches: Iterator[pa.RecordBatch], spool: IO[bytes]) -> int:
@@ -87,8 +88,3 @@ def _spooled(schema: pa.Schema, batches: Iterator[pa.RecordBatch], spool: IO[byt
             writer.write_batch(batch)
             rows += batch.num_rows
     return rows
-
-
-def _read_back(spool: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_stream(spool) as reader:
-        yield from reader

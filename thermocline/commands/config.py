@@ -34,7 +34,9 @@ def show(config: str | None, as_json: bool) -> None:
     Secrets are masked.
     """
     settings, written = load(config), read(config)
-    rows = list(effective(settings, written))
+    rows = [
+        (key, value, written.origins.get(key, "default")) for key, value in _printable(settings)
+    ]
     if as_json:
         document = {key: {"value": value, "from": origin} for key, value, origin in rows}
         click.echo(json.dumps(document, indent=2))
@@ -83,38 +85,30 @@ def check(config: str | None, as_json: bool) -> None:
         raise SystemExit(2)
 
 
-def effective(settings: Settings, written: Written) -> Iterator[tuple[str, object, str]]:
-    """Every setting as (dotted key, value fit to print, origin): sections in the file's order."""
-    for key, value in _printable(settings):
-        yield key, value, written.origins.get(key, "default")
-
-
 def _printable(settings: Settings) -> Iterator[tuple[str, object]]:
+    """Every setting as (dotted key, value fit to print): sections in the file's order."""
     for name, options in settings.catalogs.items():
         for key in options:
             yield f"catalogs.{name}.{key}", masked(key, options[key])
     for key, value in settings.kafka.items():
         yield f"kafka.{key}", masked(key, value)
     for section in own_sections():
-        values = getattr(settings, section)
-        for key in type(values).model_fields:
-            value = getattr(values, key)
+        for key, value in getattr(settings, section):
             full = f"{section}.{key}"
             if isinstance(value, dict) and value:
                 for name, item in value.items():
                     yield f"{full}.{name}", MASK if key == "users" else masked(name, str(item))
-                continue
-            yield full, _plain(value)
+            else:
+                yield full, _plain(value)
     for name, limits in settings.limits.items():
-        for key in type(limits).model_fields:
-            yield f"limits.{name}.{key}", _plain(getattr(limits, key))
+        for key, value in limits:
+            yield f"limits.{name}.{key}", _plain(value)
     for name, granted in (settings.permissions or {}).items():
-        full = f"permissions.{name}"
-        for key in type(granted).model_fields:
+        for key, value in granted:
             if key != "masks":
-                yield f"{full}.{key}", _plain(getattr(granted, key))
+                yield f"permissions.{name}.{key}", _plain(value)
         for column, mask in granted.masks.items():
-            yield f"{full}.masks.{column}", mask
+            yield f"permissions.{name}.masks.{column}", mask
 
 
 def all_problems(config: str | None) -> tuple[Problem, ...]:

@@ -121,16 +121,13 @@ def _range_lines(side: dict[str, Any]) -> list[str]:
 
     if not side["ranges"]:
         return []
-    names = ["partition", "from", "to (exclusive)"]
-    keys = ["partition", "start", "stop"]
+    titles = {"partition": "partition"}
     if side["side"] == "tail":
-        names, keys = (
-            ["partition", "log start", *names[1:]],
-            ["partition", "log_start", *keys[1:]],
-        )
+        titles["log_start"] = "log start"
+    titles |= {"start": "from", "stop": "to (exclusive)"}
     rows = [
-        ["?" if span[key] is None else f"{span[key]:,}" for key in keys]
+        ["?" if span[key] is None else f"{span[key]:,}" for key in titles]
         for span in side["ranges"]
     ]
-    lines = Grid(names, [True] * len(names)).lines(rows)
+    lines = Grid(list(titles.values()), [True] * len(titles)).lines(rows)
     return [f"        {line}" for line in lines]

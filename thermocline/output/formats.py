@@ -90,7 +90,7 @@ def csv_rows(sink: BinaryIO) -> Callable[[pa.Schema, Batches], None]:
 
     def write(schema: pa.Schema, batches: Batches) -> None:
         nonlocal begun
-        flat = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in schema])
+        flat = pa.schema([(field.name, _csv_type(field.type)) for field in schema])
         options = csv.WriteOptions(include_header=not begun)
         begun = True
         with csv.CSVWriter(sink, flat, write_options=options) as writer:
@@ -179,11 +179,8 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if _is_text_in_csv(kind) else kind
-
-
-def _is_text_in_csv(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or _is_binary(kind) or pa.types.is_interval(kind))
+    is_text = pa.types.is_nested(kind) or _is_binary(kind) or pa.types.is_interval(kind)
+    return pa.string() if is_text else kind
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -34,12 +34,13 @@ def policy(settings: Settings, expression: Expression) -> GrantList | None:
 @contextlib.contextmanager
 def reading_grants() -> Iterator[AccessPolicy]:
     """Yield an engine that reads grants, apart from any server."""
-    with tempfile.TemporaryDirectory(prefix="thermocline-") as spill:
-        engine = Engine(storage_roots=(), spill_dir=Path(spill), threads=1)
-        try:
-            yield AccessPolicy(engine)
-        finally:
-            engine.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="thermocline-") as spill,
+        contextlib.closing(
+            Engine(storage_roots=(), spill_dir=Path(spill), threads=1)
+        ) as engine,
+    ):
+        yield AccessPolicy(engine)
 
 
 def mistakes(settings: Settings) -> Iterator[BadConfig]:
