@@ -134,42 +134,33 @@ def constant(value: int | str | None, kind: str) -> Node:
     literal: Node = {"type": {"id": kind, "type_info": None}, "is_null": value is None}
     if value is not None:
         literal["value"] = value
-    return {
-        "class": "CONSTANT",
-        "type": "VALUE_CONSTANT",
-        "alias": "",
-        "query_location": 0,
-        "value": literal,
-    }
+    return _expression("CONSTANT", "VALUE_CONSTANT", value=literal)
 
 
 def cast(child: Node, kind: Node) -> Node:
     """Return ``CAST(child AS kind)``; ``kind`` as in the tree: {"id": "DECIMAL", "type_info": ...}."""
-    return {
-        "class": "CAST",
-        "type": "OPERATOR_CAST",
-        "alias": "",
-        "query_location": 0,
-        "child": child,
-        "cast_type": {**kind, "type_info": kind.get("type_info")},
-        "try_cast": False,
-    }
+    cast_type = {**kind, "type_info": kind.get("type_info")}
+    return _expression(
+        "CAST", "OPERATOR_CAST", child=child, cast_type=cast_type, try_cast=False
+    )
 
 
 def call(name: str, *arguments: Node, schema: str = "", is_operator: bool = False) -> Node:
     """Return ``name(arguments)``; ``is_operator`` has it printed between its arguments."""
-    return {
-        "class": "FUNCTION",
-        "type": "FUNCTION",
-        "alias": "",
-        "query_location": 0,
-        "function_name": name,
-        "schema": schema,
-        "catalog": "",
-        "children": list(arguments),
-        "filter": None,
-        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
-        "distinct": False,
-        "is_operator": is_operator,
-        "export_state": False,
-    }
+    return _expression(
+        "FUNCTION",
+        "FUNCTION",
+        function_name=name,
+        schema=schema,
+        catalog="",
+        children=list(arguments),
+        filter=None,
+        order_bys={"type": "ORDER_MODIFIER", "orders": []},
+        distinct=False,
+        is_operator=is_operator,
+        export_state=False,
+    )
+
+
+def _expression(kind: str, operation: str, **fields: Any) -> Node:
+    return {"class": kind, "type": operation, "alias": "", "query_location": 0, **fields}
