@@ -89,14 +89,15 @@ def check_breadth(document: Node, tables: Mapping[str, Breadth]) -> None:
     Raises:
         UnsupportedStatement: names what is too large, and the bound.
     """
-    _Counting(document, tables).check()
+    node = statement(document)["node"]
+    _Counting(node, tables).query(node, {})
 
 
 class _Counting:
-    def __init__(self, document: Node, tables: Mapping[str, Breadth]) -> None:
+    def __init__(self, node: Node, tables: Mapping[str, Breadth]) -> None:
         self._tables = tables
         self._room = dict(_MOST)
-        self._node = statement(document)["node"]
+        self._node = node
 
     @cached_property
     def _fields(self) -> int:
@@ -104,9 +105,6 @@ class _Counting:
         return max((table.fields for table in self._tables.values()), default=0) + _own_fields(
             self._node
         )
-
-    def check(self) -> None:
-        self.query(self._node, {})
 
     def query(self, node: Node, ctes: Mapping[str, int]) -> int:
         """Count one query with those inside it; ``ctes`` are widths by folded name. Returns its columns."""
@@ -146,13 +144,11 @@ class _Counting:
     def _from(self, table: Node, ctes: Mapping[str, int]) -> _From:
         kind = table["type"]
         if kind == "JOIN":
-            breadth = self._join(table, ctes)
-        else:
-            columns = self._wide(self._source(table, kind, ctes))
-            name = fold(visible_name(table))
-            breadth = _From(columns, {name: columns} if name else {})
-            self._take(_BOUND, columns)
-        return breadth
+            return self._join(table, ctes)
+        columns = self._wide(self._source(table, kind, ctes))
+        name = fold(visible_name(table))
+        self._take(_BOUND, columns)
+        return _From(columns, {name: columns} if name else {})
 
     def _join(self, table: Node, ctes: Mapping[str, int]) -> _From:
         # A list of tables is as deep as it is long.

@@ -217,10 +217,6 @@ def _check_operator(node: Node) -> None:
         )
 
 
-def _check_cast(node: Node) -> None:
-    _check_type(node["cast_type"])
-
-
 def _check_type(kind: Node) -> None:
     """Check a type with the types inside it; arrays multiply their sizes."""
     pending = [(kind, 1)]
@@ -324,16 +320,16 @@ _MOST = {
     "tables": MAX_TABLES,
 }
 _REMEDIES = {
-    "parts": "narrow it, or send lists as literals",
-    "WITH clauses": "narrow it, or send lists as literals",
-    "tables": "narrow it, or send lists as literals",
+    **dict.fromkeys(
+        ("parts", "WITH clauses", "tables"), "narrow it, or send lists as literals"
+    ),
     _NESTED: "compare several columns by (a, b) IN ((1, 2), ...)",
 }
 _SORTS = {"BASE_TABLE": "tables", "CONSTANT": "literals"}
 
 _CHECKS: dict[str, Callable[[Node], None]] = {
     "BASE_TABLE": _check_base_table,
-    "CAST": _check_cast,
+    "CAST": lambda node: _check_type(node["cast_type"]),
     "EMPTY": _check_sample,
     "EXPRESSION_LIST": _check_sample,
     "JOIN": _check_sample,
