@@ -306,8 +306,8 @@ def _left(
 def _fields(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
     """Yield the fields of a struct, by dotted name."""
     if pa.types.is_struct(kind):
-        for index in range(kind.num_fields):
-            yield f"{path}.{kind.field(index).name}", kind.field(index)
+        for part in kind:
+            yield f"{path}.{part.name}", part
 
 
 def _paths(path: str, kind: pa.DataType) -> Iterator[str]:

@@ -222,7 +222,7 @@ def _refused(kind: pa.DataType) -> str | None:
     if pa.types.is_map(kind):
         return _refused(kind.key_type) or _refused(kind.item_type)
     if pa.types.is_struct(kind):
-        parts = (_refused(kind.field(index).type) for index in range(kind.num_fields))
+        parts = (_refused(part.type) for part in kind)
         return next((part for part in parts if part is not None), None)
     parameterised = pa.types.is_decimal128(kind) or pa.types.is_fixed_size_binary(kind)
     return None if kind in PRIMITIVES.values() or parameterised else str(kind)

@@ -44,8 +44,7 @@ def sql_type(kind: pa.DataType) -> str:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"{sql_type(kind.value_type)}[]"
     if pa.types.is_struct(kind) and kind.num_fields:
-        fields = (kind.field(index) for index in range(kind.num_fields))
-        return f"STRUCT({', '.join(f'{identifier(field.name)} {sql_type(field.type)}' for field in fields)})"
+        return f"STRUCT({', '.join(f'{identifier(field.name)} {sql_type(field.type)}' for field in kind)})"
     raise UnsupportedType(f"columns of type {kind} cannot be queried.", type=str(kind))
 
 

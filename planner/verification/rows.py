@@ -130,9 +130,8 @@ def _comparable(array: pa.Array) -> pa.Array:
         return array.view(pa.int64() if kind == pa.float64() else pa.int32())
     nulls = array.is_null()
     if pa.types.is_struct(kind):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
         parts = [_comparable(part) for part in array.flatten()]
-        named = [field.with_type(part.type) for field, part in zip(fields, parts, strict=True)]
+        named = [field.with_type(part.type) for field, part in zip(kind, parts, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=named, mask=nulls)
     if pa.types.is_map(kind):
         entry = pa.struct([kind.key_field, kind.item_field])
