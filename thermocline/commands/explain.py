@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from thermocline.connect import connect_server, contract_options, server_options
+from thermocline.output.colours import coloured
+from thermocline.output.units import size_text, span_text
 
 #: Places of the picture of one table.
 _BAR = 48
@@ -60,8 +62,6 @@ def command(
 
 def _picture(table: str, sides: list[dict[str, Any]], *, ranges: bool) -> list[str]:
     """Draw one table: a bar of its two sides, then a line for each."""
-    from thermocline.output.colours import coloured
-
     name = click.style(table, bold=True) if coloured() else table
     bar = _bar(sides)
     lines = [f"{name}  {bar}" if bar else name]
@@ -90,8 +90,6 @@ def _bar(sides: list[dict[str, Any]]) -> str:
 
 
 def _facts(side: dict[str, Any]) -> str:
-    from thermocline.output.units import size_text, span_text
-
     facts = []
     if side["contract"] not in (None, "live"):
         facts.append(side["contract"])

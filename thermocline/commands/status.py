@@ -15,6 +15,8 @@ import click
 
 from planner.names import TableName
 from thermocline.config.settings import load
+from thermocline.output.colours import coloured
+from thermocline.output.units import size_text, span_text
 
 if TYPE_CHECKING:
     from thermocline.table_status import TableStatus
@@ -90,9 +92,7 @@ def _document(status: TableStatus) -> dict[str, Any]:
 
 
 def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
-    from thermocline.output.colours import coloured
     from thermocline.output.table import Grid
-    from thermocline.output.units import size_text, span_text
 
     if not tables:
         click.echo("no bound tables; make one with `thermocline create`")
@@ -132,8 +132,6 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
 
 
 def _headroom(table: TableStatus) -> str:
-    from thermocline.output.units import span_text
-
     if table.retention_s is None:
         return "by size" if table.is_bounded_by_size else "for ever"
     left_s = table.retention_s if table.headroom_s is None else table.headroom_s
