@@ -109,11 +109,8 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
             and key not in _OPTIONS
             and not key.startswith((EPOCH_UNIT_PREFIX, TIER_PREFIX))
         ):
-            raise BadBinding(
-                f"{table}: unknown property {key}; known are {', '.join(_OPTIONS)} and {EPOCH_UNIT_PREFIX}<field id>.",
-                table=str(table),
-                property=key,
-            )
+            options = f"{', '.join(_OPTIONS)} and {EPOCH_UNIT_PREFIX}<field id>"
+            raise bad_property(table, key, f"unknown property {key}; known are {options}.")
     return Binding(
         topic=properties[TOPIC],
         format=_one_of(table, properties, FORMAT, ("json",), "json"),  # type: ignore[arg-type]
@@ -126,6 +123,11 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
     )
 
 
+def bad_property(table: TableName, key: str, what: str) -> BadBinding:
+    """Return the error of one property of a table."""
+    return BadBinding(f"{table}: {what}", table=str(table), property=key)
+
+
 def _one_of(
     table: TableName,
     properties: Mapping[str, str],
@@ -135,11 +137,8 @@ def _one_of(
 ) -> str:
     value = properties.get(key, default)
     if value not in allowed:
-        raise BadBinding(
-            f"{table}: property {key} is {value!r}; allowed are {', '.join(allowed)}.",
-            table=str(table),
-            property=key,
-        )
+        what = f"property {key} is {value!r}; allowed are {', '.join(allowed)}."
+        raise bad_property(table, key, what)
     return value
 
 
@@ -149,11 +148,8 @@ def count_property(table: TableName, properties: Mapping[str, str], key: str) ->
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise BadBinding(
-            f"{table}: property {key} is {text!r}; it must be a whole number above 0.",
-            table=str(table),
-            property=key,
-        )
+        what = f"property {key} is {text!r}; it must be a whole number above 0."
+        raise bad_property(table, key, what)
     return int(text)
 
 
@@ -166,10 +162,7 @@ def _epoch_units(
             continue
         field_id = key.removeprefix(EPOCH_UNIT_PREFIX)
         if not field_id.isascii() or not field_id.isdigit() or unit not in get_args(EpochUnit):
-            raise BadBinding(
-                f"{table}: property {key} = {unit!r} is not a field id with a unit; units are s, ms, us, ns.",
-                table=str(table),
-                property=key,
-            )
+            what = f"property {key} = {unit!r} is not a field id with a unit; units are s, ms, us, ns."
+            raise bad_property(table, key, what)
         units.append((int(field_id), unit))
     return tuple(sorted(units))  # type: ignore[arg-type]

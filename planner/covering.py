@@ -67,10 +67,10 @@ def cover(
     base, limits = _bases(table, history)
     following = base.next.as_dict() | dict(named)
     for partition, offset in named.items():
-        if offset > limits.get(partition, (0, 0))[1]:
+        most = limits.get(partition, (0, 0))[1]
+        if offset > most:
             raise BadParameter(
-                f"{table}: offset {offset} of partition {partition} was never covered, at most "
-                f"{limits.get(partition, (0, 0))[1]} was.",
+                f"{table}: offset {offset} of partition {partition} was never covered, at most {most} was.",
                 table=str(table),
                 partition=partition,
             )

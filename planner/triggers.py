@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.binding import TIER_PREFIX, Binding, count_property
+from planner.binding import TIER_PREFIX, Binding, bad_property, count_property
 from planner.cut import LogBounds, Pin, check_log
-from planner.errors import BadBinding
 from planner.names import TableName
 from planner.offsets import OffsetRange
 
@@ -128,21 +127,17 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
     allowed = (MAX_AGE_S, MAX_ROWS, DISTRIBUTION)
     for key in properties:
         if key.startswith(TIER_PREFIX) and key not in allowed:
-            raise BadBinding(
-                f"{table}: unknown property {key}; known are {', '.join(allowed)}.",
-                table=str(table),
-                property=key,
-            )
+            what = f"unknown property {key}; known are {', '.join(allowed)}."
+            raise bad_property(table, key, what)
     # Iceberg's own ``hash`` is respected. Its ``none`` is the property that we set on new tables, and its ``range``
     # would read the log twice.
     default = "hash" if properties.get("write.distribution-mode") == "hash" else "auto"
     distribution = properties.get(DISTRIBUTION, default)
     if distribution not in get_args(Distribution):
-        raise BadBinding(
-            f"{table}: property {DISTRIBUTION} is {distribution!r}; it must be one of auto, none, hash.",
-            table=str(table),
-            property=DISTRIBUTION,
+        what = (
+            f"property {DISTRIBUTION} is {distribution!r}; it must be one of auto, none, hash."
         )
+        raise bad_property(table, DISTRIBUTION, what)
     max_rows = count_property(table, properties, MAX_ROWS)
     target = count_property(table, properties, TARGET_FILE_BYTES)
     age_s = count_property(table, properties, MAX_AGE_S)

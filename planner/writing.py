@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from planner.errors import BadBinding, UnsupportedFile
+from planner.binding import bad_property
+from planner.errors import UnsupportedFile
 from planner.names import LEADING_COLUMNS, TableName
 
 _CODEC = "write.parquet.compression-codec"
@@ -44,11 +45,8 @@ def write_options(table: TableName, properties: Mapping[str, str]) -> dict[str, 
     for key, text in properties.items():
         if _NUMBER.fullmatch(key) and not _is_number(key, text):
             above = " above 0" if _SIZE.fullmatch(key) else ""
-            raise BadBinding(
-                f"{table}: property {key} is {text!r}; it must be a whole number{above}.",
-                table=str(table),
-                property=key,
-            )
+            what = f"property {key} is {text!r}; it must be a whole number{above}."
+            raise bad_property(table, key, what)
     codec = properties.get(_CODEC, _DEFAULT_CODEC).lower()
     return {
         "write-format": "parquet",
