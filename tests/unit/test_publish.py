@@ -70,3 +70,10 @@ def test_the_new_watermark_keeps_what_people_accepted() -> None:
     assert (value.prev_snapshot_id, value.run) == (9, "r2")
     assert (value.gaps, value.accepted) == (start.gaps, start.accepted)
     assert value.outcomes.records == 5
+
+
+def test_a_compaction_carries_no_watermark_of_its_own() -> None:
+    publish = snapshot(1, None, mark=watermark(10))
+    assert publish.carries_watermark
+    assert not dataclasses.replace(publish, operation="replace").carries_watermark
+    assert not snapshot(2, 1).carries_watermark
