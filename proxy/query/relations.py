@@ -226,6 +226,9 @@ def narrowed(
     """Return the rows of ``part`` that lie in ``ranges`` (one a partition, at least one) and are young enough."""
     since_us = None if increment is None else increment.since_us
     if isinstance(part, ArrowRelation):
+        # Of a table without rows, the one kind that stores have, nothing is asked: one condition for each partition.
+        if not part.table.num_rows:
+            return part
         return ArrowRelation(part.table.filter(_expression(since_us, ranges)))
     return replace(part, sql=_narrowed_sql(part.sql, since_us, ranges))
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
-from planner.ports import Decoded, Decoder, LogSubscription
+from planner.ports import Decoder, LogSubscription
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader.source import DecodedBatch, Pieces, joined
 
@@ -130,17 +129,36 @@ class Prefetcher:
 
 def read_ahead(pieces: Pieces) -> Pieces:
     """Run an iterator a few items ahead, on a thread of its own; closing this closes it."""
-    with ThreadPoolExecutor(1, "tail-fetch") as thread:
+    items: queue.Queue[object] = queue.Queue(_PIECES_AHEAD)
+    closed = threading.Event()
 
-        def begin() -> Future[Decoded | None]:
-            return thread.submit(lambda: next(pieces, None))
+    def put(item: object) -> bool:
+        while not closed.is_set():
+            try:
+                items.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
 
-        ahead = deque(begin() for _ in range(_PIECES_AHEAD))
+    def run() -> None:
         try:
-            while (piece := ahead.popleft().result()) is not None:
-                ahead.append(begin())
-                yield piece
+            for piece in pieces:
+                if not put(piece):
+                    break
+            put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again by the reading thread
+            put(error)
         finally:
-            for call in ahead:
-                call.cancel()
-            thread.submit(pieces.close)
+            pieces.close()
+
+    thread = threading.Thread(target=run, name="tail-fetch", daemon=True)
+    thread.start()
+    try:
+        while (item := items.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item  # type: ignore[misc]
+    finally:
+        closed.set()
+        thread.join()
