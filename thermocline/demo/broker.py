@@ -31,7 +31,7 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 15.0
 # Below the ephemeral range of Linux (32768) and macOS (49152): an outgoing connection of anybody cannot take
 # the port between choosing it and the broker's bind, or while the broker is down for a restart.
-_PORTS = range(20_000, 32_000)
+PORTS = range(20_000, 32_000)
 _NODE_PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -83,7 +83,7 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         self._start_guard = start_guard
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
-        free = free_ports(random.sample(_PORTS, 100))
+        free = free_ports(random.sample(PORTS, 100))
         self._port, self._controller_port = self._previous_ports() or (next(free), next(free))
 
     @property
