@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.fixtures.object_store",
     "tests.fixtures.oidc",
     "tests.fixtures.postgresql",
+    "tests.fixtures.guarded_kafka",
     "tests.fixtures.rest_catalog",
     "tests.fixtures.spark",
     "tests.fixtures.tiering",

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # OffsetSpec is not in its __all__
 )
 
 from connectors.kafka.admin import Admin, Offsets
-from connectors.kafka.errors import Meaning, meaning, no_answer, translate
+from connectors.kafka.errors import Meaning, is_tls_alert, meaning, no_answer, translate
 from connectors.kafka.last_ends import LastEnds
 from planner.cut import LogBounds, PartitionBounds
 from planner.errors import FederationError, LogUnavailable, UnknownTopic
@@ -88,18 +88,19 @@ class _Silent(_Unanswered):
 
 
 class _Refusals:
-    """Remembers a refused login. Only events show it: the requests just time out."""
+    """Remembers a refused login until brokers answer. Only events show it, some once in 10 s: requests just time out."""
 
     def __init__(self) -> None:
-        self._last: KafkaError | None = None
+        self.last: KafkaError | None = None
 
     def note(self, error: KafkaError) -> None:
-        if meaning(error) is Meaning.DENIED:
-            self._last = error
+        if is_tls_alert(error):
+            self.last = KafkaError(KafkaError._SSL)
+        elif meaning(error) is Meaning.DENIED:
+            self.last = error
 
-    def take(self) -> KafkaError | None:
-        last, self._last = self._last, None
-        return last
+    def forget(self) -> None:
+        self.last = None
 
 
 class BoundsReader:
@@ -226,7 +227,7 @@ class BoundsReader:
 
     def _why(self, error: FederationError, topic: str) -> FederationError:
         self._admin.poll(0)
-        refusal = self._refusals.take()
+        refusal = self._refusals.last
         if refusal is None or not isinstance(error, LogUnavailable):
             return error
         return translate(refusal, topic)
@@ -261,7 +262,7 @@ class BoundsReader:
             lower = None if previous is None else previous.refuted_by(bounds)
             if lower is not None:
                 raise _AskAgain(lower)
-        self._refusals.take()
+        self._refusals.forget()
         with self._lock:
             for bounds in measured.values():
                 previous = self._previous.get(bounds.topic, LastEnds(bounds.topic_id, {}))

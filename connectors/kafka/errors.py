@@ -30,13 +30,14 @@ _MEANING: dict[int, Meaning] = {
     KafkaError.OFFSET_OUT_OF_RANGE: Meaning.OUT_OF_RANGE,
     KafkaError._LOG_TRUNCATION: Meaning.TRUNCATED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: Meaning.DENIED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED: Meaning.DENIED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: Meaning.DENIED,
     KafkaError.SASL_AUTHENTICATION_FAILED: Meaning.DENIED,
     KafkaError._AUTHENTICATION: Meaning.DENIED,
     KafkaError._SSL: Meaning.DENIED,
     **dict.fromkeys(
         (
+            # librdkafka looks for the coordinator of a group that nobody joins: reading goes on without it.
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
             # librdkafka's answer for a leader that is unknown at the moment.
             KafkaError._NOENT,
             KafkaError._TIMED_OUT,
@@ -67,13 +68,39 @@ _MEANING: dict[int, Meaning] = {
 }
 
 
+#: What to change where brokers refuse, by code. Kafka's docs, "Authorization using ACLs", list each request's rights.
+_DENIALS: dict[int, str] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
+        "the Kafka brokers deny this user the topic; grant it the ACLs {acls} on it."
+    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
+        "the Kafka brokers deny this user the cluster; grant it the ACL Describe on the cluster."
+    ),
+    KafkaError._SSL: (
+        "TLS with the Kafka brokers fails; check the ssl.* properties and the certificates (thermocline doctor "
+        "says more)."
+    ),
+}
+_LOGIN = (
+    "the Kafka brokers refuse this server's login; check security.protocol and the sasl.* properties (thermocline "
+    "doctor says more)."
+)
+#: What reading a topic takes. Its settings take DescribeConfigs, too.
+_READING = "Describe and Read"
+
+
 def meaning(error: KafkaError) -> Meaning:
     """Classify; a code not in the table is FAILED: waiting for it could last for ever."""
     return _MEANING.get(error.code(), Meaning.FAILED)
 
 
-def translate(error: KafkaError, topic: str) -> FederationError:
-    """Return the error to raise when there is no point in waiting.
+def is_tls_alert(error: KafkaError) -> bool:
+    """Whether the other side ended TLS, as a listener does that wants a certificate: no code of librdkafka's says so."""
+    return "SSL alert number" in error.str()
+
+
+def translate(error: KafkaError, topic: str, acls: str = _READING) -> FederationError:
+    """Return the error to raise when there is no point in waiting; ``acls`` is what the request takes on the topic.
 
     The text is ours: librdkafka's may hold addresses and settings.
     """
@@ -82,11 +109,8 @@ def translate(error: KafkaError, topic: str) -> FederationError:
         case Meaning.UNKNOWN_TOPIC:
             return UnknownTopic(f"the Kafka cluster has no topic {topic}.", **facts)
         case Meaning.DENIED:
-            return LogUnavailable(
-                f"{topic}: the Kafka brokers refuse this server's login or rights ({error.name()}); check the "
-                f"SASL and TLS properties and the topic's ACLs.",
-                **facts,
-            )
+            denial = _DENIALS.get(error.code(), _LOGIN).format(acls=acls)
+            return LogUnavailable(f"{topic}: {denial}", **facts)
         case Meaning.WAIT:
             return no_answer(topic, error.name())
         case _:

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
 
 from connectors.kafka.admin import Admin
+from connectors.kafka.errors import is_tls_alert
 from connectors.kafka.settings import checked
 from planner.errors import BadConfig
 
@@ -140,6 +141,11 @@ def _explained(
                 "set ssl.ca.location to the certificate of the authority that signed it, and reach the broker "
                 "by the name in its certificate",
             )
+        if is_tls_alert(event):
+            return (
+                "it wants a certificate of this client, or does not trust the one it got",
+                "set ssl.certificate.location and ssl.key.location to one that its authority signed",
+            )
         if code == KafkaError._SSL:
             return "TLS with it failed", "compare the ssl.* properties with the listener's"
         if code == KafkaError._AUTHENTICATION and "mechanism" in text:
@@ -147,6 +153,11 @@ def _explained(
             return (
                 "it does not offer the SASL mechanism that is configured",
                 f"set sasl.mechanism to one of {offered or 'those it offers'}",
+            )
+        if code == KafkaError._AUTHENTICATION and "OAUTHBEARER token" in text:
+            return (
+                "the identity provider gives no token for it",
+                "correct the sasl.oauthbearer.* properties, or ask those who run the provider",
             )
         if code == KafkaError._AUTHENTICATION:
             return "it refuses the login", "correct sasl.username and sasl.password"

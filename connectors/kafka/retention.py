@@ -48,9 +48,11 @@ def is_compacted(settings: Mapping[str, str], topic: str, *, timeout_s: float = 
 
     Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
-    answer = Admin.of(checked(settings)).settings_of([topic], timeout_s)[topic]
+    # By its name: a client nobody refers to is gone, and its requests with it.
+    admin = Admin.of(checked(settings))
+    answer = admin.settings_of([topic], timeout_s)[topic]
     try:
         policy: str = answer.result(timeout_s + 1)["cleanup.policy"].value
     except KafkaException as error:
-        raise translate(error.args[0], topic) from error
+        raise translate(error.args[0], topic, acls="DescribeConfigs") from error
     return "compact" in policy

@@ -29,7 +29,9 @@ BROKER = "broker:9092"
 
 #: The files that start ``thermocline serve``, and the settings they give it.
 STARTS: dict[str, Callable[[Path], str]] = {
-    "fixtures/commands.py": lambda folder: site_configuration(folder, BROKER, 1),
+    "fixtures/commands.py": lambda folder: site_configuration(
+        folder, {"bootstrap.servers": BROKER}, 1
+    ),
     "integration/test_landlock.py": lambda folder: write_locked_configuration(
         folder
     ).read_text(),

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation
 
 from connectors.iceberg.create import create_table
 from connectors.kafka.log import KafkaLog
@@ -31,13 +20,12 @@ from connectors.kafka.probe import reach, topic_facts
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
+from tests.fixtures.guarded_kafka import PASSWORD, USER, GuardedKafka
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
-from tests.harness.quick_jvm import quick_jvm
 from thermocline.commands.create import first_watermark
 from thermocline.commands.doctor import command
 from thermocline.config.settings import load
-from thermocline.demo.broker import Broker
 from thermocline.doctor.machine import fits, machine, python
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -45,7 +33,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 FLOWS = TableName("lake", ("net",), "flows")
 #: Doctor starts a server to try the lock; tests of anything else go without.
 UNLOCKED = '[server]\nlandlock = "off"\n'
-ALICE = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hush-hush"}
+ALICE = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
 
 
 @dataclass
@@ -278,73 +266,6 @@ def test_versions_are_compared_as_numbers() -> None:
     ]
 
 
-@dataclass
-class Guarded:
-    """A broker with listeners for TLS and for SASL, and rights that are denied unless given."""
-
-    broker: Broker
-    tls: str
-    sasl: str
-    certificate: Path
-
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-
-    def allow(self, topic: str, *operations: AclOperation) -> None:
-        rules = [
-            AclBinding(
-                *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*"),
-                *(operation, AclPermissionType.ALLOW),
-            )
-            for operation in operations
-        ]
-        admin = self.admin()
-        for future in admin.create_acls(rules).values():
-            future.result(15)
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp("guarded")
-    store, certificate = folder / "keys.p12", folder / "ca.pem"
-    common = ["-alias", "broker", "-keystore", str(store), "-storepass", "changeit"]
-    subprocess.run(
-        [
-            *("keytool", "-genkeypair", *common, "-keyalg", "EC", "-storetype", "PKCS12"),
-            *("-dname", "CN=localhost", "-ext", "san=dns:localhost", "-validity", "30"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    subprocess.run(
-        ["keytool", "-exportcert", "-rfc", *common, "-file", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
-    tls, sasl = random.sample(range(20_000, 32_000), 2)
-    listeners = f"SSL://localhost:{tls},SASL_PLAINTEXT://127.0.0.1:{sasl}"
-    protocols = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    properties = {
-        "listeners": listeners,
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": ",".join(
-            ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in protocols)]
-        ),
-        "ssl.keystore.location": str(store),
-        "ssl.keystore.password": "changeit",
-        "ssl.keystore.type": "PKCS12",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} user_alice="hush-hush";',
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with Broker(
-        folder / "kafka", properties=properties, jvm_flags=quick_jvm("kafka")
-    ) as broker:
-        yield Guarded(broker, f"localhost:{tls}", f"127.0.0.1:{sasl}", certificate)
-
-
 @pytest.mark.parametrize(
     ("listener", "properties", "why", "fix"),
     [
@@ -371,6 +292,17 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             "the name in its certificate",
         ),
         (
+            *("mtls", {"security.protocol": "ssl", "ssl.ca.location": "{ca}"}),
+            "it wants a certificate of this client, or does not trust the one it got",
+            "set ssl.certificate.location and ssl.key.location to one that its authority signed",
+        ),
+        (
+            *("token", {"sasl.oauthbearer.client.secret": "wrong-word"}),
+            "the identity provider gives no token for it",
+            "correct the sasl.oauthbearer.* properties, or ask those who run the provider",
+        ),
+        ("token", {}, None, ""),
+        (
             *("sasl", {}, "it takes the connection and does not answer"),
             "it may want a login: set security.protocol, sasl.mechanism, sasl.username and sasl.password",
         ),
@@ -389,15 +321,18 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     ],
 )
 def test_each_way_not_to_reach_a_broker_is_told_apart(
-    guarded: Guarded, listener: str, properties: dict[str, str], why: str | None, fix: str
+    guarded: GuardedKafka, listener: str, properties: dict[str, str], why: str | None, fix: str
 ) -> None:
     server = {
-        "plain": guarded.broker.bootstrap,
-        "tls": guarded.tls,
-        "sasl": guarded.sasl,
+        "plain": guarded.bootstrap,
+        "tls": guarded.listeners["TLS"],
+        "mtls": guarded.listeners["MTLS"],
+        "token": guarded.listeners["SASL_TLS"],
+        "sasl": guarded.listeners["SASL"],
     }[listener]
     entry = {key: value.format(ca=guarded.certificate) for key, value in properties.items()}
-    result = reach({"bootstrap.servers": server, **entry}, server)
+    login = guarded.login("OAUTHBEARER") if listener == "token" else {}
+    result = reach({**login, "bootstrap.servers": server, **entry}, server)
     assert (result.why, result.fix) == (why, fix)
     assert (result.cluster_id is None) == (why is not None)
 
@@ -413,16 +348,14 @@ def test_an_address_that_is_wrong_is_told(name: str, why: str) -> None:
     assert reach({"bootstrap.servers": name}, name).why == why
 
 
-def test_missing_rights_are_told_apart(guarded: Guarded) -> None:
+def test_missing_rights_are_told_apart(guarded: GuardedKafka) -> None:
     topics = ["dark", "seen", "read"]
-    admin = guarded.admin()
-    created = admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
-    for future in created.values():
-        future.result(15)
+    for topic in topics:
+        guarded.topic(name=topic)
     guarded.allow("seen", AclOperation.DESCRIBE)
     guarded.allow("read", AclOperation.READ)
     settings = {
-        "bootstrap.servers": guarded.sasl,
+        "bootstrap.servers": guarded.listeners["SASL"],
         "security.protocol": "sasl_plaintext",
         **ALICE,
     }

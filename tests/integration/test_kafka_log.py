@@ -6,13 +6,11 @@ import concurrent.futures
 import itertools
 import os
 import pickle
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,6 +19,7 @@ from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from tests.fixtures.kafka import COMPACTED, Kafka
+from tests.harness.log_reading import positions, whole
 from tests.harness.quick_jvm import quick_jvm
 from thermocline.demo.broker import Broker
 
@@ -38,25 +37,6 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker that a test may kill, if it starts it again."""
     with Broker(tmp_path_factory.mktemp("broker"), jvm_flags=quick_jvm("kafka")) as broker:
         yield Kafka(broker)
-
-
-def whole(log: KafkaLog, topic: str) -> list[OffsetRange]:
-    partitions = log.measure([topic])[topic].partitions
-    return [OffsetRange(item.partition, item.log_start, item.log_end) for item in partitions]
-
-
-def positions(
-    log: KafkaLog, topic: str, ranges: list[OffsetRange], timeout_s: float = 20
-) -> list[tuple[int, int]]:
-    return [
-        position
-        for batch in log.fetch(TopicSource(topic), ranges, timeout_s=timeout_s)
-        for position in zip(
-            batch.column("kafka_partition").to_pylist(),
-            batch.column("kafka_offset").to_pylist(),
-            strict=True,
-        )
-    ]
 
 
 def test_open_transactions_show_as_the_distance_to_the_high_watermark(
@@ -287,47 +267,6 @@ def test_a_broker_that_stays_away_fails_the_read_by_its_deadline(own_kafka: Kafk
     assert own_kafka.bootstrap not in message
     assert "\n" not in message
     pickle.loads(pickle.dumps(caught.value))
-
-
-def test_sasl_settings_pass_through_and_a_refused_login_is_told(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    listener = f"SASL_PLAINTEXT://{address}"
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    properties = {
-        "listeners": listener,
-        "advertised.listeners": listener,
-        "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-        ),
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} user_reader="right-word";',
-    }
-    with Broker(
-        tmp_path / "broker", properties=properties, jvm_flags=quick_jvm("kafka")
-    ) as broker:
-        kafka = Kafka(broker)
-        topic = kafka.topic()
-        kafka.produce(topic, [b"v"] * 3)
-        settings = {
-            "bootstrap.servers": address,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "reader",
-        }
-        with KafkaLog({**settings, "sasl.password": "right-word"}) as log:
-            assert len(positions(log, topic, whole(log, topic))) == 3
-        with KafkaLog({**settings, "sasl.password": "wrong-word"}, measure_timeout_s=2) as log:
-            for call in (
-                lambda: log.measure([topic]),
-                lambda: positions(log, topic, [OffsetRange(0, 0, 3)], timeout_s=2),
-            ):
-                with pytest.raises(
-                    LogUnavailable, match="refuse this server's login"
-                ) as caught:
-                    call()
-                assert "wrong-word" not in caught.value.message
-                assert address not in caught.value.message
 
 
 def test_a_process_without_the_proxy_reads_from_plain_settings(kafka: Kafka) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from connectors.kafka.errors import Meaning, meaning, translate
+from connectors.kafka.errors import Meaning, is_tls_alert, meaning, translate
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import OWNED, checked, consumer_properties
 from planner.errors import BadConfig, LogUnavailable, UnknownTopic
@@ -97,6 +97,8 @@ def test_a_name_no_topic_can_have_is_unknown_without_asking(topic: str) -> None:
         (KafkaError._LOG_TRUNCATION, Meaning.TRUNCATED),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Meaning.DENIED),
         (KafkaError._AUTHENTICATION, Meaning.DENIED),
+        # Nobody joins a group: who may not use one reads all the same.
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, Meaning.WAIT),
         (KafkaError._BAD_MSG, Meaning.FAILED),
         (
             KafkaError._DECOMPRESSION if hasattr(KafkaError, "_DECOMPRESSION") else -198,
@@ -118,3 +120,25 @@ def test_translated_errors_hold_nothing_of_the_clients_text() -> None:
         assert "broker.invalid" not in error.message + repr(error.facts)
     unknown = translate(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, reply), "flows")
     assert isinstance(unknown, UnknownTopic)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "grant it the ACLs Describe and Read on it"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "grant it the ACL Describe on the cluster"),
+        (
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            "check security.protocol and the sasl.* properties",
+        ),
+        (KafkaError._SSL, "check the ssl.* properties and the certificates"),
+    ],
+)
+def test_what_brokers_refuse_names_what_to_change(code: int, hint: str) -> None:
+    assert hint in translate(KafkaError(code), "flows").message
+
+
+def test_only_an_alert_of_the_other_side_is_one() -> None:
+    text = "Receive failed: error:0A00045C:SSL routines::alert certificate required: SSL alert number 116"
+    assert is_tls_alert(KafkaError(KafkaError._TRANSPORT, text))
+    assert not is_tls_alert(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
