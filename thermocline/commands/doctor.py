@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 
 import click
@@ -12,10 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
 from thermocline.commands.config import all_problems
-from thermocline.config.settings import Problem, load
+from thermocline.config.settings import Problem, Settings, load
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
+from thermocline.doctor.least_rights import Place, Right, least_rights
 from thermocline.doctor.machine import machine
 from thermocline.doctor.systems import brokers, catalogs, stores
 from thermocline.doctor.tables import tables
@@ -25,13 +28,22 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 @click.command(epilog="Example: thermocline doctor --json")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option(
+    "--permissions",
+    "as_rights",
+    is_flag=True,
+    help="Check nothing; say which rights of brokers, catalogs and stores the tables need, at least.",
+)
 @click.pass_obj
-def command(config: str | None, as_json: bool) -> None:
+def command(config: str | None, as_json: bool, as_rights: bool) -> None:
     """Check the set-up: machine, settings, brokers, catalogs, stores, clocks, rights, bound tables.
 
     Writes and removes one small file in each warehouse; changes nothing else. Exit code 1 when a check fails,
     0 when there are warnings only.
     """
+    if as_rights:
+        _show_rights(_rights(load(config)), as_json=as_json)
+        return
     findings = []
     with Console(stderr=True).status("") as status:
         for finding in examined(config):
@@ -63,6 +75,36 @@ def examined(config: str | None) -> Iterator[Finding]:
     yield from catalogs(settings, by_catalog)
     yield from stores(settings)
     yield from tables(settings, [name for problem in by_catalog.values() for name in problem])
+
+
+def _rights(settings: Settings) -> list[Right]:
+    """Raises CatalogUnavailable and the errors of tables that cannot be read."""
+    with closing(IcebergStore(settings.catalogs)) as store:
+        pins = [store.pin(name) for name in store.tables()]
+    return least_rights(
+        settings.catalogs,
+        [
+            Place(
+                pin.table.catalog,
+                None if pin.binding is None else pin.binding.topic,
+                pin.metadata_location.rpartition("/metadata/")[0],
+            )
+            for pin in pins
+        ],
+    )
+
+
+def _show_rights(rights: Sequence[Right], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([asdict(right) for right in rights], indent=2))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("to", "on", "allow", ""):
+        table.add_column(title, overflow="fold")
+    for right in rights:
+        operations = ", ".join(right.operations)
+        table.add_row(right.purpose, right.on, operations, Text(right.note, "dim"))
+    Console(highlight=False).print(table)
 
 
 def _settings(problems: Sequence[Problem]) -> Findings:
