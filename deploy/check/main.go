@@ -3,6 +3,8 @@
 //	check chart DIR [VALUES]   lints and renders with Helm's own packages, decodes every manifest into the
 //	                           Kubernetes types (unknown and doubled fields are errors), prints them as JSON
 //	check compose FILE         loads with Docker Compose's own loader, prints the resolved project as JSON
+//	check rules FILE           reads alerting rules strictly, their expressions with Prometheus' own parser; prints
+//	                           each rule with the labels of every metric it selects
 package main
 
 import (
@@ -15,6 +17,9 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -24,11 +29,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 )
 
 func main() {
 	if len(os.Args) < 3 {
-		fail(fmt.Errorf("usage: check chart DIR [VALUES] | check compose FILE"))
+		fail(fmt.Errorf("usage: check chart DIR [VALUES] | check compose FILE | check rules FILE"))
 	}
 	var found any
 	var err error
@@ -37,6 +43,8 @@ func main() {
 		found, err = chart(os.Args[2], os.Args[3:])
 	case "compose":
 		found, err = compose(os.Args[2])
+	case "rules":
+		found, err = rules(os.Args[2])
 	default:
 		err = fmt.Errorf("there is no check %q", os.Args[1])
 	}
@@ -120,4 +128,63 @@ func compose(file string) (any, error) {
 		return nil, err
 	}
 	return options.LoadProject(context.Background())
+}
+
+type rule struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	// Metrics holds, for each metric that the expression selects, the labels it is selected by.
+	Metrics map[string]map[string]string `json:"metrics"`
+}
+
+func rules(file string) ([]rule, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var document struct {
+		Groups []struct {
+			Name  string `json:"name"`
+			Rules []rule `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.UnmarshalStrict(text, &document); err != nil {
+		return nil, err
+	}
+	var all []rule
+	for _, group := range document.Groups {
+		for _, each := range group.Rules {
+			if each.Metrics, err = metrics(each.Expr); err != nil {
+				return nil, fmt.Errorf("%s: %w", each.Alert, err)
+			}
+			if _, err := model.ParseDuration(each.For); err != nil {
+				return nil, fmt.Errorf("%s: %w", each.Alert, err)
+			}
+			all = append(all, each)
+		}
+	}
+	return all, nil
+}
+
+func metrics(expr string) (map[string]map[string]string, error) {
+	parsed, err := parser.ParseExpr(expr)
+	if err != nil {
+		return nil, err
+	}
+	selected := map[string]map[string]string{}
+	for _, matchers := range parser.ExtractSelectors(parsed) {
+		name, by := "", map[string]string{}
+		for _, matcher := range matchers {
+			if matcher.Name == labels.MetricName {
+				name = matcher.Value
+			} else {
+				by[matcher.Name] = matcher.Value
+			}
+		}
+		selected[name] = by
+	}
+	return selected, nil
 }
