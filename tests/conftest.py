@@ -35,5 +35,6 @@ pytest_plugins = [
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",
     "tests.fixtures.permissions",
+    "tests.fixtures.priority",
     "tests.fixtures.order",
 ]

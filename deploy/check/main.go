@@ -5,6 +5,7 @@
 //	check compose FILE         loads with Docker Compose's own loader, prints the resolved project as JSON
 //	check rules FILE           reads alerting rules strictly, their expressions with Prometheus' own parser; prints
 //	                           each rule with the labels of every metric it selects
+//	check promql FILE          the same for a JSON array of expressions
 package main
 
 import (
@@ -34,7 +35,7 @@ import (
 
 func main() {
 	if len(os.Args) < 3 {
-		fail(fmt.Errorf("usage: check chart DIR [VALUES] | check compose FILE | check rules FILE"))
+		fail(fmt.Errorf("usage: check chart DIR [VALUES] | check compose FILE | check rules FILE | check promql FILE"))
 	}
 	var found any
 	var err error
@@ -45,6 +46,8 @@ func main() {
 		found, err = compose(os.Args[2])
 	case "rules":
 		found, err = rules(os.Args[2])
+	case "promql":
+		found, err = expressions(os.Args[2])
 	default:
 		err = fmt.Errorf("there is no check %q", os.Args[1])
 	}
@@ -169,6 +172,24 @@ func rules(file string) ([]rule, error) {
 	return all, nil
 }
 
+func expressions(file string) ([]map[string]map[string]string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var exprs []string
+	if err := json.Unmarshal(text, &exprs); err != nil {
+		return nil, err
+	}
+	all := make([]map[string]map[string]string, len(exprs))
+	for number, expr := range exprs {
+		if all[number], err = metrics(expr); err != nil {
+			return nil, fmt.Errorf("%s: %w", expr, err)
+		}
+	}
+	return all, nil
+}
+
 func metrics(expr string) (map[string]map[string]string, error) {
 	parsed, err := parser.ParseExpr(expr)
 	if err != nil {
@@ -176,15 +197,20 @@ func metrics(expr string) (map[string]map[string]string, error) {
 	}
 	selected := map[string]map[string]string{}
 	for _, matchers := range parser.ExtractSelectors(parsed) {
-		name, by := "", map[string]string{}
+		name := ""
 		for _, matcher := range matchers {
 			if matcher.Name == labels.MetricName {
 				name = matcher.Value
-			} else {
-				by[matcher.Name] = matcher.Value
 			}
 		}
-		selected[name] = by
+		if selected[name] == nil {
+			selected[name] = map[string]string{}
+		}
+		for _, matcher := range matchers {
+			if matcher.Name != labels.MetricName {
+				selected[name][matcher.Name] = matcher.Value
+			}
+		}
 	}
 	return selected, nil
 }

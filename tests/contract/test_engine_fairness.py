@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -14,6 +14,7 @@ import pytest
 
 from planner.errors import DeadlineExceeded, FederationError, LimitExceeded, Overloaded
 from proxy.deadline import Deadline
+from proxy.engine import running
 from proxy.engine.engine import Engine
 from proxy.engine.running import EngineCall, with_memory, working_for, working_user
 from tests.contract.engine import LONG, table
@@ -134,9 +135,11 @@ def test_who_finds_no_memory_because_of_another_is_served_when_it_is_free(
 
 
 def test_who_is_brief_does_not_fail_for_the_memory_of_one_who_runs_longer(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once in an hour the quiet user of the siege was refused, where another had one statement at a time."""
+    # How long the brief one takes to find no memory depends on the machine: brief is what the other exceeds by far.
+    monkeypatch.setattr(running, "_BRIEF_S", SOON_S / 2)
     full = threading.Event()
     with closing(
         Engine(storage_roots=[], spill_dir=tmp_path, memory_limit_bytes=256 * MB, threads=2)
@@ -144,14 +147,15 @@ def test_who_is_brief_does_not_fail_for_the_memory_of_one_who_runs_longer(
 
         def fill(cursor: duckdb.DuckDBPyConnection) -> None:
             cursor.execute(HALF)
-            time.sleep(2.0)  # it runs several times as long as what finds no memory
             full.set()
             while len(tries) < 3:
                 time.sleep(0.01)
 
         def hold() -> None:
             with closing(engine._connection.cursor()) as cursor:
-                EngineCall(cursor, engine.watch, Deadline(SOON_S), "limited").call(fill)
+                call = EngineCall(cursor, engine.watch, Deadline(SOON_S), "limited")
+                call.began_s -= 4 * SOON_S
+                call.call(fill)
 
         def work() -> int:
             tries.append(None)
@@ -257,11 +261,16 @@ def test_the_threads_of_the_engine_give_way(tmp_path: Path) -> None:
     if os.getpriority(os.PRIO_PROCESS, 0) > 5:
         pytest.skip("these tests run at a low priority themselves")
 
-    def low() -> int:
-        own = os.getpriority(os.PRIO_PROCESS, 0)
-        threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
-        return sum(os.getpriority(os.PRIO_PROCESS, thread) > own for thread in threads)
+    def threads() -> set[int]:
+        return {int(path.name) for path in Path("/proc/self/task").iterdir()}
 
-    before = low()
+    def low(threads: set[int]) -> int:
+        own, count = os.getpriority(os.PRIO_PROCESS, 0), 0
+        for thread in threads:
+            with suppress(ProcessLookupError):  # an idle one of another test ended just now
+                count += os.getpriority(os.PRIO_PROCESS, thread) > own
+        return count
+
+    before = threads()
     with closing(Engine(storage_roots=[str(tmp_path)], spill_dir=tmp_path, threads=5)):
-        assert low() >= before + 4
+        assert low(threads() - before) >= 4

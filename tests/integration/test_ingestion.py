@@ -253,5 +253,4 @@ def test_it_holds_no_files_of_the_server(kafka: Kafka, tmp_path: Path) -> None:
         with reading(tmp_path, kafka) as (_, ingestion):
             worker = worker_of(ingestion)
             for number in (ingestion._process.pid, worker.pid):
-                items = [str(path.readlink()) for path in Path(f"/proc/{number}/fd").iterdir()]
-                assert not [name for name in items if str(tmp_path) in name]
+                assert not [name for name in _open_files(number) if str(tmp_path) in name]

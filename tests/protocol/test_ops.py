@@ -14,17 +14,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.iceberg.pin_cache import PinStatus
-from planner.errors import BadConfig, CatalogUnavailable, FederationError, LogUnavailable
-from planner.names import TableName
-from planner.watermark import Outcomes
+from planner.errors import BadConfig, CatalogUnavailable, LogUnavailable
 from proxy.access.authentication.callers import Access
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States, degraded
-from proxy.tail.states import TailState
+from tests.harness.builders import FLOWS
 from tests.harness.canned import CannedBackend, serve
-
-TABLE = TableName("lake", ("net",), "flows")
+from tests.harness.metrics import tail_state
 
 
 @dataclass
@@ -57,10 +54,10 @@ class Watched:
 def watched(backend: CannedBackend) -> Iterator[Watched]:
     metrics = ServerMetrics()
     down = CatalogUnavailable("lake: the catalog does not answer.", catalog="lake")
-    pins = [PinStatus(TABLE, None, 42.0, down, failing_s=30.0)]
+    pins = [PinStatus(FLOWS, None, 42.0, down, failing_s=30.0)]
     tails = [
-        tail(1, 100, None),
-        tail(2, 50, LogUnavailable("flows: no answer.", topic="flows")),
+        tail_state(1, 100, None),
+        tail_state(2, 50, LogUnavailable("flows: no answer.", topic="flows")),
     ]
     metrics.registry.register(States(lambda: pins, lambda: tails, lambda: 0.5, lambda: 3))
     fit, warm = [True], [True]
@@ -79,24 +76,6 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
     finally:
         server.stop(5)
         ops.stop()
-
-
-def tail(schema_id: int, rows: int, error: FederationError | None) -> TailState:
-    return TailState(
-        table=TABLE,
-        topic="flows",
-        schema_id=schema_id,
-        is_followed=True,
-        ranges=(),
-        lag=7,
-        rows=rows,
-        size=rows * 10,
-        packed=0,
-        on_disk=0,
-        error=error,
-        outcomes=Outcomes(rows=rows, dead=1, skipped=2),
-        bad=(),
-    )
 
 
 def run(watched: Watched, sql: str) -> None:

@@ -83,7 +83,10 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         self._start_guard = start_guard
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
-        free = free_ports(random.sample(PORTS, 100))
+        own_listeners = self._extra.get("listeners", "")
+        free = free_ports(
+            port for port in random.sample(PORTS, 100) if f":{port}" not in own_listeners
+        )
         self._port, self._controller_port = self._previous_ports() or (next(free), next(free))
 
     @property
