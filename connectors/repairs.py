@@ -75,7 +75,7 @@ class Repairs:
     def gap(self, pin: Pin) -> tuple[OffsetRange, ...]:
         """Return the offsets that retention took of a pinned table before they were tiered."""
         mark = _mark(pin)
-        return lost_ranges(mark, self.log.measure([mark.topic])[mark.topic])
+        return lost_ranges(mark, self.log.measure([mark.address])[mark.address])
 
     def accept_gap(self, table: TableName, expected: Sequence[OffsetRange]) -> Watermark:
         """Give up the gap that the person saw and move the watermark to the log start.
@@ -86,7 +86,7 @@ class Repairs:
 
         def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
             pin = decide_pin(facts, evidence)
-            bounds = self.log.measure([_mark(pin).topic])[_mark(pin).topic]
+            bounds = self.log.measure([_mark(pin).address])[_mark(pin).address]
             return accept_gap(pin, bounds, expected, run=_run())
 
         return self.amender.amend(table, decide)
@@ -114,7 +114,7 @@ class Repairs:
         def decide(facts: TableFacts, evidence: RepairEvidence) -> Watermark:
             pin = decide_pin(facts, evidence)
             mark = _mark(pin)
-            bounds = self.log.measure([mark.topic])[mark.topic]
+            bounds = self.log.measure([mark.address])[mark.address]
             after = skip_record(pin, bounds, skips, run=_run())
             if not force:
                 for skip in skips:
@@ -134,7 +134,7 @@ class Repairs:
             raise ValueError(f"{pin.table} is not bound to a topic")
         decoder = decoder_for(str(pin.table), pin.schema, binding)
         batches = self.log.fetch(
-            TopicSource.of_table(pin.schema, mark.topic, mark.topic_id),
+            TopicSource.of_table(pin.schema, mark.address, mark.topic_id),
             [OffsetRange(skip.partition, skip.offset, skip.offset + 1)],
             timeout_s=FETCH_TIMEOUT_S,
         )

@@ -98,7 +98,7 @@ def decide_pin(facts: TableFacts, evidence: Evidence) -> Pin:
         pin,
         schema=with_units(facts.schema, binding),
         binding=replace(binding, skips=mark.skipped),
-        watermark=mark,
+        watermark=replace(mark, kafka=binding.kafka),
     )
 
 

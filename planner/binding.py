@@ -12,11 +12,13 @@ from typing import Literal, get_args
 from planner.errors import BadBinding
 from planner.names import TableName
 from planner.schema import EpochUnit
+from planner.topics import CLUSTER_NAME, topic_address
 
 OnError = Literal["fail", "null", "skip"]
 JsonMode = Literal["strict", "lenient"]
 
 TOPIC = "thermocline.topic"
+KAFKA = "thermocline.kafka"
 FORMAT = "thermocline.format"
 MODE = "thermocline.mode"
 ON_ERROR = "thermocline.on_error"
@@ -30,7 +32,17 @@ TIER_PREFIX = "thermocline.tier."
 #: Mirror of the head's watermark text; never trusted alone (see planner.resolver).
 MIRROR = "thermocline.watermark"
 
-_OPTIONS = (TOPIC, FORMAT, MODE, ON_ERROR, JSON_MODE, MAX_TAIL_ROWS, MAX_TAIL_BYTES, MIRROR)
+_OPTIONS = (
+    TOPIC,
+    KAFKA,
+    FORMAT,
+    MODE,
+    ON_ERROR,
+    JSON_MODE,
+    MAX_TAIL_ROWS,
+    MAX_TAIL_BYTES,
+    MIRROR,
+)
 
 #: Changes whenever a decoder of ours gives another value for the same bytes.
 DECODER_VERSION = 1
@@ -40,6 +52,7 @@ DECODER_VERSION = 1
 class Binding:
     """How the records of a topic become rows of a table.
 
+    ``kafka`` names the topic's cluster in the settings, ``[kafka_clusters.<name>]``; empty: ``[kafka]``.
     ``skips`` are (partition, offset) of records that become no row, whatever they hold. They come from the watermark,
     not from properties: both sides of a seam read them from the same snapshot.
     """
@@ -53,6 +66,12 @@ class Binding:
     max_tail_rows: int | None = None
     max_tail_bytes: int | None = None
     skips: tuple[tuple[int, int], ...] = ()
+    kafka: str = ""
+
+    @property
+    def address(self) -> str:
+        """The topic for programs that may know several clusters (``planner.topics``)."""
+        return topic_address(self.kafka, self.topic)
 
     @property
     def shape(self) -> str:
@@ -68,6 +87,8 @@ class Binding:
             ON_ERROR: self.on_error,
             JSON_MODE: self.json_mode,
         }
+        if self.kafka:
+            properties[KAFKA] = self.kafka
         for field_id, unit in self.epoch_units:
             properties[f"{EPOCH_UNIT_PREFIX}{field_id}"] = unit
         if self.max_tail_rows is not None:
@@ -120,6 +141,7 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
         epoch_units=_epoch_units(table, properties),
         max_tail_rows=count_property(table, properties, MAX_TAIL_ROWS),
         max_tail_bytes=count_property(table, properties, MAX_TAIL_BYTES),
+        kafka=_cluster(table, properties),
     )
 
 
@@ -140,6 +162,14 @@ def _one_of(
         what = f"property {key} is {value!r}; allowed are {', '.join(allowed)}."
         raise bad_property(table, key, what)
     return value
+
+
+def _cluster(table: TableName, properties: Mapping[str, str]) -> str:
+    name = properties.get(KAFKA, "")
+    if KAFKA in properties and not CLUSTER_NAME.fullmatch(name):
+        what = f"property {KAFKA} is {name!r}; it must be the name of a section [kafka_clusters.<name>]."
+        raise bad_property(table, KAFKA, what)
+    return name
 
 
 def count_property(table: TableName, properties: Mapping[str, str], key: str) -> int | None:

@@ -21,6 +21,7 @@ from planner.errors import BadBinding, ClusterChanged, LogTruncated, TailGap, To
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.schema import TableSchema
+from planner.topics import topic_name
 from planner.watermark import Watermark
 
 
@@ -233,7 +234,7 @@ def cold_cut(pin: Pin) -> TableCut:
     """Cut the pinned snapshot alone, without the log. The cut ends at the watermark."""
     cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
     mark = pin.watermark
-    hot = None if mark is None else HotSlice(mark.topic, mark.topic_id, ())
+    hot = None if mark is None else HotSlice(mark.address, mark.topic_id, ())
     return TableCut(pin.table, pin.table_uuid, cold, pin.binding, mark, hot)
 
 
@@ -255,10 +256,10 @@ def check_log(
             expected=watermark.cluster_id,
             found=bounds.cluster_id,
         )
-    check_topic(table, watermark, bounds.topic)
+    check_topic(table, watermark, topic_name(bounds.topic))
     if bounds.topic_id != watermark.topic_id:
         raise TopicRecreated(
-            f"{table}: its watermark names topic {watermark.topic} with id {watermark.topic_id}, the log has "
+            f"{table}: its watermark names topic {watermark.address} with id {watermark.topic_id}, the log has "
             f"{bounds.topic} with id {bounds.topic_id}: the topic was deleted and created again, so its offsets "
             f"start over. Bind a new table to the new topic.",
             table=str(table),
@@ -270,10 +271,10 @@ def check_log(
     for partition in watermark.next.partitions:
         if partition not in measured:
             raise LogTruncated(
-                f"{table}: cold holds offsets of {watermark.topic}/{partition} up to "
+                f"{table}: cold holds offsets of {watermark.address}/{partition} up to "
                 f"{watermark.offset(partition)}, but the topic has no partition {partition}.",
                 table=str(table),
-                topic=watermark.topic,
+                topic=watermark.address,
                 partition=partition,
             )
     return tuple(_untiered(table, watermark, part) for part in bounds.partitions)
@@ -301,13 +302,13 @@ def _untiered(table: TableName, watermark: Watermark, bounds: PartitionBounds) -
     start = watermark.offset(bounds.partition)
     facts = {
         "table": str(table),
-        "topic": watermark.topic,
+        "topic": watermark.address,
         "partition": bounds.partition,
         "watermark": start,
         "log_start": bounds.log_start,
         "log_end": bounds.log_end,
     }
-    where = f"{table}: {watermark.topic}/{bounds.partition}"
+    where = f"{table}: {watermark.address}/{bounds.partition}"
     if bounds.log_start > start:
         raise TailGap(
             f"{where}: cold data ends at offset {start} but the log starts at {bounds.log_start}; "

@@ -27,8 +27,10 @@ Kind = Literal["live", "max_staleness", "cold", "tail"]
 
 _SPAN = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)", re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-#: Names of Kafka topics hold no slash, colon or comma.
-_RECORD = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,10}):(\d{1,19})", re.ASCII)
+#: Names of Kafka topics and clusters hold no slash, colon or comma.
+_RECORD = re.compile(
+    r"((?:[A-Za-z0-9_-]{1,64}/)?[A-Za-z0-9._-]{1,249})/(\d{1,10}):(\d{1,19})", re.ASCII
+)
 _OFFSET_END = 2**63
 
 

@@ -55,7 +55,7 @@ def seam_rows(cut: TableCut, facts: PinFacts | None = None) -> list[dict[str, ob
     mark = cut.watermark
     return [
         {
-            "topic": mark.topic,
+            "topic": mark.address,
             "topic_id": mark.topic_id,
             "cluster_id": mark.cluster_id,
             "kafka_partition": partition,

@@ -96,7 +96,7 @@ class TicketTable(PinReference):
             return cold_cut(pin)
         hot = HotSlice(self.topic, self.topic_id, self.ranges)
         mark = pin.watermark
-        if mark and (mark.topic, mark.topic_id) != (hot.topic, hot.topic_id):
+        if mark and (mark.address, mark.topic_id) != (hot.topic, hot.topic_id):
             raise ValueError(f"not the topic of this ticket: {pin.table}")
         if (
             self.ranges

@@ -227,7 +227,7 @@ def cut_until(pin: Pin, end: OffsetVector, bounds: LogBounds | None) -> TableCut
         raise ValueError(f"{pin.table}: its log was not measured")
     if ranges and bounds is not None:
         _check_retained(pin, ranges, bounds)
-    return replace(cold_cut(pin), hot=HotSlice(mark.topic, mark.topic_id, ranges), until=end)
+    return replace(cold_cut(pin), hot=HotSlice(mark.address, mark.topic_id, ranges), until=end)
 
 
 def ended(cut: TableCut, end: OffsetVector) -> TableCut:
@@ -267,11 +267,11 @@ def _check_retained(pin: Pin, ranges: Iterable[OffsetRange], bounds: LogBounds) 
     mark = pin.watermark
     assert mark is not None  # noqa: S101 - asked for bound tables only
     if (bounds.cluster_id, bounds.topic_id) != (mark.cluster_id, mark.topic_id):
-        raise expired(pin.table, f"topic {mark.topic} was created again")
+        raise expired(pin.table, f"topic {mark.address} was created again")
     by_partition = {item.partition: item for item in bounds.partitions}
     for item in ranges:
         part = by_partition.get(item.partition)
-        where = f"{mark.topic}/{item.partition}"
+        where = f"{mark.address}/{item.partition}"
         if part is None or part.log_end < item.stop:
             raise expired(pin.table, f"the log of {where} ends before offset {item.stop}")
         if part.log_start > item.start:

@@ -18,6 +18,7 @@ from typing import Any
 
 from planner.errors import WatermarkUnreadable
 from planner.offsets import OffsetRange, OffsetVector
+from planner.topics import topic_address
 
 #: Key of the text in the snapshot summary.
 SUMMARY_KEY = "thermocline.watermark"
@@ -74,6 +75,7 @@ class Watermark:
     records a person gave up, at or above the watermark when they did. All three stay for ever.
     ``outcomes`` counts the commit that carries this text, not the table. ``decoding`` and ``era`` are those of the
     newest publish (``planner.decoding``), both empty where a program that did not know them wrote the text.
+    ``kafka`` is the binding's: a name in settings, which is no part of the text.
     """
 
     cluster_id: str
@@ -90,11 +92,17 @@ class Watermark:
     outcomes: Outcomes = field(default_factory=Outcomes)
     decoding: str = ""
     era: str = ""
+    kafka: str = field(default="", compare=False)
 
     def offset(self, partition: int) -> int:
         """First offset of ``partition`` not in cold. A partition absent from the text was added later: 0."""
         offset = self.next.get(partition)
         return 0 if offset is None else offset
+
+    @property
+    def address(self) -> str:
+        """The topic for programs that may know several clusters (``planner.topics``)."""
+        return topic_address(self.kafka, self.topic)
 
     @property
     def log(self) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from planner.errors import FederationError, UnknownTopic
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import ColdStore, Log
+from planner.topics import by_cluster
 from planner.triggers import LogRetention
 from planner.watermark import Watermark
 
@@ -73,7 +74,7 @@ def standings(
     log: Log,
     names: Sequence[TableName],
     *,
-    kafka: Mapping[str, str],
+    clusters: Mapping[str, Mapping[str, str]],
     now_ms: int,
 ) -> list[TableStatus]:
     """Pin all, then measure all logs in one round; tables without a topic are left out."""
@@ -86,11 +87,13 @@ def standings(
         for name, pin in pinned.items()
         if isinstance(pin, Pin) and pin.watermark is not None
     }
-    bounds = _measured(log, sorted({mark.topic for mark in marks.values()}))
+    bounds: dict[str, LogBounds | FederationError] = {}
+    for topics in by_cluster(sorted({mark.address for mark in marks.values()})).values():
+        bounds |= _measured(log, topics)
     untiered = {name: _untiered(name, mark, bounds) for name, mark in marks.items()}
     waiting: dict[str, tuple[OffsetRange, ...]] = {}
     for name, spans in untiered.items():
-        topic = marks[name].topic
+        topic = marks[name].address
         if not isinstance(spans, FederationError):
             # Two tables may read one topic: the older beginning is the one that waits longer.
             both = {
@@ -98,8 +101,8 @@ def standings(
             }
             waiting[topic] = tuple(both.values())
     with ThreadPoolExecutor(2) as pool:
-        sampling = pool.submit(sample, kafka, waiting, timeout_s=_LOOK_TIMEOUT_S)
-        keeping = pool.submit(_retentions, kafka, sorted(waiting))
+        sampling = pool.submit(sample, clusters, waiting, timeout_s=_LOOK_TIMEOUT_S)
+        keeping = pool.submit(_retentions, clusters, sorted(waiting))
         samples, retained = sampling.result(), keeping.result()
     return [
         standing
@@ -109,8 +112,10 @@ def standings(
     ]
 
 
-def _retentions(kafka: Mapping[str, str], topics: list[str]) -> dict[str, LogRetention]:
-    return RetentionReader(kafka, _LOOK_TIMEOUT_S)(topics) if topics else {}
+def _retentions(
+    clusters: Mapping[str, Mapping[str, str]], topics: list[str]
+) -> dict[str, LogRetention]:
+    return RetentionReader(clusters, _LOOK_TIMEOUT_S)(topics) if topics else {}
 
 
 def _pinned(store: ColdStore, name: TableName) -> Pin | FederationError:
@@ -139,7 +144,7 @@ def _measured(log: Log, topics: list[str]) -> dict[str, LogBounds | FederationEr
 def _untiered(
     name: TableName, mark: Watermark, bounds: Mapping[str, LogBounds | FederationError]
 ) -> tuple[OffsetRange, ...] | FederationError:
-    measured = bounds[mark.topic]
+    measured = bounds[mark.address]
     if isinstance(measured, FederationError):
         return measured
     try:
@@ -162,14 +167,14 @@ def _standing(
     mark = pin.watermark
     if mark is None:
         return None
-    spans, measured = untiered[name], bounds[mark.topic]
+    spans, measured = untiered[name], bounds[mark.address]
     if isinstance(spans, FederationError):
         return _refused(name, pin, spans)
     if isinstance(measured, FederationError):
         return _refused(name, pin, measured)
     partitions = []
     for limits, span in zip(measured.partitions, spans, strict=True):
-        look = samples.get((mark.topic, span.partition)) if len(span) else None
+        look = samples.get((mark.address, span.partition)) if len(span) else None
         partitions.append(
             PartitionStanding(
                 partition=span.partition,
@@ -185,12 +190,12 @@ def _standing(
     lag = sum(part.lag for part in partitions)
     oldest = [part.oldest_ms for part in partitions if part.oldest_ms is not None]
     lag_s = max(0.0, (now_ms - min(oldest)) / 1000) if oldest else None
-    retention = retained.get(mark.topic)
+    retention = retained.get(mark.address)
     retention_s = None if retention is None else retention.seconds
     sizes = [part.lag_bytes for part in partitions if part.lag]
     return TableStatus(
         table=str(name),
-        topic=mark.topic,
+        topic=mark.address,
         snapshot_id=pin.snapshot_id,
         lag=lag,
         partitions=tuple(partitions),
@@ -209,7 +214,7 @@ def _standing(
 def _refused(name: TableName, pin: Pin | None, error: FederationError) -> TableStatus:
     return TableStatus(
         table=str(name),
-        topic=None if pin is None or pin.watermark is None else pin.watermark.topic,
+        topic=None if pin is None or pin.watermark is None else pin.watermark.address,
         snapshot_id=None if pin is None else pin.snapshot_id,
         lag=0,
         partitions=(),

@@ -18,6 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from connectors.kafka.settings import CLIENT_DEFAULTS, refused
+from planner.topics import topic_name
 
 #: An answer for all partitions at once: its result maps each to a result or an error.
 Offsets = Future[Any]
@@ -58,17 +59,20 @@ class Admin(AdminClient):
         return answer
 
     def described(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        """Describe topics; addresses in, addresses out (``planner.topics``)."""
         answers: Mapping[str, Future[Any]] = self.describe_topics(
-            TopicCollection(list(topics)), request_timeout=timeout_s
+            TopicCollection([topic_name(topic) for topic in topics]), request_timeout=timeout_s
         )
         if _KEEPS_IDS:
             for answer in answers.values():
                 answer.add_done_callback(_free)
-        return answers
+        return {topic: answers[topic_name(topic)] for topic in topics}
 
     def settings_of(self, topics: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
-        """Request the settings of topics; each answer has an entry with a ``value`` by name."""
-        resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+        """Request the settings of topics by address; each answer has an entry with a ``value`` by name."""
+        resources = {
+            topic: ConfigResource(ResourceType.TOPIC, topic_name(topic)) for topic in topics
+        }
         answers = self.describe_configs(list(resources.values()), request_timeout=timeout_s)
         return {topic: answers[resource] for topic, resource in resources.items()}
 

@@ -28,6 +28,7 @@ from connectors.kafka.errors import Meaning, is_tls_alert, meaning, no_answer, t
 from connectors.kafka.last_ends import LastEnds
 from planner.cut import LogBounds, PartitionBounds
 from planner.errors import FederationError, LogUnavailable, UnknownTopic
+from planner.topics import topic_name
 
 _PAUSE_S = 0.03
 # Brokers learn of a topic some milliseconds after its creation was acknowledged.
@@ -333,7 +334,9 @@ def _requested(
     if not pairs:
         return None
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    requests = [TopicPartition(topic, partition, spec._value) for topic, partition in pairs]
+    requests = [
+        TopicPartition(topic_name(topic), partition, spec._value) for topic, partition in pairs
+    ]
     return client.offsets(requests, level, timeout_s)
 
 
@@ -351,7 +354,8 @@ def _listed(future: Offsets | None, round_: BoundsRequest) -> _Listed:
     if future is None:
         return {}
     answers = _answer(future, round_, round_.topics[0])
-    return {(tp.topic, tp.partition): answer for tp, answer in answers.items()}
+    addresses = {topic_name(topic): topic for topic in round_.topics}
+    return {(addresses[tp.topic], tp.partition): answer for tp, answer in answers.items()}
 
 
 def _offset(listed: _Listed, at: tuple[str, int]) -> Any:

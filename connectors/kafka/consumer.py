@@ -24,6 +24,7 @@ from connectors.kafka.settings import (
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
+from planner.topics import topic_name
 
 #: Idle consumers of one kind that a pool keeps.
 MAX_IDLE = 4
@@ -77,12 +78,13 @@ class TopicConsumer:
         Raises:
             KafkaException: the client refuses.
         """
-        self._assigned = [TopicPartition(topic, *start) for start in starts.items()]
+        self._assigned = [TopicPartition(topic_name(topic), *start) for start in starts.items()]
         self._consumer.assign(self._assigned)
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
         """Stop delivering these partitions; records fetched already may still come."""
-        self._consumer.pause([TopicPartition(topic, partition) for partition in partitions])
+        name = topic_name(topic)
+        self._consumer.pause([TopicPartition(name, partition) for partition in partitions])
 
     def release(self) -> None:
         """Drop the assignment and the records fetched ahead, so that the next assignment starts clean."""

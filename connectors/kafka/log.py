@@ -21,6 +21,7 @@ from planner.cut import LogBounds
 from planner.errors import LogUnavailable, Unavailable, UnknownTopic
 from planner.offsets import OffsetRange, check_one_per_partition
 from planner.ports import TopicSource
+from planner.topics import topic_name
 
 MEASURE_TIMEOUT_S = 5.0
 #: Bytes that one running fetch reads ahead of its caller: enough for a million small records a second.
@@ -32,6 +33,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class KafkaLog:
     """``planner.ports.Log`` with librdkafka.
 
+    Of topics by their addresses (``planner.topics``) it knows the topic alone: all are of its cluster.
     Made from plain settings anywhere, a Spark executor included. It does not survive a fork.
     """
 
@@ -110,5 +112,5 @@ class KafkaLog:
 
 
 def _check_name(topic: str) -> None:
-    if not _TOPIC.fullmatch(topic):
+    if not _TOPIC.fullmatch(topic_name(topic)):
         raise UnknownTopic(f"{topic!r} is not a name a Kafka topic can have.", topic=topic)

@@ -15,8 +15,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.errors import is_tls_alert
-from connectors.kafka.settings import checked
-from planner.errors import BadConfig
+from connectors.kafka.settings import checked, settings_of
+from planner.errors import BadConfig, LogUnavailable
+from planner.topics import by_cluster, topic_name
 
 REACH_TIMEOUT_S = 5.0
 _POLL_S = 0.05
@@ -81,11 +82,21 @@ def reach(settings: Mapping[str, str], server: str) -> Reached:
     return Reached(server, None, *(reason or _silent(server, settings)))
 
 
-def topic_facts(settings: Mapping[str, str], topics: Sequence[str]) -> dict[str, TopicFacts]:
-    """Describe topics as far as this login may; no facts if the cluster does not answer."""
+def topic_facts(
+    clusters: Mapping[str, Mapping[str, str]], topics: Sequence[str]
+) -> dict[str, TopicFacts]:
+    """Describe topics, by address, as far as this login may; no facts if their cluster does not answer."""
+    facts: dict[str, TopicFacts] = {}
+    for part in by_cluster(topics).values():
+        with contextlib.suppress(LogUnavailable):  # its cluster is not in the settings
+            facts |= _topic_facts(settings_of(clusters, part[0]), part)
+    return facts
+
+
+def _topic_facts(settings: Mapping[str, str], topics: Sequence[str]) -> dict[str, TopicFacts]:
     client = Admin.of(checked(settings), lambda _error: None)
     described = client.describe_topics(
-        TopicCollection(list(topics)),
+        TopicCollection([topic_name(topic) for topic in topics]),
         include_authorized_operations=True,
         request_timeout=REACH_TIMEOUT_S,
     )
@@ -93,7 +104,7 @@ def topic_facts(settings: Mapping[str, str], topics: Sequence[str]) -> dict[str,
     facts = {}
     for topic in topics:
         with contextlib.suppress(TimeoutError):
-            facts[topic] = _facts(described[topic], configured[topic])
+            facts[topic] = _facts(described[topic_name(topic)], configured[topic])
     return facts
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from connectors.kafka.settings import checked, consumer_properties, refused
+from connectors.kafka.settings import checked, consumer_properties, refused, settings_of
 from planner.offsets import OffsetRange
+from planner.topics import by_cluster, topic_address, topic_name
 
 #: Bytes of one answer for one partition: some hundred records, quick also for many partitions.
 _SAMPLE_BYTES = "65536"
@@ -30,19 +31,35 @@ class Sample:
 
 
 def sample(
-    settings: Mapping[str, str],
+    clusters: Mapping[str, Mapping[str, str]],
     ranges: Mapping[str, tuple[OffsetRange, ...]],
     *,
     timeout_s: float,
 ) -> dict[tuple[str, int], Sample]:
-    """Read the beginning of every range, by topic; leave out what did not come within ``timeout_s``.
+    """Read the beginning of every range, by topic's address; leave out what did not come within ``timeout_s``.
+
+    That is each cluster's.
 
     Raises:
         BadConfig: a property is not one of the client's.
     """
-    spans = {(topic, span.partition): span for topic in ranges for span in ranges[topic]}
-    if not spans:
-        return {}
+    samples = {}
+    for cluster, topics in by_cluster(ranges).items():
+        spans = {
+            (topic_name(topic), span.partition): span
+            for topic in topics
+            for span in ranges[topic]
+        }
+        if spans:
+            read = _sample(settings_of(clusters, topics[0]), spans, timeout_s)
+            for (topic, partition), entry in read.items():
+                samples[topic_address(cluster, topic), partition] = entry
+    return samples
+
+
+def _sample(
+    settings: Mapping[str, str], spans: Mapping[tuple[str, int], OffsetRange], timeout_s: float
+) -> dict[tuple[str, int], Sample]:
     properties = {
         **consumer_properties(checked(settings), _BUFFER_BYTES),
         "max.partition.fetch.bytes": _SAMPLE_BYTES,

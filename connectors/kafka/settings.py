@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from planner.errors import BadConfig
+from planner.errors import BadConfig, LogUnavailable
+from planner.topics import cluster_of
 
 #: Properties the promises depend on, and the value each has. A user who sets one is refused.
 OWNED: Mapping[str, str] = MappingProxyType(
@@ -77,6 +79,43 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
             key="bootstrap.servers",
         )
     return dict(settings)
+
+
+@contextlib.contextmanager
+def named_section(cluster: str) -> Iterator[None]:
+    """Have what is wrong with the properties of a cluster name its section; those of ``[kafka]`` go without saying."""
+    try:
+        yield
+    except BadConfig as error:
+        if not cluster:
+            raise
+        section = f"[kafka_clusters.{cluster}]"
+        message = error.message.replace("the section [kafka]", "this section")
+        raise BadConfig(f"{section}: {message}", **error.facts) from error
+
+
+def settings_of(clusters: Mapping[str, Mapping[str, str]], topic: str) -> Mapping[str, str]:
+    """Return the properties of a topic's cluster.
+
+    Raises:
+        LogUnavailable: there are none.
+    """
+    settings = clusters.get(cluster_of(topic))
+    if settings is None:
+        raise no_cluster(topic)
+    return settings
+
+
+def no_cluster(topic: str) -> LogUnavailable:
+    """The error of a topic, by its address, whose cluster is not in the settings."""
+    cluster = cluster_of(topic)
+    if not cluster:
+        why = "the server has no [kafka] settings; add bootstrap.servers."
+    else:
+        why = (
+            f"the settings have no [kafka_clusters.{cluster}]; add it, with bootstrap.servers."
+        )
+    return LogUnavailable(f"topic {topic} cannot be read: {why}", topic=topic)
 
 
 def consumer_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:

@@ -254,7 +254,7 @@ def _check_same_binding(plan: TieringPlan, state: TableState) -> None:
     binding = parse_binding(plan.pin.table, state.properties)
     # Skips belong to the watermark, which is compared by itself.
     planned = replace(plan.binding, skips=())
-    if binding is None or (binding.topic, binding.shape) != (planned.topic, planned.shape):
+    if binding is None or (binding.address, binding.shape) != (planned.address, planned.shape):
         raise TieringConflict(
             f"{plan.pin.table}: the table's binding changed since this tiering was planned; plan again.",
             table=str(plan.pin.table),

@@ -86,7 +86,7 @@ class SplitReader:
 
     def _read(self, log: Log, decoder: Decoder, index: int) -> Iterator[pa.RecordBatch]:
         outcomes, rows, log_bytes = Outcomes(), 0, 0
-        source = TopicSource.of_table(self.schema, self.binding.topic, self.topic_id)
+        source = TopicSource.of_table(self.schema, self.binding.address, self.topic_id)
         for raw in log.fetch(source, self.tasks[index], timeout_s=self.timeout_s):
             log_bytes += raw.column("kafka_value").nbytes
             decoded = decoder.decode(raw)

@@ -66,7 +66,7 @@ def tier_once(
     if pin.watermark is not None:
         # Before a request for the topic, which may not exist.
         check_topic(pin.table, pin.watermark, pin.binding.topic)
-    bounds = log.measure([pin.binding.topic])[pin.binding.topic]
+    bounds = log.measure([pin.binding.address])[pin.binding.address]
     plan = plan_tiering(pin, bounds, budget, bytes_per_offset=bytes_per_offset)
     ends = {part.partition: part.log_end for part in bounds.partitions}
     if not plan.advances or not is_due(pin, bounds):

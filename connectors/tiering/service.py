@@ -250,25 +250,25 @@ class TieringService:
         overdue = [table for table in looked if clock_s >= table.retention_until_s]
         if not overdue:
             return
-        retentions = self.retentions(sorted({table.binding.topic for table in overdue}))
+        retentions = self.retentions(sorted({table.binding.address for table in overdue}))
         for table in overdue:
-            table.retention = retentions.get(table.binding.topic, LogRetention())
+            table.retention = retentions.get(table.binding.address, LogRetention())
             table.retention_until_s = clock_s + _READS_PER_RETENTION * self.limits.refresh_s
 
     def _measured(self, tables: Sequence[TieringState]) -> dict[TableName, LogBounds]:
         """Measure all topics in one round; if that fails each alone, so that only its own table suffers."""
         try:
-            bounds = self.log.measure(sorted({table.binding.topic for table in tables}))
+            bounds = self.log.measure(sorted({table.binding.address for table in tables}))
         except FederationError:
             alone: dict[TableName, LogBounds] = {}
             for table in tables:
                 if self._stopping:
                     break
                 with self._guarded(table):
-                    topic = table.binding.topic
+                    topic = table.binding.address
                     alone[table.name] = self.log.measure([topic])[topic]
             return alone
-        return {table.name: bounds[table.binding.topic] for table in tables}
+        return {table.name: bounds[table.binding.address] for table in tables}
 
     # --- rounds, in threads of the pool ---
 

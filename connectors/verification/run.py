@@ -129,7 +129,7 @@ class Verification:
         except BadBinding as error:
             unchecked = ("the log: the table is bound to another topic than its rows are of",)
             return CoveragePlan((), (Fault(Kind.LOG, error.message),), unchecked)
-        bounds = self.log.measure([binding.topic])[binding.topic]
+        bounds = self.log.measure([binding.address])[binding.address]
         return plan_coverage(mark, bounds, carriers(history, head), since)
 
     def _with_unchecked(self, plan: CoveragePlan, mark: Watermark) -> CoveragePlan:
@@ -250,7 +250,7 @@ class Verification:
                     comparer.compare(window, records, group_tally)
                     self.progress.advance(sum(map(len, window.ranges)))
             except OffsetsExpired:
-                bounds = self.log.measure([mark.topic])[mark.topic]
+                bounds = self.log.measure([mark.address])[mark.address]
                 left = _retained(group, bounds)
                 if left == group:
                     raise
@@ -265,9 +265,9 @@ class Verification:
         self, mark: Watermark, group: tuple[OffsetRange, ...]
     ) -> Iterator[tuple[Window, pa.Table]]:
         schema = self.audit.facts.schema
-        source = TopicSource(mark.topic, mark.topic_id)
+        source = TopicSource(mark.address, mark.topic_id)
         if self.extent.with_values:
-            source = TopicSource.of_table(schema, mark.topic, mark.topic_id)
+            source = TopicSource.of_table(schema, mark.address, mark.topic_id)
         batches = self.log.fetch(source, group, timeout_s=self.extent.fetch_timeout_s)
         return windows(
             batches,
@@ -283,7 +283,7 @@ class Verification:
         mark = None if pin is None else pin.watermark
         return Report(
             table=str(facts.table),
-            topic="" if mark is None else mark.topic,
+            topic="" if mark is None else mark.address,
             snapshot_id=facts.head,
             with_values=self.extent.with_values,
             findings=tuple(tally.findings),

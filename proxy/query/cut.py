@@ -256,12 +256,12 @@ def cut_remembered(
     marks = _marks(pinned, cold_only)
     if not marks:
         return {table: cold_cut(pin) for table, pin in pinned.items()}, None
-    measured = bounds_cache.remembered([mark.topic for mark in marks.values()], max_age_s)
+    measured = bounds_cache.remembered([mark.address for mark in marks.values()], max_age_s)
     if measured is None:
         return None
     try:
         cuts = {
-            table: plan_cut(pin, caught_up(measured.bounds[marks[table].topic], marks[table]))
+            table: plan_cut(pin, caught_up(measured.bounds[marks[table].address], marks[table]))
             if table in marks
             else cold_cut(pin)
             for table, pin in pinned.items()
@@ -288,18 +288,18 @@ def _cut(
     marks = _marks(pinned, cold_only)
     bounds = _measure(log, marks)
     return {
-        table: plan_cut(pin, bounds[marks[table].topic]) if table in marks else cold_cut(pin)
+        table: plan_cut(pin, bounds[marks[table].address]) if table in marks else cold_cut(pin)
         for table, pin in pinned.items()
     }
 
 
 def _measure(log: Measures, marks: Mapping[TableName, Watermark]) -> Mapping[str, LogBounds]:
-    topics = sorted({mark.topic for mark in marks.values()})
+    topics = sorted({mark.address for mark in marks.values()})
     try:
         return log.measure(topics) if topics else {}
     except UnknownTopic as error:
         missing = error.facts["topic"]
-        table = next((name for name in sorted(marks) if marks[name].topic == missing), None)
+        table = next((name for name in sorted(marks) if marks[name].address == missing), None)
         if table is None:
             raise
         raise UnknownTopic(

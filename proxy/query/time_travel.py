@@ -177,7 +177,7 @@ class TimeTravel:
     def _until(self, pin: Pin, end: OffsetVector) -> TableCut:
         bounds = None
         if pin.watermark is not None and needs_log(pin, end):
-            bounds = self.measure([pin.watermark.topic])[pin.watermark.topic]
+            bounds = self.measure([pin.watermark.address])[pin.watermark.address]
         return cut_until(pin, end, bounds)
 
     def _exact(self, entry: CutEntry, current: Pin) -> Pin | None:

@@ -361,7 +361,7 @@ def test_missing_rights_are_told_apart(guarded: GuardedKafka) -> None:
     }
 
     def reply() -> list[tuple[bool, bool | None]]:
-        result = topic_facts(settings, topics)
+        result = topic_facts({"": settings}, topics)
         return [(result[t].may_describe, result[t].may_read) for t in topics if t in result]
 
     expected = [(False, None), (True, False), (True, True)]

@@ -91,11 +91,11 @@ def test_a_topic_without_rights_names_those_to_grant(guarded: GuardedKafka) -> N
 def test_settings_of_a_topic_need_a_right_of_their_own(guarded: GuardedKafka) -> None:
     topic, settings = filled(guarded, *READING), guarded.login("SCRAM-SHA-512")
     with pytest.raises(LogUnavailable, match="grant it the ACLs DescribeConfigs on it"):
-        is_compacted(settings, topic)
-    assert RetentionReader(settings)([topic]) == {}
+        is_compacted({"": settings}, topic)
+    assert RetentionReader({"": settings})([topic]) == {}
     guarded.allow(topic, AclOperation.DESCRIBE_CONFIGS)
-    assert not is_compacted(settings, topic)
-    assert topic in RetentionReader(settings)([topic])
+    assert not is_compacted({"": settings}, topic)
+    assert topic in RetentionReader({"": settings})([topic])
 
 
 @pytest.mark.spark

@@ -64,7 +64,7 @@ def test_a_database_that_is_gone_is_named_and_taken_up_again(
             ):
                 server.refresh(FLOWS)
         finally:
-            postgresql.control("start")
+            postgresql.begin()
         server.refresh(FLOWS)
         assert server.ask(COUNT).to_pylist() == [{"n": 10}]
 

@@ -54,7 +54,8 @@ def status_of(cli_site: CliSite, *arguments: str) -> tuple[int, dict[str, dict[s
 def test_fifty_tables_are_asked_at_once(
     kafka: Kafka, cli_site: CliSite, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    topics = [kafka.topic(2) for _ in range(TABLES)]
+    week = {"retention.ms": str(7 * 86_400_000)}
+    topics = [kafka.topic(2, config=week) for _ in range(TABLES)]
     bind(cli_site, topics)
     for number, topic in enumerate(topics):
         kafka.produce(topic, records(number), partition=number % 2)

@@ -17,6 +17,7 @@ from tests.harness.builders import FLOWS
             max_tail_rows=5,
             max_tail_bytes=6,
         ),
+        Binding(topic="flows", kafka="analytics"),
     ],
 )
 def test_properties_read_back_equal(binding: Binding) -> None:
@@ -38,6 +39,8 @@ def test_a_table_that_names_no_topic_is_unbound() -> None:
         ("thermocline.format", "avro", "is 'avro'; allowed are json"),
         ("thermocline.on_error", "ignore", "allowed are fail, null, skip"),
         ("thermocline.json_mode", "loose", "allowed are strict, lenient"),
+        ("thermocline.kafka", "", "must be the name of a section"),
+        ("thermocline.kafka", "two/parts", "must be the name of a section"),
         ("thermocline.mode", "upsert", "allowed are append"),
         ("thermocline.max_tail_row", "5", "unknown property thermocline.max_tail_row"),
         (MAX_TAIL_ROWS, "0", "a whole number above 0"),

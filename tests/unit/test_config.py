@@ -95,21 +95,55 @@ def test_the_example_is_the_defaults_and_has_every_key() -> None:
             assert f"{key} = " in body or f"[{section}.{key}]" in text, (section, key)
 
 
-def test_every_section_is_known_to_variables_and_shown() -> None:
-    assert set(Settings.model_fields) <= SECTIONS
-    document = json.loads(run("show", "--json", config=str(EXAMPLE)).stdout)
-    assert {key.split(".")[0] for key in document} == set(Settings.model_fields)
-
-
-def test_the_commented_lines_of_the_example_are_settings_too(tmp_path: Path) -> None:
+@pytest.fixture
+def example_in_full(tmp_path: Path) -> str:
+    """The example with its commented lines in force."""
     lines = [
         line.removeprefix("# ") if line.startswith(("# ", '# "')) and " = " in line else line
         for line in EXAMPLE.read_text().splitlines()
         if not line.startswith("# A variable")
     ]
-    settings = load(written(tmp_path, "\n".join(lines)))
+    return written(tmp_path, "\n".join(lines))
+
+
+def test_every_section_is_known_to_variables_and_shown(example_in_full: str) -> None:
+    assert set(Settings.model_fields) <= SECTIONS
+    document = json.loads(run("show", "--json", config=example_in_full).stdout)
+    assert {key.split(".")[0] for key in document} == set(Settings.model_fields)
+
+
+def test_the_commented_lines_of_the_example_are_settings_too(example_in_full: str) -> None:
+    settings = load(example_in_full)
     assert settings.server.users.keys() == {"alice"}
     assert settings.server.threads == 4
+    assert settings.clusters.keys() == {"", "plant"}
+
+
+def test_a_cluster_has_a_name_that_topics_can_be_told_with(tmp_path: Path) -> None:
+    config = written(
+        tmp_path, f'{WELL}[kafka_clusters."two words"]\n"bootstrap.servers" = "b:1"\n'
+    )
+    with pytest.raises(BadConfig, match="its name has other characters than letters"):
+        load(config)
+
+
+def test_variables_name_properties_of_clusters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THERMOCLINE_KAFKA_CLUSTERS__PLANT__SASL_PASSWORD", "hush")
+    monkeypatch.setenv("THERMOCLINE_KAFKA_CLUSTERS__PLANT__BOOTSTRAP_SERVERS", "b:1")
+    config = written(tmp_path, WELL)
+    assert load(config).kafka_clusters["plant"] == {
+        "bootstrap.servers": "b:1",
+        "sasl.password": "hush",
+    }
+    assert "hush" not in run("show", config=config).stdout
+
+
+def test_a_mistake_in_a_cluster_is_found_in_its_section(tmp_path: Path) -> None:
+    text = '[kafka_clusters.plant]\n"bootstrap.servers" = "b:1"\n"isolation.level" = "x"\n'
+    document = json.loads(run("check", "--json", config=written(tmp_path, WELL + text)).stdout)
+    assert [p["key"] for p in document["problems"]] == ["kafka_clusters.plant.isolation.level"]
 
 
 def test_a_variable_wins_over_the_file_and_the_file_over_the_default(

@@ -30,6 +30,7 @@ import planner.lexer
 import planner.statement.gate
 import planner.statement.printable
 import planner.statement.references
+import planner.topics
 import planner.writing
 import proxy.engine.engine
 import proxy.engine.errors
@@ -83,6 +84,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     # A cut's text names the metadata file of then.
     "connectors/iceberg/store.py _METADATA_FILE": over(connectors.iceberg.store, "_METADATA_FILE", "fullmatch"),
     # Of those who write records, and of those who write metadata.
+    "planner/topics.py CLUSTER_NAME": over(planner.topics, "CLUSTER_NAME", "fullmatch"),
     "planner/writing.py _NUMBER": over(planner.writing, "_NUMBER", "fullmatch"),
     "planner/writing.py _SIZE": over(planner.writing, "_SIZE", "fullmatch"),
     "planner/writing.py _WHOLE": over(planner.writing, "_WHOLE", "fullmatch"),

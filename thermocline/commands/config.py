@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -92,6 +93,9 @@ def _printable(settings: Settings) -> Iterator[tuple[str, object]]:
             yield f"catalogs.{name}.{key}", masked(key, options[key])
     for key, value in settings.kafka.items():
         yield f"kafka.{key}", masked(key, value)
+    for name, options in settings.kafka_clusters.items():
+        for key, value in options.items():
+            yield f"kafka_clusters.{name}.{key}", masked(key, value)
     for section in own_sections():
         for key, value in getattr(settings, section):
             full = f"{section}.{key}"
@@ -155,9 +159,13 @@ def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator
     yield from _refused("catalogs", written, lambda: engine_secrets(settings))
     if settings.kafka:
         yield from _refused("kafka", written, lambda: KafkaLog(settings.kafka).close())
-    else:
+    elif not settings.kafka_clusters:
         yield Problem("warning", "kafka", "no broker is configured",
                       "set bootstrap.servers in [kafka]; without it only cold tables answer")  # fmt: skip
+    for name, options in settings.kafka_clusters.items():
+        yield from _refused(
+            f"kafka_clusters.{name}", written, functools.partial(_try_client, options)
+        )
     for key in sorted({"cache_dir", "max_cache_bytes"} & settings.cold.model_fields_set):
         yield Problem("warning", f"cold.{key}", "it has no effect: decoded manifests are kept in memory",
                       "delete it", written.origin(f"cold.{key}"))  # fmt: skip
@@ -165,6 +173,10 @@ def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator
     yield from _refused("access", written, lambda: tls(settings))
     for mistake in mistakes(settings):
         yield _problem("permissions", written, mistake)
+
+
+def _try_client(options: Mapping[str, str]) -> None:
+    KafkaLog(options).close()
 
 
 def _refused(key: str, written: Written, attempt: Any) -> Iterator[Problem]:

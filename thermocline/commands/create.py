@@ -9,14 +9,15 @@ import click
 
 from connectors.iceberg.create import create_table
 from connectors.json.infer import infer_columns
-from connectors.kafka.log import KafkaLog
+from connectors.kafka.clusters import KafkaClusters
 from planner.binding import Binding
 from planner.cut import LogBounds
 from planner.errors import BadConfig
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.ports import TopicSource
+from planner.ports import Log, TopicSource
 from planner.schema import METADATA_TYPES, Column
+from planner.topics import topic_address, topic_name
 from planner.typetext import parse_type
 from planner.watermark import Watermark
 from thermocline.config.settings import load
@@ -32,6 +33,12 @@ SAMPLE_TIMEOUT_S = 30.0
 )
 @click.argument("table", metavar="CATALOG.NAMESPACE.TABLE")
 @click.option("--topic", required=True, help="The Kafka topic whose records become rows.")
+@click.option(
+    "--kafka",
+    default="",
+    metavar="NAME",
+    help="The topic's cluster, of [kafka_clusters.NAME]; default: that of [kafka].",
+)
 @click.option(
     "--column",
     "columns",
@@ -69,6 +76,7 @@ def command(
     config: str | None,
     table: str,
     topic: str,
+    kafka: str,
     columns: tuple[str, ...],
     infer: bool,
     epochs: tuple[str, ...],
@@ -89,13 +97,14 @@ def command(
     if infer == bool(columns):
         raise BadConfig("give either --column or --infer, and not both.")
     parsed = tuple(_column(i, text) for i, text in enumerate(columns))
-    with KafkaLog(settings.kafka) as log:
-        bounds = log.measure([topic])[topic]
+    address = topic_address(kafka, topic)
+    with KafkaClusters(settings.clusters) as log:
+        bounds = log.measure([address])[address]
         if infer:
             parsed = _infer(log, bounds)
     payload = _with_epochs(parsed, epochs)
     extra = [KAFKA_KEY] * with_key + [KAFKA_HEADERS] * with_headers
-    binding = Binding(topic=topic, on_error=on_error, json_mode=json_mode)  # type: ignore[arg-type]
+    binding = Binding(topic=topic, on_error=on_error, json_mode=json_mode, kafka=kafka)  # type: ignore[arg-type]
     first = create_table(
         settings.catalogs,
         name,
@@ -107,7 +116,7 @@ def command(
         comment=comment,
     )
     starts = ", ".join(f"{partition}: {offset}" for partition, offset in first.next)
-    click.echo(f"created {name} over topic {topic}; it starts at offsets {starts}")
+    click.echo(f"created {name} over topic {address}; it starts at offsets {starts}")
     for column in payload:
         click.echo(f"  {column.name}  {column.type}")
 
@@ -116,7 +125,7 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
     """The watermark of a table that holds nothing yet: the log start of every partition."""
     return Watermark(
         cluster_id=bounds.cluster_id,
-        topic=bounds.topic,
+        topic=topic_name(bounds.topic),
         topic_id=bounds.topic_id,
         next=OffsetVector.of((part.partition, part.log_start) for part in bounds.partitions),
         epochs=bounds.epochs,
@@ -125,7 +134,7 @@ def first_watermark(bounds: LogBounds, binding: Binding) -> Watermark:
     )
 
 
-def _infer(log: KafkaLog, bounds: LogBounds) -> tuple[Column, ...]:
+def _infer(log: Log, bounds: LogBounds) -> tuple[Column, ...]:
     ranges = [
         OffsetRange(
             part.partition,

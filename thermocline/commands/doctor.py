@@ -86,7 +86,7 @@ def _rights(settings: Settings) -> list[Right]:
         [
             Place(
                 pin.table.catalog,
-                None if pin.binding is None else pin.binding.topic,
+                None if pin.binding is None else pin.binding.address,
                 pin.metadata_location.rpartition("/metadata/")[0],
             )
             for pin in pins

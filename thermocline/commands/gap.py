@@ -9,7 +9,7 @@ import click
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.iceberg.store import IcebergStore
-from connectors.kafka.log import KafkaLog
+from connectors.kafka.clusters import KafkaClusters
 from connectors.repairs import Repairs
 from planner.errors import BadParameter
 from planner.names import TableName
@@ -50,7 +50,7 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
     with (
         closing(IcebergStore(settings.catalogs)) as store,
         closing(IcebergRepairCommitter(settings.catalogs)) as committer,
-        KafkaLog(settings.kafka) as log,
+        KafkaClusters(settings.clusters) as log,
     ):
         repairs = Repairs(committer, log)
         lost = repairs.gap(store.pin(name))

@@ -9,7 +9,7 @@ import click
 
 from connectors.iceberg.repair_commit import IcebergRepairCommitter
 from connectors.json import decoder_for
-from connectors.kafka.log import KafkaLog
+from connectors.kafka.clusters import KafkaClusters
 from connectors.repairs import Repairs
 from planner.names import TableName
 from planner.watermark import Skip
@@ -56,7 +56,7 @@ def command(
     skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
     with (
         closing(IcebergRepairCommitter(settings.catalogs)) as committer,
-        KafkaLog(settings.kafka) as log,
+        KafkaClusters(settings.clusters) as log,
     ):
         mark = Repairs(committer, log).skip(name, skips, decoder_for, force=force)
     if as_json:

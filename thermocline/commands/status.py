@@ -57,18 +57,19 @@ def command(
     """
     # Not from thermocline.serve.assembly: a server's parts would double the time this takes.
     from connectors.iceberg.store import IcebergStore
-    from connectors.kafka.log import KafkaLog
+    from connectors.kafka.clusters import KafkaClusters
     from thermocline.table_status import standings
 
     settings = load(config).require_catalogs()
     names = [TableName.parse(text) for text in tables]
-    with KafkaLog(settings.kafka) as log, closing(IcebergStore(settings.catalogs)) as store:
+    clusters = settings.clusters
+    with KafkaClusters(clusters) as log, closing(IcebergStore(settings.catalogs)) as store:
         while True:
             statuses = standings(
                 store,
                 log,
                 names or store.tables(),
-                kafka=settings.kafka,
+                clusters=clusters,
                 now_ms=time.time_ns() // 1_000_000,
             )
             if as_json:

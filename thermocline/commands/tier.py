@@ -6,7 +6,7 @@ import contextlib
 import functools
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import click
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from connectors import jars
 from connectors.iceberg.store import IcebergStore
 from connectors.json import decoder_for
-from connectors.kafka.log import KafkaLog
+from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.retention import RetentionReader
 from connectors.spark.catalogs import jar_sets
 from connectors.spark.errors import java_errors
@@ -96,7 +96,7 @@ def running_service(
         store = IcebergStore(settings.catalogs)
         stack.callback(store.close)
         # The log and Java first: what cannot work is told before Spark has taken seconds to start.
-        log = stack.enter_context(KafkaLog(settings.kafka))
+        log = stack.enter_context(KafkaClusters(settings.clusters))
         jars.java()
         if tier.environment is not None and not tier.environment.is_file():
             raise BadConfig(
@@ -137,7 +137,7 @@ def running_service(
             open_target=functools.partial(_target, spark, store, settings),
             listeners=(metrics, lines),
             limits=_limits(tier, interval_s, spark.sparkContext.defaultParallelism),
-            retentions=RetentionReader(settings.kafka),
+            retentions=RetentionReader(settings.clusters),
             adjust=_adjustment(interval_s or tier.max_age_s),
             check=functools.partial(check_alive, spark),
         )
@@ -177,7 +177,7 @@ def _target(
             store,
             name,
             open_log=functools.partial(
-                KafkaLog, dict(settings.kafka), buffer_bytes=TASK_BUFFER_BYTES
+                KafkaClusters, _plain(settings.clusters), buffer_bytes=TASK_BUFFER_BYTES
             ),
             open_decoder=functools.partial(decoder_for, str(name)),
         )
@@ -187,6 +187,11 @@ def _target(
     except FederationError as error:
         click.echo(f"{name}: stale stage branches stay: {error.message}", err=True)
     return target
+
+
+def _plain(clusters: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """For executors, which may lack our classes of settings."""
+    return {name: dict(options) for name, options in clusters.items()}
 
 
 class BoundTables:

@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from connectors.json import decoder_for
-from connectors.kafka.log import KafkaLog
+from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.retention import is_compacted
 from connectors.verification.run import Extent, Verification
 from connectors.verification.run import Progress as Steps
@@ -126,7 +126,7 @@ def verify_tables(
 ) -> Iterator[Report]:
     with (
         cold_engine(settings) as (store, auditor, engine),
-        KafkaLog(settings.kafka) as log,
+        KafkaClusters(settings.clusters) as log,
     ):
         for name in names or store.tables():
             audit = auditor.audit(name)
@@ -136,7 +136,7 @@ def verify_tables(
             compacted = (
                 isinstance(pin, Pin)
                 and pin.watermark is not None
-                and is_compacted(settings.kafka, pin.watermark.topic)
+                and is_compacted(settings.clusters, pin.watermark.address)
             )
             with progress_bar(str(name)) as steps:
                 yield Verification(

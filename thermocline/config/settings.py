@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from planner.errors import BadConfig
+from planner.topics import CLUSTER_NAME
 from thermocline.config.catalog_types import catalog_mistake
 from thermocline.config.masking import Options
 from thermocline.config.sources import Written, read
@@ -225,6 +226,8 @@ class Settings(_Section):
 
     catalogs: dict[str, VendorOptions] = Field(default_factory=dict)
     kafka: VendorOptions = Field(default_factory=Options)
+    #: More clusters, as ``kafka``; a table's property ``thermocline.kafka`` names one.
+    kafka_clusters: dict[str, VendorOptions] = Field(default_factory=dict)
     server: Server = Server()
     access: AccessSettings = AccessSettings()
     #: The first that names a user or one of his groups holds.
@@ -234,6 +237,12 @@ class Settings(_Section):
     cold: Cold = Cold()
     tail: Tail = Tail()
     tier: Tier = Tier()
+
+    @property
+    def clusters(self) -> dict[str, dict[str, str]]:
+        """Properties of each Kafka cluster by name; that of ``[kafka]`` is empty, and there where no other is."""
+        own = {"": self.kafka} if self.kafka or not self.kafka_clusters else {}
+        return own | self.kafka_clusters
 
     @property
     def storage_roots(self) -> tuple[str, ...]:
@@ -309,6 +318,11 @@ def validate(written: Written) -> tuple[Settings | None, tuple[Problem, ...]]:
             for entry in error.errors(include_input=False, include_url=False)
         )
     problems = []
+    for name in settings.kafka_clusters:
+        if not CLUSTER_NAME.fullmatch(name):
+            key = f"kafka_clusters.{name}"
+            problems.append(Problem("error", key, "its name has other characters than letters, digits, _ and -",
+                                    "rename it", written.origin(key)))  # fmt: skip
     for name, options in settings.catalogs.items():
         mistake = catalog_mistake(options)
         if mistake is not None:

@@ -21,12 +21,28 @@ DEFAULT_FILE = "thermocline.toml"
 PREFIX = "THERMOCLINE_"
 #: The first words of variables that must name a setting.
 SECTIONS = frozenset(
-    {"catalogs", "kafka", "server", "access", "limits", "permissions", "cold", "tail", "tier"}
+    [
+        "catalogs",
+        "kafka",
+        "kafka_clusters",
+        "server",
+        "access",
+        "limits",
+        "permissions",
+        "cold",
+        "tail",
+        "tier",
+    ]
 )
 #: Levels of tables and lists within each other. Settings need a handful; readers of more run out of stack.
 MAX_DEPTH = 32
 #: Sections whose keys are another library's names, and what one underscore of a variable stands for there.
-VENDOR_SECTIONS = {("kafka",): ".", ("catalogs", "*"): "-", ("tier", "conf"): "."}
+VENDOR_SECTIONS = {
+    ("kafka",): ".",
+    ("kafka_clusters", "*"): ".",
+    ("catalogs", "*"): "-",
+    ("tier", "conf"): ".",
+}
 
 
 @dataclass(slots=True)

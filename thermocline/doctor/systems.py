@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 
 from connectors.iceberg.probe import catalog_skew, probe_store
@@ -18,22 +19,31 @@ MAX_SKEW_S = 5.0
 
 def brokers(settings: Settings) -> Findings:
     """Ask each bootstrap server by itself: one that is wrong hides behind the others until they fail."""
-    if not settings.kafka:
+    if not any(settings.clusters.values()):
         yield warn(
             "Kafka",
             "no broker is configured; only cold tables answer",
             "set bootstrap.servers in [kafka]",
         )
         return
+    for name, options in settings.clusters.items():
+        yield from _brokers(name, options)
+
+
+def _brokers(name: str, options: Mapping[str, str]) -> Findings:
+    of_cluster = f" of {name}" if name else ""
+    section = f"[kafka_clusters.{name}]" if name else "[kafka]"
     try:
-        servers = bootstrap_servers(settings.kafka)
+        servers = bootstrap_servers(options)
     except FederationError as error:
-        yield fail("Kafka", error.message.rstrip("."), "correct the section [kafka]")
+        yield fail(
+            f"Kafka{of_cluster}", error.message.rstrip("."), f"correct the section {section}"
+        )
         return
-    reached = [reach(settings.kafka, server) for server in servers]
+    reached = [reach(options, server) for server in servers]
     state = warn if any(outcome.why is None for outcome in reached) else fail
     for outcome in reached:
-        check = f"broker {outcome.server}"
+        check = f"broker {outcome.server}{of_cluster}"
         if outcome.why is None:
             yield ok(check, f"answers, cluster {outcome.cluster_id}")
         else:
@@ -41,7 +51,7 @@ def brokers(settings: Settings) -> Findings:
     clusters = {outcome.cluster_id for outcome in reached if outcome.cluster_id}
     if len(clusters) > 1:
         yield fail(
-            "Kafka cluster",
+            f"Kafka cluster{of_cluster}",
             f"the bootstrap servers belong to different clusters: {', '.join(sorted(clusters))}",
             "name servers of one cluster; offsets of one mean nothing on the other",
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from connectors.iceberg.store import IcebergStore
-from connectors.kafka.log import KafkaLog
+from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.probe import TopicFacts, topic_facts
 from connectors.kafka.retention import RetentionReader
 from planner.cut import LogBounds, Pin, plan_cut
@@ -46,7 +46,7 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
             if pin.binding is not None:
                 pins.append(pin)
         yield from permissions(settings, granted)
-        if pins and settings.kafka:
+        if pins and any(settings.clusters.values()):
             yield from _bound(settings, pins)
         elif pins:
             yield fail(
@@ -68,15 +68,15 @@ def _place(settings: Settings, pin: Pin) -> Findings:
 
 
 def _bound(settings: Settings, pins: Sequence[Pin]) -> Findings:
-    topics = sorted({pin.binding.topic for pin in pins if pin.binding is not None})
-    facts = topic_facts(settings.kafka, topics)
-    with KafkaLog(settings.kafka) as log:
+    topics = sorted({pin.binding.address for pin in pins if pin.binding is not None})
+    facts = topic_facts(settings.clusters, topics)
+    with KafkaClusters(settings.clusters) as log:
         for pin in pins:
             if pin.binding is None:
                 continue
-            yield from _topic(pin.table, pin.binding.topic, facts.get(pin.binding.topic))
-            if facts.get(pin.binding.topic, TopicFacts(False)).exists:
-                yield from _cut(settings, log, pin, facts[pin.binding.topic])
+            yield from _topic(pin.table, pin.binding.address, facts.get(pin.binding.address))
+            if facts.get(pin.binding.address, TopicFacts(False)).exists:
+                yield from _cut(settings, log, pin, facts[pin.binding.address])
 
 
 def _topic(table: TableName, topic: str, facts: TopicFacts | None) -> Findings:
@@ -113,7 +113,7 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
     if pin.binding is None or pin.watermark is None:
         return
     try:
-        bounds = log.measure([pin.binding.topic])[pin.binding.topic]
+        bounds = log.measure([pin.binding.address])[pin.binding.address]
         plan_cut(pin, bounds)
         oldest_s, newest_s = _record_times(log, pin.watermark, bounds)
     except Unavailable as error:
@@ -126,7 +126,9 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
         )
         return
     lag = sum(part.log_end - pin.watermark.offset(part.partition) for part in bounds.partitions)
-    retention = RetentionReader(settings.kafka)([pin.binding.topic]).get(pin.binding.topic)
+    retention = RetentionReader(settings.clusters)([pin.binding.address]).get(
+        pin.binding.address
+    )
     retention_s = retention.seconds if retention is not None else None
     now = time.time()
     if oldest_s is None or retention_s is None:
@@ -150,7 +152,7 @@ def _cut(settings: Settings, log: Log, pin: Pin, facts: TopicFacts) -> Findings:
     if newest_s is not None and newest_s - now > MAX_SKEW_S:
         whose = "the brokers'" if facts.log_append_time else "a producer's"
         yield warn(
-            f"clock of {pin.binding.topic}",
+            f"clock of {pin.binding.address}",
             f"its newest record is {newest_s - now:.0f} s in the future: {whose} clock is ahead of this machine's",
             "run a time service on both; ages and retention are told wrongly",
         )

@@ -6,15 +6,13 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
 
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
-from connectors.kafka.log import KafkaLog
-from planner.errors import LogUnavailable
-from planner.ports import Log, TopicSource
+from connectors.kafka.clusters import KafkaClusters
+from planner.ports import Log
 from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
 from proxy.ops.http import OpsServer
@@ -46,23 +44,6 @@ STOP_DEADLINE_S = 5.0
 UNHEALTHY_AFTER_S = 10.0
 
 
-class NoLog:
-    """Stands in for the log of an installation without Kafka settings: plain Iceberg tables work."""
-
-    def measure(self, topics: Sequence[str]) -> NoReturn:
-        raise LogUnavailable(
-            f"topic {topics[0]} cannot be read: the server has no [kafka] settings; add bootstrap.servers."
-        )
-
-    def fetch(self, source: TopicSource, ranges: object, *, timeout_s: float) -> NoReturn:
-        del ranges, timeout_s
-        self.measure([source.topic])
-
-    def follow(self, source: TopicSource, starts: object) -> NoReturn:
-        del starts
-        self.measure([source.topic])
-
-
 @dataclass(frozen=True, slots=True)
 class RunningServer:
     """A started server. The ports are the ones it listens on; ``http_port`` is None without an HTTP port.
@@ -83,11 +64,9 @@ class RunningServer:
 
 @contextlib.contextmanager
 def open_log(settings: Settings) -> Iterator[Log]:
-    """Return the log of the configured Kafka cluster; without one, a log that refuses by name."""
-    if not settings.kafka:
-        yield NoLog()
-        return
-    with KafkaLog(settings.kafka) as log:
+    """Return the log of the configured Kafka clusters; a topic of another is refused by name, plain tables work."""
+    clusters = {name: options for name, options in settings.clusters.items() if options}
+    with KafkaClusters(clusters) as log:
         yield log
 
 

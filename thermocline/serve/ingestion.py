@@ -27,7 +27,7 @@ _log = logging.getLogger("thermocline.serve.ingestion")
 class Setup:
     """Setup that the server sends once. ``rights`` is None where nothing is given up."""
 
-    kafka: dict[str, str]
+    clusters: dict[str, dict[str, str]]
     rights: Rights | None
 
 
@@ -37,13 +37,14 @@ def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
 
     Yields None where the server's own process reads topics.
     """
-    if not (settings.tail.own_process and settings.kafka):
+    clusters = {name: dict(options) for name, options in settings.clusters.items() if options}
+    if not (settings.tail.own_process and clusters):
         yield None
         return
     from thermocline.serve.sandbox import rights_to_read_topics
 
     locked = settings.server.landlock != "off"
-    setup = Setup(dict(settings.kafka), rights_to_read_topics(settings) if locked else None)
+    setup = Setup(clusters, rights_to_read_topics(settings) if locked else None)
     command = [sys.executable, "-m", "thermocline.serve.ingestion"]
     with contextlib.closing(Ingestion(command, pickle.dumps(setup))) as ingestion:
         ingestion.begin()
@@ -61,17 +62,17 @@ def main() -> None:
             log_to_stderr()
             _log.warning("the process that reads topics is not locked: %s", error)
     control = socket.socket(fileno=int(sys.argv[1]))
-    fork_workers(control, lambda worker: _work(worker, setup.kafka))
+    fork_workers(control, lambda worker: _work(worker, setup.clusters))
 
 
-def _work(worker: socket.socket, kafka: dict[str, str]) -> None:
+def _work(worker: socket.socket, clusters: dict[str, dict[str, str]]) -> None:
     from connectors.json import decoder_for
-    from connectors.kafka.log import KafkaLog
+    from connectors.kafka.clusters import KafkaClusters
     from proxy.tail.pacing import IN_OWN_PROCESS
     from proxy.tail.reader.local import local_readers
 
     log_to_stderr()
-    readers = local_readers(KafkaLog(kafka), decoder_for, pacing=IN_OWN_PROCESS)
+    readers = local_readers(KafkaClusters(clusters), decoder_for, pacing=IN_OWN_PROCESS)
     serve_requests(worker, readers)
 
 

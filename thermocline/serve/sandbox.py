@@ -137,7 +137,12 @@ def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
 def rights_to_read_topics(settings: Settings) -> Rights:
     """Return the rights of a process that reads from brokers only: it writes nowhere."""
     readable = {*_of_everybody(), *_of_the_environment()}
-    readable |= {parent for path in _of_options(settings.kafka) for parent in _read_again(path)}
+    readable |= {
+        parent
+        for options in settings.clusters.values()
+        for path in _of_options(options)
+        for parent in _read_again(path)
+    }
     return Rights(readable=frozenset(readable), writable=frozenset({Path("/dev/null")}))
 
 
@@ -184,7 +189,7 @@ def _named(settings: Settings, config: str | None) -> Iterator[Path]:
     yield chosen_file(config).absolute()
     for name in filter(None, (settings.access.credentials_file, *settings.access.tls_files)):
         yield Path(name).absolute()
-    for options in (settings.kafka, *settings.catalogs.values()):
+    for options in (*settings.clusters.values(), *settings.catalogs.values()):
         yield from _of_options(options)
 
 

@@ -1,0 +1,74 @@
+"""The log port over several Kafka clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import pyarrow as pa
+
+from connectors.kafka.log import BUFFER_BYTES, KafkaLog
+from connectors.kafka.settings import named_section, no_cluster
+from connectors.kafka.subscription import KafkaSubscription
+from planner.cut import LogBounds
+from planner.offsets import OffsetRange
+from planner.ports import TopicSource
+from planner.topics import by_cluster, cluster_of
+
+
+class KafkaClusters:
+    """``planner.ports.Log`` for topics by their addresses (``planner.topics``); each cluster has connections of its own."""
+
+    def __init__(
+        self, clusters: Mapping[str, Mapping[str, str]], *, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        """``clusters`` are librdkafka properties by name; no broker needs to answer yet.
+
+        Raises:
+            BadConfig: as ``KafkaLog``.
+        """
+        self._logs = {}
+        for name, settings in clusters.items():
+            with named_section(name):
+                self._logs[name] = KafkaLog(settings, buffer_bytes=buffer_bytes)
+
+    def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
+        """See ``planner.ports.Log.measure``. Clusters are asked at the same time.
+
+        Raises:
+            LogUnavailable: also where a topic's cluster is not in the settings.
+        """
+        parts = [(self._log(part[0]), part) for part in by_cluster(topics).values()]
+        if len(parts) < 2:
+            return parts[0][0].measure(parts[0][1]) if parts else {}
+        with ThreadPoolExecutor(len(parts)) as pool:
+            measured: dict[str, LogBounds] = {}
+            for bounds in pool.map(lambda part: part[0].measure(part[1]), parts):
+                measured |= bounds
+            return measured
+
+    def fetch(
+        self, source: TopicSource, ranges: Sequence[OffsetRange], *, timeout_s: float
+    ) -> Generator[pa.RecordBatch, None, None]:
+        return self._log(source.topic).fetch(source, ranges, timeout_s=timeout_s)
+
+    def follow(self, source: TopicSource, starts: Mapping[int, int]) -> KafkaSubscription:
+        return self._log(source.topic).follow(source, starts)
+
+    def close(self) -> None:
+        """Close idle connections. Running fetches go on; a later call opens new ones."""
+        for log in self._logs.values():
+            log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _log(self, topic: str) -> KafkaLog:
+        log = self._logs.get(cluster_of(topic))
+        if log is None:
+            raise no_cluster(topic)
+        return log
