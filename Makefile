@@ -6,6 +6,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := .venv-docs
 ARGS   ?=
 KILLS  ?= 1000
+WORKERS ?= 3
 COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 # What failed is asked once more, in a new process with the same seeds; what it said at first stays in the output.
@@ -60,7 +61,7 @@ format: $(STAMP)  ## rewrite the files the way `check` wants them
 
 test: $(STAMP) classes $(DOCS)/.installed  ## everything: check and floors of coverage, then real Kafka, Iceberg, Spark and stock clients
 	@$(MAKE) --no-print-directory -j2 lint cover
-	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS))
+	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 soak: $(STAMP) classes  ## the long seeded runs

@@ -31,7 +31,7 @@ class KafkaClusters:
         self._logs = {}
         for name, settings in clusters.items():
             with named_section(name):
-                self._logs[name] = KafkaLog(settings, buffer_bytes=buffer_bytes)
+                self._logs[name] = KafkaLog(settings, cluster=name, buffer_bytes=buffer_bytes)
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
         """See ``planner.ports.Log.measure``. Clusters are asked at the same time.

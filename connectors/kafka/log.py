@@ -21,7 +21,7 @@ from planner.cut import LogBounds
 from planner.errors import LogUnavailable, Unavailable, UnknownTopic
 from planner.offsets import OffsetRange, check_one_per_partition
 from planner.ports import TopicSource
-from planner.topics import topic_name
+from planner.topics import cluster_of, topic_name
 
 MEASURE_TIMEOUT_S = 5.0
 #: Bytes that one running fetch reads ahead of its caller: enough for a million small records a second.
@@ -33,7 +33,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class KafkaLog:
     """``planner.ports.Log`` with librdkafka.
 
-    Of topics by their addresses (``planner.topics``) it knows the topic alone: all are of its cluster.
+    Topics are given by their addresses (``planner.topics``).
     Made from plain settings anywhere, a Spark executor included. It does not survive a fork.
     """
 
@@ -41,23 +41,25 @@ class KafkaLog:
         self,
         settings: Mapping[str, str],
         *,
+        cluster: str = "",
         measure_timeout_s: float = MEASURE_TIMEOUT_S,
         buffer_bytes: int = BUFFER_BYTES,
         with_high_watermark: bool = False,
     ) -> None:
-        """``settings`` are librdkafka properties. No broker needs to answer yet.
+        """``settings`` are librdkafka properties, ``cluster`` its name there. No broker needs to answer yet.
 
         Raises:
             BadConfig: a property is unknown, malformed, missing, or one that Thermocline sets.
         """
         properties = checked(settings)
+        self._cluster = cluster
         self._measure_timeout_s = measure_timeout_s
         self._bounds = BoundsReader(properties, with_high_watermark=with_high_watermark)
         self._consumers = ConsumerPool(properties, buffer_bytes=buffer_bytes)
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
         for topic in topics:
-            _check_name(topic)
+            self._check_name(topic)
         if not topics:
             return {}
         return self._bounds.measure(topics, deadline=time.monotonic() + self._measure_timeout_s)
@@ -70,7 +72,7 @@ class KafkaLog:
         timeout_s: float,
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``. The time the caller spends between batches does not count."""
-        _check_name(source.topic)
+        self._check_name(source.topic)
         spans = [item for item in ranges if len(item)]
         if not spans:
             return
@@ -96,7 +98,7 @@ class KafkaLog:
         guard.check_again(deadline.left_s)
 
     def follow(self, source: TopicSource, starts: Mapping[int, int]) -> KafkaSubscription:
-        _check_name(source.topic)
+        self._check_name(source.topic)
         consumer = self._consumers.following(with_headers=source.with_headers)
         return KafkaSubscription(consumer, self._bounds, source, starts)
 
@@ -110,7 +112,6 @@ class KafkaLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-def _check_name(topic: str) -> None:
-    if not _TOPIC.fullmatch(topic_name(topic)):
-        raise UnknownTopic(f"{topic!r} is not a name a Kafka topic can have.", topic=topic)
+    def _check_name(self, topic: str) -> None:
+        if cluster_of(topic) != self._cluster or not _TOPIC.fullmatch(topic_name(topic)):
+            raise UnknownTopic(f"{topic!r} is not a name a Kafka topic can have.", topic=topic)

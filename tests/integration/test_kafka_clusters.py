@@ -64,6 +64,8 @@ def test_one_statement_reads_topics_of_two_clusters_and_one_that_is_down_stops_o
     write(kafka, topic, "here", 1, 2)
     write(plant, topic, "plant", 1, 2, 3)
     run(site, "create", "lake.net.here", "--topic", topic, "--infer")
+    code, _, err = site.run("create", "lake.net.p", "--topic", f"plant/{topic}", "--infer")
+    assert (code, "named with --kafka plant" in err) == (2, True)
     out = run(site, "create", "lake.net.plant", "--topic", topic, "--kafka", "plant", "--infer")
     assert f"over topic plant/{topic}" in out
     run(site, "tier", "--once")

@@ -17,7 +17,7 @@ from planner.names import KAFKA_HEADERS, KAFKA_KEY, KAFKA_VALUE, TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.ports import Log, TopicSource
 from planner.schema import METADATA_TYPES, Column
-from planner.topics import topic_address, topic_name
+from planner.topics import cluster_of, topic_address, topic_name
 from planner.typetext import parse_type
 from planner.watermark import Watermark
 from thermocline.config.settings import load
@@ -97,6 +97,10 @@ def command(
     if infer == bool(columns):
         raise BadConfig("give either --column or --infer, and not both.")
     parsed = tuple(_column(i, text) for i, text in enumerate(columns))
+    if cluster_of(topic):
+        raise BadConfig(
+            f"--topic {topic!r} is not a name a Kafka topic can have; a cluster is named with --kafka {cluster_of(topic)}."
+        )
     address = topic_address(kafka, topic)
     with KafkaClusters(settings.clusters) as log:
         bounds = log.measure([address])[address]
