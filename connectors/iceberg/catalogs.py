@@ -11,12 +11,22 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from sqlalchemy.exc import ArgumentError
 
+from connectors.catalog_properties import catalog_type
 from connectors.iceberg.errors import catalog_errors
+from connectors.iceberg.rest import IMPLEMENTATION
 from planner.errors import BadConfig, UnknownTable
 from planner.names import TableName
 
 #: A database that was restarted leaves dead connections behind: each is tried before it is used (SQLAlchemy's name).
 _DEFAULTS = {"pool_pre_ping": "true"}
+
+
+def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
+    options = {**_DEFAULTS, **properties}
+    if catalog_type(properties) == "rest" and "py-catalog-impl" not in properties:
+        options.pop("type", None)
+        options["py-catalog-impl"] = IMPLEMENTATION
+    return options
 
 
 class Catalogs:
@@ -59,7 +69,7 @@ class Catalogs:
 
     def _connect(self, name: str) -> Catalog:
         try:
-            return load_catalog(name, **(_DEFAULTS | self._properties[name]))
+            return load_catalog(name, **_for_pyiceberg(self._properties[name]))
         except (ValueError, KeyError, ImportError, ArgumentError) as error:
             raise BadConfig(
                 f"catalog {name}: its properties name no catalog pyiceberg can open; set `type` and `uri`, and "

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pydantic
+import requests
 from pyiceberg import exceptions as iceberg
 from sqlalchemy.exc import DBAPIError
 
@@ -161,9 +162,20 @@ def _of_catalog(
         return CatalogUnavailable(
             f"{where}: the catalog's server has no such database; check its uri.", **facts
         )
-    if isinstance(error, _REFUSED_CREDENTIALS) or _is_refused_by_database(error):
+    if isinstance(error, _REFUSED_CREDENTIALS):
+        return CatalogUnavailable(
+            f"{where}: the catalog refuses our credentials; check token, or credential, scope and oauth2-server-uri.",
+            **facts,
+        )
+    if _is_refused_by_database(error):
         return CatalogUnavailable(
             f"{where}: the catalog refuses our credentials; check its settings.", **facts
+        )
+    if isinstance(error, requests.exceptions.SSLError):
+        return CatalogUnavailable(
+            f"{where}: TLS with the catalog fails; set ssl.cabundle to the certificate of the authority that signed its "
+            f"own, and reach it by the name in its certificate.",
+            **facts,
         )
     if isinstance(error, pydantic.ValidationError | iceberg.ValidationError):
         match = _UNSUPPORTED_TYPE.search(str(error))

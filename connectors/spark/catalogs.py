@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
+from connectors.catalog_properties import REST_TIMEOUTS_MS, catalog_type
 from connectors.object_store import is_object_store
 from planner.errors import BadConfig
 
@@ -17,14 +18,6 @@ _S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 
 #: pyiceberg's catalog types, and Iceberg's name for each.
 _TYPES = {"sql": "jdbc", "rest": "rest", "hive": "hive", "glue": "glue"}
-#: What pyiceberg takes a catalog without ``type`` for, by the scheme of its ``uri``.
-_TYPE_OF_SCHEME = {
-    "http": "rest",
-    "https": "rest",
-    "thrift": "hive",
-    "sqlite": "sql",
-    "postgresql": "sql",
-}
 #: Settings of pyiceberg's own machinery.
 _PYTHON_ONLY = frozenset({"type", "uri", "echo", "pool_pre_ping", "init_catalog_tables"})
 _RENAMED = {
@@ -47,24 +40,29 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     Raises:
         BadConfig: the type is unknown, or the ``uri`` cannot be opened from Java.
     """
-    scheme = urlsplit(properties.get("uri", "")).scheme.partition("+")[0]
-    kind = properties.get("type") or _TYPE_OF_SCHEME.get(scheme, "")
+    kind = catalog_type(properties)
     if kind not in _TYPES:
         raise BadConfig(
-            f"catalog {name}: Spark cannot tier into a catalog of type {kind!r}; types are "
+            f"catalog {name}: Spark cannot tier into a catalog of type {kind or ''!r}; types are "
             f"{', '.join(_TYPES)}.",
             catalog=name,
         )
     conf = {
         _RENAMED.get(key, key): value
         for key, value in properties.items()
-        if key not in _PYTHON_ONLY and not key.startswith(("py-", "hive."))
+        if key not in _PYTHON_ONLY and not key.startswith(("py-", "hive.", "ssl."))
     }
     conf["type"] = _TYPES[kind]
     if kind == "sql":
         conf |= _jdbc(name, properties.get("uri", ""))
     elif "uri" in properties:
         conf["uri"] = properties["uri"]
+    if kind == "rest":
+        conf = {**REST_TIMEOUTS_MS, **conf}
+        # By default Java exchanges its first token for another (RFC 8693). Most identity providers do not do that, and the
+        # tierer would be locked out when the token expires; asking with the credential again works everywhere.
+        if "credential" in conf:
+            conf.setdefault("token-exchange-enabled", "false")
     # pyiceberg addresses by path unless told otherwise, Java by host: a store of one's own is rarely a domain.
     is_virtual = properties.get("s3.force-virtual-addressing", "").lower()
     if is_virtual == "false" or ("s3.endpoint" in properties and is_virtual != "true"):

@@ -62,6 +62,14 @@ _KINDS: dict[str, type[FederationError]] = {
     "org.apache.iceberg.hive.RuntimeMetaException": CatalogUnavailable,
     "java.io.IOException": ColdStoreUnavailable,
 }
+#: More than the kind tells, by the class of any exception in the chain.
+_REASONS = {
+    _ICEBERG
+    + "NotAuthorizedException": "the catalog refuses the tierer's credentials; check token, or credential, scope "
+    "and oauth2-server-uri.",
+    "javax.net.ssl.SSLHandshakeException": "TLS with the catalog or the store fails; set ssl.cabundle to the "
+    "certificate of the authority that signed its own, and reach it by the name in its certificate.",
+}
 _SENTENCES: dict[type[FederationError], str] = {
     UnknownTable: "the catalog has no such table.",
     ColdStoreUnavailable: "a metadata or data file could not be read or written; try again.",
@@ -116,13 +124,15 @@ def translated(table: TableName, error: Exception) -> FederationError:
             f"it right, or unset it.",
             table=str(table),
         )
-    kind = next((_KINDS[name] for name in java_classes(error) if name in _KINDS), None)
+    classes = java_classes(error)
+    kind = next((_KINDS[name] for name in classes if name in _KINDS), None)
     if kind is None:
         # The worker's own traceback names no planner error: a lost executor or a bug.
         kind = LogUnavailable if "ExecutorLostFailure" in str(error) else InternalError
     if kind is InternalError:
         _log.error("%s: %s", table, str(error)[:_MAX_LOGGED])
-    return kind(f"{table}: {_SENTENCES[kind]}", table=str(table))
+    reason = next((_REASONS[name] for name in classes if name in _REASONS), _SENTENCES[kind])
+    return kind(f"{table}: {reason}", table=str(table))
 
 
 def java_classes(error: Exception) -> tuple[str, ...]:

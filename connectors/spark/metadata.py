@@ -54,6 +54,8 @@ def load_table(session: SparkSession, table: TableName) -> Any:
     java(session).org.apache.spark.sql.classic.SparkSession.setActiveSession(
         session._jsparkSession
     )
+    # One that does not start is taken for a namespace of another catalog, and why is lost.
+    session._jsparkSession.sessionState().catalogManager().catalog(table.catalog)
     spark_util = java(session).org.apache.iceberg.spark.Spark3Util
     return spark_util.loadIcebergTable(session._jsparkSession, identifier(table))
 

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from connectors.spark.catalogs import catalog_conf
 from connectors.spark.errors import SparkLost
 from connectors.spark.shipping import PACKED_PYTHON, UNPACKED, ship_sources
+from connectors.spark.trust import trust
 from planner.errors import Unavailable
 
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -121,6 +122,7 @@ def start_session(
             f"Spark's own words are above.",
             master=settings.master,
         ) from error
+    trust(session, [file for each in catalogs.values() if (file := each.get("ssl.cabundle"))])
     if not settings.master.startswith("local"):
         ship_sources(session.sparkContext)
     _without_traces(session)

@@ -428,3 +428,9 @@ def test_brackets_within_a_text_are_no_nesting(tmp_path: Path) -> None:
     file = tmp_path / "thermocline.toml"
     file.write_text(f'{WELL}"client.id" = """\n{"[" * 5_000}\n"""\n')
     assert load(str(file)).kafka["client.id"].startswith("[[[")
+
+
+def test_logins_that_only_python_knows_are_refused(tmp_path: Path) -> None:
+    text = '[catalogs.lake]\nuri = "https://c.example"\nwarehouse = "s3://a/b"\n"auth.type" = "oauth2"\n'
+    with pytest.raises(BadConfig, match=r"auth\.type: it is known to pyiceberg alone"):
+        load(written(tmp_path, text))

@@ -53,7 +53,22 @@ def test_rest_properties_pass_through() -> None:
         "credential": "id:secret",
         "scope": "ALL",
         "cache-enabled": "false",
+        "rest.client.connection-timeout-ms": "10000",
+        "rest.client.socket-timeout-ms": "60000",
+        "token-exchange-enabled": "false",
     }
+
+
+def test_what_rest_properties_say_wins_over_our_defaults_and_certificates_are_for_java_s_store() -> (
+    None
+):
+    chosen = {"token-exchange-enabled": "true", "rest.client.socket-timeout-ms": "5"}
+    fields = conf(
+        type="rest", uri="https://c", credential="a:b", **chosen, **{"ssl.cabundle": "/ca.pem"}
+    )
+    assert {key: fields[key] for key in chosen} == chosen
+    assert "ssl.cabundle" not in fields
+    assert "token-exchange-enabled" not in conf(type="rest", uri="https://c", token="t")
 
 
 def test_object_store_settings_get_their_java_names() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from connectors.catalog_properties import catalog_type
+
 #: pyiceberg's catalog types: the module its client needs, and the extra of pyiceberg that brings it.
 _CLIENTS = {
     "rest": ("requests", ""),
@@ -17,14 +19,6 @@ _CLIENTS = {
     "bigquery": ("google.cloud.bigquery", "bigquery"),
 }
 _NEED_URI = ("rest", "sql", "hive")
-_OF_SCHEME = {
-    "http": "rest",
-    "https": "rest",
-    "thrift": "hive",
-    "sqlite": "sql",
-    "postgresql": "sql",
-    "postgres": "sql",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +28,6 @@ class Mistake:
     option: str
     what: str
     fix: str
-
-
-def catalog_type(options: Mapping[str, str]) -> str | None:
-    """The type as given, else the one pyiceberg takes from the scheme of ``uri``."""
-    if "type" in options:
-        return options["type"].lower()
-    return _OF_SCHEME.get(urlsplit(options.get("uri", "")).scheme.partition("+")[0])
 
 
 def catalog_mistake(options: Mapping[str, str]) -> Mistake | None:
@@ -61,6 +48,13 @@ def catalog_mistake(options: Mapping[str, str]) -> Mistake | None:
         return Mistake("type", f"there is no catalog type {kind!r}", f"types are {types}")
     if kind in _NEED_URI and not options.get("uri"):
         return Mistake("uri", f"a {kind} catalog needs an address", "set uri")
+    of_python = next((key for key in options if key.startswith("auth.")), None)
+    if of_python is not None:
+        return Mistake(
+            of_python,
+            "it is known to pyiceberg alone, and the tierer logs in, too",
+            "set credential, oauth2-server-uri and scope, or token",
+        )
     module, extra = _CLIENTS[kind]
     if not _installed(module):
         return Mistake(

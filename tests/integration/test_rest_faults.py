@@ -1,0 +1,216 @@
+"""REST catalogs that want a login, speak TLS by an authority of one's own, fail after a commit, or fall silent."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from connectors.catalog_properties import REST_SOCKET_TIMEOUT
+from connectors.iceberg.store import IcebergStore
+from planner.errors import CatalogUnavailable
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.certificates import Authority
+from tests.fixtures.commands import CliSite, cli_site_of
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.oidc import Provider
+from tests.fixtures.rest_catalog import RestCatalog
+from tests.fixtures.server import SqlServer, settings_of
+from tests.harness.catalog_gateway import CatalogGateway, Fault
+from tests.harness.whole_loop import check_whole_loop
+from thermocline.serve.assembly import running_server
+
+pytestmark = pytest.mark.timeout(300)
+CLIENT, SECRET = "tierer", "hush-of-the-tests"
+#: Less than a tierer takes to start, to read and to publish.
+TOKEN_S = 4
+
+
+@pytest.fixture
+def guarded(
+    rest_catalog: RestCatalog, provider: Provider, authority: Authority, tmp_path: Path
+) -> Iterator[tuple[CatalogGateway, dict[str, str]]]:
+    """A catalog over TLS that wants tokens, and the properties of one who may."""
+    provider.secrets[CLIENT] = SECRET
+    provider.expires_in_s = TOKEN_S
+    server = authority.server()
+    (tmp_path / "server.pem").write_bytes(server.key + server.certificate)
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    with CatalogGateway(rest_catalog.port, provider, tmp_path / "server.pem") as gateway:
+        yield (
+            gateway,
+            {
+                **rest_catalog.catalog(),
+                "uri": gateway.uri,
+                "credential": f"{CLIENT}:{SECRET}",
+                "oauth2-server-uri": f"{provider.issuer}/token",
+                "scope": "catalog",
+                "ssl.cabundle": str(tmp_path / "ca.pem"),
+            },
+        )
+
+
+def tables(properties: dict[str, str]) -> tuple[TableName, ...]:
+    store = IcebergStore({"lake": properties})
+    try:
+        return store.tables()
+    finally:
+        store.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_topic_is_tiered_and_read_with_tokens_that_expire_meanwhile(
+    guarded: tuple[CatalogGateway, dict[str, str]],
+    rest_catalog: RestCatalog,
+    provider: Provider,
+    kafka: Kafka,
+    tmp_path: Path,
+) -> None:
+    _, properties = guarded
+    name = TableName("lake", (rest_catalog.namespace(),), "flows")
+    check_whole_loop(properties, kafka, tmp_path, name=name, storage_roots=(rest_catalog.root,))
+    assert provider.grants.keys() == {"client_credentials"}
+    # Server and tierer began with one each.
+    assert provider.grants["client_credentials"] > 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"credential": f"{CLIENT}:wrong-word"},
+            "check token, or credential, scope and oauth2",
+        ),
+        ({"credential": "nobody:wrong-word"}, "check token, or credential, scope and oauth2"),
+        ({"credential": "", "token": "wrong-word"}, "check token, or credential, scope and"),
+        ({"ssl.cabundle": ""}, "set ssl.cabundle to the certificate of the authority"),
+    ],
+    ids=["secret", "name", "token", "authority"],
+)
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_login_that_is_refused_is_named_by_server_and_tierer(
+    guarded: tuple[CatalogGateway, dict[str, str]],
+    kafka: Kafka,
+    tmp_path: Path,
+    change: dict[str, str],
+    words: str,
+) -> None:
+    _, properties = guarded
+    wrong = {key: value for key, value in {**properties, **change}.items() if value}
+    with pytest.raises(CatalogUnavailable) as caught:
+        tables(wrong)
+    assert words in caught.value.message
+    assert "wrong-word" not in caught.value.message
+    site = site_of(tmp_path, wrong, kafka, "s3://nowhere")
+    code, _, err = site.run("tier", "--once", "lake.net.flows")
+    assert code != 0
+    assert words in " ".join(err.split())
+    assert "wrong-word" not in err
+
+
+def test_a_token_that_expired_is_replaced_while_the_login_is_good(
+    guarded: tuple[CatalogGateway, dict[str, str]], provider: Provider
+) -> None:
+    gateway, properties = guarded
+    store = IcebergStore({"lake": properties})
+    try:
+        store.tables()
+        time.sleep(TOKEN_S + 1.5)
+        store.tables()
+        assert gateway.requests[401] == 1
+        provider.secrets.clear()
+        time.sleep(TOKEN_S + 1.5)
+        with pytest.raises(CatalogUnavailable, match="check token, or credential"):
+            store.tables()
+        provider.secrets[CLIENT] = SECRET
+        store.tables()
+    finally:
+        store.close()
+
+
+def site_of(folder: Path, catalog: dict[str, str], kafka: Kafka, root: str) -> CliSite:
+    """The commands over this catalog, whose files are below ``root``."""
+    site = cli_site_of(folder, kafka.settings)
+    lake = "".join(f'"{key}" = "{value}"\n' for key, value in catalog.items())
+    text = site.config.read_text()
+    text = f"[catalogs.lake]\n{lake}[kafka]{text.partition('[kafka]')[2]}"
+    site.config.write_text(
+        text.replace("[server]\n", f'[server]\nstorage_roots = ["{root}"]\n')
+    )
+    return site
+
+
+#: What happens to which of a publish's commits: that of its branch, of its rows, of its watermark.
+IN_SHORT = {(Fault.DONE_AND_FAILED, 2), (Fault.DONE_AND_CUT, 1)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "commit"),
+    [
+        pytest.param(
+            *case,
+            marks=() if case in IN_SHORT else pytest.mark.soak,
+            id=f"{case[0].name}-{case[1]}",
+        )
+        for case in itertools.product(Fault, range(3))
+    ],
+)
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_commit_whose_answer_is_lost_is_found_out_and_never_doubled(
+    rest_catalog: RestCatalog, kafka: Kafka, tmp_path: Path, fault: Fault, commit: int
+) -> None:
+    name = TableName("lake", (rest_catalog.namespace(),), "flows")
+    topic = kafka.topic()
+    with CatalogGateway(rest_catalog.port) as gateway:
+        catalog = {**rest_catalog.catalog(), "uri": gateway.uri, REST_SOCKET_TIMEOUT: "3000"}
+        settings = settings_of(
+            {"lake": catalog}, kafka.settings, storage_roots=(rest_catalog.root,)
+        )
+        site = site_of(tmp_path, catalog, kafka, rest_catalog.root)
+        with running_server(settings) as running:
+            sql = SqlServer(running, settings)
+            table = sql.bind(topic, [Column(0, "id", pa.int64())], name=name)
+            kafka.produce(topic, [b'{"id": %d}' % number for number in range(50)])
+            gateway.faults = [None] * commit + [fault]
+            code, _, err = site.run("tier", "--once", str(table))
+            assert not gateway.faults, "it never came to that commit"
+            if code:
+                assert "the catalog did not take the commit or did not answer; try again" in err
+                code, _, err = site.run("tier", "--once", str(table))
+            assert code == 0, err
+            sql.refresh(table)
+            cold = f'{table.namespace[0]}."{table.name}$cold"'
+            answer = sql.ask(
+                f"SELECT count(*) AS n, count(DISTINCT kafka_offset) AS d FROM {cold}"
+            )
+            assert answer.to_pylist() == [{"n": 50, "d": 50}]
+        code, out, err = site.run("verify", str(table))
+        assert code == 0, out + err
+
+
+def test_a_catalog_that_falls_silent_is_waited_for_no_longer_than_its_limit(
+    rest_catalog: RestCatalog,
+) -> None:
+    with CatalogGateway(rest_catalog.port) as gateway:
+        store = IcebergStore(
+            {"lake": {**rest_catalog.catalog(), "uri": gateway.uri, REST_SOCKET_TIMEOUT: "500"}}
+        )
+        try:
+            store.tables()
+            gateway.silent.set()
+            began = time.monotonic()
+            with pytest.raises(CatalogUnavailable, match="does not answer; try again"):
+                store.tables()
+            assert time.monotonic() - began < 10
+            gateway.silent.clear()
+            store.tables()
+        finally:
+            store.close()
