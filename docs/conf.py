@@ -16,6 +16,7 @@ NAVIGATION = {
         "install",
         "configuration",
         "security",
+        "production",
         "operating",
         "tiering",
         "table-properties",
