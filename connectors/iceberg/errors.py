@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pydantic
-import requests
 from pyiceberg import exceptions as iceberg
 from sqlalchemy.exc import DBAPIError
 
@@ -171,7 +170,7 @@ def _of_catalog(
         return CatalogUnavailable(
             f"{where}: the catalog refuses our credentials; check its settings.", **facts
         )
-    if isinstance(error, requests.exceptions.SSLError):
+    if (type(error).__module__, type(error).__name__) == ("requests.exceptions", "SSLError"):
         return CatalogUnavailable(
             f"{where}: TLS with the catalog fails; set ssl.cabundle to the certificate of the authority that signed its "
             f"own, and reach it by the name in its certificate.",

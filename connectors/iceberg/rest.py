@@ -20,9 +20,6 @@ from connectors.catalog_properties import (
 )
 from planner.errors import BadConfig
 
-#: For ``py-catalog-impl``.
-IMPLEMENTATION = f"{__name__}.RestCatalog"
-
 
 class _TimedSession(Session):
     """``limits_s``: to connect, and between two pieces of an answer."""

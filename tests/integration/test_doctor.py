@@ -91,7 +91,7 @@ def bind(
 def test_a_set_up_that_is_well_has_no_failures_and_leaves_no_probe(
     site: DoctorSite, kafka: Kafka, catalog: dict[str, str]
 ) -> None:
-    topic = kafka.topic(2)
+    topic = kafka.topic(2, config={"retention.ms": "604800000"})
     bind(site, topic)
     kafka.produce(topic, [b'{"id": 1}'] * 3)
     site.write(catalog, kafka.settings, more="")
