@@ -45,7 +45,6 @@ class RestCatalog(rest.RestCatalog):
     """Raises as its base; ``requests.Timeout`` when an answer does not come."""
 
     def __init__(self, name: str, **properties: Any) -> None:
-        _limits_s(properties)
         super().__init__(name, **in_levels(properties))
 
     def _create_session(self) -> Session:

@@ -68,7 +68,7 @@ def reach(settings: Mapping[str, str], server: str) -> Reached:
     try:
         client = Admin.of(checked({**properties, "bootstrap.servers": server}), events.append)
     except BadConfig as error:
-        return Reached(server, why=error.message.rstrip("."), fix="correct the section [kafka]")
+        return Reached(server, why=error.message.rstrip("."), fix="correct that property")
     request = client.describe_cluster(request_timeout=REACH_TIMEOUT_S)
     deadline = time.monotonic() + REACH_TIMEOUT_S
     while not request.done() and time.monotonic() < deadline:

@@ -81,6 +81,11 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
     return dict(settings)
 
 
+def section_of(cluster: str) -> str:
+    """Return the section of the settings that has the properties of a cluster."""
+    return f"kafka_clusters.{cluster}" if cluster else "kafka"
+
+
 @contextlib.contextmanager
 def named_section(cluster: str) -> Iterator[None]:
     """Have what is wrong with the properties of a cluster name its section; those of ``[kafka]`` go without saying."""
@@ -89,9 +94,8 @@ def named_section(cluster: str) -> Iterator[None]:
     except BadConfig as error:
         if not cluster:
             raise
-        section = f"[kafka_clusters.{cluster}]"
         message = error.message.replace("the section [kafka]", "this section")
-        raise BadConfig(f"{section}: {message}", **error.facts) from error
+        raise BadConfig(f"[{section_of(cluster)}]: {message}", **error.facts) from error
 
 
 def settings_of(clusters: Mapping[str, Mapping[str, str]], topic: str) -> Mapping[str, str]:
@@ -112,9 +116,7 @@ def no_cluster(topic: str) -> LogUnavailable:
     if not cluster:
         why = "the server has no [kafka] settings; add bootstrap.servers."
     else:
-        why = (
-            f"the settings have no [kafka_clusters.{cluster}]; add it, with bootstrap.servers."
-        )
+        why = f"the settings have no [{section_of(cluster)}]; add it, with bootstrap.servers."
     return LogUnavailable(f"topic {topic} cannot be read: {why}", topic=topic)
 
 

@@ -23,6 +23,7 @@ from planner.names import TableName
 from planner.ports import Log, TieringTarget
 from planner.schedule import backoff_s, choose
 from planner.tiering import TieringBudget
+from planner.topics import by_cluster
 from planner.triggers import ColdSurvey, LogRetention, Trigger
 
 #: After a conflict another tierer has advanced the watermark: continue from there at once.
@@ -256,19 +257,21 @@ class TieringService:
             table.retention_until_s = clock_s + _READS_PER_RETENTION * self.limits.refresh_s
 
     def _measured(self, tables: Sequence[TieringState]) -> dict[TableName, LogBounds]:
-        """Measure all topics in one round; if that fails each alone, so that only its own table suffers."""
-        try:
-            bounds = self.log.measure(sorted({table.binding.address for table in tables}))
-        except FederationError:
-            alone: dict[TableName, LogBounds] = {}
-            for table in tables:
-                if self._stopping:
-                    break
+        """Measure each cluster in one round; where that fails each topic alone, so that only its own table suffers."""
+        bounds: dict[str, LogBounds] = {}
+        for topics in by_cluster(sorted({table.binding.address for table in tables})).values():
+            with contextlib.suppress(FederationError):
+                bounds |= self.log.measure(topics)
+        for table in tables:
+            topic = table.binding.address
+            if topic not in bounds and not self._stopping:
                 with self._guarded(table):
-                    topic = table.binding.address
-                    alone[table.name] = self.log.measure([topic])[topic]
-            return alone
-        return {table.name: bounds[table.binding.address] for table in tables}
+                    bounds |= self.log.measure([topic])
+        return {
+            table.name: bounds[table.binding.address]
+            for table in tables
+            if table.binding.address in bounds
+        }
 
     # --- rounds, in threads of the pool ---
 

@@ -37,6 +37,13 @@ def site_of(folder: Path, kafka: Kafka, plant: Kafka) -> CliSite:
     return site
 
 
+def twins(folder: Path, kafka: Kafka, plant: Kafka) -> tuple[str, CliSite]:
+    """A topic of one name in both clusters: who forgets the cluster reads the rows of the other."""
+    topic = kafka.topic()
+    plant.topic(name=topic)
+    return topic, site_of(folder, kafka, plant)
+
+
 def write(kafka: Kafka, topic: str, value: str, *ids: int) -> None:
     kafka.produce(topic, [json.dumps({"id": number, "v": value}).encode() for number in ids])
 
@@ -58,9 +65,7 @@ def refusal(site: CliSite, sql: str) -> str:
 def test_one_statement_reads_topics_of_two_clusters_and_one_that_is_down_stops_only_its_tables(
     kafka: Kafka, plant: Kafka, tmp_path: Path
 ) -> None:
-    topic = kafka.topic()
-    plant.topic(name=topic)
-    site = site_of(tmp_path, kafka, plant)
+    topic, site = twins(tmp_path, kafka, plant)
     write(kafka, topic, "here", 1, 2)
     write(plant, topic, "plant", 1, 2, 3)
     run(site, "create", "lake.net.here", "--topic", topic, "--infer")
@@ -116,9 +121,7 @@ def test_a_name_that_leads_to_another_cluster_is_refused_and_one_that_leads_nowh
     kafka: Kafka, plant: Kafka, tmp_path: Path
 ) -> None:
     """Same name of the topic, rows of another log: only the cluster's id tells."""
-    topic = kafka.topic()
-    plant.topic(name=topic)
-    site = site_of(tmp_path, kafka, plant)
+    topic, site = twins(tmp_path, kafka, plant)
     write(kafka, topic, "here", 1)
     write(plant, topic, "plant", 1)
     run(site, "create", "lake.net.here", "--topic", topic, "--infer")

@@ -434,3 +434,33 @@ def test_logins_that_only_python_knows_are_refused(tmp_path: Path) -> None:
     text = '[catalogs.lake]\nuri = "https://c.example"\nwarehouse = "s3://a/b"\n"auth.type" = "oauth2"\n'
     with pytest.raises(BadConfig, match=r"auth\.type: it is known to pyiceberg alone"):
         load(written(tmp_path, text))
+
+
+def test_a_bundle_of_certificates_that_is_not_there_is_named(tmp_path: Path) -> None:
+    text = '[catalogs.lake]\nuri = "https://c.example"\nwarehouse = "s3://a/b"\n"ssl.cabundle" = "/no/ca.pem"\n'
+    with pytest.raises(
+        BadConfig, match=r"catalogs\.lake\.ssl\.cabundle: there is no such file"
+    ):
+        load(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", set()),
+        ('[kafka]\n"bootstrap.servers" = "b:1"\n', {""}),
+        ('[kafka_clusters.plant]\n"bootstrap.servers" = "b:1"\n', {"plant"}),
+    ],
+)
+def test_clusters_are_those_that_are_configured(
+    tmp_path: Path, text: str, names: set[str]
+) -> None:
+    settings = load(written(tmp_path, text))
+    assert settings.clusters.keys() == names
+    if names:
+        assert settings.require_clusters() == settings.clusters
+    else:
+        with pytest.raises(
+            BadConfig, match=r"bootstrap\.servers is missing; set it in the section \[kafka\]\."
+        ):
+            settings.require_clusters()

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.kafka.log import KafkaLog
+from connectors.kafka.settings import section_of
 from connectors.spark.catalogs import catalog_conf
 from planner.errors import BadConfig, RequestError
 from thermocline.config.masking import MASK, masked
@@ -91,11 +92,9 @@ def _printable(settings: Settings) -> Iterator[tuple[str, object]]:
     for name, options in settings.catalogs.items():
         for key in options:
             yield f"catalogs.{name}.{key}", masked(key, options[key])
-    for key, value in settings.kafka.items():
-        yield f"kafka.{key}", masked(key, value)
-    for name, options in settings.kafka_clusters.items():
+    for name, options in settings.clusters.items():
         for key, value in options.items():
-            yield f"kafka_clusters.{name}.{key}", masked(key, value)
+            yield f"{section_of(name)}.{key}", masked(key, value)
     for section in own_sections():
         for key, value in getattr(settings, section):
             full = f"{section}.{key}"
@@ -157,15 +156,11 @@ def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator
                 written.origin(key),
             )
     yield from _refused("catalogs", written, lambda: engine_secrets(settings))
-    if settings.kafka:
-        yield from _refused("kafka", written, lambda: KafkaLog(settings.kafka).close())
-    elif not settings.kafka_clusters:
+    for name, options in settings.clusters.items():
+        yield from _refused(section_of(name), written, functools.partial(_try_client, options))
+    if not settings.clusters:
         yield Problem("warning", "kafka", "no broker is configured",
                       "set bootstrap.servers in [kafka]; without it only cold tables answer")  # fmt: skip
-    for name, options in settings.kafka_clusters.items():
-        yield from _refused(
-            f"kafka_clusters.{name}", written, functools.partial(_try_client, options)
-        )
     for key in sorted({"cache_dir", "max_cache_bytes"} & settings.cold.model_fields_set):
         yield Problem("warning", f"cold.{key}", "it has no effect: decoded manifests are kept in memory",
                       "delete it", written.origin(f"cold.{key}"))  # fmt: skip

@@ -102,7 +102,7 @@ def command(
             f"--topic {topic!r} is not a name a Kafka topic can have; a cluster is named with --kafka {cluster_of(topic)}."
         )
     address = topic_address(kafka, topic)
-    with KafkaClusters(settings.clusters) as log:
+    with KafkaClusters(settings.require_clusters()) as log:
         bounds = log.measure([address])[address]
         if infer:
             parsed = _infer(log, bounds)

@@ -50,7 +50,7 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
     with (
         closing(IcebergStore(settings.catalogs)) as store,
         closing(IcebergRepairCommitter(settings.catalogs)) as committer,
-        KafkaClusters(settings.clusters) as log,
+        KafkaClusters(settings.require_clusters()) as log,
     ):
         repairs = Repairs(committer, log)
         lost = repairs.gap(store.pin(name))

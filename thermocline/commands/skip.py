@@ -56,7 +56,7 @@ def command(
     skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
     with (
         closing(IcebergRepairCommitter(settings.catalogs)) as committer,
-        KafkaClusters(settings.clusters) as log,
+        KafkaClusters(settings.require_clusters()) as log,
     ):
         mark = Repairs(committer, log).skip(name, skips, decoder_for, force=force)
     if as_json:

@@ -62,7 +62,7 @@ def command(
 
     settings = load(config).require_catalogs()
     names = [TableName.parse(text) for text in tables]
-    clusters = settings.clusters
+    clusters = settings.require_clusters()
     with KafkaClusters(clusters) as log, closing(IcebergStore(settings.catalogs)) as store:
         while True:
             statuses = standings(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import click
@@ -96,7 +96,7 @@ def running_service(
         store = IcebergStore(settings.catalogs)
         stack.callback(store.close)
         # The log and Java first: what cannot work is told before Spark has taken seconds to start.
-        log = stack.enter_context(KafkaClusters(settings.clusters))
+        log = stack.enter_context(KafkaClusters(settings.require_clusters()))
         jars.java()
         if tier.environment is not None and not tier.environment.is_file():
             raise BadConfig(
@@ -177,7 +177,7 @@ def _target(
             store,
             name,
             open_log=functools.partial(
-                KafkaClusters, _plain(settings.clusters), buffer_bytes=TASK_BUFFER_BYTES
+                KafkaClusters, settings.clusters, buffer_bytes=TASK_BUFFER_BYTES
             ),
             open_decoder=functools.partial(decoder_for, str(name)),
         )
@@ -187,11 +187,6 @@ def _target(
     except FederationError as error:
         click.echo(f"{name}: stale stage branches stay: {error.message}", err=True)
     return target
-
-
-def _plain(clusters: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """For executors, which may lack our classes of settings."""
-    return {name: dict(options) for name, options in clusters.items()}
 
 
 class BoundTables:

@@ -126,7 +126,7 @@ def verify_tables(
 ) -> Iterator[Report]:
     with (
         cold_engine(settings) as (store, auditor, engine),
-        KafkaClusters(settings.clusters) as log,
+        KafkaClusters(settings.require_clusters()) as log,
     ):
         for name in names or store.tables():
             audit = auditor.audit(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from connectors.catalog_properties import catalog_type
@@ -48,6 +49,11 @@ def catalog_mistake(options: Mapping[str, str]) -> Mistake | None:
         return Mistake("type", f"there is no catalog type {kind!r}", f"types are {types}")
     if kind in _NEED_URI and not options.get("uri"):
         return Mistake("uri", f"a {kind} catalog needs an address", "set uri")
+    bundle = options.get("ssl.cabundle")
+    if bundle is not None and not Path(bundle).is_file():
+        return Mistake(
+            "ssl.cabundle", "there is no such file", "name a file with certificates in PEM"
+        )
     of_python = next((key for key in options if key.startswith("auth.")), None)
     if of_python is not None:
         return Mistake(

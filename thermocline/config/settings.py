@@ -23,6 +23,7 @@ from pydantic import (
     ValidationError,
 )
 
+from connectors.kafka.settings import checked
 from planner.errors import BadConfig
 from planner.topics import CLUSTER_NAME
 from thermocline.config.catalog_types import catalog_mistake
@@ -240,9 +241,17 @@ class Settings(_Section):
 
     @property
     def clusters(self) -> dict[str, dict[str, str]]:
-        """Properties of each Kafka cluster by name; that of ``[kafka]`` is empty, and there where no other is."""
-        own = {"": self.kafka} if self.kafka or not self.kafka_clusters else {}
-        return own | self.kafka_clusters
+        """Properties of each configured Kafka cluster by name; that of ``[kafka]`` has an empty one. Secrets are plain."""
+        own = {"": self.kafka} if self.kafka else {}
+        return {name: dict(options) for name, options in (own | self.kafka_clusters).items()}
+
+    def require_clusters(self) -> dict[str, dict[str, str]]:
+        """Return ``clusters``, of which there is one at least.
+
+        Raises:
+            BadConfig: there is none.
+        """
+        return self.clusters or {"": checked(self.kafka)}
 
     @property
     def storage_roots(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from contextlib import closing
 from connectors.iceberg.probe import catalog_skew, probe_store
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.probe import bootstrap_servers, reach
+from connectors.kafka.settings import section_of
 from planner.errors import FederationError
 from planner.names import TableName
 from thermocline.config.settings import Settings
@@ -19,7 +20,7 @@ MAX_SKEW_S = 5.0
 
 def brokers(settings: Settings) -> Findings:
     """Ask each bootstrap server by itself: one that is wrong hides behind the others until they fail."""
-    if not any(settings.clusters.values()):
+    if not settings.clusters:
         yield warn(
             "Kafka",
             "no broker is configured; only cold tables answer",
@@ -32,12 +33,13 @@ def brokers(settings: Settings) -> Findings:
 
 def _brokers(name: str, options: Mapping[str, str]) -> Findings:
     of_cluster = f" of {name}" if name else ""
-    section = f"[kafka_clusters.{name}]" if name else "[kafka]"
     try:
         servers = bootstrap_servers(options)
     except FederationError as error:
         yield fail(
-            f"Kafka{of_cluster}", error.message.rstrip("."), f"correct the section {section}"
+            f"Kafka{of_cluster}",
+            error.message.rstrip("."),
+            f"correct the section [{section_of(name)}]",
         )
         return
     reached = [reach(options, server) for server in servers]

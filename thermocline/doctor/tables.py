@@ -46,7 +46,7 @@ def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
             if pin.binding is not None:
                 pins.append(pin)
         yield from permissions(settings, granted)
-        if pins and any(settings.clusters.values()):
+        if pins and settings.clusters:
             yield from _bound(settings, pins)
         elif pins:
             yield fail(

@@ -65,8 +65,7 @@ class RunningServer:
 @contextlib.contextmanager
 def open_log(settings: Settings) -> Iterator[Log]:
     """Return the log of the configured Kafka clusters; a topic of another is refused by name, plain tables work."""
-    clusters = {name: options for name, options in settings.clusters.items() if options}
-    with KafkaClusters(clusters) as log:
+    with KafkaClusters(settings.clusters) as log:
         yield log
 
 

@@ -37,14 +37,13 @@ def ingesting(settings: Settings) -> Iterator[Ingestion | None]:
 
     Yields None where the server's own process reads topics.
     """
-    clusters = {name: dict(options) for name, options in settings.clusters.items() if options}
-    if not (settings.tail.own_process and clusters):
+    if not (settings.tail.own_process and settings.clusters):
         yield None
         return
     from thermocline.serve.sandbox import rights_to_read_topics
 
     locked = settings.server.landlock != "off"
-    setup = Setup(clusters, rights_to_read_topics(settings) if locked else None)
+    setup = Setup(settings.clusters, rights_to_read_topics(settings) if locked else None)
     command = [sys.executable, "-m", "thermocline.serve.ingestion"]
     with contextlib.closing(Ingestion(command, pickle.dumps(setup))) as ingestion:
         ingestion.begin()
