@@ -89,6 +89,9 @@ class Engine:
         extensions.load(connection, extensions.LOCAL)
         if secrets or any("://" in root for root in roots):
             extensions.load(connection, extensions.REMOTE)
+            # Iceberg's files never change: a file of which a part was read is not asked for its length again. Without,
+            # each statement asks once for each file, whatever is in memory.
+            connection.execute("SET GLOBAL enable_http_metadata_cache = true")
         for secret in secrets:
             _keep(secret, connection)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
