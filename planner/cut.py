@@ -14,7 +14,7 @@ What the types promise:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.binding import TOPIC, Binding
 from planner.errors import BadBinding, ClusterChanged, LogTruncated, TailGap, TopicRecreated
@@ -113,11 +113,15 @@ class ColdSlice:
 
 @dataclass(frozen=True, slots=True)
 class HotSlice:
-    """The tail of a cut. ``ranges`` start at the watermark; partitions with nothing new are left out."""
+    """The tail of a cut. ``ranges`` start at the watermark; partitions with nothing new are left out.
+
+    ``epochs`` are the leaders' epochs under which the ranges' stops were measured, of those partitions that have one.
+    """
 
     topic: str
     topic_id: str
     ranges: tuple[OffsetRange, ...]
+    epochs: OffsetVector = field(default_factory=OffsetVector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,14 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
             raise ValueError("bounds come with a bound table, and only then")
         return cold_cut(pin)
     ranges = check_log(pin.table, pin.watermark, bounds)
-    hot = HotSlice(bounds.topic, bounds.topic_id, tuple(item for item in ranges if len(item)))
+    hot_ranges = tuple(item for item in ranges if len(item))
+    measured = bounds.epochs
+    epochs = OffsetVector.of(
+        (item.partition, epoch)
+        for item in hot_ranges
+        if (epoch := measured.get(item.partition)) is not None
+    )
+    hot = HotSlice(bounds.topic, bounds.topic_id, hot_ranges, epochs)
     return replace(cold_cut(pin), hot=hot)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+
+#: Leader epochs by partition where none is known.
+NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, order=True)

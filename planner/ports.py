@@ -8,14 +8,14 @@ implementations raise errors of ``planner.errors`` only.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from planner.cut import ColdSlice, LogBounds, Pin, PinReference
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.pruning import EVERYTHING, ScanFilter
 from planner.schema import TableSchema
 from planner.snapshots import Retained
@@ -48,11 +48,13 @@ class LogBatch:
     """One step along a log.
 
     ``batch`` (``RAW_SCHEMA``, maybe without rows) has every committed record of ``ranges``, and no other, once
-    confirmed. A partition's range begins where its previous one ended.
+    confirmed. A partition's range begins where its previous one ended. ``epochs``: of the last record of each partition
+    that has one, the leader epoch it was written under.
     """
 
     batch: pa.RecordBatch
     ranges: tuple[OffsetRange, ...]
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 class LogSubscription(Protocol):
@@ -93,10 +95,12 @@ class Log(Protocol):
         ranges: Sequence[OffsetRange],
         *,
         timeout_s: float,
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield every committed record of ``ranges`` once, as batches of ``RAW_SCHEMA``.
 
-        At most one range per partition (``planner.offsets.joined``).
+        At most one range per partition (``planner.offsets.joined``). ``epochs``: where the caller has the records below a
+        start, a leader epoch under which the log held them; the brokers prove that it still does (KIP-320).
 
         Batches mix partitions; offsets rise within a partition. A normal end means every range was read to
         its stop; anything less raises; then throw away what was yielded. The iterator may be closed early, which
@@ -104,17 +108,32 @@ class Log(Protocol):
 
         Raises:
             OffsetsExpired: an offset of the ranges is below the log start (before, while or after reading).
-            LogTruncated: a stop lies above the log end, or its partition is gone.
+            LogTruncated: a stop lies above the log end, its partition is gone, or the log lost records below a start.
             TopicRecreated: the topic is not the one of ``source.topic_id``, or was replaced while it was read.
             UnknownTopic: the topic is gone.
             LogUnavailable: no broker, or a range's end was not reached within ``timeout_s``.
         """
 
-    def follow(self, source: TopicSource, starts: Mapping[int, int]) -> LogSubscription:
-        """Read on from an offset per partition, for as long as the reader is open.
+    def follow(
+        self,
+        source: TopicSource,
+        starts: Mapping[int, int],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> LogSubscription:
+        """Read on from an offset per partition, for as long as the reader is open. ``epochs`` as for ``fetch``.
 
         Raises:
             As ``fetch``; most come from the reader's own calls.
+        """
+
+    def check_history(
+        self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> None:
+        """Check that the log still has what it held below an offset of each partition under a leader epoch.
+
+        Raises:
+            LogTruncated: it lost some of it, and may have other records there now.
+            OffsetsExpired, TopicRecreated, UnknownTopic, LogUnavailable: as ``fetch``.
         """
 
 

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.cut import (
@@ -56,6 +56,7 @@ class TicketTable(PinReference):
     until: OffsetVector | None = None
     #: Decoding of the records in the ranges; None in a ticket of a server that did not write it.
     decoding: str | None = None
+    epochs: OffsetVector = field(default_factory=OffsetVector)
 
     @property
     def key(self) -> CutKey:
@@ -78,6 +79,7 @@ class TicketTable(PinReference):
             decoding=None
             if cut.binding is None
             else decoding_key(cut.cold.schema, cut.binding),
+            epochs=OffsetVector() if cut.hot is None else cut.hot.epochs,
         )
 
     def cut(self, pin: Pin) -> TableCut:
@@ -94,7 +96,7 @@ class TicketTable(PinReference):
             raise ValueError(f"not the pin of this ticket: {pin.table}")
         if self.topic is None or self.topic_id is None:
             return cold_cut(pin)
-        hot = HotSlice(self.topic, self.topic_id, self.ranges)
+        hot = HotSlice(self.topic, self.topic_id, self.ranges, self.epochs)
         mark = pin.watermark
         if mark and (mark.address, mark.topic_id) != (hot.topic, hot.topic_id):
             raise ValueError(f"not the topic of this ticket: {pin.table}")
@@ -212,6 +214,7 @@ def _document(ticket: Ticket) -> dict[str, Any]:
                 "at": None if table.at is None else [table.at.unit, table.at.expression],
                 "until": None if table.until is None else [list(pair) for pair in table.until],
                 "decoding": table.decoding,
+                "epochs": [list(pair) for pair in table.epochs],
             }
             for table in ticket.tables
         ],
@@ -247,6 +250,7 @@ def _ticket(document: dict[str, Any]) -> Ticket:
                 at=None if entry["at"] is None else AtClause(*entry["at"]),
                 until=None if entry["until"] is None else _vector(entry["until"]),
                 decoding=entry.get("decoding"),
+                epochs=_vector(entry.get("epochs", [])),
             )
             for entry in document["tables"]
         ),

@@ -33,6 +33,8 @@ from planner.topics import topic_name
 _PAUSE_S = 0.03
 # Brokers learn of a topic some milliseconds after its creation was acknowledged.
 _UNKNOWN_TOPIC_S = 0.3
+#: A request to a leader that died waits for it until its time is over. The next round has another client.
+_FIRST_ROUND_S = 1.0
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
@@ -85,7 +87,7 @@ class _Unanswered(_AskAgain):
 
 
 class _Silent(_Unanswered):
-    """The client let its own time limit pass, and ours: it has lost the request."""
+    """The client let the time limit pass: it has lost the request, or goes on to ask a leader that is gone."""
 
 
 class _Refusals:
@@ -143,10 +145,14 @@ class BoundsReader:
                 self._pause(again, again, round_, unknown_until)
                 round_ = self.begin_identity(topic, deadline=round_.deadline)
 
-    def begin(self, topics: Sequence[str], *, deadline: float) -> BoundsRequest:
+    def begin(
+        self, topics: Sequence[str], *, deadline: float, is_first: bool = True
+    ) -> BoundsRequest:
         """Send a round and return at once. ``deadline`` is a time of ``time.monotonic``."""
         names = tuple(dict.fromkeys(topics))
         timeout_s = max(0.05, deadline - time.monotonic())
+        if is_first:
+            timeout_s = min(timeout_s, _FIRST_ROUND_S)
         with self._lock:
             identities = {
                 name: self._identities[name] for name in names if name in self._identities
@@ -186,7 +192,6 @@ class BoundsReader:
 
         Raises:
             UnknownTopic, LogUnavailable: see ``planner.ports.Log.measure``.
-            LogTruncated: an end stays below one seen earlier, under a newer leader.
         """
         unknown_until = time.monotonic() + _UNKNOWN_TOPIC_S
         reason: _AskAgain | None = None
@@ -198,7 +203,7 @@ class BoundsReader:
                     reason = again
                 self._pause(again, reason, round_, unknown_until)
                 may_cross = round_.may_cross or isinstance(again, _Crossed)
-                round_ = self.begin(round_.topics, deadline=round_.deadline)
+                round_ = self.begin(round_.topics, deadline=round_.deadline, is_first=False)
                 round_ = replace(round_, may_cross=may_cross)
 
     def _pause(
@@ -220,7 +225,8 @@ class BoundsReader:
     def _replace(self, client: Admin) -> None:
         """Replace a client that has lost a request: it loses the next ones, too (confluent-kafka-dotnet issue 1491).
 
-        It happens about once in a hundred times after brokers stood still for seconds.
+        It happens about once in a hundred times after brokers stood still for seconds, and mostly after a leader has died:
+        librdkafka 2.16 asks it for its partitions' offsets for minutes on, whoever leads them now.
         """
         with self._lock:
             if self._admin is client:
@@ -364,11 +370,13 @@ def _offset(listed: _Listed, at: tuple[str, int]) -> Any:
         raise _failed(answer, at[0]) from KafkaException(answer)
     # The client's mark for an offset without an answer; it happens on a starved machine.
     if answer.offset < 0:
-        raise _Unanswered(no_answer(at[0], "no offset was told"))
+        raise _Silent(no_answer(at[0], "no offset was told"))
     return answer
 
 
 def _failed(error: KafkaError, topic: str) -> FederationError | _AskAgain:
     translated = translate(error, topic)
+    if error.code() == KafkaError._TIMED_OUT:
+        return _Silent(translated)
     again = meaning(error) in (Meaning.WAIT, Meaning.UNKNOWN_TOPIC)
     return _AskAgain(translated) if again else translated

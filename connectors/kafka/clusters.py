@@ -12,7 +12,7 @@ from connectors.kafka.log import BUFFER_BYTES, KafkaLog
 from connectors.kafka.settings import named_section, no_cluster
 from connectors.kafka.subscription import KafkaSubscription
 from planner.cut import LogBounds
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import TopicSource
 from planner.topics import by_cluster, cluster_of
 
@@ -49,12 +49,27 @@ class KafkaClusters:
             return measured
 
     def fetch(
-        self, source: TopicSource, ranges: Sequence[OffsetRange], *, timeout_s: float
+        self,
+        source: TopicSource,
+        ranges: Sequence[OffsetRange],
+        *,
+        timeout_s: float,
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> Generator[pa.RecordBatch, None, None]:
-        return self._log(source.topic).fetch(source, ranges, timeout_s=timeout_s)
+        return self._log(source.topic).fetch(source, ranges, timeout_s=timeout_s, epochs=epochs)
 
-    def follow(self, source: TopicSource, starts: Mapping[int, int]) -> KafkaSubscription:
-        return self._log(source.topic).follow(source, starts)
+    def follow(
+        self,
+        source: TopicSource,
+        starts: Mapping[int, int],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> KafkaSubscription:
+        return self._log(source.topic).follow(source, starts, epochs)
+
+    def check_history(
+        self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> None:
+        self._log(source.topic).check_history(source, offsets, epochs)
 
     def close(self) -> None:
         """Close idle connections. Running fetches go on; a later call opens new ones."""

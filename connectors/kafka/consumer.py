@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from connectors.kafka.settings import (
     consumer_properties,
     refused,
 )
-from planner.offsets import OffsetRange
+from planner.names import KAFKA_PARTITION
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import TopicSource
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
 from planner.topics import topic_name
@@ -50,10 +51,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedBatch:
-    """``records`` (``RAW_SCHEMA``) in the order they arrived, which is that of offsets within a partition."""
+    """``records`` (``RAW_SCHEMA``) in the order they arrived, which is that of offsets within a partition.
+
+    ``epochs``: of the last record of each partition that has one, the leader epoch it was written under.
+    """
 
     records: pa.RecordBatch
     events: tuple[Event, ...]
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.events) or self.records.num_rows > 0
@@ -72,13 +77,24 @@ class TopicConsumer:
         self._with_headers = with_headers
         self._assigned: list[TopicPartition] = []
 
-    def assign(self, topic: str, starts: Mapping[int, int]) -> None:
+    def assign(
+        self, topic: str, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> None:
         """Read these partitions from these offsets, and no others.
+
+        Where the epoch of what lies below a start is given, the client asks the brokers before it reads, and after each
+        change of leaders, whether the log still has it (KIP-320).
 
         Raises:
             KafkaException: the client refuses.
         """
-        self._assigned = [TopicPartition(topic_name(topic), *start) for start in starts.items()]
+        name = topic_name(topic)
+        self._assigned = [
+            TopicPartition(name, partition, start, leader_epoch=epochs[partition])
+            if partition in epochs
+            else TopicPartition(name, partition, start)
+            for partition, start in starts.items()
+        ]
         self._consumer.assign(self._assigned)
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
@@ -104,9 +120,10 @@ class TopicConsumer:
         messages = [first, *(self._consumer.consume(more, 0) if more else ())]
         records = [message for message in messages if message.error() is None]
         batch = self._columns(records, with_key=with_key) if records else NO_RECORDS
+        epochs = _epochs(records, batch)
         if len(records) == len(messages):
-            return ConsumedBatch(batch, ())
-        return ConsumedBatch(batch, tuple(_events(messages)))
+            return ConsumedBatch(batch, (), epochs)
+        return ConsumedBatch(batch, tuple(_events(messages)), epochs)
 
     def close(self) -> None:
         self._consumer.close()
@@ -148,22 +165,29 @@ class ConsumerPool:
 
     @contextlib.contextmanager
     def assigned(
-        self, source: TopicSource, ranges: Sequence[OffsetRange]
+        self,
+        source: TopicSource,
+        ranges: Sequence[OffsetRange],
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> Iterator[TopicConsumer]:
-        """Lend a consumer that reads from the start of every range.
+        """Lend a consumer that reads from the start of every range (``TopicConsumer.assign``).
+
+        With ``epochs`` it is a new one: librdkafka 2.16 asks for the history of a position when it learns of the leader, and
+        of one that it knows already it does not.
 
         After a failure the consumer is closed, since it may be in any state. Closing early (``GeneratorExit`` in the
         reader) is no failure: the records fetched ahead are dropped.
         """
         idle = self._idle[source.with_headers]
         with self._lock:
-            reused = idle.pop() if idle else None
+            reused = idle.pop() if idle and not epochs else None
         consumer = reused or self._new(
             consumer_properties(self._settings, self._buffer_bytes),
             with_headers=source.with_headers,
         )
         try:
-            consumer.assign(source.topic, {item.partition: item.start for item in ranges})
+            starts = {item.partition: item.start for item in ranges}
+            consumer.assign(source.topic, starts, epochs)
             yield consumer
         except GeneratorExit:
             self._give_back(consumer, idle)
@@ -214,6 +238,19 @@ def timestamps(milliseconds: Sequence[int]) -> pa.Array:
     times = pa.array(milliseconds, pa.int64())
     is_valid = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, _MAX_MS))
     return pc.multiply(pc.if_else(is_valid, times, None), 1000).view(TIMESTAMPTZ)
+
+
+def _epochs(records: Sequence[Message], batch: pa.RecordBatch) -> dict[int, int]:
+    """Ask the last message of each stretch of a partition only: a call for each would be felt."""
+    if not records:
+        return {}
+    partitions = batch.column(KAFKA_PARTITION)
+    epochs: dict[int, int] = {}
+    for end in pc.run_end_encode(partitions).run_ends.to_pylist():
+        epoch = records[end - 1].leader_epoch()
+        if epoch is not None and epoch >= 0:
+            epochs[partitions[end - 1].as_py()] = epoch
+    return epochs
 
 
 def _events(messages: Iterable[Message]) -> Iterable[Event]:

@@ -9,7 +9,9 @@ from enum import Enum
 
 from confluent_kafka import KafkaError
 
-from planner.errors import FederationError, LogUnavailable, UnknownTopic
+from planner.errors import FederationError, LogTruncated, LogUnavailable, UnknownTopic
+
+_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str().removeprefix("Local: ")
 
 
 class Meaning(Enum):
@@ -94,6 +96,14 @@ def meaning(error: KafkaError) -> Meaning:
     return _MEANING.get(error.code(), Meaning.FAILED)
 
 
+def is_truncation(error: KafkaError) -> bool:
+    """Whether the log lost what lay below a position (KIP-320).
+
+    librdkafka 2.16 tells it as any offset that it may not reset; the cause is in its text.
+    """
+    return error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATION in error.str()
+
+
 def is_tls_alert(error: KafkaError) -> bool:
     """Whether the other side ended TLS, as a listener does that wants a certificate: no code of librdkafka's says so."""
     return "SSL alert number" in error.str()
@@ -118,6 +128,17 @@ def translate(error: KafkaError, topic: str, acls: str = _READING) -> Federation
                 f"{topic}: the Kafka brokers could not serve the request ({error.name()}).",
                 **facts,
             )
+
+
+def lost_history(topic: str, partition: int, offset: int | None) -> LogTruncated:
+    at = "read before" if offset is None else f"below offset {offset}"
+    return LogTruncated(
+        f"{topic}/{partition}: the log lost records {at}, and has others in their place: a replica that was not in sync "
+        f"became leader (an unclean leader election).",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+    )
 
 
 def refused_offsets(topic: str) -> LogUnavailable:

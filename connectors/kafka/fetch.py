@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
 from connectors.kafka.consumer import NO_RECORDS, Event, TopicConsumer
-from connectors.kafka.errors import Meaning, meaning, translate
+from connectors.kafka.errors import Meaning, is_truncation, meaning, translate
 from planner.errors import LogUnavailable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
@@ -35,7 +35,15 @@ _POLL_S = 0.2
 
 
 class OutOfRange(Exception):
-    """The brokers refuse an offset of the ranges. Measure the bounds to see which one and why."""
+    """The brokers refuse an offset of the ranges. Measure the bounds to see which one and why.
+
+    ``is_truncation``: the client found that the log lost records below a partition's position.
+    """
+
+    def __init__(self, error: KafkaError, partition: int) -> None:
+        super().__init__(error.name())
+        self.partition = partition
+        self.is_truncation = is_truncation(error)
 
 
 @dataclass(slots=True)
@@ -166,7 +174,7 @@ def take_events(events: Iterable[Event], topic: str, reached: dict[int, int]) ->
             case Meaning.WAIT:
                 continue
             case Meaning.OUT_OF_RANGE | Meaning.TRUNCATED:
-                raise OutOfRange(event.error.name())
+                raise OutOfRange(event.error, event.partition)
             case _:
                 raise translate(event.error, topic)
 

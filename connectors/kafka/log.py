@@ -9,17 +9,18 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Self
 
 import pyarrow as pa
+from confluent_kafka import KafkaError
 
 from connectors.kafka.bounds import BoundsReader
 from connectors.kafka.consumer import ConsumerPool
-from connectors.kafka.errors import refused_offsets
-from connectors.kafka.fetch import FetchDeadline, OutOfRange, read
+from connectors.kafka.errors import lost_history, no_answer, refused_offsets
+from connectors.kafka.fetch import FetchDeadline, OutOfRange, read, stretches, take_events
 from connectors.kafka.range_check import Guard
 from connectors.kafka.settings import checked
 from connectors.kafka.subscription import KafkaSubscription
 from planner.cut import LogBounds
-from planner.errors import LogUnavailable, Unavailable, UnknownTopic
-from planner.offsets import OffsetRange, check_one_per_partition
+from planner.errors import FederationError, LogUnavailable, Unavailable, UnknownTopic
+from planner.offsets import NO_EPOCHS, OffsetRange, check_one_per_partition
 from planner.ports import TopicSource
 from planner.topics import cluster_of, topic_name
 
@@ -70,6 +71,7 @@ class KafkaLog:
         ranges: Sequence[OffsetRange],
         *,
         timeout_s: float,
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``. The time the caller spends between batches does not count."""
         self._check_name(source.topic)
@@ -81,7 +83,7 @@ class KafkaLog:
         # Sent beside the first fetch, not before it; read when there is a batch to yield.
         guard = Guard(self._bounds, source, spans, timeout_s=timeout_s)
         try:
-            with self._consumers.assigned(source, spans) as consumer:
+            with self._consumers.assigned(source, spans, epochs) as consumer:
                 for batch in read(
                     consumer, source, spans, deadline, on_silence=guard.check_before
                 ):
@@ -89,7 +91,7 @@ class KafkaLog:
                     yield batch
         except OutOfRange as error:
             guard.check_again(deadline.left_s)
-            raise refused_offsets(source.topic) from error
+            raise _refusal(error, source.topic, spans) from error
         except LogUnavailable:
             # If the log cannot give the ranges at all, the caller gets that error.
             with contextlib.suppress(Unavailable):
@@ -97,10 +99,41 @@ class KafkaLog:
             raise
         guard.check_again(deadline.left_s)
 
-    def follow(self, source: TopicSource, starts: Mapping[int, int]) -> KafkaSubscription:
+    def follow(
+        self,
+        source: TopicSource,
+        starts: Mapping[int, int],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> KafkaSubscription:
         self._check_name(source.topic)
         consumer = self._consumers.following(with_headers=source.with_headers)
-        return KafkaSubscription(consumer, self._bounds, source, starts)
+        return KafkaSubscription(consumer, self._bounds, source, starts, epochs)
+
+    def check_history(
+        self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> None:
+        """See ``planner.ports.Log.check_history``. Reads up to what follows: nothing else makes the client ask."""
+        self._check_name(source.topic)
+        positions = [OffsetRange(partition, at, at) for partition, at in offsets.items()]
+        guard = Guard(self._bounds, source, positions, timeout_s=self._measure_timeout_s)
+        guard.check_before()
+        deadline = time.monotonic() + self._measure_timeout_s
+        unproven = {item.partition: item.start for item in positions}
+        with self._consumers.assigned(source, positions, epochs) as consumer:
+            while unproven:
+                if (left_s := deadline - time.monotonic()) <= 0:
+                    raise no_answer(source.topic, "no leader tells its log's history")
+                batch = consumer.take(min(left_s, 0.2), len(positions), with_key=False)
+                for stretch in stretches(batch.records):
+                    unproven.pop(stretch.partition, None)
+                reached = dict(unproven)
+                try:
+                    take_events(batch.events, source.topic, reached)
+                except OutOfRange as error:
+                    raise _refusal(error, source.topic, positions) from error
+                for event in batch.events:
+                    if event.error.code() == KafkaError._PARTITION_EOF:
+                        unproven.pop(event.partition, None)
 
     def close(self) -> None:
         """Close idle connections. Running fetches go on; a later call opens new ones."""
@@ -115,3 +148,13 @@ class KafkaLog:
     def _check_name(self, topic: str) -> None:
         if cluster_of(topic) != self._cluster or not _TOPIC.fullmatch(topic_name(topic)):
             raise UnknownTopic(f"{topic!r} is not a name a Kafka topic can have.", topic=topic)
+
+
+def _refusal(
+    error: OutOfRange, topic: str, positions: Sequence[OffsetRange]
+) -> FederationError:
+    """What it means that brokers refuse positions that lie within the log's bounds."""
+    if not error.is_truncation:
+        return refused_offsets(topic)
+    starts = {item.partition: item.start for item in positions}
+    return lost_history(topic, error.partition, starts.get(error.partition))

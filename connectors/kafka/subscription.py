@@ -14,11 +14,11 @@ from confluent_kafka import KafkaException
 
 from connectors.kafka.bounds import BoundsReader, BoundsRequest
 from connectors.kafka.consumer import ConsumedBatch, TopicConsumer
-from connectors.kafka.errors import refused_offsets, translate
+from connectors.kafka.errors import lost_history, refused_offsets, translate
 from connectors.kafka.fetch import OutOfRange, Rows, stretches, take_events
 from connectors.kafka.range_check import Guard
 from planner.errors import TopicRecreated
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import LogBatch, TopicSource
 
 #: Records of one step: from here on decoding and inserting cost least per record.
@@ -36,6 +36,7 @@ class KafkaSubscription:
         bounds: BoundsReader,
         source: TopicSource,
         starts: Mapping[int, int],
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> None:
         """Owns ``consumer``, and closes it."""
         self._consumer = consumer
@@ -47,15 +48,17 @@ class KafkaSubscription:
         #: Ranges with holes that were taken since the last confirmation.
         self._holed: dict[int, OffsetRange] = {}
         try:
-            consumer.assign(source.topic, starts)
+            consumer.assign(source.topic, starts, epochs)
         except KafkaException as error:
             raise translate(error.args[0], source.topic) from error
 
     def take(self, timeout_s: float) -> LogBatch | None:
         before = dict(self._reached)
         counts: dict[int, int] = {}
+        epochs: dict[int, int] = {}
         batch = self._next_batch(timeout_s)
         while batch:
+            epochs |= batch.epochs
             self._add(batch, counts)
             if len(self._rows) >= STEP_RECORDS or self._rows.size_bytes >= STEP_BYTES:
                 break
@@ -72,7 +75,7 @@ class KafkaSubscription:
                 if len(item) != counts.get(item.partition):
                     start = self._holed.get(item.partition, item).start
                     self._holed[item.partition] = OffsetRange(item.partition, start, item.stop)
-        return LogBatch(self._rows.take(), ranges)
+        return LogBatch(self._rows.take(), ranges, epochs)
 
     def _next_batch(self, wait_s: float) -> ConsumedBatch:
         return self._consumer.take(
@@ -90,6 +93,9 @@ class KafkaSubscription:
         except OutOfRange as error:
             at = [OffsetRange(partition, at, at) for partition, at in self._reached.items()]
             self._guard(at).check_before()
+            if error.is_truncation:
+                reached = self._reached.get(error.partition)
+                raise lost_history(self._source.topic, error.partition, reached) from error
             raise refused_offsets(self._source.topic) from error
 
     def begin_confirm(self) -> Callable[[], None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import BadBinding, FederationError
 from planner.names import TableName
-from planner.ports import Log, TieringTarget
+from planner.offsets import OffsetVector
+from planner.ports import Log, TieringTarget, TopicSource
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import Outcomes, Watermark
 
@@ -55,6 +56,7 @@ def tier_once(
 
     Raises:
         TieringConflict, SnapshotExpired: nothing changed; the next round plans again.
+        LogTruncated: also where the log lost what is tiered, or what was read for this round.
         ShapeMismatch, TailGap, LogTruncated, TopicRecreated, ClusterChanged: as ``plan_tiering``.
         UndecodableRecord, OffsetsExpired, LogUnavailable: as executors met them; nothing changed.
         BadBinding: the table is not bound, or to another topic than its watermark's.
@@ -71,10 +73,15 @@ def tier_once(
     ends = {part.partition: part.log_end for part in bounds.partitions}
     if not plan.advances or not is_due(pin, bounds):
         return RoundResult(plan, plan.start, False, Outcomes(), _lag(ends, plan.start))
+    source = TopicSource(bounds.topic, bounds.topic_id)
+    _check_history(log, source, plan.start.next, plan.start.epochs, bounds)
     began_s = clock()
     staged = target.stage(plan)
     staged_s = clock()
     try:
+        # Executors read one after another: what they read is of one log if it still has what it had when it was planned.
+        now = log.measure([bounds.topic])[bounds.topic]
+        _check_history(log, source, plan.next, bounds.epochs, now)
         watermark = target.publish(staged)
     except FederationError:
         target.discard(staged)
@@ -89,6 +96,28 @@ def tier_once(
         publish_s=clock() - staged_s,
         log_bytes=staged.log_bytes,
     )
+
+
+def _check_history(
+    log: Log,
+    source: TopicSource,
+    offsets: Iterable[tuple[int, int]],
+    epochs: OffsetVector,
+    now: LogBounds,
+) -> None:
+    """Check, where leaders have changed, that the log still has what it had below ``offsets`` under ``epochs``.
+
+    Raises:
+        LogTruncated: it has not, and may have other records there (an unclean leader election).
+    """
+    before, current = epochs.as_dict(), now.epochs.as_dict()
+    changed = {
+        at: offset
+        for at, offset in offsets
+        if at in before and before[at] < current.get(at, before[at])
+    }
+    if changed:
+        log.check_history(source, changed, {at: before[at] for at in changed})
 
 
 def not_bound(table: TableName) -> BadBinding:

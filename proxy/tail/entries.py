@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -81,6 +81,28 @@ def needed(ranges: Sequence[OffsetRange], watermark: Watermark) -> tuple[OffsetR
         )
         for item in ranges
     )
+
+
+def epochs_below(
+    missing: Sequence[OffsetRange], generation: Generation, watermark: Watermark
+) -> dict[int, int]:
+    """Return leader epochs under which the log had what lies below ``missing``, where they are known."""
+    stops, epochs = generation.position()
+    tiered = watermark.epochs.as_dict()
+    result = {}
+    for item in missing:
+        at = item.partition
+        if at in epochs and stops.get(at) == item.start:
+            result[at] = epochs[at]
+        elif at in tiered and watermark.offset(at) == item.start:
+            result[at] = tiered[at]
+    return result
+
+
+def older(epochs: Mapping[int, int], hot: HotSlice) -> dict[int, int]:
+    """Return those that are not the leaders' any more: a leader only adds to its log."""
+    now = hot.epochs.as_dict()
+    return {at: epoch for at, epoch in epochs.items() if epoch < now.get(at, epoch)}
 
 
 def starts_of(

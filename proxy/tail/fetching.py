@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,20 +28,29 @@ class Fetch:
     make_room: MakeRoom
     check: Callable[[], None]
 
-    def into(self, generation: Generation, missing: tuple[OffsetRange, ...]) -> None:
+    def into(
+        self,
+        generation: Generation,
+        missing: tuple[OffsetRange, ...],
+        below: Mapping[int, int],
+        at_end: Mapping[int, int],
+    ) -> None:
         """Add ``missing`` to a generation that ends where they begin; the caller holds its ``writing``.
+
+        ``below`` are leader epochs under which the log had what lies below ``missing``, ``at_end`` those under which their
+        stops were measured.
 
         Raises:
             FederationError: as ``Tails.read``; nothing was added.
         """
         is_much = sum(map(len, missing)) > generations.SEGMENT_ROWS
         add = generation.add_much if is_much else generation.add
-        with contextlib.closing(self._counted(missing)) as batches:
-            add(missing, batches)
+        with contextlib.closing(self._counted(missing, below)) as batches:
+            add(missing, batches, epochs=at_end)
 
-    def _counted(self, missing: tuple[OffsetRange, ...]) -> Batches:
+    def _counted(self, missing: tuple[OffsetRange, ...], below: Mapping[int, int]) -> Batches:
         """Yield the rows of ``missing`` while there is room; count their outcomes once all are added."""
-        pieces = self.reader.fetch(missing, self.timeout_s)
+        pieces = self.reader.fetch(missing, self.timeout_s, below)
         rows = size = 0
         decoded = []
         with contextlib.closing(pieces):

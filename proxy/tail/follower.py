@@ -103,7 +103,8 @@ class Follower:
                 self._close()  # a statement fetched, or all was dropped: go on from there
                 return 0
             self.make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
-            generation.add(batch.ranges, self._gently(decoded.rows), batch.confirm)
+            rows = self._gently(decoded.rows)
+            generation.add(batch.ranges, rows, batch.confirm, batch.epochs)
         self.tally.count(decoded.outcomes, decoded.errors)
         return len(decoded.rows)
 
@@ -128,8 +129,9 @@ class Follower:
             return self._subscription
         self._close()
         with self.generation.changed:
-            self._version, starts = self.generation.version, self.generation.stops()
-        self._subscription = self.reader.follow(starts)
+            self._version = self.generation.version
+            starts, epochs = self.generation.position()
+        self._subscription = self.reader.follow(starts, epochs)
         return self._subscription
 
     def _close(self) -> None:

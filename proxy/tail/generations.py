@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from proxy.engine.segments import Segments
 from proxy.tail.reading import relations
 from proxy.tail.segment import (
@@ -82,8 +82,12 @@ class Generation(TailRanges):
         ranges: Iterable[OffsetRange],
         batches: Iterable[pa.RecordBatch],
         confirm: Callable[[], None] = lambda: None,
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> None:
-        """Append the rows of ``ranges``: all become visible, or none. ``confirm`` may still refuse them."""
+        """Append the rows of ``ranges``: all become visible, or none. ``confirm`` may still refuse them.
+
+        ``epochs`` are leaders' under which the log has them.
+        """
         with contextlib.ExitStack() as stack:
             segment: Segment | None = None
             rows = size = 0
@@ -109,10 +113,13 @@ class Generation(TailRanges):
                     self._order.append(segment)
                 if segment.rows >= max(SEGMENT_ROWS, self.rows // 3):
                     segment.on(SegmentEvent.CLOSE)
-            self._end_at(ranges)
+            self._end_at(ranges, epochs)
 
     def add_much(
-        self, ranges: Iterable[OffsetRange], batches: Iterable[pa.RecordBatch]
+        self,
+        ranges: Iterable[OffsetRange],
+        batches: Iterable[pa.RecordBatch],
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> None:
         """As ``add``, in segments of their own, which may go to disk while the rest is still coming."""
         stops = {item.partition: item.start for item in ranges}
@@ -140,7 +147,7 @@ class Generation(TailRanges):
             self._order += arrived
             self.rows += sum(segment.rows for segment in arrived)
             self.size += sum(segment.size for segment in arrived)
-            self._end_at(ranges)
+            self._end_at(ranges, epochs)
 
     def _filled(
         self, batches: Iterator[pa.RecordBatch], stops: dict[int, int]

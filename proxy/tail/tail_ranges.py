@@ -24,11 +24,43 @@ class TailRanges:
         self.version = 0
         self._starts: dict[int, int] = {}
         self._stops: dict[int, int] = {}
+        #: A leader epoch under which the log had what is held, where one is known.
+        self._epochs: dict[int, int] = {}
 
     def stops(self) -> dict[int, int]:
         """First offset that is not held, per partition."""
         with self.changed:
             return dict(self._stops)
+
+    def position(self) -> tuple[dict[int, int], dict[int, int]]:
+        """First offset that is not held, and a leader epoch under which the log had all below it, per partition."""
+        with self.changed:
+            return dict(self._stops), dict(self._epochs)
+
+    def unproven(
+        self, epochs: Iterable[tuple[int, int]]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the position where leaders have changed since: the log may have lost what is held.
+
+        ``epochs`` are those of the leaders now.
+        """
+        with self.changed:
+            rising = [
+                partition
+                for partition, epoch in epochs
+                if self._epochs.get(partition, epoch) < epoch
+            ]
+            return (
+                {partition: self._stops[partition] for partition in rising},
+                {partition: self._epochs[partition] for partition in rising},
+            )
+
+    def prove(self, offsets: Mapping[int, int], epochs: Iterable[tuple[int, int]]) -> None:
+        """Note that under these leaders the log has what is held, as far as it still ends at ``offsets``."""
+        with self.changed:
+            for partition, epoch in epochs:
+                if partition in offsets and self._stops.get(partition) == offsets[partition]:
+                    self._epochs[partition] = epoch
 
     def ranges(self) -> tuple[OffsetRange, ...]:
         """What is held, sorted by partition."""
@@ -65,12 +97,20 @@ class TailRanges:
         with self.changed:
             return all(self._stops.get(item.partition) == item.start for item in ranges)
 
-    def begin(self, starts: Iterable[tuple[int, int]]) -> None:
-        """Hold an empty range at an offset of each partition that is not held yet."""
+    def begin(
+        self, starts: Iterable[tuple[int, int]], epochs: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Hold an empty range at an offset of each partition that is not held yet.
+
+        ``epochs`` are leaders' under which the log had what lies below.
+        """
+        by_partition = dict(epochs)
         with self.changed:
             for partition, offset in starts:
                 if partition not in self._stops:
                     self._starts[partition] = self._stops[partition] = offset
+                    if partition in by_partition:
+                        self._epochs[partition] = by_partition[partition]
                     self.version += 1
 
     def _covers(self, needed: Iterable[OffsetRange]) -> bool:
@@ -85,17 +125,19 @@ class TailRanges:
         for partition, start in starts.items():
             self._starts[partition] = max(self._starts[partition], start)
 
-    def _end_at(self, ranges: Iterable[OffsetRange]) -> None:
+    def _end_at(self, ranges: Iterable[OffsetRange], epochs: Mapping[int, int]) -> None:
         for item in ranges:
             if item.partition not in self._stops:
                 self._starts[item.partition] = item.start
                 self.version += 1
             self._stops[item.partition] = item.stop
+        self._epochs |= epochs
         self.changed.notify_all()
 
     def _clear(self) -> None:
         self._starts.clear()
         self._stops.clear()
+        self._epochs.clear()
         self.version += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -11,9 +12,8 @@ from functools import partial
 
 from planner.binding import Binding
 from planner.cut import HotSlice, Pin, TableCut
-from planner.errors import LogUnavailable
+from planner.errors import LogTruncated, LogUnavailable
 from planner.names import TableName
-from planner.offsets import OffsetRange
 from planner.ports import TopicSource
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
@@ -21,8 +21,10 @@ from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
 from proxy.tail.entries import (
     FollowedTable,
     PinsInUse,
+    epochs_below,
     key_of,
     needed,
+    older,
     starts_of,
     state_of,
     surely_fits,
@@ -35,6 +37,8 @@ from proxy.tail.reader.source import TailSource, TopicReaders
 from proxy.tail.segment import LeasedTail
 from proxy.tail.states import OutcomeTally, TailState
 from proxy.tail.waiting import Wait
+
+_log = logging.getLogger(__name__)
 
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
@@ -117,11 +121,12 @@ class Tails:
         entry = self._entry(cut, cut.binding, cut.hot)
         needed_ranges = {item.partition: item for item in cut.hot.ranges}
         wait = Wait(cut.hot.ranges, check, self.clock)
+        self._check_history(entry, cut.hot)
         while (tail := entry.generation.acquire(needed_ranges, names)) is None:
             if entry.generation.begins_after(cut.hot.ranges):
-                return self._alone(entry, cut.hot.ranges, check, names)
+                return self._alone(entry, cut.hot, cut.watermark, check, names)
             if not wait.once(entry):
-                self._fetch(entry, cut.hot.ranges, cut.watermark, check)
+                self._fetch(entry, cut.hot, cut.watermark, check)
             if entry.generation.is_retired:
                 entry = self._entry(cut, cut.binding, cut.hot)
         self._note(entry, cut.watermark)
@@ -154,15 +159,29 @@ class Tails:
 
     # --- how a cut gets covered ---
 
+    def _check_history(self, entry: FollowedTable, hot: HotSlice) -> None:
+        """Drop what the log has lost since it was read: an unclean election may have put other records in its place."""
+        offsets, epochs = entry.generation.unproven(hot.epochs)
+        if not offsets:
+            return
+        try:
+            entry.reader.check_history(offsets, epochs)
+        except LogTruncated as error:
+            _log.warning("the tail of %s is read anew: %s", entry.table, error.message)
+            with entry.generation.writing:
+                entry.generation.clear()
+        else:
+            entry.generation.prove(offsets, hot.epochs)
+
     def _fetch(
         self,
         entry: FollowedTable,
-        ranges: Sequence[OffsetRange],
+        hot: HotSlice,
         watermark: Watermark,
         check: Callable[[], None],
     ) -> None:
         """Add what the cut lacks, or have it followed, one statement of a table at a time."""
-        generation, limits = entry.generation, entry.limits
+        generation, limits, ranges = entry.generation, entry.limits, hot.ranges
         if entry.follower is not None:
             entry.follower.hurry(ranges)  # it may be gathering
         if not generation.writing.acquire(timeout=limits.fetch_timeout_s):
@@ -182,32 +201,43 @@ class Tails:
             if missing:
                 if not surely_fits(generation, missing, limits):
                     generation.trim(watermark)
+                below = epochs_below(missing, generation, watermark)
                 if entry.follower is None and sum(map(len, missing)) > FETCHED_RECORDS:
-                    generation.begin(starts_of(missing, watermark))
+                    generation.begin(starts_of(missing, watermark), below.items())
                     if self._follow(entry):
                         return
+                has_more = bool(generation.stops())
                 try:
-                    self._fetcher(entry, generation, check).into(generation, missing)
+                    fetch = self._fetcher(entry, generation, check)
+                    fetch.into(generation, missing, older(below, hot), hot.epochs.as_dict())
                 except LogUnavailable:
                     # Where brokers are slow it is followed from here on: the next statement finds more.
-                    generation.begin(starts_of(missing, watermark))
+                    generation.begin(starts_of(missing, watermark), below.items())
                     self._follow(entry)
                     raise
-            generation.begin(watermark.next)
+                except LogTruncated:
+                    # Of what was read before: the log may have other records there, above the watermark.
+                    generation.clear()
+                    if has_more:
+                        return
+                    raise
+            generation.begin(watermark.next, watermark.epochs)
         finally:
             generation.writing.release()
 
     def _alone(
         self,
         entry: FollowedTable,
-        ranges: tuple[OffsetRange, ...],
+        hot: HotSlice,
+        watermark: Watermark,
         check: Callable[[], None],
         names: Sequence[str] | None,
     ) -> LeasedTail:
         """Read a cut older than the generation by itself, so that newer statements keep theirs."""
         alone = Generation(str(entry.table), entry.generation.schema, self.segments)
+        ranges, below = hot.ranges, epochs_below(hot.ranges, alone, watermark)
         try:
-            self._fetcher(entry, alone, check).into(alone, ranges)
+            self._fetcher(entry, alone, check).into(alone, ranges, older(below, hot), {})
             tail = alone.acquire({item.partition: item for item in ranges}, names)
         finally:
             alone.clear()

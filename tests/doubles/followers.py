@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, Log, LogSubscription
 from proxy.tail.follower import Follower
 from proxy.tail.pacing import Pacing
@@ -74,7 +74,8 @@ class SteppedSubscription:
         if batch is None:
             return None
         decoded = self._decoder.decode(batch.batch)
-        return DecodedBatch(decoded, batch.ranges, self._subscription.begin_confirm())
+        confirm = self._subscription.begin_confirm()
+        return DecodedBatch(decoded, batch.ranges, confirm, batch.epochs)
 
     def close(self) -> None:
         """See ``Subscription.close``."""
@@ -84,9 +85,11 @@ class SteppedSubscription:
 class SteppedReader(LocalReader):
     """``LocalReader`` whose subscriptions do not read ahead."""
 
-    def follow(self, starts: Mapping[int, int]) -> SteppedSubscription:
+    def follow(
+        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> SteppedSubscription:
         """See ``TopicReader.follow``."""
-        subscription = self.log.follow(self.subject.source, starts)
+        subscription = self.log.follow(self.subject.source, starts, epochs)
         return SteppedSubscription(subscription, self.decoder)
 
 

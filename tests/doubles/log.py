@@ -18,8 +18,8 @@ from operator import attrgetter
 import pyarrow as pa
 
 from planner.cut import LogBounds, PartitionBounds
-from planner.errors import LogUnavailable, UnknownTopic
-from planner.offsets import OffsetRange, check_one_per_partition, joined
+from planner.errors import LogTruncated, LogUnavailable, UnknownTopic
+from planner.offsets import NO_EPOCHS, OffsetRange, check_one_per_partition, joined
 from planner.ports import LogBatch, TopicSource
 from planner.ranges import check_ranges
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
@@ -89,8 +89,26 @@ class _Entry:
 class _Partition:
     start: int = 0
     next: int = 0
-    epoch: int = 0
+    #: Each leader's epoch and the first offset written under it, oldest first.
+    leaders: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     entries: list[_Entry] = field(default_factory=list)
+
+    @property
+    def epoch(self) -> int:
+        return self.leaders[-1][0]
+
+    def elect(self) -> None:
+        """Begin a new leader's epoch where the log ends now."""
+        epoch = self.epoch + 1
+        self.leaders = [item for item in self.leaders if item[1] < self.next]
+        self.leaders.append((epoch, self.next))
+
+    def epoch_of(self, offset: int) -> int:
+        return max(epoch for epoch, start in self.leaders if start <= offset)
+
+    def end_of(self, epoch: int) -> int:
+        """Return where the log of an epoch ends, as OffsetForLeaderEpoch does (KIP-101)."""
+        return min([start for later, start in self.leaders if later > epoch] or [self.next])
 
     @property
     def stable_end(self) -> int:
@@ -142,11 +160,13 @@ class MemoryLog:
         ranges: Sequence[OffsetRange],
         *,
         timeout_s: float,  # nothing here waits
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> Generator[pa.RecordBatch, None, None]:
         """See ``planner.ports.Log.fetch``."""
         target = [item for item in ranges if len(item)]
         if not target:
             return
+        self.check_history(source, {item.partition: item.start for item in target}, epochs)
         check_one_per_partition(target)
         with self._lock:
             result = self._bounds(source.topic)
@@ -167,9 +187,32 @@ class MemoryLog:
         self,
         source: TopicSource,
         starts: Mapping[int, int],
+        epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> MemoryFollowing:
         """See ``planner.ports.Log.follow``."""
-        return MemoryFollowing(self, source, starts)
+        return MemoryFollowing(self, source, starts, epochs)
+
+    def check_history(
+        self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> None:
+        """See ``planner.ports.Log.check_history``."""
+        with self._lock:
+            partitions = self._topic(source.topic).partitions
+            for at, offset in offsets.items():
+                if at not in epochs or at >= len(partitions):
+                    continue
+                end = partitions[at].end_of(epochs[at])
+                if end < offset:
+                    raise LogTruncated(
+                        f"{source.topic}/{at}: the log lost records below offset {offset}.",
+                        topic=source.topic,
+                        partition=at,
+                    )
+
+    def epoch_at(self, topic: str, partition: int, offset: int) -> int:
+        """Return the leader's epoch that a record was written under."""
+        with self._lock:
+            return self._topic(topic).partitions[partition].epoch_of(offset)
 
     def check(self, topic: str, ranges: Sequence[OffsetRange], topic_id: str) -> None:
         """Raise what is wrong with having read ``ranges``, as ``fetch``."""
@@ -276,7 +319,12 @@ class MemoryLog:
             value.entries = [entry for entry in value.entries if entry.offset < end]
             value.next = min(value.next, end)
             value.start = min(value.start, value.next)
-            value.epoch += 1
+            value.elect()
+
+    def elect(self, topic: str, partition: int) -> None:
+        """Elect a new leader that has all records."""
+        with self._lock:
+            self._topics[topic].partitions[partition].elect()
 
     def stop(self) -> None:
         """Let no broker answer until ``start``."""
@@ -341,8 +389,15 @@ class MemoryLog:
 class MemoryFollowing:
     """``planner.ports.LogSubscription`` over a ``MemoryLog``."""
 
-    def __init__(self, log: MemoryLog, source: TopicSource, starts: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        log: MemoryLog,
+        source: TopicSource,
+        starts: Mapping[int, int],
+        epochs: Mapping[int, int],
+    ) -> None:
         self._log = log
+        self._epochs = dict(epochs)
         self._source = source
         self._topic_id = source.topic_id or log.measure([source.topic])[source.topic].topic_id
         self._reached = dict(starts)
@@ -351,15 +406,23 @@ class MemoryFollowing:
 
     def take(self, timeout_s: float) -> LogBatch | None:
         """See ``planner.ports.LogSubscription.take``."""
-        items = self._log.readable(self._source.topic, self._topic_id, self._reached, timeout_s)
+        topic = self._source.topic
+        items = self._log.readable(topic, self._topic_id, self._reached, timeout_s)
+        self._log.check_history(self._source, self._reached, self._epochs)
         if not items:
             return None
+        epochs = {
+            item.partition: self._log.epoch_at(topic, item.partition, entries[-1].offset)
+            for item, entries in items
+            if entries
+        }
+        self._epochs |= epochs
         ranges = tuple(item for item, _ in items)
         self._reached.update({item.partition: item.stop for item in ranges})
         batches = [_batch(item.partition, entries, self._source) for item, entries in items]
         with self._lock:
             self._unconfirmed += ranges
-        return LogBatch(pa.concat_batches(batches), ranges)
+        return LogBatch(pa.concat_batches(batches), ranges, epochs)
 
     def begin_confirm(self) -> Callable[[], None]:
         """See ``planner.ports.LogSubscription.begin_confirm``."""

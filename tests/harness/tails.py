@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class TailHarness:
         self.decoded = 0
         self.engine = duckdb.connect()
         self.fetched = 0
+        self.checked = 0
         self.now_s = 0.0
         self.on_decode = on_decode
         self.followers = SteppedFollowers()
@@ -101,9 +102,10 @@ class TailHarness:
         columns: TableSchema = SCHEMA,
         table: TableName = FLOWS,
         topic: str = "flows",
+        epochs: Sequence[int] = (),
     ) -> TableCut:
         return plan_cut(
-            self.pin(*watermark, columns=columns, table=table, topic=topic),
+            self.pin(*watermark, columns=columns, table=table, topic=topic, epochs=epochs),
             self.log.measure([topic])[topic],
         )
 
@@ -113,6 +115,7 @@ class TailHarness:
         columns: TableSchema = SCHEMA,
         table: TableName = FLOWS,
         topic: str = "flows",
+        epochs: Sequence[int] = (),
     ) -> Pin:
         mark = Watermark(
             cluster_id="memory",
@@ -121,6 +124,7 @@ class TailHarness:
             next=OffsetVector(tuple(enumerate(watermark))),
             shape=self.binding.shape,
             run="run",
+            epochs=OffsetVector(tuple(enumerate(epochs))),
         )
         return Pin(table, "uuid", "m", 1, columns, self.binding, mark)
 
@@ -149,7 +153,7 @@ class TailHarness:
 
 
 class _Counted:
-    """The bench's log, counting fetches."""
+    """The bench's log, counting fetches and questions for its history."""
 
     def __init__(self, harness: TailHarness) -> None:
         self._bench = harness
@@ -157,6 +161,10 @@ class _Counted:
     def fetch(self, *inputs: Any, **named: Any) -> Any:
         self._bench.fetched += 1
         return self._bench.log.fetch(*inputs, **named)
+
+    def check_history(self, *inputs: Any) -> None:
+        self._bench.checked += 1
+        self._bench.log.check_history(*inputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bench.log, name)

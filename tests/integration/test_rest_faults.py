@@ -201,7 +201,13 @@ def test_a_catalog_that_falls_silent_is_waited_for_no_longer_than_its_limit(
 ) -> None:
     with CatalogGateway(rest_catalog.port) as gateway:
         store = IcebergStore(
-            {"lake": {**rest_catalog.catalog(), "uri": gateway.uri, REST_SOCKET_TIMEOUT: "500"}}
+            {
+                "lake": {
+                    **rest_catalog.catalog(),
+                    "uri": gateway.uri,
+                    REST_SOCKET_TIMEOUT: "2000",
+                }
+            }
         )
         try:
             store.tables()

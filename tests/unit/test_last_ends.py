@@ -1,4 +1,4 @@
-"""An end below one seen earlier: a stale answer, a log that lost records, or another topic."""
+"""An end below one seen earlier: a stale answer, a newer leader's log, or another topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from connectors.kafka.last_ends import LastEnds
 from planner.cut import LogBounds, PartitionBounds
-from planner.errors import FederationError, LogTruncated, LogUnavailable
+from planner.errors import FederationError, LogUnavailable
 
 
 def bounds(end: int, epoch: int | None, *, topic_id: str = "a") -> LogBounds:
@@ -19,11 +19,11 @@ def bounds(end: int, epoch: int | None, *, topic_id: str = "a") -> LogBounds:
         (8, 1, None),
         (9, 2, None),
         (7, 1, LogUnavailable),
-        (7, 2, LogTruncated),
+        (7, 2, None),
         (7, None, LogUnavailable),
     ],
 )
-def test_a_lower_end_is_stale_or_under_a_newer_leader_truncation(
+def test_a_lower_end_is_stale_unless_a_newer_leader_tells_it(
     end: int, epoch: int | None, expected: type[FederationError] | None
 ) -> None:
     refuted = LastEnds("a", {0: (8, 1)}).refuted_by(bounds(end, epoch))
@@ -40,5 +40,10 @@ def test_another_topic_of_the_name_refutes_nothing_and_begins_anew() -> None:
 
 def test_the_greater_end_stays() -> None:
     last = LastEnds("a", {0: (8, 1), 1: (3, 1)})
-    assert last.merged(bounds(7, 2)) == last
+    assert last.merged(bounds(7, 1)) == last
+
+
+def test_a_newer_leader_tells_where_its_log_ends() -> None:
+    last = LastEnds("a", {0: (8, 1), 1: (3, 1)})
+    assert last.merged(bounds(7, 2)).ends == {0: (7, 2), 1: (3, 1)}
     assert last.merged(bounds(9, 2)).ends == {0: (9, 2), 1: (3, 1)}

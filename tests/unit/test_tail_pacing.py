@@ -34,7 +34,7 @@ class Steps:
         self._rows = list(rows)
         self._at = 0
 
-    def follow(self, starts: Mapping[int, int]) -> Steps:
+    def follow(self, starts: Mapping[int, int], epochs: Mapping[int, int]) -> Steps:
         assert starts == {0: self._at}
         return self
 
@@ -76,8 +76,9 @@ def follower(
             ranges: Iterable[OffsetRange],
             pieces: Iterable[pa.RecordBatch],
             confirm: Callable[[], None],
+            epochs: Mapping[int, int],
         ) -> None:
-            add(ranges, noted(pieces), confirm)
+            add(ranges, noted(pieces), confirm, epochs)
 
         generation.add = adding  # type: ignore[method-assign, assignment]
         stepped = Follower(
@@ -114,7 +115,7 @@ def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
     with follower(Steps(ROWS), lambda: True, pacing=pacing) as (stepped, generation, sizes):
         steps = threading.Thread(target=stepped.step, args=(0,))
         steps.start()
-        while not sizes:
+        while not sizes and steps.is_alive():
             steps.join(0.01)
         steps.join(0.1)
         assert steps.is_alive()

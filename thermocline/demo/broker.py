@@ -72,8 +72,13 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         jvm_flags: Sequence[str] = (),
         start_timeout_s: float = START_TIMEOUT_S,
         start_guard: StartGuard = child_guard.start,
+        controlled_by: Broker | None = None,
     ) -> None:
-        """``properties`` are Kafka's own broker settings and win over ours; listeners are added to ours."""
+        """``properties`` are Kafka's own broker settings and win over ours; listeners are added to ours.
+
+        ``controlled_by`` is a node that was started: this one is a further broker of its cluster, with a ``node.id`` of
+        its own.
+        """
         self.log_file = folder / "broker.log"
         self._folder = folder
         self._heap_mb = heap_mb
@@ -81,6 +86,7 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         self._jvm_flags = jvm_flags
         self._start_timeout_s = start_timeout_s
         self._start_guard = start_guard
+        self._controlled_by = controlled_by
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         own_listeners = self._extra.get("listeners", "")
@@ -93,6 +99,16 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
     def bootstrap(self) -> str:
         """The address for clients, ``host:port``. Constant over restarts."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def _controller(self) -> str:
+        return f"127.0.0.1:{self._controller_port}"
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's own id, once the node was started."""
+        written = (self._folder / "data" / "meta.properties").read_text()
+        return dict(line.partition("=")[::2] for line in written.splitlines())["cluster.id"]
 
     @property
     def pid(self) -> int | None:
@@ -171,21 +187,27 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
     def _previous_ports(self) -> tuple[int, int] | None:
         settings = self._folder / "server.properties"
         match = re.search(
-            r"^listeners=PLAINTEXT://127\.0\.0\.1:(\d+),CONTROLLER://127\.0\.0\.1:(\d+)",
+            r"^listeners=PLAINTEXT://127\.0\.0\.1:(\d+)(?:,CONTROLLER://127\.0\.0\.1:(\d+))?",
             settings.read_text() if settings.exists() else "",
             re.MULTILINE,
         )
-        return (int(match[1]), int(match[2])) if match else None
+        return (int(match[1]), int(match[2] or 0)) if match else None
 
     def _write_settings(self) -> Path:
-        controller = f"127.0.0.1:{self._controller_port}"
-        listeners = {
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
-        }
+        plain = f"PLAINTEXT://{self.bootstrap}"
+        listeners = {"listeners": plain, "advertised.listeners": plain}
+        if self._controlled_by is None:
+            listeners["listeners"] += f",CONTROLLER://{self._controller}"
+            roles = {"controller.quorum.bootstrap.servers": self._controller}
+        else:
+            controller = self._controlled_by._controller
+            roles = {
+                "process.roles": "broker",
+                "controller.quorum.bootstrap.servers": controller,
+            }
         properties = {
             **_NODE_PROPERTIES,
-            "controller.quorum.bootstrap.servers": controller,
+            **roles,
             "log.dirs": str(self._folder / "data"),
             **self._extra,
         }
@@ -196,8 +218,12 @@ class Broker(contextlib.AbstractContextManager["Broker"]):
         return path
 
     def _format(self, java: tuple[str, ...], settings: Path) -> None:
-        command = [*java, "kafka.tools.StorageTool", "format", "--standalone"]
-        command += ["-t", cluster_id(), "-c", str(settings)]
+        cluster = self._controlled_by
+        command = [*java, "kafka.tools.StorageTool", "format", "-c", str(settings)]
+        if cluster is None:
+            command += ["--standalone", "-t", cluster_id()]
+        else:
+            command += ["-t", cluster.cluster_id]
         ran = subprocess.run(command, capture_output=True, text=True)
         if ran.returncode:
             raise self._failed("its folder could not be formatted", ran.stdout + ran.stderr)

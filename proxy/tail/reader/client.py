@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from proxy.tail.reader.child import Ingestion, gone
 from proxy.tail.reader.ipc import (
     Channel,
@@ -88,15 +88,27 @@ class _RemoteReader:
     subject: TailSource
     local: TopicReader
 
-    def follow(self, starts: Mapping[int, int]) -> Subscription:
-        request = ReadRequest(self.subject, starts=dict(starts))
+    def follow(
+        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> Subscription:
+        request = ReadRequest(self.subject, starts=dict(starts), epochs=dict(epochs))
         return self.ingestion.begin_job(request)
 
-    def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
+    def fetch(
+        self,
+        ranges: Sequence[OffsetRange],
+        timeout_s: float,
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> Pieces:
         if sum(map(len, ranges)) > MUCH_OFFSETS:
-            request = ReadRequest(self.subject, ranges=tuple(ranges), timeout_s=timeout_s)
+            request = ReadRequest(
+                self.subject, ranges=tuple(ranges), timeout_s=timeout_s, epochs=dict(epochs)
+            )
             return _fetched(self.ingestion, request)
-        return self.local.fetch(ranges, timeout_s)
+        return self.local.fetch(ranges, timeout_s, epochs)
+
+    def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+        self.local.check_history(offsets, epochs)
 
 
 def _fetched(ingestion: Ingestion, request: ReadRequest) -> Pieces:

@@ -11,7 +11,7 @@ import pickle
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -36,12 +36,16 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What a channel is opened for: to follow from ``starts``, or to fetch ``ranges``."""
+    """What a channel is opened for: to follow from ``starts``, or to fetch ``ranges``.
+
+    ``epochs`` as in ``planner.ports.Log.fetch``.
+    """
 
     subject: TailSource
     starts: Mapping[int, int] | None = None
     ranges: Sequence[OffsetRange] = ()
     timeout_s: float = 0.0
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 class Ended(Exception):
@@ -152,6 +156,7 @@ def send_batch(channel: Channel, batch: DecodedBatch | None) -> None:
     decoded = batch.decoded
     header = {
         "ranges": [astuple(item) for item in batch.ranges],
+        "epochs": list(batch.epochs.items()),
         "outcomes": astuple(decoded.outcomes),
         "errors": [astuple(error) for error in decoded.errors],
     }
@@ -189,7 +194,11 @@ def receive_batch(
             tuple(_record_error(*error) for error in header["errors"]),
         )
         ranges = tuple(OffsetRange(*_whole(item)) for item in header["ranges"])
-        return DecodedBatch(decoded, ranges)
+        epochs = {}
+        for pair in header["epochs"]:
+            partition, epoch = _whole(pair)
+            epochs[partition] = epoch
+        return DecodedBatch(decoded, ranges, epochs=epochs)
     except (pa.ArrowException, OSError, EOFError, LookupError, TypeError, ValueError) as error:
         raise Ended from error
 

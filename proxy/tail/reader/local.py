@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.binding import Binding
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from proxy.tail.pacing import Pacing
@@ -34,20 +34,33 @@ class LocalReader:
     decoder: Decoder
     pacing: Pacing
 
-    def follow(self, starts: Mapping[int, int]) -> Subscription:
+    def follow(
+        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> Subscription:
         return Prefetcher(
-            lambda: self.log.follow(self.subject.source, starts),
+            lambda: self.log.follow(self.subject.source, starts, epochs),
             self.decoder,
             f"tail {self.subject.table}",
             pacing=self.pacing,
         )
 
-    def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
-        pieces = self._pieces(ranges, timeout_s)
+    def fetch(
+        self,
+        ranges: Sequence[OffsetRange],
+        timeout_s: float,
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> Pieces:
+        pieces = self._pieces(ranges, timeout_s, epochs)
         return read_ahead(pieces) if sum(map(len, ranges)) > MUCH_OFFSETS else pieces
 
-    def _pieces(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
-        batches = self.log.fetch(self.subject.source, ranges, timeout_s=timeout_s)
+    def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+        self.log.check_history(self.subject.source, offsets, epochs)
+
+    def _pieces(
+        self, ranges: Sequence[OffsetRange], timeout_s: float, epochs: Mapping[int, int]
+    ) -> Pieces:
+        source = self.subject.source
+        batches = self.log.fetch(source, ranges, timeout_s=timeout_s, epochs=epochs)
         with contextlib.closing(batches):
             for batch in batches:
                 yield self.decoder.decode(batch)

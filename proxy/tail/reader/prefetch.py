@@ -95,7 +95,8 @@ class Prefetcher:
                 while not self._is_closed:
                     batch = subscription.take(self.pacing.take_s)
                     if batch is not None:
-                        self._put(DecodedBatch(self.decoder.decode(batch.batch), batch.ranges))
+                        decoded = self.decoder.decode(batch.batch)
+                        self._put(DecodedBatch(decoded, batch.ranges, epochs=batch.epochs))
         except FederationError as error:
             self._fail(error)
         except Exception:  # noqa: BLE001

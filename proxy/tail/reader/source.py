@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from planner.binding import Binding
-from planner.offsets import OffsetRange
+from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import Decoded, RecordError, TopicSource
 from planner.schema import TableSchema
 from planner.watermark import Outcomes
@@ -33,12 +33,13 @@ class DecodedBatch:
     """Rows of every committed record of ``ranges``, and of no other, once ``confirm`` has returned.
 
     A partition's range begins where its previous one ended. ``confirm`` raises as ``Subscription.take``. Call it once,
-    before taking the next step.
+    before taking the next step. ``epochs`` as in ``planner.ports.LogBatch``.
     """
 
     decoded: Decoded
     ranges: tuple[OffsetRange, ...]
     confirm: Callable[[], None] = lambda: None
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 class Subscription(Protocol):
@@ -60,18 +61,28 @@ class Subscription(Protocol):
 class TopicReader(Protocol):
     """Reads one topic. Thread-safe."""
 
-    def follow(self, starts: Mapping[int, int]) -> Subscription:
-        """Read on from an offset per partition.
+    def follow(
+        self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> Subscription:
+        """Read on from an offset per partition; ``epochs`` as in ``planner.ports.Log.fetch``.
 
         Raises:
             FederationError: as ``planner.ports.Log.follow``; most come from the subscription's own calls.
         """
 
-    def fetch(self, ranges: Sequence[OffsetRange], timeout_s: float) -> Pieces:
+    def fetch(
+        self,
+        ranges: Sequence[OffsetRange],
+        timeout_s: float,
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> Pieces:
         """Yield every committed record of ``ranges`` once, decoded; as ``planner.ports.Log.fetch``.
 
         A normal end means that all were read. After an error, throw away what was yielded.
         """
+
+    def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+        """See ``planner.ports.Log.check_history``."""
 
 
 TopicReaders = Callable[[TailSource], TopicReader]
@@ -88,8 +99,12 @@ def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
     outcomes = sum((item.decoded.outcomes for item in several), Outcomes())
     errors: list[RecordError] = [error for item in several for error in item.decoded.errors]
     ranges: dict[int, OffsetRange] = {}
+    epochs: dict[int, int] = {}
     for batch in several:
         extend(ranges, batch.ranges)
+        epochs |= batch.epochs
     return DecodedBatch(
-        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])), tuple(ranges.values())
+        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])),
+        tuple(ranges.values()),
+        epochs=epochs,
     )
