@@ -17,6 +17,8 @@ LOOKBACK = "tests/unit/test_lookback.py"
 DECIDING = "tests/unit/test_ways_out.py"
 WAYS_OUT = "tests/contract/test_ways_out.py"
 EXPIRED = "tests/contract/test_expired_history.py"
+HISTORY = "tests/unit/test_tail_history.py"
+LAST_ENDS = "tests/unit/test_last_ends.py"
 
 
 @dataclass(frozen=True)
@@ -382,6 +384,25 @@ SWITCHES = (
         (f"{CUT}::test_an_older_leader_epoch_is_a_replaced_log",),
     ),
     Switch(
+        "T11",
+        "keep what was read whatever the log lost since",
+        "proxy/tail/tails.py",
+        "if not offsets:",
+        "if True:",
+        (
+            f"{HISTORY}::test_rows_of_two_logs_are_never_in_one_answer[shorter-fetched]",
+            f"{HISTORY}::test_rows_of_two_logs_are_never_in_one_answer[as long-fetched]",
+        ),
+    ),
+    Switch(
+        "T11",
+        "fetch from a watermark whatever the log lost below it",
+        "proxy/tail/tails.py",
+        "fetch.into(generation, missing, older(below, hot), hot.epochs.as_dict())",
+        "fetch.into(generation, missing, {}, hot.epochs.as_dict())",
+        (f"{HISTORY}::test_records_that_are_lost_below_the_watermark_are_named",),
+    ),
+    Switch(
         "T12",
         "read the partitions of the watermark only",
         "planner/cut.py",
@@ -615,19 +636,16 @@ SWITCHES = (
         "T28",
         "believe an end below one seen earlier",
         "connectors/kafka/last_ends.py",
-        "if part.log_end >= end:",
-        "if part.log_end >= 0:",
+        "_is_newer(part.leader_epoch, epoch):\n                continue",
+        "part.log_end >= 0:\n                continue",
         (f"{SCRIPTED}::test_an_end_that_stays_below_one_seen_before_is_an_error",),
     ),
     Switch(
         "T28",
-        "call every lower end truncation",
+        "hold a newer leader's lower end for stale",
         "connectors/kafka/last_ends.py",
-        "and part.leader_epoch > epoch",
-        "",
-        (
-            "tests/unit/test_last_ends.py::"
-            "test_a_lower_end_is_stale_or_under_a_newer_leader_truncation[7-1-LogUnavailable]",
-        ),
+        "and epoch > earlier",
+        "and False",
+        (f"{LAST_ENDS}::test_a_lower_end_is_stale_unless_a_newer_leader_tells_it[7-2-None]",),
     ),
 )
