@@ -140,8 +140,12 @@ class Doubles(Asking, RuleBasedStateMachine):
             self.lake.truncate(
                 topic, partition, max(0, len(topic.partitions[partition]) - back)
             )
-            self.restart()
             EVENTS["truncated"] += 1
+
+    @rule(of=st.integers(0, 1), index=st.integers(0, 3))
+    def elect_a_leader(self, of: int, index: int) -> None:
+        topic, partition = self.place(of, index)
+        self.lake.log.elect(topic.name, partition)
 
     # --- schema ---
 
