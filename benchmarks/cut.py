@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from benchmarks.options import seed
 from benchmarks.report import quantile, recorded
 from benchmarks.world import TABLE, TOPIC, World, running_world
+from connectors.cuts import cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
-from proxy.query.cut import cut_tables
 
 _TIMEOUT_S = 30.0
 

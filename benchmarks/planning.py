@@ -19,6 +19,7 @@ from benchmarks.options import seed
 from benchmarks.report import Report, quantile, recorded
 from benchmarks.shapes import FLOWS
 from benchmarks.world import TABLE, TOPIC, sqlite_catalogs
+from connectors.cuts import cut_tables
 from connectors.iceberg.create import create_table
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
@@ -31,7 +32,6 @@ from planner.statement.references import references, resolve
 from planner.statement.rewrite import rewrite
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
-from proxy.query.cut import cut_tables
 from proxy.query.executor import Statements
 from proxy.session import Session
 from proxy.tail.budget import TailLimits

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from connectors.cuts import BoundsCache
 from connectors.iceberg.pin_cache import PinCache
 from planner.cut import TableCut
 from planner.errors import (
@@ -41,7 +42,7 @@ from proxy.engine.result import Result
 from proxy.engine.running import with_memory, working_for
 from proxy.engine.statement_cache import StatementCache
 from proxy.engine.thread_pool import ThreadPool
-from proxy.query.cut import BoundsCache, Cuts, FreshnessContract, SnapshotCutter, redeem_tables
+from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tables
 from proxy.query.explain import Explainer
 from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement, StatementParser, counting

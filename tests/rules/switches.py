@@ -229,7 +229,7 @@ SWITCHES = (
     Switch(
         "T4",
         "measure the log before pinning the table",
-        "proxy/query/cut.py",
+        "connectors/cuts.py",
         "        return _cut({table: pins.get(table) for table in tables}, log, cold_only)\n"
         "    except (Inconsistent, StalePlan):",
         "        found = log.measure([table.name for table in tables])\n"
@@ -487,7 +487,7 @@ SWITCHES = (
     Switch(
         "T21",
         "read a cut with the names of today",
-        "proxy/query/time_travel.py",
+        "connectors/past_cuts.py",
         "entry.schema_id and decodes_as(entry, pin):",
         "entry.schema_id:",
         (f"{RENAMING}::test_a_cut_is_read_with_the_names_of_then",),
@@ -495,7 +495,7 @@ SWITCHES = (
     Switch(
         "T21",
         "answer a cut with rows tiered otherwise",
-        "proxy/query/time_travel.py",
+        "connectors/past_cuts.py",
         "                and decodes_as(entry, pin)\n",
         "",
         (
@@ -577,7 +577,7 @@ SWITCHES = (
     Switch(
         "T21",
         "count the age of a measurement from its answer",
-        "proxy/query/cut.py",
+        "connectors/cuts.py",
         "        requested_at = self._clock()\n        bounds = self._log.measure(topics)",
         "        bounds = self._log.measure(topics)\n        requested_at = self._clock()",
         ("tests/unit/test_bounds_cache.py::test_the_age_counts_from_before_the_question",),
@@ -604,7 +604,7 @@ SWITCHES = (
     Switch(
         "T23",
         "measure topic by topic",
-        "proxy/query/cut.py",
+        "connectors/cuts.py",
         "return log.measure(topics) if topics else {}",
         "return {topic: log.measure([topic])[topic] for topic in topics}",
         (f"{STATEMENTS}::test_all_topics_of_a_statement_are_measured_in_one_round",),

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from connectors import cuts
+from connectors.cuts import BoundsCache
 from planner.cut import LogBounds
-from proxy.query import cut
-from proxy.query.cut import BoundsCache
 
 
 class Clock:
@@ -70,7 +70,7 @@ def test_what_turned_out_to_be_gone_is_forgotten() -> None:
 
 def test_old_rounds_make_room() -> None:
     value, _ = made()
-    for number in range(cut.MAX_ROUNDS + 1):
+    for number in range(cuts.MAX_ROUNDS + 1):
         value.measure([f"t{number}"])
     assert value.remembered(["t0"], 1e9) is None
     assert value.remembered(["t1"], 1e9) is not None

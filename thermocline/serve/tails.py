@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from connectors.cuts import cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from connectors.json import decoder_for
 from planner.names import TableName
 from planner.ports import Log
 from proxy.engine.engine import Engine
-from proxy.query.cut import cut_tables
 from proxy.tail.budget import TailLimits, TailSpace
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import IN_PROCESS

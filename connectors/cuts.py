@@ -1,0 +1,250 @@
+"""The cut of tables as they are: pin each, measure all their logs in one round, decide (docs/internals/seam.md).
+
+For whoever reads tables: statements of the server, and jobs on Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cachetools import FIFOCache
+
+from connectors.iceberg.pin_cache import PinCache
+from planner.cut import LogBounds, Pin, TableCut, cold_cut, plan_cut
+from planner.errors import Inconsistent, NotYetCommitted, StalePlan, UnknownTopic
+from planner.freshness import Uncovered, caught_up, uncovered
+from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.watermark import Watermark
+
+#: Between two looks at a log whose record is waited for: from this, doubled, up to that.
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.25
+
+
+class Call(Protocol):
+    def check(self) -> None:
+        """Raise when nobody waits any more."""
+
+
+class WaitingTime(Protocol):
+    """Until when a record is waited for."""
+
+    limit_s: float
+
+    @property
+    def cancellation(self) -> Call: ...
+
+    @property
+    def left_s(self) -> float: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+
+def current_cuts(
+    pins: PinCache,
+    bounds: BoundsCache,
+    tables: Sequence[TableName],
+    waiting: WaitingTime,
+    *,
+    cold_only: Collection[TableName] = (),
+    max_staleness_s: float | None = None,
+    wait_for: Mapping[str, OffsetVector] | None = None,
+) -> tuple[Mapping[TableName, TableCut], float | None]:
+    """Cut tables as they are, or as they were ``max_staleness_s`` ago; return the age of the measurement, if any.
+
+    ``wait_for``: ends that the cuts must cover, by topic.
+
+    Raises:
+        NotYetCommitted: a record that was to be waited for did not come in time.
+        FederationError: of the pins, the logs or the decisions.
+    """
+    wait_for = wait_for or {}
+    if max_staleness_s is not None:
+        remembered = cut_remembered(
+            pins, bounds, tables, cold_only=cold_only, max_age_s=max_staleness_s
+        )
+        if remembered is not None and _missing(wait_for, remembered[0]) is None:
+            return remembered
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        cuts = cut_tables(pins, bounds, tables, cold_only=cold_only)
+        missing = _missing(wait_for, cuts)
+        if missing is None:
+            measured = any(
+                cut.hot is not None for name, cut in cuts.items() if name not in cold_only
+            )
+            return cuts, 0.0 if measured else None
+        waiting.cancellation.check()
+        if waiting.is_over:
+            raise NotYetCommitted(
+                f"{missing.topic}/{missing.partition}: the record at offset {missing.offset} was waited for "
+                f"{waiting.limit_s:g} s, and committed records end at {missing.end}; if it was sent in a "
+                f"transaction, commit that first, then try again.",
+                topic=missing.topic,
+                partition=missing.partition,
+                offset=missing.offset,
+                log_end=missing.end,
+            )
+        time.sleep(min(pause_s, waiting.left_s))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _missing(
+    wait_for: Mapping[str, OffsetVector], cuts: Mapping[TableName, TableCut]
+) -> Uncovered | None:
+    uncovered_ends = (uncovered(wait_for, cut) for cut in cuts.values())
+    return next((missing for missing in uncovered_ends if missing is not None), None)
+
+
+class Measures(Protocol):
+    """The part of ``planner.ports.Log`` that cuts need."""
+
+    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]: ...
+
+
+def cut_tables(
+    pins: PinCache,
+    log: Measures,
+    tables: Sequence[TableName],
+    *,
+    cold_only: Collection[TableName] = (),
+) -> dict[TableName, TableCut]:
+    """Pin first, measure second, decide; after a refusal re-pin once and measure again.
+
+    The logs of ``cold_only`` tables are not asked: their snapshot is all the statement reads.
+
+    An old pin meets a log that retention has moved past it whenever tiering and retention both went on: the
+    newest pin then answers. What is refused twice is true.
+
+    Raises:
+        FederationError: of the pins, the log or the decision.
+    """
+    try:
+        return _cut({table: pins.get(table) for table in tables}, log, cold_only)
+    except (Inconsistent, StalePlan):
+        return _cut({table: pins.refresh(table) for table in tables}, log, cold_only)
+
+
+def cut_remembered(
+    pins: PinCache,
+    bounds_cache: BoundsCache,
+    tables: Sequence[TableName],
+    *,
+    cold_only: Collection[TableName] = (),
+    max_age_s: float,
+) -> tuple[dict[TableName, TableCut], float | None] | None:
+    """Cut tables as of a round measured at most ``max_age_s`` ago; return them with its age. No log is asked.
+
+    None: there is no such round, or it does not fit the tables any more.
+
+    Raises:
+        FederationError: of the pins.
+    """
+    pinned = {table: pins.get(table) for table in tables}
+    marks = _marks(pinned, cold_only)
+    if not marks:
+        return {table: cold_cut(pin) for table, pin in pinned.items()}, None
+    measured = bounds_cache.remembered([mark.address for mark in marks.values()], max_age_s)
+    if measured is None:
+        return None
+    try:
+        cuts = {
+            table: plan_cut(pin, caught_up(measured.bounds[marks[table].address], marks[table]))
+            if table in marks
+            else cold_cut(pin)
+            for table, pin in pinned.items()
+        }
+    except Inconsistent:
+        return None
+    return cuts, bounds_cache.age_s(measured)
+
+
+def _marks(
+    pinned: Mapping[TableName, Pin], cold_only: Collection[TableName]
+) -> dict[TableName, Watermark]:
+    """The watermarks of the tables whose logs are read."""
+    return {
+        table: pin.watermark
+        for table, pin in pinned.items()
+        if pin.watermark is not None and table not in cold_only
+    }
+
+
+def _cut(
+    pinned: Mapping[TableName, Pin], log: Measures, cold_only: Collection[TableName]
+) -> dict[TableName, TableCut]:
+    marks = _marks(pinned, cold_only)
+    bounds = _measure(log, marks)
+    return {
+        table: plan_cut(pin, bounds[marks[table].address]) if table in marks else cold_cut(pin)
+        for table, pin in pinned.items()
+    }
+
+
+def _measure(log: Measures, marks: Mapping[TableName, Watermark]) -> Mapping[str, LogBounds]:
+    topics = sorted({mark.address for mark in marks.values()})
+    try:
+        return log.measure(topics) if topics else {}
+    except UnknownTopic as error:
+        missing = error.facts["topic"]
+        table = next((name for name in sorted(marks) if marks[name].address == missing), None)
+        if table is None:
+            raise
+        raise UnknownTopic(
+            f"{table}: it is bound to topic {missing}, which the Kafka cluster does not have; point the server at "
+            f"the right brokers, or bind a new table.",
+            table=str(table),
+            topic=missing,
+        ) from error
+
+
+#: Sets of topics whose last round is kept.
+MAX_ROUNDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBounds:
+    """One round of measuring. Every record committed before ``requested_at`` (monotonic) is within its bounds."""
+
+    bounds: Mapping[str, LogBounds]
+    requested_at: float
+
+
+class BoundsCache:
+    """Measures logs and remembers the rounds, for statements that accept an older answer. Thread-safe."""
+
+    def __init__(self, log: Measures, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rounds: FIFOCache[frozenset[str], MeasuredBounds] = FIFOCache(MAX_ROUNDS)
+
+    def measure(self, topics: Sequence[str]) -> Mapping[str, LogBounds]:
+        # Read the clock before sending: the answer is no older than this.
+        requested_at = self._clock()
+        bounds = self._log.measure(topics)
+        with self._lock:
+            self._rounds[frozenset(topics)] = MeasuredBounds(bounds, requested_at)
+        return bounds
+
+    def remembered(self, topics: Sequence[str], max_age_s: float) -> MeasuredBounds | None:
+        """Return the newest round that measured all of these topics together, if it is young enough."""
+        needed, oldest = set(topics), self._clock() - max_age_s
+        with self._lock:
+            candidates = [measured for key, measured in self._rounds.items() if needed <= key]
+        newest = max(candidates, key=lambda measured: measured.requested_at, default=None)
+        return newest if newest is not None and newest.requested_at >= oldest else None
+
+    def age_s(self, measured: MeasuredBounds) -> float:
+        return self._clock() - measured.requested_at
+
+    def forget(self) -> None:
+        """Drop all measurements: some of what they name turned out to be gone."""
+        with self._lock:
+            self._rounds.clear()
