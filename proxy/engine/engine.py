@@ -182,21 +182,24 @@ class Engine:
         """
         sql = self.unparse(document)
 
-        def started(cursor: duckdb.DuckDBPyConnection) -> pa.RecordBatchReader:
+        def started(
+            cursor: duckdb.DuckDBPyConnection,
+        ) -> tuple[pa.RecordBatchReader, int]:
             _set_time_zone(cursor, time_zone)
             macros.set_time(cursor, sql, statement_time)
             macros.set_cut(cursor, sql, cut)
             execute(cursor, prelude(cursor, relations) + nested(sql), document, parameters)
             types = [column[1].id for column in cursor.description or ()]
-            return cursor.to_arrow_reader(rows_per_batch(types))
+            batch_rows = rows_per_batch(types)
+            return cursor.to_arrow_reader(batch_rows), batch_rows
 
         running = EngineCall(self._connection.cursor(), self.watch, deadline, owner)
         try:
-            reader = running.call(started)
+            reader, batch_rows = running.call(started)
         except BaseException:
             running.close()
             raise
-        return Result(reader, running, plain_names(reader.schema, relations))
+        return Result(reader, running, plain_names(reader.schema, relations), batch_rows)
 
     def evaluate(
         self,

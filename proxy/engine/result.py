@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import pyarrow as pa
@@ -13,18 +14,24 @@ from proxy.engine.running import EngineCall
 
 #: Target size of one batch of numbers: throughput over Flight peaks here (docs/internals/protocol.md).
 _TARGET_BYTES = 2 << 20
+#: What the engine has ready is put together to that size for so long: each batch costs a message and some hundred
+#: microseconds on its way to the client. A slow statement's rows do not wait for more of them.
+_GATHERED_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """An iterator of record batches; close it in the end. Not thread-safe.
 
-    ``schema`` is the reader's, maybe with other names.
+    ``schema`` is the reader's, maybe with other names. ``batch_rows``: what the engine puts into one batch, but the last.
     """
 
     reader: pa.RecordBatchReader
     running: EngineCall
     schema: pa.Schema
+    batch_rows: int = 0
+    #: Taken from the reader and not returned yet: one batch at most.
+    left: list[pa.RecordBatch] = field(default_factory=list)
 
     def __iter__(self) -> Self:
         return self
@@ -36,7 +43,7 @@ class Result:
         SnapshotExpired, ColdStoreUnavailable.
         """
         try:
-            batch = self.running.call(lambda _: next(self.reader, None))
+            batch = self.running.call(lambda _: self._gathered())
         except BaseException:
             self.close()
             raise
@@ -44,6 +51,27 @@ class Result:
             self.close()
             raise StopIteration
         return cleared(batch, self.schema)
+
+    def _gathered(self) -> pa.RecordBatch | None:
+        """Return the next batch, small ones put together as long as they come fast; None at the end."""
+        until = time.monotonic() + _GATHERED_S
+        parts: list[pa.RecordBatch] = []
+        rows = size = 0
+        while (part := self._part()) is not None:
+            if parts and (
+                size + part.nbytes > _TARGET_BYTES or rows + part.num_rows > MAX_ROWS
+            ):
+                self.left.append(part)
+                break
+            parts.append(part)
+            rows += part.num_rows
+            size += part.nbytes
+            if part.num_rows < self.batch_rows or time.monotonic() > until:
+                break
+        return pa.concat_batches(parts) if len(parts) > 1 else next(iter(parts), None)
+
+    def _part(self) -> pa.RecordBatch | None:
+        return self.left.pop() if self.left else next(self.reader, None)
 
     def close(self) -> None:
         """Free the cursor and what it holds. May be called twice."""
