@@ -1,15 +1,18 @@
 """Forty statements through the server by the stock driver, each beside plain DuckDB over the same rows.
 
 A new cursor for each, as people do, nothing prepared by hand; the two are asked in turns. First while the topic is quiet,
-when every answer is compared, then while records arrive in it, which plain DuckDB's native table does not get.
+when every answer is compared, then while records arrive and are tiered, as they are where people work. Plain DuckDB has
+the rows of the moment before each statement's turns.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
@@ -26,7 +29,7 @@ from benchmarks.records import traffic
 from benchmarks.report import Report, quantile, recorded
 from benchmarks.shapes import events
 from benchmarks.tierer import running_tierer
-from benchmarks.world import TABLE, TOPIC, World, running_world
+from benchmarks.world import TABLE, TOPIC, World, running_world, tiering
 
 QUIET = "quiet"
 #: What a statement may take: so many times plain DuckDB's time, or so many milliseconds more than that.
@@ -49,6 +52,13 @@ _FILL_BUDGET_S = 300.0
     show_default=True,
     help="Records a second that arrive in the second half; 0 leaves it out.",
 )
+@click.option(
+    "--interval",
+    type=click.IntRange(1),
+    default=60,
+    show_default=True,
+    help="Seconds between publishes in the second half: the tail holds what arrives in that time.",
+)
 @click.option("--partitions", type=click.IntRange(1), default=24, show_default=True)
 @click.option("--only", default="", help="Statements whose kind has this text.")
 @partition_by
@@ -61,6 +71,7 @@ def command(
     publish_rows: int,
     repeats: int,
     rate: int,
+    interval: int,
     partitions: int,
     only: str,
     partition_by: tuple[str, ...],
@@ -83,18 +94,19 @@ def command(
             tierer.drain(publish_rows)
         world.produce(hot_rows)
         chosen = [each for each in questions(times, seed) if only in each.kind]
-        files = world.data_files()
-        report.details |= {"files": len(files), "statements": {}}
+        report.details |= {"files": len(world.data_files()), "statements": {}}
         with (
-            contextlib.closing(PlainDuckDB(world, files)) as duck,
             world.server() as server,
             flight_sql.connect(server.uri, autocommit=True) as connection,
         ):
             _warm(connection, times.rows)
-            _compare(report, chosen, connection, duck, repeats, rate=0)
+            with _plain(world) as duck:
+                quiet = contextlib.nullcontext(duck)
+                _compare(report, chosen, connection, lambda: quiet, repeats, rate=0)
             if rate:
-                with _arriving(world, rate):
-                    _compare(report, chosen, connection, duck, repeats, rate=rate)
+                with _arriving(world, rate), tiering(world, interval):
+                    plain = functools.partial(_plain, world)
+                    _compare(report, chosen, connection, plain, repeats, rate=rate)
 
 
 @contextlib.contextmanager
@@ -110,6 +122,18 @@ def _arriving(world: World, rate: int) -> Iterator[None]:
     ):
         time.sleep(2)
         yield
+
+
+@contextlib.contextmanager
+def _plain(world: World) -> Iterator[PlainDuckDB]:
+    """Plain DuckDB over the rows of now: the files and the tail of one snapshot."""
+    while True:
+        before = world.pin().snapshot_id
+        with contextlib.closing(PlainDuckDB(world, world.data_files())) as duck:
+            # Something may have been published meanwhile.
+            if duck.cut.cold.snapshot_id == before:
+                yield duck
+                return
 
 
 def _warm(connection: flight_sql.Connection, rows: int) -> None:
@@ -133,7 +157,7 @@ def _compare(
     report: Report,
     statements: Sequence[Question],
     connection: flight_sql.Connection,
-    duck: PlainDuckDB,
+    plain_now: Callable[[], AbstractContextManager[PlainDuckDB]],
     repeats: int,
     *,
     rate: int,
@@ -142,7 +166,8 @@ def _compare(
     when = f"{rate:,} events/s" if rate else QUIET
     lines = report.details["statements"].setdefault(when, {})
     for question in statements:
-        ours, plain = _in_turns(question, connection, duck, repeats, is_compared=not rate)
+        with plain_now() as duck:
+            ours, plain = _in_turns(question, connection, duck, repeats, is_compared=not rate)
         ours_ms, plain_ms = median(ours), median(plain)
         of_allowed = ours_ms / max(ratio * plain_ms, plain_ms + plus_ms)
         lines[question.kind] = {

@@ -36,6 +36,8 @@ TOPIC = "events"
 TABLE = TableName("lake", ("bench",), "events")
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
+#: Of a tierer, on a machine that is busy: Spark's start, and a publish.
+_FIRST_PUBLISH_S = 180.0
 
 
 def sqlite_catalogs(folder: Path) -> dict[str, dict[str, str]]:
@@ -166,9 +168,16 @@ class World:
             port: int = listening.getsockname()[1]
             return port
 
-    def config(self, *, tail: Mapping[str, object] | None = None, **settings: float) -> Path:
-        """Write a settings file; ``settings`` are those of section ``[server]``."""
-        config = self.folder / "thermocline.toml"
+    def config(
+        self,
+        name: str = "thermocline",
+        /,
+        *,
+        tail: Mapping[str, object] | None = None,
+        **settings: float,
+    ) -> Path:
+        """Write a settings file of its own ``name``; ``settings`` are those of section ``[server]``."""
+        config = self.folder / f"{name}.toml"
         lake = "".join(
             f"{key} = {json.dumps(value)}\n" for key, value in self.catalogs["lake"].items()
         )
@@ -205,6 +214,29 @@ def serving(config: Path, log: Path) -> Iterator[Serving]:
             pid = child_guard.command_id(process)
             assert pid is not None
             yield Serving(_listening(process, log), pid)
+        finally:
+            child_guard.release(process)
+            process.wait(_STOP_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def tiering(world: World, interval_s: int) -> Iterator[None]:
+    """Run ``thermocline tier`` in a process of its own, which publishes every ``interval_s`` or so.
+
+    The block begins after its first publish: Spark's start is over then.
+    """
+    config = world.config("tier")
+    command = [sys.executable, "-m", "thermocline", "--config", str(config)]
+    log = world.folder / "tier.log"
+    before = world.pin().snapshot_id
+    with child_guard.start(log, [*command, "tier", "--interval", str(interval_s)]) as process:
+        try:
+            deadline = time.monotonic() + _FIRST_PUBLISH_S + interval_s
+            while world.pin().snapshot_id == before:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"nothing was tiered: see {log}")
+                time.sleep(1)
+            yield
         finally:
             child_guard.release(process)
             process.wait(_STOP_TIMEOUT_S)
