@@ -235,6 +235,13 @@ class ColdStore(Protocol):
             As ``scan``.
         """
 
+    def count_rows(self, cold: ColdSlice) -> int | None:
+        """Count the rows of a slice as ``scan`` would give them; None where that takes reading them.
+
+        Raises:
+            As ``scan``.
+        """
+
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         """Count the files ``scan`` would name; None where it names none and lets the engine choose.
 

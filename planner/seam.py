@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,9 +23,31 @@ class PinFacts:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TailFacts:
+    """What a server has read of a tail: ``stops`` are the first offsets not read, by partition.
+
+    ``offsets_per_s``: how fast it reads on; None where nothing was read lately.
+    """
+
+    stops: Mapping[int, int]
+    offsets_per_s: float | None = None
+
+    def rest_s(self, spans: Iterable[tuple[int, int, int]]) -> float | None:
+        """About how long until all of ``(partition, start, stop)`` is read; None where nothing tells."""
+        missing = sum(
+            max(0, stop - max(start, self.stops.get(partition, 0)))
+            for partition, start, stop in spans
+        )
+        if not missing:
+            return 0.0
+        return missing / self.offsets_per_s if self.offsets_per_s else None
+
+
 #: ``watermark`` and ``log_end`` are exclusive ends; the tail holds the offsets between the two. What is accepted
-#: and skipped was decided by people (planner.repairs), skips by hand only. The last three are of the moment the
-#: statement runs, not of the cut.
+#: and skipped was decided by people (planner.repairs), skips by hand only. The last five are of the moment the
+#: statement runs, not of the cut: ``tail_read_offsets`` are what this server has in memory of ``tail_offsets``, and
+#: ``tail_rest_s`` is about how long the rest of all partitions takes, NULL where it is not being read.
 SEAM_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -44,25 +67,31 @@ SEAM_SCHEMA = pa.schema(
         pa.field("pin_age_s", pa.float64()),
         pa.field("catalog_failing_s", pa.float64()),
         pa.field("catalog_error", pa.string()),
+        pa.field("tail_read_offsets", pa.int64()),
+        pa.field("tail_rest_s", pa.float64()),
     ]
 )
 
 
-def seam_rows(cut: TableCut, facts: PinFacts | None = None) -> list[dict[str, object]]:
+def seam_rows(
+    cut: TableCut, facts: PinFacts | None = None, tail: TailFacts | None = None
+) -> list[dict[str, object]]:
     """Describe a cut, sorted by partition; no rows for an unbound table."""
     if cut.watermark is None or cut.binding is None:
         return []
     mark = cut.watermark
+    spans = [(partition, mark.offset(partition), end) for partition, end in cut.end]
+    rest_s = None if tail is None else tail.rest_s(spans)
     return [
         {
             "topic": mark.address,
             "topic_id": mark.topic_id,
             "cluster_id": mark.cluster_id,
             "kafka_partition": partition,
-            "watermark": mark.offset(partition),
+            "watermark": start,
             "log_end": end,
             # A cut of the past may end below the watermark of the snapshot it is read from.
-            "tail_offsets": max(0, end - mark.offset(partition)),
+            "tail_offsets": max(0, end - start),
             "snapshot_id": cut.cold.snapshot_id,
             "schema_id": cut.cold.schema.schema_id,
             "tiered_shape": mark.shape,
@@ -75,6 +104,10 @@ def seam_rows(cut: TableCut, facts: PinFacts | None = None) -> list[dict[str, ob
             "pin_age_s": None if facts is None else facts.age_s,
             "catalog_failing_s": None if facts is None else facts.failing_s,
             "catalog_error": None if facts is None else facts.error,
+            "tail_read_offsets": None
+            if tail is None
+            else max(0, min(tail.stops.get(partition, start), end) - start),
+            "tail_rest_s": rest_s,
         }
-        for partition, end in cut.end
+        for partition, start, end in spans
     ]

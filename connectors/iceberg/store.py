@@ -210,6 +210,12 @@ class IcebergStore:
             )
         )
 
+    def count_rows(self, cold: ColdSlice) -> int | None:
+        if cold.snapshot_id is None:
+            return 0
+        with self._reading(cold):
+            return self._plan.rows(cold)
+
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         if cold.snapshot_id is None:
             return 0

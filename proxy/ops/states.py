@@ -12,6 +12,9 @@ from prometheus_client.registry import Collector
 from connectors.iceberg.pin_cache import PinStatus
 from proxy.tail.states import TailState
 
+#: A tail that is whole sooner is not worth telling of: each one is behind by some records now and then.
+_SOON_S = 1.0
+
 Pins = Callable[[], Sequence[PinStatus]]
 Tails = Callable[[], Sequence[TailState]]
 
@@ -123,6 +126,15 @@ def degraded(pins: Pins, tails: Tails) -> list[dict[str, object]]:
         if pin.error is not None
     ]
     return documents
+
+
+def reading(tails: Tails) -> list[dict[str, object]]:
+    """Tails that are being read and take a second or more to be whole: how many offsets are left, and for how long."""
+    return [
+        {"table": str(pin.table), "lag_rows": pin.lag, "rest_s": round(pin.rest_s, 1)}
+        for pin in tails()
+        if pin.rest_s is not None and pin.rest_s >= _SOON_S
+    ]
 
 
 def _per_table(

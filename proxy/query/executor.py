@@ -31,6 +31,7 @@ from planner.incremental import check_followed, format_position, narrow, parse_a
 from planner.ports import ColdStore, Log
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
+from planner.statement.least import with_counted
 from planner.statement.references import CutKey
 from planner.ticket import Ticket, TicketTable
 from planner.time_travel import format_cut
@@ -128,7 +129,10 @@ class Statements:
     # --- what a client calls: each answers by its deadline, whatever the engine does ---
 
     def prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
-        return self._on_thread(session, deadline, lambda: self._prepare(session, sql, deadline))
+        def prepared() -> Prepared:
+            return self._prepare(session, sql, deadline)
+
+        return self._soon(session, sql, None, deadline, prepared)
 
     def plan(
         self,
@@ -140,12 +144,7 @@ class Statements:
         def planned() -> Planned:
             return self._plan(session, sql, parameters, deadline)
 
-        # Where nobody has to be asked, a switch of threads would cost as much as all the rest.
-        parsed = self._parser.cached(sql)
-        if parsed is not None and self._signatures.has(session, parsed, parameters):
-            deadline.check()
-            return planned()
-        return self._on_thread(session, deadline, planned)
+        return self._soon(session, sql, parameters, deadline, planned)
 
     def open(self, session: Session, ticket: bytes, deadline: Deadline) -> Stream:
         deadline.check()
@@ -175,6 +174,21 @@ class Statements:
     def about(self, session: Session, ticket: bytes) -> TicketSummary:
         # As of 1970 no ticket has expired: a statement may have outlived its own.
         return summary(self._tickets.opened(ticket, user=session.user or "", now_us=0))
+
+    def _soon(
+        self,
+        session: Session,
+        sql: str,
+        parameters: pa.RecordBatch | None,
+        deadline: Deadline,
+        work: Callable[[], T],
+    ) -> T:
+        """Do ``work`` here where nobody has to be asked: a switch of threads would cost as much as all the rest."""
+        parsed = self._parser.cached(sql)
+        if parsed is not None and self._signatures.has(session, parsed, parameters):
+            deadline.check()
+            return work()
+        return self._on_thread(session, deadline, work)
 
     def _on_thread(
         self,
@@ -327,9 +341,21 @@ class Statements:
     ) -> Result:
         """Start a statement over the relations of its cuts; ``stack`` frees what it uses."""
         context = _context(parsed, planned)
+        document, counted = parsed.document, self._sources.cold_rows(session, parsed, cuts)
+        if counted is not None:
+            document = with_counted(document, counted)
+        relations = self._sources.relations(
+            session,
+            parsed,
+            cuts,
+            context,
+            deadline,
+            stack,
+            is_cold_counted=counted is not None,
+        )
         result = self._engine.run(
-            parsed.document,
-            self._sources.relations(session, parsed, cuts, context, deadline, stack),
+            document,
+            relations,
             context.values,
             statement_time=context.statement_time,
             time_zone=context.time_zone,

@@ -14,6 +14,7 @@ from planner.statement.ast import Node
 from planner.statement.conjuncts import Places, conjuncts
 from planner.statement.date_parts import quote_date_parts
 from planner.statement.gate import check, check_text
+from planner.statement.least import any_rows, is_bare_count
 from planner.statement.named_columns import named_columns
 from planner.statement.parameters import may_type_columns
 from planner.statement.references import (
@@ -54,6 +55,16 @@ class ParsedStatement:
     def columns(self) -> frozenset[str] | None:
         """Folded names of the columns it can read; None: any."""
         return named_columns(self.document)
+
+    @cached_property
+    def any_rows(self) -> int | None:
+        """How many rows of its one table answer it, whichever they are; None: it depends on more."""
+        return any_rows(self.document)
+
+    @cached_property
+    def is_bare_count(self) -> bool:
+        """Whether it counts the rows of its one table and does nothing else."""
+        return is_bare_count(self.document)
 
     @cached_property
     def may_type_columns(self) -> bool:

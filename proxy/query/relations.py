@@ -22,6 +22,7 @@ from planner.schema import TableSchema
 from planner.seam import SEAM_SCHEMA, seam_rows
 from planner.statement.references import CutKey, ResolvedTable, Virtual, quoted
 from planner.statement.scope import fold
+from planner.tail_pruning import PLACES, needed_ranges
 from proxy.access.policy import AccessPolicy, VisibleTable
 from proxy.catalog import information_schema
 from proxy.catalog.browser import Browser
@@ -32,6 +33,7 @@ from proxy.engine.statement_cache import StatementCache
 from proxy.query.file_pruning import StatementContext, scan_filter
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
 from proxy.session import Session
+from proxy.tail.segment import LeasedTail
 from proxy.tail.tails import Tails
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -76,12 +78,14 @@ class Sources:
         context: StatementContext,
         deadline: Deadline,
         stack: contextlib.ExitStack,
+        *,
+        is_cold_counted: bool = False,
     ) -> list[Relation]:
         """Name the rows of every side the statement reads; ``stack`` gives the tails back.
 
-        Waits for the tails, no longer than until the deadline.
+        Waits for the tails, no longer than until the deadline. ``is_cold_counted``: without cold rows (``cold_rows``).
         """
-        tails: dict[CutKey, tuple[SqlRelation, ...]] = {}
+        tails: dict[CutKey, LeasedTail] = {}
         check = partial(deadline.check, WAITED_FOR_TAIL)
         visible = {
             table: self.visible_table(session, table, cuts[table.key])
@@ -91,22 +95,42 @@ class Sources:
             table.key: _names(parsed.columns, cuts[table.key], visible[table])
             for table in parsed.tables
         }
+        filters = {
+            table: self.scan_filter(session, table, cuts[table.key], parsed, context)
+            for table in parsed.tables
+        }
         for table in parsed.tables:
             cut = cuts[table.key]
             if table.virtual in (None, "tail") and cut.new_hot and table.key not in tails:
-                tail = stack.enter_context(self.tails.read(cut, check, names[table.key]))
-                tails[table.key] = tail.relations
+                part = _part(parsed, table, cut, filters[table])
+                tail = self.tails.read(cut, check, names[table.key], part)
+                tails[table.key] = stack.enter_context(tail)
+        has_cold = not is_cold_counted and not _is_enough(parsed, cuts, visible, tails)
         return [
             self._relation(
                 table,
                 cuts[table.key],
-                tails.get(table.key, ()),
-                self.scan_filter(session, table, cuts[table.key], parsed, context),
+                tails[table.key].relations if table.key in tails else (),
+                filters[table],
                 visible[table],
                 names[table.key],
+                has_cold=has_cold,
             )
             for table in parsed.tables
         ] + [self._listing(name, session) for name in parsed.browsed]
+
+    def cold_rows(
+        self, session: Session, parsed: ParsedStatement, cuts: Mapping[CutKey, TableCut]
+    ) -> int | None:
+        """Count the cold rows that a bare count counts, from what their files say; None: they must be read."""
+        if not parsed.is_bare_count or len(parsed.tables) != 1:
+            return None
+        table = parsed.tables[0]
+        cut = cuts[table.key]
+        visible = self.visible_table(session, table, cut)
+        if _side(table, cut) not in (None, "cold") or not _is_plain(cut, visible):
+            return None
+        return self.store.count_rows(cut.cold)
 
     def visible_table(
         self, session: Session, table: ResolvedTable, pin_or_cut: Pin | TableCut
@@ -126,11 +150,12 @@ class Sources:
         parsed: ParsedStatement,
         context: StatementContext,
     ) -> ScanFilter:
-        """Return which cold rows can matter; of a side without files, nothing is worked out.
+        """Return which rows can matter; of a side without files, only what depends on the places of records is worked out.
 
         What is asked of a masked column is asked of its mask, of which the files know nothing.
         """
-        if table.virtual in ("tail", "seam") or cut.cold.snapshot_id is None:
+        has_files = table.virtual != "tail" and cut.cold.snapshot_id is not None
+        if table.virtual == "seam" or not (has_files or _names_places(parsed, table)):
             return EVERYTHING
         places, schema = parsed.places_of[table], self.visible_table(session, table, cut).plain
         filtered = partial(scan_filter, self.engine, context, places, schema)
@@ -147,13 +172,15 @@ class Sources:
         rows: ScanFilter,
         visible: VisibleTable,
         names: Sequence[str] | None,
+        *,
+        has_cold: bool,
     ) -> Relation:
         parts: list[SqlRelation | ArrowRelation] = []
         if table.virtual == "seam":
-            seam = seam_rows(cut, self.pins.facts(cut.table))
+            seam = seam_rows(cut, self.pins.facts(cut.table), self.tails.facts(cut))
             parts.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
         side = _side(table, cut)
-        if side in (None, "cold"):
+        if has_cold and side in (None, "cold"):
             if cut.is_cold_whole:
                 parts.append(self.store.scan(cut.cold, rows, names))
             elif cut.new_cold:
@@ -195,6 +222,45 @@ def _names(
         return None
     names = cut.cold.schema.names
     return names[:1] + tuple(name for name in names[1:] if fold(name) in columns)
+
+
+def _names_places(parsed: ParsedStatement, table: ResolvedTable) -> bool:
+    """Whether a condition at each place that names a table is about partitions or offsets."""
+    places = parsed.places_of[table]
+    return all(any(fold(item.column) in PLACES for item in place) for place in places)
+
+
+def _part(
+    parsed: ParsedStatement, table: ResolvedTable, cut: TableCut, rows: ScanFilter
+) -> Sequence[OffsetRange] | None:
+    """The ranges of a tail that a statement needs; None: all, as other places than this one may need the rest."""
+    is_alone = sum(other.key == table.key for other in parsed.tables) == 1
+    if cut.hot is None or not is_alone or not _names_places(parsed, table):
+        return None
+    return needed_ranges(cut.hot.ranges, rows)
+
+
+def _is_plain(cut: TableCut, visible: VisibleTable) -> bool:
+    """Whether a statement over a cut reads every row of the snapshot and of the tail as they are."""
+    return visible.access_filter is None and cut.increment is None and cut.is_cold_whole
+
+
+def _is_enough(
+    parsed: ParsedStatement,
+    cuts: Mapping[CutKey, TableCut],
+    visible: Mapping[ResolvedTable, VisibleTable],
+    tails: Mapping[CutKey, LeasedTail],
+) -> bool:
+    """Whether a statement asks for so few rows, whichever they are, that the tail has them: it is in memory."""
+    if parsed.any_rows is None or len(parsed.tables) != 1:
+        return False
+    table = parsed.tables[0]
+    tail = tails.get(table.key)
+    return (
+        tail is not None
+        and tail.least_rows >= parsed.any_rows
+        and _is_plain(cuts[table.key], visible[table])
+    )
 
 
 def _side(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Virtual | None:

@@ -12,6 +12,7 @@ from planner.decoding import decoding_key
 from planner.errors import FederationError, LogUnavailable, UndecodableRecord
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
+from planner.seam import TailFacts
 from planner.watermark import Watermark
 from proxy.tail.budget import TailLimits
 from proxy.tail.follower import Follower
@@ -113,16 +114,19 @@ def starts_of(
     return tuple(starts.items())
 
 
-def state_of(entry: FollowedTable) -> TailState:
+def state_of(entry: FollowedTable, now_s: float) -> TailState:
     stops = entry.generation.stops()
     outcomes, bad = entry.tally.totals()
+    lag = sum(max(0, end - stops.get(at, 0)) for at, end in list(entry.ends.items()))
+    rate = None if entry.follower is None else entry.follower.rate.per_s(now_s)
     return TailState(
         table=entry.table,
         topic=entry.subject.source.topic,
         schema_id=entry.subject.schema.schema_id,
         is_followed=entry.follower is not None,
         ranges=entry.generation.ranges(),
-        lag=sum(max(0, end - stops.get(at, 0)) for at, end in list(entry.ends.items())),
+        lag=lag,
+        rest_s=0.0 if not lag else lag / rate if rate else None,
         rows=entry.generation.rows,
         size=entry.generation.size,
         packed=entry.generation.packed_size,
@@ -131,6 +135,25 @@ def state_of(entry: FollowedTable) -> TailState:
         outcomes=outcomes,
         bad=bad,
     )
+
+
+def facts_of(entry: FollowedTable | None, now_s: float) -> TailFacts:
+    """Return what is read of a tail, and how fast; None: nobody asked for it yet."""
+    if entry is None:
+        return TailFacts({})
+    rate = None if entry.follower is None else entry.follower.rate.per_s(now_s)
+    return TailFacts(entry.generation.stops(), rate)
+
+
+def is_small_part(
+    generation: Generation,
+    part: Sequence[OffsetRange],
+    ranges: Sequence[OffsetRange],
+    most: int,
+) -> bool:
+    """Whether ``part`` is read by itself sooner than what ``ranges`` lack, of which it is a part: ``most`` is little."""
+    missing = sum(map(len, generation.missing(ranges)))
+    return missing > most >= sum(map(len, part)) and len(part) < len(ranges)
 
 
 def surely_fits(

@@ -15,6 +15,7 @@ from planner.offsets import OffsetRange
 from proxy.tail.generations import Generation
 from proxy.tail.pacing import Pace, Pacing
 from proxy.tail.reader.source import Subscription, TopicReader
+from proxy.tail.reading_rate import ReadingRate
 from proxy.tail.states import OutcomeTally
 
 #: Whether statements of any table are being served.
@@ -47,6 +48,7 @@ class Follower:
         self.error: FederationError | None = None
         self._subscription: Subscription | None = None
         self._version = -1
+        self.rate = ReadingRate()
         self._pace = Pace(self.pacing, caught_up_at_s=self.clock())
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -105,6 +107,7 @@ class Follower:
             self.make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
             rows = self._gently(decoded.rows)
             generation.add(batch.ranges, rows, batch.confirm, batch.epochs)
+        self.rate.note(sum(map(len, batch.ranges)), self.clock())
         self.tally.count(decoded.outcomes, decoded.errors)
         return len(decoded.rows)
 

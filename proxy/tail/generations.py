@@ -15,7 +15,7 @@ from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import NO_EPOCHS, OffsetRange
 from proxy.engine.segments import Segments
-from proxy.tail.reading import relations
+from proxy.tail.reading import bare_rows, relations
 from proxy.tail.segment import (
     LeasedTail,
     Segment,
@@ -381,9 +381,10 @@ class Generation(TailRanges):
                     relations(segment, names or self.schema.names, needed) for segment in leased
                 )
             )
+            least_rows = sum(bare_rows(segment, needed) for segment in leased)
             for segment in leased:
                 segment.leases += 1
-        tail = LeasedTail(rows)
+        tail = LeasedTail(rows, least_rows)
         tail.callback(self._give_back, leased)
         return tail
 

@@ -18,15 +18,10 @@ def relations(
     segment: Segment, columns: Sequence[str], needed: Mapping[int, OffsetRange]
 ) -> Iterator[SqlRelation]:
     """Name the rows of a segment within ``needed``, by partition, in the cheapest way that is exact."""
-    # Others may add to a segment that is not full between this decision and the read.
-    is_exact = segment.is_full and not segment.is_trimmed
-    if is_exact and _is_inside(segment.ranges, needed):
+    if _is_bare(segment, needed):
         yield _bare(segment.name, columns)
         return
-    inside = (
-        rows for rows, ranges in reversed(segment.append_log) if _is_inside(ranges, needed)
-    )
-    rows = next(inside, 0)
+    rows = bare_rows(segment, needed)
     if rows:
         # The rows added first: row ids count up from 0, and no row was deleted.
         # A third of what comparing offsets costs: 1.0 against 3.2 ms on 600,000 rows (DuckDB 1.5.5).
@@ -35,6 +30,22 @@ def relations(
     if not segment.append_log or rows < segment.append_log[-1][0]:
         cut = [item for partition, item in needed.items() if partition in segment.ranges]
         yield bounded(segment.name, columns, cut, rows)
+
+
+def bare_rows(segment: Segment, needed: Mapping[int, OffsetRange]) -> int:
+    """Return how many of a segment's first rows are surely within ``needed``: all where it is read bare."""
+    if _is_bare(segment, needed):
+        return segment.rows
+    inside = (
+        rows for rows, ranges in reversed(segment.append_log) if _is_inside(ranges, needed)
+    )
+    return next(inside, 0)
+
+
+def _is_bare(segment: Segment, needed: Mapping[int, OffsetRange]) -> bool:
+    # Others may add to a segment that is not full between this decision and the read.
+    is_exact = segment.is_full and not segment.is_trimmed
+    return is_exact and _is_inside(segment.ranges, needed)
 
 
 def _is_inside(ranges: Mapping[int, OffsetRange], bounds: Mapping[int, OffsetRange]) -> bool:

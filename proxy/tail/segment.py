@@ -132,11 +132,15 @@ class Segment:
 
 
 class LeasedTail(ExitStack):
-    """The rows of one cut's tail, as relations. Close it when the statement is over."""
+    """The rows of one cut's tail, as relations. Close it when the statement is over.
 
-    def __init__(self, relations: tuple[SqlRelation, ...]) -> None:
+    ``least_rows``: so many they are at least, as far as it is known without reading them.
+    """
+
+    def __init__(self, relations: tuple[SqlRelation, ...], least_rows: int = 0) -> None:
         super().__init__()
         self.relations = relations
+        self.least_rows = least_rows
 
 
 def ends(batch: pa.RecordBatch) -> dict[int, int]:

@@ -21,7 +21,8 @@ class TailState:
     """One table's tail under one schema, shape and topic.
 
     ``ranges`` are sorted by partition. ``lag`` is the number of offsets between them and the newest log end that a
-    statement of this table measured: 0 if up to date. ``size`` is the rows' Arrow size in bytes; ``packed`` of it are
+    statement of this table measured: 0 if up to date; ``rest_s`` is about how long reading them takes, None where nothing was
+    read lately. ``size`` is the rows' Arrow size in bytes; ``packed`` of it are
     compressed in memory, ``on_disk`` are in the scratch database. ``error`` stopped the follower, and is None once it
     goes on. ``outcomes`` and ``bad`` (the last few) count what was decoded into this tail.
     """
@@ -32,6 +33,7 @@ class TailState:
     is_followed: bool
     ranges: tuple[OffsetRange, ...]
     lag: int
+    rest_s: float | None
     rows: int
     size: int
     packed: int

@@ -7,14 +7,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
 from planner.binding import Binding
 from planner.cut import HotSlice, Pin, TableCut
-from planner.errors import LogTruncated, LogUnavailable
+from planner.errors import DeadlineExceeded, LogTruncated, LogUnavailable
 from planner.names import TableName
+from planner.offsets import OffsetRange
 from planner.ports import TopicSource
+from planner.seam import TailFacts
 from planner.watermark import Watermark
 from proxy.engine.segments import Segments
 from proxy.tail.budget import Packing, Spilling, TailLimits, TailSpace
@@ -22,6 +24,8 @@ from proxy.tail.entries import (
     FollowedTable,
     PinsInUse,
     epochs_below,
+    facts_of,
+    is_small_part,
     key_of,
     needed,
     older,
@@ -102,9 +106,13 @@ class Tails:
                 entry.generation.clear()
 
     def read(
-        self, cut: TableCut, check: Callable[[], None], names: Sequence[str] | None = None
+        self,
+        cut: TableCut,
+        check: Callable[[], None],
+        names: Sequence[str] | None = None,
+        part: Sequence[OffsetRange] | None = None,
     ) -> LeasedTail:
-        """Return the rows of the cut's hot ranges, in no particular order. The caller closes them.
+        """Return the rows of the cut's hot ranges, or of ``part`` of these, in no particular order. The caller closes them.
 
         ``names`` are the columns they have; None: all.
 
@@ -119,14 +127,18 @@ class Tails:
         if cut.hot is None or cut.binding is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
         entry = self._entry(cut, cut.binding, cut.hot)
-        needed_ranges = {item.partition: item for item in cut.hot.ranges}
-        wait = Wait(cut.hot.ranges, check, self.clock)
+        hot = cut.hot if part is None else replace(cut.hot, ranges=tuple(part))
+        needed_ranges = {item.partition: item for item in hot.ranges}
+        wait = Wait(hot.ranges, check, self.clock)
         self._check_history(entry, cut.hot)
         while (tail := entry.generation.acquire(needed_ranges, names)) is None:
-            if entry.generation.begins_after(cut.hot.ranges):
-                return self._alone(entry, cut.hot, cut.watermark, check, names)
+            if entry.generation.begins_after(hot.ranges):
+                return self._alone(entry, hot, cut.watermark, check, names)
+            if is_small_part(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
+                self._begin_following(entry, cut.hot, cut.watermark)
+                return self._alone(entry, hot, cut.watermark, check, names)
             if not wait.once(entry):
-                self._fetch(entry, cut.hot, cut.watermark, check)
+                self._fetch(entry, hot, cut.watermark, check)
             if entry.generation.is_retired:
                 entry = self._entry(cut, cut.binding, cut.hot)
         self._note(entry, cut.watermark)
@@ -145,11 +157,20 @@ class Tails:
             if missing:
                 entry.follower.hurry(missing)
 
+    def facts(self, cut: TableCut) -> TailFacts:
+        """Return what is read of a cut's tail just now."""
+        if cut.hot is None or cut.binding is None:
+            return TailFacts({})
+        with self._lock:
+            entry = self._entries.get(key_of(cut, cut.binding, cut.hot))
+        return facts_of(entry, self.clock())
+
     def states(self) -> tuple[TailState, ...]:
         """Return the state of every tail, sorted by table."""
         with self._lock:
             entries = list(self._entries.values())
-        return tuple(sorted(map(state_of, entries), key=lambda state: state.table))
+        states = [state_of(entry, self.clock()) for entry in entries]
+        return tuple(sorted(states, key=lambda state: state.table))
 
     def pack(self) -> None:
         """Pack the tails that few rows were added to since the last call. One thread at a time."""
@@ -210,7 +231,7 @@ class Tails:
                 try:
                     fetch = self._fetcher(entry, generation, check)
                     fetch.into(generation, missing, older(below, hot), hot.epochs.as_dict())
-                except LogUnavailable:
+                except (LogUnavailable, DeadlineExceeded):
                     # Where brokers are slow it is followed from here on: the next statement finds more.
                     generation.begin(starts_of(missing, watermark), below.items())
                     self._follow(entry)
@@ -358,6 +379,23 @@ class Tails:
             )
             entry.follower.start()
             return True
+
+    def _begin_following(
+        self, entry: FollowedTable, hot: HotSlice, watermark: Watermark
+    ) -> None:
+        """Have a tail followed from where it begins, unless somebody is at work in it: it is read for others."""
+        generation = entry.generation
+        if entry.follower is not None or not generation.writing.acquire(blocking=False):
+            return
+        try:
+            if not generation.is_retired and not generation.ends_before(hot.ranges):
+                missing = generation.missing(needed(hot.ranges, watermark))
+                below = epochs_below(missing, generation, watermark)
+                self._note(entry, watermark)
+                generation.begin(starts_of(missing, watermark), below.items())
+                self._follow(entry)
+        finally:
+            generation.writing.release()
 
     def note_pin(self, pin: Pin) -> None:
         """Note that statements use this pin from now on: rows that it took over need not stay."""

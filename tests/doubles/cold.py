@@ -182,6 +182,10 @@ class MemoryColdStore:
         """See ``planner.ports.ColdStore.totals``. Nothing here has files."""
         return ColdTotals(records=self.scan(cold).table.num_rows)
 
+    def count_rows(self, cold: ColdSlice) -> int | None:
+        """See ``planner.ports.ColdStore.count_rows``."""
+        return self.scan(cold).table.num_rows
+
     def count_files(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> int | None:
         """See ``planner.ports.ColdStore.count_files``."""
         del cold, expected

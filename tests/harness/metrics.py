@@ -33,6 +33,7 @@ def tail_state(schema_id: int, rows: int, error: FederationError | None) -> Tail
         is_followed=True,
         ranges=(),
         lag=7,
+        rest_s=2.5,
         rows=rows,
         size=rows * 10,
         packed=0,

@@ -18,7 +18,7 @@ from planner.errors import BadConfig, CatalogUnavailable, LogUnavailable
 from proxy.access.authentication.callers import Access
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.states import States, degraded
+from proxy.ops.states import States, degraded, reading
 from tests.harness.builders import FLOWS
 from tests.harness.canned import CannedBackend, serve
 from tests.harness.metrics import tail_state
@@ -66,7 +66,10 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         port=0,
         registry=metrics.registry,
         healthy=lambda: fit[0],
-        state=lambda: {"degraded": degraded(lambda: pins, lambda: tails)},
+        state=lambda: {
+            "degraded": degraded(lambda: pins, lambda: tails),
+            "reading": reading(lambda: tails),
+        },
         is_warm=lambda: warm[0],
     )
     server = serve(backend, Access(allow_anonymous=True), journals=[metrics.read])
@@ -109,6 +112,7 @@ def test_readiness_begins_and_ends_with_accepting_and_tells_what_is_degraded(
         "ready": True,
         "healthy": True,
         "degraded": [flows | pin, flows | tail],
+        "reading": [flows | {"lag_rows": 7, "rest_s": 2.5}] * 2,
     }
     watched.fit[0] = False
     assert watched.get("/readyz")[0] == 503

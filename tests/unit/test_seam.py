@@ -2,7 +2,7 @@ import pyarrow as pa
 
 from planner.cut import plan_cut
 from planner.offsets import OffsetRange
-from planner.seam import SEAM_SCHEMA, PinFacts, seam_rows
+from planner.seam import SEAM_SCHEMA, PinFacts, TailFacts, seam_rows
 from planner.time_travel import cut_until
 from planner.watermark import Skip
 from tests.harness.builders import bounds, pin, vector, watermark
@@ -40,6 +40,27 @@ def test_the_seam_tells_how_long_the_catalog_has_been_silent() -> None:
     (row,) = seam_rows(plan_cut(pin(10), bounds((0, 15))), value)
     assert (row["pin_age_s"], row["catalog_failing_s"]) == (3600.0, 3590.0)
     assert row["catalog_error"] == "CatalogUnavailable"
+
+
+def test_the_seam_tells_what_is_read_of_the_tail_and_when_the_rest_is() -> None:
+    cut = plan_cut(pin(10, 20), bounds((0, 15), (5, 26), (0, 2)))
+    names = ("tail_offsets", "tail_read_offsets", "tail_rest_s")
+
+    def columns_of(tail: TailFacts | None) -> list[tuple[object, ...]]:
+        return [tuple(row[name] for name in names) for row in seam_rows(cut, None, tail)]
+
+    assert columns_of(None) == [(5, None, None), (6, None, None), (2, None, None)]
+    assert columns_of(TailFacts({})) == [(5, 0, None), (6, 0, None), (2, 0, None)]
+    assert columns_of(TailFacts({0: 12, 1: 30}, 4.0)) == [
+        (5, 2, 1.25),
+        (6, 6, 1.25),
+        (2, 0, 1.25),
+    ]
+    assert columns_of(TailFacts({0: 15, 1: 26, 2: 2})) == [
+        (5, 5, 0.0),
+        (6, 6, 0.0),
+        (2, 2, 0.0),
+    ]
 
 
 def test_an_unbound_table_has_no_seam() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from planner.errors import DeadlineExceeded, LogUnavailable, TailTooLarge
+from planner.offsets import OffsetRange
 from proxy.tail import tails
 from proxy.tail.budget import TailLimits
 from proxy.tail.keeper import Keeper
@@ -17,6 +18,7 @@ from tests.harness.builders import FLOWS
 from tests.harness.tails import LIMITS, offsets, places, tail_harness
 
 ROWS = 70
+PLACES = "kafka_partition, kafka_offset"
 SOON_S = 30
 #: One batch of the log is a step of its own.
 SMALL_STEPS = Pacing(gather_s=0, max_ready_rows=1)
@@ -109,6 +111,54 @@ def test_a_statement_out_of_time_before_anything_came_says_what_it_always_said()
                 harness.tails.read(harness.cut(0, 0), late_when(lambda: True))
         finally:
             going_on.set()
+
+
+def test_a_fetch_that_ran_out_of_time_is_followed_from_then_on() -> None:
+    with tail_harness(threads=True) as harness:
+        harness.write(0, *range(9))
+        cut = harness.cut(0, 0)
+        with pytest.raises(DeadlineExceeded):
+            harness.tails.read(cut, late_when(lambda: True))
+        assert harness.state().is_followed
+        fetched = harness.fetched
+        assert places(harness, cut) == offsets((0, 9))
+        assert harness.fetched == fetched
+
+
+def test_a_small_part_of_a_large_tail_is_read_by_itself_and_the_rest_is_followed() -> None:
+    going_on = threading.Event()
+    with tail_harness(
+        threads=True, on_decode=lambda batch: len(batch) < 9 or going_on.wait(SOON_S)
+    ) as harness:
+        harness.write(0, *range(ROWS))
+        harness.write(1, *range(3))
+        cut = harness.cut(0, 0)
+        try:
+            with harness.tails.read(cut, lambda: None, part=[OffsetRange(1, 0, 3)]) as tail:
+                assert harness.rows(tail, PLACES) == offsets((1, 3))
+            assert harness.state().is_followed
+            assert harness.fetched == 1
+        finally:
+            going_on.set()
+        assert places(harness, cut) == offsets((0, ROWS), (1, 3))
+        assert harness.fetched == 1
+        # It is there now, and nothing is read again.
+        with harness.tails.read(cut, lambda: None, part=[OffsetRange(1, 0, 3)]) as tail:
+            assert harness.rows(tail, PLACES) == offsets((1, 3))
+        assert harness.fetched == 1
+
+
+def test_a_part_of_a_small_tail_is_fetched_and_kept_for_who_needs_the_rest() -> None:
+    with tail_harness(threads=True) as harness:
+        harness.write(0, *range(4))
+        harness.write(1, *range(3))
+        cut = harness.cut(0, 0)
+        with harness.tails.read(cut, lambda: None, part=[OffsetRange(1, 0, 3)]) as tail:
+            assert harness.rows(tail, PLACES) == offsets((1, 3))
+        with harness.tails.read(cut, lambda: None, part=[]) as tail:
+            assert not tail.relations
+        assert places(harness, cut) == offsets((0, 4), (1, 3))
+        assert harness.decoded == 7
 
 
 def test_a_fetch_that_brokers_did_not_answer_is_followed_from_then_on() -> None:

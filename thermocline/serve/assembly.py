@@ -17,7 +17,7 @@ from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
 from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
-from proxy.ops.states import States, degraded
+from proxy.ops.states import States, degraded, reading
 from proxy.process.landlock import FileSystemLock
 from proxy.process.memory import memory_limits, total_memory
 from proxy.process.suspects import Suspects
@@ -202,6 +202,7 @@ def running_server(
                 ),
                 state=lambda: {
                     "degraded": degraded(pins.status, tails.states),
+                    "reading": reading(tails.states),
                     "file_system": str(lock),
                     "file_system_locked": lock.holds,
                 },
