@@ -28,20 +28,21 @@ _TIMEOUT_S = 30.0
 
 @click.command()
 @click.option("--partitions", type=click.IntRange(1), default=1_000, show_default=True)
+@click.option("--brokers", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--repeats", type=click.IntRange(5), default=200, show_default=True)
 @seed
 @click.pass_obj
-def command(results: Path, partitions: int, repeats: int, seed: int) -> None:
+def command(results: Path, partitions: int, brokers: int, repeats: int, seed: int) -> None:
     """Cut a table whose topic has many partitions."""
     with (
         recorded(results, "cut") as report,
-        running_world(partitions=partitions, seed=seed) as world,
+        running_world(partitions=partitions, seed=seed, brokers=brokers) as world,
     ):
         world.produce(partitions * 2)
         took = _side_by_side(world, repeats)
         ours, raw = took["a cut"], took["one raw list_offsets"]
         report.figure(
-            f"cut over {partitions:,} partitions / one raw list_offsets",
+            f"cut over {partitions:,} partitions of {brokers} brokers / one raw list_offsets",
             median(ours) / median(raw),
             "",
             at_most=2,

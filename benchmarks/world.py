@@ -244,14 +244,28 @@ def tiering(world: World, interval_s: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def running_world(
-    *, partitions: int, seed: int, partition_by: Sequence[str] = (), shape: Shape = FLOWS
+    *,
+    partitions: int,
+    seed: int,
+    partition_by: Sequence[str] = (),
+    shape: Shape = FLOWS,
+    brokers: int = 1,
 ) -> Iterator[World]:
-    """Start a broker, create topic and table; everything is removed at the end."""
+    """Start brokers of one cluster, create topic and table; everything is removed at the end."""
     with tempfile.TemporaryDirectory(
         prefix="thermocline-bench-", ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
-        with Broker(folder / "kafka", heap_mb=1024) as broker:
+        with contextlib.ExitStack() as stack:
+            broker = stack.enter_context(Broker(folder / "kafka", heap_mb=1024))
+            for node in range(2, brokers + 1):
+                more = Broker(
+                    folder / f"kafka-{node}",
+                    heap_mb=1024,
+                    properties={"node.id": str(node)},
+                    controlled_by=broker,
+                )
+                stack.enter_context(more)
             world = World(folder, broker, partitions, seed, shape=shape)
             world.create(TOPIC, TABLE, partition_by)
             yield world

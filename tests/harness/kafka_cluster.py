@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +23,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from connectors import jars
 from tests.fixtures.kafka import Kafka
 from tests.harness.quick_jvm import quick_jvm
 from thermocline.demo.broker import Broker
+from thermocline.demo.world import QUICK_JVM
 
+#: Kafka's own commands: librdkafka has no request that moves replicas.
+_TOOLS = (jars.Coordinate("org.apache.kafka", "kafka-tools", "4.3.1"),)
+_REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _CHANGES_S = 30.0
 #: A broker that is gone is found out within a second, and its partitions get another leader.
 _QUICK = {
@@ -41,6 +49,7 @@ class KafkaCluster:
 
     brokers: Mapping[int, Broker]
     kafka: Kafka
+    folder: Path
 
     @property
     def settings(self) -> dict[str, str]:
@@ -82,6 +91,23 @@ class KafkaCluster:
         errors = [None if error is None else error.code() for error in outcome.values()]
         assert set(errors) <= set(passes), outcome
 
+    def reassign(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
+        """Move each partition to these nodes, the first preferred as its leader; returns once it is asked for."""
+        partitions = [
+            {"topic": topic, "partition": partition, "replicas": list(nodes)}
+            for partition, nodes in enumerate(replicas)
+        ]
+        plan = self.folder / "reassignment.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        classes = os.pathsep.join(
+            map(str, (*jars.resolve("kafka-tools", _TOOLS), *jars.resolve("kafka")))
+        )
+        address = ("--bootstrap-server", self.brokers[1].bootstrap)
+        command = [jars.java(), "-Xmx128m", *QUICK_JVM, "-cp", classes, _REASSIGN, *address]
+        command += ["--reassignment-json-file", str(plan), "--execute"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def await_leader(self, topic: str, *nodes: int | None, partition: int = 0) -> None:
         wait_for(
             lambda: self.leader(topic, partition) in nodes, f"{topic} is not led by {nodes}"
@@ -113,7 +139,7 @@ def kafka_cluster(folder: Path) -> Iterator[KafkaCluster]:
         with ThreadPoolExecutor(2) as starting:
             list(starting.map(Broker.start, (brokers[2], brokers[3])))
         try:
-            yield KafkaCluster(brokers, Kafka(first))
+            yield KafkaCluster(brokers, Kafka(first), folder)
         finally:
             for node in (3, 2, 1):
                 brokers[node].kill()

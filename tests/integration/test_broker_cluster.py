@@ -190,6 +190,28 @@ def test_statements_are_exact_while_leaders_change_and_a_broker_is_gone(
         assert first_answer(site, "alone", "count(*)") == [(1,)]
 
 
+@pytest.mark.parametrize("moves", [2, pytest.param(12, marks=pytest.mark.soak)])
+def test_statements_are_exact_while_replicas_move_under_load(
+    cluster: KafkaCluster, tmp_path: Path, moves: int
+) -> None:
+    """Each move takes every partition to the node that had no copy of it, and drops the other."""
+    nodes = [[2], [3], [2], [3]]
+    topic = cluster.topic(nodes)
+    site = site_of(tmp_path, cluster)
+    with writing(cluster, topic) as acknowledged, cli_serving(site):
+        wait_for(lambda: bool(acknowledged), "nothing was written")
+        run(site, "create", "lake.net.led", "--topic", topic, "--infer")
+        check_rounds(site, acknowledged)
+        for _ in range(moves):
+            nodes = [[5 - node] for [node] in nodes]
+            cluster.reassign(topic, nodes)
+            check_rounds(site, acknowledged)
+            for partition, [node] in enumerate(nodes):
+                cluster.await_in_sync(topic, node, partition=partition)
+                cluster.await_leader(topic, node, partition=partition)
+            check_rounds(site, acknowledged)
+
+
 def check_rounds(site: CliSite, acknowledged: list[int]) -> None:
     """Ask until three rounds were answered; each has all that was acknowledged before, once."""
     deadline = time.monotonic() + ANSWER_S
