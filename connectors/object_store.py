@@ -14,6 +14,9 @@ from planner.sqltext import literal
 
 #: Iceberg's writers call one store by any of these.
 _SCHEMES = ("s3", "s3a", "s3n")
+#: The authorities whose certificates a store may have; without it those that Arrow, DuckDB and Java trust by default.
+#: A name of ours: no client has one.
+CA_BUNDLE = "s3.cabundle"
 #: A region has to be in every signature; stores other than Amazon's ignore which.
 _DEFAULT_REGION = "us-east-1"
 

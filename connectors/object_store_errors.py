@@ -34,7 +34,7 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("curlCode: 60", "SSL peer certificate"),
-        "the certificate of s3.endpoint is of another host, or of a CA that this machine does not trust",
+        "the certificate of s3.endpoint is of another host, or of an authority that is not trusted here; set s3.cabundle",
     ),
     (
         ("curlCode: 35", "SSL connect error"),

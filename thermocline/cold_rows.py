@@ -24,7 +24,7 @@ from planner.sqltext import identifier
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
 from thermocline.config.settings import Settings
-from thermocline.engine_secrets import engine_secrets
+from thermocline.engine_secrets import engine_ca_file, engine_secrets
 
 _NAME = "cold"
 #: ``now()`` is in no statement of ours.
@@ -42,6 +42,7 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
             Engine(
                 storage_roots=settings.storage_roots,
                 secrets=engine_secrets(settings),
+                ca_file=engine_ca_file(settings, Path(spill)),
                 memory_limit_bytes=settings.server.memory_limit_bytes,
                 threads=settings.server.threads,
                 spill_dir=Path(spill),

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
+import certifi
+
 from connectors import object_store
+from planner.errors import BadConfig
 from thermocline.config.settings import Settings
 
 
@@ -15,3 +21,30 @@ def engine_secrets(settings: Settings) -> tuple[str, ...]:
     return object_store.secrets(
         settings.catalogs, settings.server.catalog_roots, settings.storage_roots
     )
+
+
+def engine_ca_file(settings: Settings, folder: Path) -> Path | None:
+    """Write the authorities that the catalogs name, and the public ones, to a file in ``folder``: DuckDB takes one for all.
+
+    None where no catalog names any: then DuckDB trusts what the machine does.
+
+    Raises:
+        BadConfig: a file cannot be read, or holds no certificates.
+    """
+    key = object_store.CA_BUNDLE
+    bundles = {name: each[key] for name, each in settings.catalogs.items() if key in each}
+    if not bundles:
+        return None
+    texts = [Path(ssl.get_default_verify_paths().cafile or certifi.where()).read_text()]
+    for name, bundle in bundles.items():
+        try:
+            ssl.create_default_context(cafile=bundle)
+            texts.append(Path(bundle).read_text())
+        except (OSError, ValueError) as error:
+            raise BadConfig(
+                f"catalogs.{name}.{key}: {bundle} cannot be read, or holds no certificates as PEM.",
+                key=f"{name}.{key}",
+            ) from error
+    file = folder / "authorities.pem"
+    file.write_text("\n".join(texts))
+    return file

@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 
 from connectors.catalog_properties import catalog_type
 from connectors.iceberg.errors import catalog_errors
+from connectors.iceberg.file_io import with_file_io
 from planner.errors import BadConfig, UnknownTable
 from planner.names import TableName
 
@@ -23,7 +24,7 @@ _REST = "connectors.iceberg.rest.RestCatalog"
 
 
 def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
-    options = {**_DEFAULTS, **properties}
+    options = {**_DEFAULTS, **with_file_io(properties)}
     if catalog_type(properties) == "rest" and "py-catalog-impl" not in properties:
         options.pop("type", None)
         options["py-catalog-impl"] = _REST

@@ -14,6 +14,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connectors.iceberg.errors import file_errors
+from connectors.iceberg.file_io import with_file_io
 from planner.errors import ColdStoreUnavailable
 
 PROBE_PREFIX = ".thermocline-probe-"
@@ -29,7 +30,7 @@ def probe_store(properties: Mapping[str, str], location: str) -> float | None:
         ColdStoreUnavailable: one of the three failed; the message says which.
     """
     path = f"{location.rstrip('/')}/{PROBE_PREFIX}{uuid.uuid4().hex}"
-    io = load_file_io(dict(properties), location)
+    io = load_file_io(with_file_io(properties), location)
     said = b"thermocline doctor"
     before = time.time()
     with file_errors("the store: a probe file", gone=ColdStoreUnavailable):

@@ -20,6 +20,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
+from connectors.iceberg.file_io import with_file_io
 from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan
@@ -274,7 +275,7 @@ class IcebergStore:
             return loaded[1]
         # A slice pinned by another replica: its ticket names the file, any catalog that can open it will do.
         for name in self._catalogs.names:
-            io = load_file_io(dict(self._catalogs.properties(name)), location)
+            io = load_file_io(with_file_io(self._catalogs.properties(name)), location)
             if io.new_input(location).exists():
                 return io
         raise FileNotFoundError

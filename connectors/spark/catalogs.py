@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from connectors.catalog_properties import REST_TIMEOUTS_MS, catalog_type
-from connectors.object_store import is_object_store
+from connectors.object_store import CA_BUNDLE, is_object_store
 from planner.errors import BadConfig
 
 _CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
@@ -50,7 +50,8 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     conf = {
         _RENAMED.get(key, key): value
         for key, value in properties.items()
-        if key not in _PYTHON_ONLY and not key.startswith(("py-", "hive.", "ssl."))
+        if key not in (*_PYTHON_ONLY, CA_BUNDLE)
+        and not key.startswith(("py-", "hive.", "ssl."))
     }
     conf["type"] = _TYPES[kind]
     if kind == "sql":

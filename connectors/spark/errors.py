@@ -67,8 +67,8 @@ _REASONS = {
     _ICEBERG
     + "NotAuthorizedException": "the catalog refuses the tierer's credentials; check token, or credential, scope "
     "and oauth2-server-uri.",
-    "javax.net.ssl.SSLHandshakeException": "TLS with the catalog or the store fails; set ssl.cabundle to the "
-    "certificate of the authority that signed its own, and reach it by the name in its certificate.",
+    "javax.net.ssl.SSLHandshakeException": "TLS with the catalog or the store fails; set ssl.cabundle or "
+    "s3.cabundle to the certificate of the authority that signed its own, and reach it by the name in its certificate.",
 }
 _SENTENCES: dict[type[FederationError], str] = {
     UnknownTable: "the catalog has no such table.",

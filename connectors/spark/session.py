@@ -19,6 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from connectors.object_store import CA_BUNDLE
 from connectors.spark.catalogs import catalog_conf
 from connectors.spark.errors import SparkLost
 from connectors.spark.shipping import PACKED_PYTHON, UNPACKED, ship_sources
@@ -122,7 +123,8 @@ def start_session(
             f"Spark's own words are above.",
             master=settings.master,
         ) from error
-    trust(session, [file for each in catalogs.values() if (file := each.get("ssl.cabundle"))])
+    keys = ("ssl.cabundle", CA_BUNDLE)
+    trust(session, [each[key] for each in catalogs.values() for key in keys if each.get(key)])
     if not settings.master.startswith("local"):
         ship_sources(session.sparkContext)
     _without_traces(session)

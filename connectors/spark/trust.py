@@ -1,7 +1,7 @@
-"""Certificates of one's own authorities for the driver's JVM, which talks to catalogs.
+"""Certificates of one's own authorities for the driver's JVM, which talks to catalogs and stores.
 
 Java reads no PEM. Its own authorities and ours go into a store that it does read, in Spark's temporary folder, before
-its first connection over TLS. Executors talk to object stores only, and trust what their machines trust.
+its first connection over TLS. Executors on other machines talk to object stores only, and trust what those machines do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def trust(session: SparkSession, bundles: Sequence[str]) -> None:
             )
         except (OSError, Py4JError) as error:
             raise BadConfig(
-                f"ssl.cabundle: {bundle} cannot be read, or holds no certificates as PEM.",
+                f"ssl.cabundle or s3.cabundle: {bundle} cannot be read, or holds no certificates as PEM.",
                 key="ssl.cabundle",
             ) from error
         for number, certificate in enumerate(certificates):

@@ -55,7 +55,8 @@ class Engine:
     """Runs statements over relations. Thread-safe. The caller closes it.
 
     ``storage_roots`` are the directories or prefixes (``s3://bucket/warehouse``) below which files may be
-    read, with ``secrets`` (``connectors.object_store``). ``spill_dir`` must exist and be ours alone: statements spill to it.
+    read, with ``secrets`` (``connectors.object_store``) and, where it is not the machine's, with ``ca_file`` of the
+    authorities that all stores' certificates are of. ``spill_dir`` must exist and be ours alone: statements spill to it.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Engine:
         memory_limit_bytes: int | None = None,
         threads: int | None = None,
         secrets: Sequence[str] = (),
+        ca_file: Path | None = None,
     ) -> None:
         roots = [_root(root) for root in storage_roots]
         settings = _settings(memory_limit_bytes, threads)
@@ -76,7 +78,7 @@ class Engine:
             ).result()
         try:
             self.segments = Segments(self._connection, spill_dir)
-            self._prepare(roots, spill_dir, secrets)
+            self._prepare(roots, spill_dir, secrets, ca_file)
         except BaseException:
             self._connection.close()
             raise
@@ -84,7 +86,9 @@ class Engine:
         self.watch = Watch()
         self._printed = StatementCache(_MAX_REMEMBERED)
 
-    def _prepare(self, roots: list[str], spill_dir: Path, secrets: Sequence[str]) -> None:
+    def _prepare(
+        self, roots: list[str], spill_dir: Path, secrets: Sequence[str], ca_file: Path | None
+    ) -> None:
         connection = self._connection
         extensions.load(connection, extensions.LOCAL)
         if secrets or any("://" in root for root in roots):
@@ -92,6 +96,8 @@ class Engine:
             # Iceberg's files never change: a file of which a part was read is not asked for its length again. Without,
             # each statement asks once for each file, whatever is in memory.
             connection.execute("SET GLOBAL enable_http_metadata_cache = true")
+            if ca_file is not None:
+                connection.execute(f"SET GLOBAL ca_cert_file = {literal(str(ca_file))}")
         for secret in secrets:
             _keep(secret, connection)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")

@@ -19,6 +19,7 @@ _CLIENTS = {
     "dynamodb": ("boto3", "dynamodb"),
     "bigquery": ("google.cloud.bigquery", "bigquery"),
 }
+_BUNDLES = ("ssl.cabundle", "s3.cabundle")
 _NEED_URI = ("rest", "sql", "hive")
 
 
@@ -49,11 +50,9 @@ def catalog_mistake(options: Mapping[str, str]) -> Mistake | None:
         return Mistake("type", f"there is no catalog type {kind!r}", f"types are {types}")
     if kind in _NEED_URI and not options.get("uri"):
         return Mistake("uri", f"a {kind} catalog needs an address", "set uri")
-    bundle = options.get("ssl.cabundle")
-    if bundle is not None and not Path(bundle).is_file():
-        return Mistake(
-            "ssl.cabundle", "there is no such file", "name a file with certificates in PEM"
-        )
+    for key in _BUNDLES:
+        if key in options and not Path(options[key]).is_file():
+            return Mistake(key, "there is no such file", "name a file with certificates in PEM")
     of_python = next((key for key in options if key.startswith("auth.")), None)
     if of_python is not None:
         return Mistake(

@@ -27,7 +27,7 @@ from proxy.tail.keeper import Keeper
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
-from thermocline.engine_secrets import engine_secrets
+from thermocline.engine_secrets import engine_ca_file, engine_secrets
 from thermocline.scratch import scratch_folder
 from thermocline.serve.access import access, limits_of, tls
 from thermocline.serve.auditing import open_journal
@@ -115,6 +115,7 @@ def running_parts(
         engine = Engine(
             storage_roots=settings.storage_roots,
             secrets=engine_secrets(settings),
+            ca_file=engine_ca_file(settings, spill),
             memory_limit_bytes=engine_bytes,
             threads=server.threads,
             spill_dir=spill,

@@ -1,0 +1,33 @@
+"""pyiceberg's reading and writing of files, with certificates of one's own authorities for an object store.
+
+pyiceberg 0.12 does not hand Arrow the file of certificates that Arrow takes (``tls_ca_file_path``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyarrow.fs import FileSystem
+from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from connectors.object_store import CA_BUNDLE
+
+_OURS = f"{__name__}.TrustingFileIO"
+
+
+class TrustingFileIO(PyArrowFileIO):
+    """Trusts the authorities of ``s3.cabundle``, and no others, wherever its S3 is."""
+
+    def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
+        built = super()._initialize_s3_fs(netloc)
+        # How a file system is pickled: the one public way to all its options.
+        build, (options,) = built.__reduce__()
+        return build({**options, "tls_ca_file_path": self.properties[CA_BUNDLE]})
+
+
+def with_file_io(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties with which pyiceberg opens files as they say. A FileIO that the user named stays."""
+    if CA_BUNDLE in properties:
+        return {PY_IO_IMPL: _OURS, **properties}
+    return dict(properties)
