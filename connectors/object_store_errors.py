@@ -20,12 +20,19 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
         "the clock of this machine is not the object store's; set it",
     ),
     (
-        ("PermanentRedirect", "PERMANENT_REDIRECT", "AuthorizationHeaderMalformed", "HTTP 301"),
+        ("PermanentRedirect", "PERMANENT_REDIRECT", "AuthorizationHeaderMalformed", "HTTP 301", "HTTP status 301",
+         "AUTHORIZATION_HEADER_MALFORMED", "while the bucket is located in"),
         "the bucket lies in another region; correct s3.region",
     ),
     (
         ("NoSuchBucket", "NO_SUCH_BUCKET"),
         "there is no such bucket; check the catalog's warehouse and the table's location",
+    ),
+    (
+        # The answer to a HEAD has no text that says more.
+        ("ACCESS_DENIED during HeadObject",),
+        "the object store refuses the catalog's key; check s3.access-key-id, s3.secret-access-key and what it may read, "
+        "and this machine's clock",
     ),
     (
         ("AccessDenied", "ACCESS_DENIED", "InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID",

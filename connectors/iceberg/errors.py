@@ -193,7 +193,7 @@ def _of_catalog(
     if isinstance(error, FileNotFoundError):
         return ColdStoreUnavailable(
             f"{where}: the metadata file the catalog points at is not in the store; look whether files of the "
-            f"table were removed.",
+            f"table, or its bucket, were removed.",
             **facts,
         )
     if isinstance(error, PermissionError):

@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.errors import UnreadableFiles, catalog_errors, file_errors
+from connectors.iceberg.errors import catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
 from connectors.iceberg.file_io import with_file_io
 from connectors.iceberg.scan.facts import version_of
@@ -29,7 +29,7 @@ from connectors.iceberg.types import table_schema
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin, PinReference
-from planner.errors import CutExpired, SnapshotExpired, UnsupportedFile
+from planner.errors import CutExpired, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
@@ -247,21 +247,14 @@ class IcebergStore:
 
     @contextlib.contextmanager
     def _reading(self, cold: ColdSlice) -> Iterator[None]:
-        """Translate errors; name the table of unreadable files: its owner has to rewrite them."""
-        what = f"snapshot {cold.snapshot_id} of a pinned table"
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id):
-            try:
-                yield
-            except UnreadableFiles as error:
-                with self._lock:
-                    loaded = self._loaded.get(cold.metadata_location)
-                where = "" if loaded is None else f"{loaded[0]}: "
-                facts = {} if loaded is None else {"table": str(loaded[0])}
-                raise UnsupportedFile(
-                    f"{where}snapshot {cold.snapshot_id} {error}",
-                    snapshot_id=cold.snapshot_id,
-                    **facts,
-                ) from error
+        """Translate errors, and name the table where this process pinned it."""
+        with self._lock:
+            loaded = self._loaded.get(cold.metadata_location)
+        what, facts = f"snapshot {cold.snapshot_id}", dict[str, str]()
+        if loaded is not None:
+            what, facts = f"{loaded[0]}: {what}", {"table": str(loaded[0])}
+        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id, **facts):
+            yield
 
     def close(self) -> None:
         self._plan.close()

@@ -21,9 +21,11 @@ from connectors.iceberg.pin_cache import PinCache
 from planner.cut import TableCut
 from planner.errors import (
     BadStatement,
+    ColdStoreUnavailable,
     FederationError,
     OffsetsExpired,
     SnapshotExpired,
+    UnsupportedFile,
     UnsupportedStatement,
 )
 from planner.explaining import EXPLAIN_SCHEMA, explained
@@ -53,6 +55,7 @@ from proxy.query.stream import MaterializedResult, StatementStream
 from proxy.query.tickets import Tickets, parameter_values, summary, to_ipc
 from proxy.query.time_travel import When
 from proxy.query.turns import Turns
+from proxy.query.whose_files import of_tables
 from proxy.session import Planned, Prepared, Renewed, Session, Stream, TicketSummary
 from proxy.tail.tails import Tails
 
@@ -391,15 +394,20 @@ class Statements:
 
     @contextlib.contextmanager
     def _repinning(self, parsed: ParsedStatement) -> Iterator[None]:
-        """After a file or offsets turned out to be gone, pin again: the client's next try must not meet it."""
+        """After a file or offsets turned out to be gone, pin again: the client's next try must not meet it.
+
+        What the engine and the store say of files does not say whose they are: it gets the table's name.
+        """
         try:
             yield
-        except (SnapshotExpired, OffsetsExpired):
+        except (SnapshotExpired, OffsetsExpired) as error:
             self._bounds.forget()
             for table in parsed.names:
                 with contextlib.suppress(FederationError):
                     self._pins.refresh(table)
-            raise
+            raise of_tables(error, parsed.names) from error
+        except (ColdStoreUnavailable, UnsupportedFile) as error:
+            raise of_tables(error, parsed.names) from error
 
 
 def _metadata(cut: str) -> dict[str, str]:

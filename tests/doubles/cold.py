@@ -503,7 +503,7 @@ def _places(added: pa.Table) -> tuple[pa.Table, OffsetVector]:
 
 def _gone(snapshot_id: int | None) -> SnapshotExpired:
     return SnapshotExpired(
-        f"snapshot {snapshot_id} of a pinned table is gone: it was expired or removed; plan the statement again.",
+        f"snapshot {snapshot_id} is gone: it was expired or removed; plan the statement again.",
         snapshot_id=snapshot_id,
     )
 

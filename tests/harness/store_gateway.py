@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _CHUNK_BYTES = 1 << 18
+_SLOW_BYTES, _REST_S = 1 << 10, 0.2
 #: Headers of one connection alone (RFC 9110, section 7.6.1), and those that are written anew.
 _OWN = {"connection", "transfer-encoding", "keep-alive", "date", "server"}
 
@@ -30,6 +31,9 @@ class Fault(Enum):
     DENIED = "answered 403 AccessDenied"
     EXPIRED = "answered 400 ExpiredToken"
     SKEWED = "answered 403 RequestTimeTooSkewed"
+    ELSEWHERE = "answered 301 PermanentRedirect"
+    NO_BUCKET = "answered 404 NoSuchBucket"
+    SLOW = "passed on, in pieces with rests between them"
     CUT = "passed on, and the connection ends in the middle of the answer"
     SILENT = "never answered"
     TOO_LONG = "passed on; the answer says a file longer than it is"
@@ -43,6 +47,8 @@ _ANSWERS = {
     Fault.DENIED: (403, "AccessDenied"),
     Fault.EXPIRED: (400, "ExpiredToken"),
     Fault.SKEWED: (403, "RequestTimeTooSkewed"),
+    Fault.ELSEWHERE: (301, "PermanentRedirect"),
+    Fault.NO_BUCKET: (404, "NoSuchBucket"),
 }
 
 
@@ -130,7 +136,10 @@ class StoreGateway:
                 headers = [(k, v) for k, v in answer.getheaders() if k.lower() not in _OWN]
                 if fault in (Fault.TOO_LONG, Fault.TOO_SHORT):
                     more = 1_000 if fault is Fault.TOO_LONG else -1_000
-                    headers = [(k, _another_length(k, v, more)) for k, v in headers]
+                    is_head = self.command == "HEAD"
+                    headers = [
+                        (k, _another_length(k, v, more, is_head=is_head)) for k, v in headers
+                    ]
                 # Not send_response: it adds a date of its own.
                 self.send_response_only(answer.status)
                 for name, value in headers:
@@ -149,8 +158,12 @@ class StoreGateway:
                     )
                     self.close_connection = True
                     return
-                while chunk := answer.read(_CHUNK_BYTES):
+                is_slow = fault is Fault.SLOW
+                while chunk := answer.read(_SLOW_BYTES if is_slow else _CHUNK_BYTES):
                     self.wfile.write(chunk)
+                    if is_slow:
+                        self.wfile.flush()
+                        time.sleep(_REST_S)
 
             def _answer(self, body: bytes) -> http.client.HTTPResponse:
                 """A connection to the store for each of a client's, as there would be without us."""
@@ -187,7 +200,10 @@ class _Server(ThreadingHTTPServer):
         """Quiet: clients go away."""
 
 
-def _another_length(name: str, value: str, more: int) -> str:
+def _another_length(name: str, value: str, more: int, *, is_head: bool) -> str:
+    """Of a part, its own length stays what it is: else it would be a cut connection."""
+    if name.lower() == "content-length" and is_head:
+        return str(int(value) + more)
     if name.lower() == "content-range":
         span, _, total = value.partition("/")
         return f"{span}/{int(total) + more}"

@@ -50,7 +50,7 @@ def test_a_topic_is_tiered_to_s3_by_postgresql_and_read_on_both_sides_of_the_sea
         (
             {"s3.secret-access-key": "wrong"},
             "the object store refuses the catalog's key; check s3.access-key-id, s3.secret-access-key and what it "
-            "may read",
+            "may read, and this machine's clock",
         ),
         (
             {"s3.endpoint": "http://127.0.0.1:1"},

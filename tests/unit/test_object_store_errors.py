@@ -29,7 +29,7 @@ CASES = [
         "nobody knows the host",
     ),
     (ARROW.format("NETWORK_CONNECTION", "curlCode: 35, SSL connect error"), "http or https"),
-    (ARROW.format("NETWORK_CONNECTION", "curlCode: 60, SSL peer certif"), "CA"),
+    (ARROW.format("NETWORK_CONNECTION", "curlCode: 60, SSL peer certif"), "s3.cabundle"),
     (
         "IO Error: Could not connect to server error for HTTP HEAD to 'http://127.0.0.1:1/b'",
         "answer",
