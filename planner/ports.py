@@ -236,7 +236,7 @@ class ColdStore(Protocol):
         """
 
     def count_rows(self, cold: ColdSlice) -> int | None:
-        """Count the rows of a slice as ``scan`` would give them; None where that takes reading them.
+        """Count the rows of a slice as its writers did, without opening data files; None where only reading tells.
 
         Raises:
             As ``scan``.

@@ -215,7 +215,7 @@ class IcebergStore:
         if cold.snapshot_id is None:
             return 0
         with self._reading(cold):
-            return self._plan.rows(cold)
+            return self._plan.count_rows(cold)
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         if cold.snapshot_id is None:

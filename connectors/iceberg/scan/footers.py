@@ -49,8 +49,7 @@ class Footers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: What each file has: its columns, and the rows of its row groups.
-        self._read_files: FIFOCache[str, tuple[_Shape, int]] = FIFOCache(MAX_REMEMBERED)
+        self._shapes: FIFOCache[str, _Shape] = FIFOCache(MAX_REMEMBERED)
         self._shapes_by_text: dict[str, _Shape] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="footers")
 
@@ -66,41 +65,33 @@ class Footers:
             DamagedFile: a file is damaged.
         """
         with self._lock:
-            cached = {path: self._read_files.get(path) for path in paths}
-        missing = [path for path, footer in cached.items() if footer is None]
+            cached = {path: self._shapes.get(path) for path in paths}
+        missing = [path for path, shape in cached.items() if shape is None]
         read = self._readers.map(partial(self._read, io), missing)
         cached.update(zip(missing, read, strict=True))
-        shapes = {id(footer[0]): footer[0] for footer in cached.values() if footer is not None}
+        shapes = {id(shape): shape for shape in cached.values()}
         return min(
-            (_fit(shape, schema, required) for shape in shapes.values()),
+            (
+                Fit.NOT if shape is None else _fit(shape, schema, required)
+                for shape in shapes.values()
+            ),
             default=Fit.BY_NAME,
         )
-
-    def rows(self, paths: Sequence[str]) -> int | None:
-        """Count the rows of files whose footers were read; None where one is forgotten again."""
-        with self._lock:
-            cached = [self._read_files.get(path) for path in paths]
-        return None if None in cached else sum(footer[1] for footer in cached if footer)
 
     def close(self) -> None:
         self._readers.shutdown(cancel_futures=True)
 
-    def _read(self, io: FileIO, path: str) -> tuple[_Shape, int]:
+    def _read(self, io: FileIO, path: str) -> _Shape:
         with decoding("data files"), io.new_input(path).open() as stream:
             try:
-                file = pq.ParquetFile(stream)
-                shape, rows = _shape(file.schema_arrow), _rows(file.metadata)
+                shape = _shape(pq.read_schema(stream))
             except pa.ArrowNotImplementedError:
-                shape, rows = _Shape(None), 0
+                shape = _Shape(None)
         with self._lock:
             # Few files differ: files of equal shape share one object.
             shape = self._shapes_by_text.setdefault(repr(shape), shape)
-            self._read_files[path] = shape, rows
-        return shape, rows
-
-
-def _rows(footer: pq.FileMetaData) -> int:
-    return sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
+            self._shapes[path] = shape
+        return shape
 
 
 def _shape(schema: pa.Schema) -> _Shape:

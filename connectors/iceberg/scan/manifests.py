@@ -103,7 +103,7 @@ class ManifestList:
 
     ``is_enough``: the snapshot's rows are those of these data files. Not so if other files delete some of them, if they
     are encrypted, or if the list (of format v1) does not say how many there are. ``encrypted`` counts encrypted
-    manifests.
+    manifests. ``rows`` are those of the data files; None where the list (of format v1) does not say.
     """
 
     every: tuple[tuple[str, int], ...]
@@ -111,6 +111,7 @@ class ManifestList:
     is_enough: bool
     deletes: tuple[Manifest, ...] = ()
     encrypted: int = 0
+    rows: int | None = None
 
 
 class Manifests:
@@ -238,6 +239,7 @@ def _listed(manifests: Iterable[ManifestFile]) -> ManifestList:
     data: list[Manifest] = []
     deletes: list[Manifest] = []
     is_enough, encrypted = True, 0
+    rows: int | None = 0
     for manifest in manifests:
         every.append((manifest.manifest_path, manifest.manifest_length))
         counts = (
@@ -252,6 +254,11 @@ def _listed(manifests: Iterable[ManifestFile]) -> ManifestList:
             continue
         if manifest.content != ManifestContent.DATA or not is_countable:
             is_enough = False
+        added_rows, existing_rows = manifest.added_rows_count, manifest.existing_rows_count
+        if rows is None or added_rows is None or existing_rows is None:
+            rows = None
+        elif manifest.content == ManifestContent.DATA:
+            rows += added_rows + existing_rows
         (data if manifest.content == ManifestContent.DATA else deletes).append(
             Manifest(
                 path=manifest.manifest_path,
@@ -262,7 +269,7 @@ def _listed(manifests: Iterable[ManifestFile]) -> ManifestList:
                 summaries=tuple(manifest.partitions or ()),
             )
         )
-    return ManifestList(tuple(every), tuple(data), is_enough, tuple(deletes), encrypted)
+    return ManifestList(tuple(every), tuple(data), is_enough, tuple(deletes), encrypted, rows)
 
 
 def live_files(io: FileIO, path: str) -> Sequence[DataFile]:

@@ -37,9 +37,11 @@ from connectors.iceberg.scan.projection import (
 from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
 from planner.cut import ColdSlice
-from planner.pruning import EVERYTHING, Bounds, Condition, ScanFilter, prune
+from planner.pruning import Bounds, Condition, ScanFilter, prune
 from planner.schema import Column
 
+#: What writers counted may be anything: above this, files are read.
+_MAX_COUNTED = 1_000_000_000_000
 #: With more files left than this, the extension's own scan is as fast.
 MAX_LISTED_FILES = 1_000
 #: Manifests whose files were checked. ``Manifests`` decodes them, which is most of the work.
@@ -158,14 +160,20 @@ class ColdPlan:
         self._check(io, listed.deletes, reach, is_data=False)
         return None
 
-    def rows(self, cold: ColdSlice) -> int | None:
-        """Count the rows of a slice by the footers of its files, as the engine does; None where a list is not enough.
+    def count_rows(self, cold: ColdSlice) -> int | None:
+        """Return how many rows the manifest list of a slice counts; None where rows are deleted, or beyond belief.
 
         Raises:
-            As ``files``.
+            FileNotFoundError, DamagedFile, OSError: as ``files``.
         """
-        files = self.files(cold, EVERYTHING)
-        return None if files is None else self._footers.rows(files.paths)
+        io = self._file_io(cold.metadata_location)
+        facts = self._of(io, cold)
+        if facts.manifest_list is None:
+            return None
+        listed = self._manifests.list(io, facts.manifest_list)
+        if not listed.is_enough or listed.rows is None or not 0 <= listed.rows <= _MAX_COUNTED:
+            return None
+        return listed.rows
 
     def _check(
         self, io: FileIO, manifests: Sequence[Manifest], reach: Reach, *, is_data: bool
