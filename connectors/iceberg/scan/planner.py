@@ -50,8 +50,6 @@ MAX_CHECKED = 100_000
 MAX_REMEMBERED = 1_000
 #: Selections of manifests whose files are kept together: one decision for all, not one per manifest.
 MAX_TOGETHER = 16
-#: Paths of lists that are kept, for statements that ask again: working one out takes half a millisecond.
-MAX_CACHED_PATHS = 20_000
 #: A slice: metadata location, snapshot id, schema id.
 _Key: TypeAlias = tuple[str, int | None, int]
 #: Characters that would make a name a pattern.
@@ -92,9 +90,6 @@ class ColdPlan:
         self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
         #: Manifest list that a statement read last, by table.
         self._read_last: LRUCache[str, str] = LRUCache(MAX_REMEMBERED)
-        self._lists: LRUCache[tuple[_Key, ScanFilter], FileList] = LRUCache(
-            MAX_CACHED_PATHS, getsizeof=lambda files: 1 + len(files.paths)
-        )
         self._together: LRUCache[tuple[str, ...], Files] = LRUCache(MAX_TOGETHER)
 
     def remember(self, location: str, metadata: TableMetadata) -> None:
@@ -131,11 +126,6 @@ class ColdPlan:
             UnreadableFiles: some are of a format that is not read.
             OSError: a file cannot be read now.
         """
-        key = (cold.metadata_location, cold.snapshot_id, cold.schema.schema_id), rows
-        with self._lock:
-            cached = self._lists.get(key)
-        if cached is not None:
-            return cached
         io = self._file_io(cold.metadata_location)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
@@ -148,10 +138,7 @@ class ColdPlan:
         if files is not None:
             fit = self._footers.fit(io, files.paths, cold.schema, facts.own)
             if fit is not Fit.NOT:
-                cached = replace(files, by_name=fit is Fit.BY_NAME)
-                with self._lock:
-                    self._lists[key] = cached
-                return cached
+                return replace(files, by_name=fit is Fit.BY_NAME)
         self._manifests.check(io, facts.manifest_list)
         self._extension.check(io, facts.manifest_list)
         # The extension reads everything that is listed.
