@@ -9,7 +9,12 @@ from typing import cast
 from planner.binding import Binding
 from planner.cut import HotSlice, TableCut
 from planner.decoding import decoding_key
-from planner.errors import FederationError, LogUnavailable, UndecodableRecord
+from planner.errors import (
+    DeadlineExceeded,
+    FederationError,
+    LogUnavailable,
+    UndecodableRecord,
+)
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
 from planner.seam import TailFacts
@@ -175,6 +180,19 @@ def raise_undecodable(error: FederationError | None, ranges: Sequence[OffsetRang
             for item in ranges
         ):
             raise UndecodableRecord(error.message, **error.facts) from error
+
+
+def late_fetch(
+    entry: FollowedTable, missing: Sequence[OffsetRange], error: DeadlineExceeded
+) -> DeadlineExceeded:
+    offsets = sum(map(len, missing))
+    return DeadlineExceeded(
+        f"{entry.table}: the statement's time was over before the {offsets:,} offsets that its tail lacked were read. "
+        f"They are read on: try again.",
+        **error.facts,
+        table=str(entry.table),
+        offsets=offsets,
+    )
 
 
 def unreached(entry: FollowedTable, missing: Sequence[OffsetRange]) -> LogUnavailable:

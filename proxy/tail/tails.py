@@ -27,6 +27,7 @@ from proxy.tail.entries import (
     facts_of,
     is_small_part,
     key_of,
+    late_fetch,
     needed,
     older,
     starts_of,
@@ -231,10 +232,11 @@ class Tails:
                 try:
                     fetch = self._fetcher(entry, generation, check)
                     fetch.into(generation, missing, older(below, hot), hot.epochs.as_dict())
-                except (LogUnavailable, DeadlineExceeded):
+                except (LogUnavailable, DeadlineExceeded) as error:
                     # Where brokers are slow it is followed from here on: the next statement finds more.
                     generation.begin(starts_of(missing, watermark), below.items())
-                    self._follow(entry)
+                    if self._follow(entry) and isinstance(error, DeadlineExceeded):
+                        raise late_fetch(entry, missing, error) from error
                     raise
                 except LogTruncated:
                     # Of what was read before: the log may have other records there, above the watermark.

@@ -117,8 +117,13 @@ def test_a_fetch_that_ran_out_of_time_is_followed_from_then_on() -> None:
     with tail_harness(threads=True) as harness:
         harness.write(0, *range(9))
         cut = harness.cut(0, 0)
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(DeadlineExceeded) as caught:
             harness.tails.read(cut, late_when(lambda: True))
+        assert caught.value.message == (
+            "lake.net.flows: the statement's time was over before the 9 offsets that its tail lacked were read. "
+            "They are read on: try again."
+        )
+        assert caught.value.facts["timeout_s"] == 9
         assert harness.state().is_followed
         fetched = harness.fetched
         assert places(harness, cut) == offsets((0, 9))
