@@ -11,21 +11,22 @@ the body of ``/readyz``, and by the metrics. The port has no authentication: kee
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from planner.errors import BadConfig
+from proxy.process.asgi import HttpServer, Receive, Scope, Send
 
 _log = logging.getLogger(__name__)
-#: A client that sends no request within this time is left.
-_REQUEST_TIMEOUT_S = 10.0
+_PLAIN = "text/plain"
+#: Status, kind and body of an answer.
+_Page = tuple[HTTPStatus, str, bytes]
 
 
 class OpsServer:
@@ -47,24 +48,14 @@ class OpsServer:
             BadConfig: the address cannot be listened on.
         """
         self._accepting = threading.Event()
-        handler = _handler(
-            registry, healthy, lambda: self._accepting.is_set() and is_warm(), state
+        self._registry = registry
+        self._healthy = healthy
+        self._state = state
+        self._is_warm = is_warm
+        self._server = HttpServer(
+            self._answer, host=host, port=port, name="ops-http", setting="server.http_port"
         )
-        try:
-            self._server = ThreadingHTTPServer((host, port), handler)
-        except OSError as error:
-            raise BadConfig(
-                f"the HTTP port cannot be opened on {host}:{port} ({error.strerror}); choose another "
-                f"server.http_port.",
-                host=host,
-                port=port,
-            ) from error
-        self._server.daemon_threads = True
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="ops-http", daemon=True
-        )
-        self._thread.start()
+        self.port = self._server.port
 
     def accept(self) -> None:
         """Tell load balancers that statements are welcome."""
@@ -75,71 +66,44 @@ class OpsServer:
         self._accepting.clear()
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  ASGI
+        method = scope["method"]
+        if method not in ("GET", "HEAD"):
+            status, kind, body = HTTPStatus.NOT_IMPLEMENTED, _PLAIN, b"not implemented\n"
+        else:
+            accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+            # On a thread: the engine is asked whether it answers, and tails are counted under their locks.
+            status, kind, body = await asyncio.to_thread(self._page, scope["path"], accept)
+        headers = {
+            "content-type": kind,
+            "content-length": str(len(body)),
+            "cache-control": "no-store",
+            "server": "thermocline",
+        }
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": int(status), "headers": encoded})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+
+    def _page(self, path: str, accept: str) -> _Page:
+        try:
+            if path == "/healthz":
+                fit = self._healthy()
+                return _told(fit, {"healthy": fit})
+            if path == "/readyz":
+                fit = self._healthy()
+                ready = fit and self._accepting.is_set() and self._is_warm()
+                return _told(ready, {"ready": ready, "healthy": fit, **self._state()})
+            if path == "/metrics":
+                encode, kind = choose_encoder(accept)
+                return HTTPStatus.OK, kind, encode(self._registry)
+        except Exception:  # noqa: BLE001  a fault in a page must not reach the client as a traceback
+            _log.exception("%s failed", path)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"internal error\n"
+        return HTTPStatus.NOT_FOUND, _PLAIN, b"not found\n"
 
 
-def _handler(
-    registry: CollectorRegistry,
-    healthy: Callable[[], bool],
-    accepting: Callable[[], bool],
-    state: Callable[[], Mapping[str, object]],
-) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        server_version = "thermocline"
-        sys_version = ""
-        timeout = _REQUEST_TIMEOUT_S
-
-        def do_GET(self) -> None:
-            pages = {
-                "/healthz": self._health,
-                "/readyz": self._ready,
-                "/metrics": self._metrics,
-            }
-            page = pages.get(self.path.partition("?")[0])
-            if page is None:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"not found\n")
-                return
-            try:
-                page()
-            except OSError:
-                raise
-            except Exception:  # noqa: BLE001  a fault in a page must not reach the client as a traceback
-                _log.exception("%s failed", self.path)
-                self._answer(
-                    HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"internal error\n"
-                )
-
-        do_HEAD = do_GET
-
-        def _health(self) -> None:
-            fit = healthy()
-            self._tell(fit, {"healthy": fit})
-
-        def _ready(self) -> None:
-            fit = healthy()
-            ready = fit and accepting()
-            self._tell(ready, {"ready": ready, "healthy": fit, **state()})
-
-        def _metrics(self) -> None:
-            encode, kind = choose_encoder(self.headers.get("Accept", ""))
-            self._answer(HTTPStatus.OK, kind, encode(registry))
-
-        def _tell(self, good: bool, document: Mapping[str, object]) -> None:
-            status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(status, "application/json", json.dumps(document).encode() + b"\n")
-
-        def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            _log.debug(format, *args)
-
-    return Handler
+def _told(good: bool, document: Mapping[str, object]) -> _Page:
+    status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, "application/json", json.dumps(document).encode() + b"\n"

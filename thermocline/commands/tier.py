@@ -26,7 +26,6 @@ from planner.errors import BadConfig, FederationError, Inconsistent, RequestErro
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.triggers import ColdSurvey
-from proxy.ops.http import OpsServer
 from thermocline.config.settings import Settings, Tier, load
 from thermocline.tiering.console import Lines
 from thermocline.tiering.metrics import TieringMetrics
@@ -120,6 +119,9 @@ def running_service(
         stack.enter_context(lines.progress)
         port = tier.http_port if metrics_port is None else metrics_port
         if port is not None:
+            # The HTTP stack takes a tenth of a second to load.
+            from proxy.ops.http import OpsServer
+
             ops = OpsServer(
                 host=tier.http_host,
                 port=port,

@@ -1,0 +1,176 @@
+"""Serves an ASGI application over HTTP from a thread of its own, within limits. Loaded where a port is configured.
+
+What a client may hold is bounded: connections, bytes of a request's head, and the time until that head is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from planner.errors import BadConfig
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: A client that sends no whole head of a request within this time is left.
+REQUEST_TIMEOUT_S = 10.0
+#: Of a request's head: a cut in the address has 8 KiB at most, headers as much again.
+MAX_HEAD_BYTES = 64 * 1024
+#: Connections and requests at the same time; one more is answered 503.
+MAX_CONNECTIONS = 1_200
+_BACKLOG = 1_024
+_STOP_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTls:
+    """PEM files. With ``client_ca`` a client must show a certificate that it signed."""
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+
+
+class _Impatient(H11Protocol):
+    """uvicorn waits without end for a first request, and for the rest of a head."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete and self._waiting:
+            self._waiting.cancel()
+            self._waiting = None
+        elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(REQUEST_TIMEOUT_S, self._leave)
+
+    def _leave(self) -> None:
+        self._waiting = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
+class HttpServer:
+    """A listening server; stop it. ``port`` is the real one, also if 0 was asked for."""
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        host: str,
+        port: int,
+        name: str,
+        setting: str,
+        tls: HttpTls | None = None,
+    ) -> None:
+        """``name`` is the thread's; ``setting`` names the port's for the error.
+
+        Raises:
+            BadConfig: the address cannot be listened on, or the certificate is not usable.
+        """
+        config = uvicorn.Config(
+            application,
+            http=_Impatient,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            loop="asyncio",
+            log_config=None,
+            log_level=logging.CRITICAL,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(REQUEST_TIMEOUT_S),
+            timeout_graceful_shutdown=_STOP_S,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            **_secured(tls),
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise BadConfig(
+                "access.tls_certificate, tls_key or tls_client_ca cannot be used for HTTP: a file is missing or is not "
+                "valid."
+            ) from error
+        self._socket = _listening(host, port, setting)
+        self.port: int = self._socket.getsockname()[1]
+        self._tls_context = config.ssl
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name=name, daemon=True
+        )
+        self._thread.start()
+
+    def renew(self, tls: HttpTls) -> None:
+        """Show another certificate to whoever connects from now on.
+
+        Raises:
+            BadConfig: it is not usable; the old one stays in force.
+        """
+        if self._tls_context is None:
+            return
+        try:
+            # Tried apart: a context that took a certificate and not its key would show neither.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+            self._tls_context.load_cert_chain(tls.certificate, tls.key)
+        except (OSError, ssl.SSLError) as error:
+            raise BadConfig("access.tls_certificate or tls_key is not valid.") from error
+
+    def stop(self) -> None:
+        """Listen no more, and leave running requests a few seconds to end."""
+        self._server.should_exit = True
+        self._thread.join(_STOP_S + 1)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join(1)
+        self._socket.close()
+
+
+def _secured(tls: HttpTls | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    return {
+        "ssl_certfile": tls.certificate,
+        "ssl_keyfile": tls.key,
+        "ssl_ca_certs": tls.client_ca,
+        "ssl_cert_reqs": ssl.CERT_NONE if tls.client_ca is None else ssl.CERT_REQUIRED,
+    }
+
+
+def _listening(host: str, port: int, setting: str) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise BadConfig(
+            f"the HTTP port cannot be opened on {host}:{port} ({error.strerror}); choose another {setting}.",
+            host=host,
+            port=port,
+        ) from error
