@@ -30,7 +30,8 @@ from benchmarks.tierer import Tierer, running_tierer
 from benchmarks.world import TABLE, World, running_world
 from proxy.deadline import Deadline
 from proxy.session import Session
-from thermocline.serve.assembly import Parts, running_parts
+from thermocline.serve.assembly import running_parts
+from thermocline.serve.parts import Parts
 
 ENGINE, DUCK, FLIGHT = "server's engine", "plain DuckDB", "through Flight SQL"
 _WHOLE = "plan, tail and engine"

@@ -27,7 +27,8 @@ from benchmarks.sizes import in_engine
 from benchmarks.usage import cpu_s
 from benchmarks.world import TABLE, TOPIC, Serving, World, running_world
 from planner.names import TableName
-from thermocline.serve.assembly import Parts, running_parts
+from thermocline.serve.assembly import running_parts
+from thermocline.serve.parts import Parts
 
 _TWIN, _TWIN_TOPIC = TableName("lake", ("bench",), "quiet"), "quiet"
 _UNREAD = "unread"

@@ -31,6 +31,10 @@ EPOCH_UNIT_PREFIX = "thermocline.epoch_unit."
 TIER_PREFIX = "thermocline.tier."
 #: Mirror of the head's watermark text; never trusted alone (see planner.resolver).
 MIRROR = "thermocline.watermark"
+#: In the answers of our own Iceberg REST catalog: the text of the cut that the table ends at.
+LIVE_CUT = "thermocline.cut"
+#: Among the properties that such a catalog tells its clients.
+LIVE = "thermocline.live"
 
 _OPTIONS = (
     TOPIC,
@@ -120,8 +124,11 @@ def parse_binding(table: TableName, properties: Mapping[str, str]) -> Binding | 
 
     Raises:
         BadBinding: a value is not allowed, or a ``thermocline.*`` key is unknown (a typing error there
-            would silently change the table's rows).
+            would silently change the table's rows); or the table is a live one, which has its tail already.
     """
+    if LIVE_CUT in properties:
+        what = "this is a live table; point at the catalog it comes from."
+        raise bad_property(table, LIVE_CUT, what)
     if TOPIC not in properties:
         return None
     for key in properties:

@@ -170,6 +170,13 @@ class TableCut:
                     )
 
     @property
+    def cold_reference(self) -> PinReference:
+        """The pin it was made from."""
+        file = self.cold.metadata_location.rsplit("/", 1)[-1]
+        schema_id = self.cold.schema.schema_id
+        return PinReference(self.table, self.table_uuid, file, self.cold.snapshot_id, schema_id)
+
+    @property
     def end(self) -> OffsetVector:
         """First offset not in this cut, per partition of watermark or tail."""
         ends: dict[int, int] = {}

@@ -87,7 +87,10 @@ class RowExpression:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What some users may see of some tables. ``columns`` and ``without`` are as configured, ``masks`` by column."""
+    """What some users may see of some tables. ``columns`` and ``without`` are as configured, ``masks`` by column.
+
+    ``files``: they may read the tables' files, which have every row and column.
+    """
 
     name: str
     tables: tuple[TablePattern, ...]
@@ -97,6 +100,7 @@ class Grant:
     without: tuple[str, ...] = ()
     rows: RowExpression | None = None
     masks: tuple[tuple[str, RowExpression], ...] = ()
+    files: bool = False
 
     def __post_init__(self) -> None:
         masked = [column for column, _ in self.masks]
@@ -219,6 +223,20 @@ def _content(grant: Grant | None) -> list[object] | None:
     rows = None if grant.rows is None else grant.rows.text
     masks = sorted((column, expression.text) for column, expression in grant.masks)
     return [grant.columns, grant.without, rows, masks]
+
+
+def check_files(grant: Grant, identity: Identity, table: TableName) -> None:
+    """Make sure that who has this grant may be given the table's files: they hide no row and no column.
+
+    Raises:
+        NotAllowed: the grant hides something, and does not open the files all the same.
+    """
+    if not (grant.is_whole or grant.files):
+        raise NotAllowed(
+            f"{table}: you may read a part of it only, and engines read whole files; read it over Flight SQL.",
+            table=str(table),
+            user=identity.user,
+        )
 
 
 def view(

@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError
 from connectors.catalog_properties import catalog_type
 from connectors.iceberg.errors import catalog_errors
 from connectors.iceberg.file_io import with_file_io
+from planner.binding import LIVE
 from planner.errors import BadConfig, UnknownTable
 from planner.names import TableName
 
@@ -71,13 +72,20 @@ class Catalogs:
 
     def _connect(self, name: str) -> Catalog:
         try:
-            return load_catalog(name, **_for_pyiceberg(self._properties[name]))
+            catalog = load_catalog(name, **_for_pyiceberg(self._properties[name]))
         except (ValueError, KeyError, ImportError, ArgumentError) as error:
             raise BadConfig(
                 f"catalog {name}: its properties name no catalog pyiceberg can open; set `type` and `uri`, and "
                 f"install the extra that catalog needs.",
                 catalog=name,
             ) from error
+        if LIVE in catalog.properties:
+            raise BadConfig(
+                f"catalog {name}: this is a catalog of live tables, served by Thermocline; point at the catalog they come "
+                f"from.",
+                catalog=name,
+            )
+        return catalog
 
     def load(self, table: TableName) -> Table:
         with self.using(table.catalog, table) as catalog:

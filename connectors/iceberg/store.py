@@ -70,7 +70,7 @@ class IcebergStore:
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
-            self._manifests, self._file_io, _roots(catalogs, catalog_roots or {})
+            self._manifests, self.file_io, _roots(catalogs, catalog_roots or {})
         )
         self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
         self._loaded: LRUCache[str, tuple[TableName, FileIO]] = LRUCache(MAX_REMEMBERED_FILE_IO)
@@ -157,7 +157,7 @@ class IcebergStore:
     def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
         facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
         with file_errors(f"{pin.table}: its metadata file", gone=SnapshotExpired, **facts):
-            io = self._file_io(pin.metadata_location)
+            io = self.file_io(pin.metadata_location)
             return FromInputFile.table_metadata(io.new_input(pin.metadata_location)), io
 
     def _pin(
@@ -255,7 +255,7 @@ class IcebergStore:
                         raise FileNotFoundError
 
     def _snapshot(self, cold: ColdSlice) -> tuple[FileIO, IcebergSnapshot | None]:
-        io = self._file_io(cold.metadata_location)
+        io = self.file_io(cold.metadata_location)
         metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
         return io, version_of(metadata, cold)
 
@@ -275,7 +275,16 @@ class IcebergStore:
         self._manifests.close()
         self._catalogs.close()
 
-    def _file_io(self, location: str) -> FileIO:
+    def io_at(self, catalog: str, location: str) -> FileIO:
+        """Return what reads and writes files at a place of a catalog's store, with its properties."""
+        return load_file_io(dict(self._catalogs.properties(catalog)), location)
+
+    def file_io(self, location: str) -> FileIO:
+        """Return what reads the files of a pin, by the location of its metadata.
+
+        Raises:
+            FileNotFoundError: no catalog's store has that file.
+        """
         with self._lock:
             loaded = self._loaded.get(location)
         if loaded is not None:

@@ -16,6 +16,7 @@ from planner.errors import (
     GrantsChanged,
     PermissionsMismatch,
     UndecodableRecord,
+    UnknownTable,
 )
 from planner.names import TableName
 from planner.permissions import (
@@ -24,6 +25,7 @@ from planner.permissions import (
     Identity,
     RowExpression,
     VisibleColumns,
+    check_files,
     mismatch,
     view,
 )
@@ -115,6 +117,21 @@ class AccessPolicy:
         except PermissionsMismatch as error:
             _log.error("permissions.%(grant)s on %(table)s: %(why)s", error.facts)
             raise
+
+    def check_files(self, session: Session, table: TableName) -> None:
+        """Make sure that a session may be given a table's files.
+
+        Raises:
+            UnknownTable: it does not see the table.
+            NotAllowed: it sees a part of it only.
+        """
+        if self.policy is None:
+            return
+        identity = _identity(session)
+        grant = self.policy.grant(identity, table)
+        if grant is None:
+            raise UnknownTable(f"{table}: there is no such table.", table=str(table))
+        check_files(grant, identity, table)
 
     def check_uncounted(
         self, session: Session, tables: Iterable[TableName], counting: Iterable[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import threading
 import time
@@ -31,6 +32,7 @@ from proxy.flightsql.state.sessions import Opening, Sessions
 from proxy.flightsql.state.shares import Shares
 from proxy.flightsql.state.tokens import is_session_token
 from proxy.ops.call_record import CallRecord
+from proxy.session import Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.incremental``).
 AFTER = "thermocline-after"
@@ -177,6 +179,42 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         entered.call.after = _header(headers, AFTER)
         entered.call.settings = _settings(headers)
         return entered
+
+    def admitted(self, authorization: str | None) -> Session:
+        """Let a caller of another protocol in: the same users, tokens and calls a second.
+
+        Raises:
+            Unauthenticated: nobody this server knows; or a certificate, which only Flight reads.
+            Unavailable, Overloaded: the server is about to stop, or the user calls too often.
+        """
+        self.calls.check_open()
+        with self._entry(authorization or "").lock:
+            who = self._proved(authorization)
+        if isinstance(who, ByCertificate):
+            raise Unauthenticated(
+                "Here a user name and a password, or a token, identify the caller; certificates do over Flight."
+            )
+        session = (
+            who.session if isinstance(who, ClientSession) else Session("", who.user, who.groups)
+        )
+        limits = self.policy.limits_of(session.user, session.groups)
+        self.rate.spend(session.user, limits.max_calls_per_s)
+        return session
+
+    def log_in(self, user: str, password: str) -> str:
+        """Start a session as a Handshake does; return its token.
+
+        Raises:
+            Unauthenticated: unknown user or wrong password.
+            Unavailable, Overloaded: as ``admitted``, or there are too many sessions.
+        """
+        self.calls.check_open()
+        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+        authorization = f"Basic {pair}"
+        entry = self._entry(authorization)
+        entry.pace()
+        with entry.lock:
+            return self._token(self._proved(authorization), {})
 
     def client(self, caller: _Caller, context: flight.ServerCallContext) -> ClientSession:
         """The session of a call, started where there is none yet."""

@@ -57,6 +57,7 @@ class _Parts:
     calls: Calls
     sessions: Sessions
     slots: Slots
+    gate: CallGate
 
 
 class FlightSqlServer:
@@ -71,6 +72,11 @@ class FlightSqlServer:
         self._changing = threading.Lock()
         self._flight = listen(port, tls)
         self.port: int = self._flight.port
+
+    @property
+    def gate(self) -> CallGate:
+        """Lets callers of other protocols in, too."""
+        return self._parts.gate
 
     @property
     def streaming(self) -> int:
@@ -199,7 +205,7 @@ def start(
             ) from error
 
     try:
-        return FlightSqlServer(listen, port, tls, policy, _Parts(calls, sessions, slots))
+        return FlightSqlServer(listen, port, tls, policy, _Parts(calls, sessions, slots, entry))
     except BadConfig:
         calls.close(0)
         raise

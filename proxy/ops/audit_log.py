@@ -49,6 +49,7 @@ class AuditLog:
             "call": record.method,
             **_who(record),
             **({} if about is None else self._what(about)),
+            **({} if record.table is None else {"table": record.table[:_MAX_CHARS]}),
             "rows": record.rows,
             "bytes": record.bytes,
             "seconds": round(record.seconds, 6),

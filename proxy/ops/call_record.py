@@ -49,6 +49,8 @@ class CallRecord:
         self.steps: dict[str, float] = {}
         #: Whether a statement was executed or described, whatever came of it.
         self.is_executed = False
+        #: The table that an Iceberg engine loads.
+        self.table: str | None = None
         self._began_s = time.monotonic()
         self._streaming_since_s: float | None = None
         self._sql: str | None = None

@@ -57,8 +57,25 @@ class ServerMetrics:
             "thermocline_bytes_sent", "Arrow bytes sent to clients.", registry=self.registry
         )
 
+        self._loads = Counter(
+            "thermocline_table_loads",
+            "Tables loaded by Iceberg engines, by outcome: ok, or the class of the error.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self._load_seconds = Histogram(
+            "thermocline_table_load_seconds",
+            "Time of a load that succeeded.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+
     def read(self, record: CallRecord) -> None:
         """Count what a call that is over did; a ``Journal``. A statement counts once, where it fails or where it ends."""
+        if record.table is not None and record.outcome is not None:
+            self._loads.labels(record.outcome).inc()
+            if not record.has_failed:
+                self._load_seconds.observe(record.seconds)
         if not record.is_executed:
             return
         for name, seconds in record.steps.items():

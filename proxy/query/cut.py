@@ -14,6 +14,7 @@ from connectors.past_cuts import PastCuts
 from planner.cut import Pin, TableCut
 from planner.errors import BadParameter, SnapshotExpired
 from planner.freshness import LIVE, Freshness, parse_freshness, parse_wait_for
+from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.ports import ColdStore
 from planner.statement.references import CutKey
@@ -142,6 +143,44 @@ class SnapshotCutter:
             if moment is not None:
                 by_key[table, at] = self._time_travel.cut(table, moment, deadline)
         return Cuts(by_key, age_s)
+
+    def cut_table(
+        self, table: TableName, contract: FreshnessContract, deadline: Deadline
+    ) -> TableCut:
+        """Cut one table as a statement that names it would.
+
+        Raises:
+            BadParameter: the cut that is asked for does not name the table; or of the table its tail alone is asked for.
+            NotYetCommitted, FederationError: as ``cut``.
+        """
+        side = contract.freshness.side
+        if side == "tail":
+            raise BadParameter("freshness tail has no meaning here; ask for live or cold.")
+        if contract.past is not None:
+            return self._time_travel.cut(table, contract.past, deadline)
+        cuts, _ = current_cuts(
+            self._pins,
+            self._bounds,
+            [table],
+            deadline,
+            cold_only=(table,) if side == "cold" else (),
+            max_staleness_s=contract.freshness.max_staleness_s,
+            wait_for=contract.wait_for,
+        )
+        return cuts[table]
+
+    def pin_of(self, cut: TableCut) -> Pin:
+        """Return the pin that a cut was made from, also one of the past.
+
+        Raises:
+            FederationError: as ``PinCache.pin_at``.
+        """
+        return self._pins.pin_at(cut.cold_reference)
+
+    def forget(self, table: TableName) -> None:
+        """After a file or offsets turned out to be gone: pin again, measure again."""
+        self._bounds.forget()
+        self._pins.refresh(table)
 
 
 def redeem_tables(pins: PinCache, tables: Sequence[TicketTable]) -> dict[CutKey, TableCut]:

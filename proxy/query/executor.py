@@ -115,7 +115,7 @@ class Statements:
             browsing=self.browsing,
             grants=self.grants,
         )
-        self._cutter = SnapshotCutter(
+        self.cutter = SnapshotCutter(
             pins=pins, bounds=self._bounds, tails=tails, store=store, engine=engine
         )
         self._explainer = Explainer(
@@ -228,7 +228,7 @@ class Statements:
     def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         question = self._question(session, sql, deadline)
         when = When.at(self._now_us(), session.zone)
-        pins = self._cutter.pins(question.parsed, question.contract, when)
+        pins = self.cutter.pins(question.parsed, question.contract, when)
         with self._turns.one(session, sql, deadline):
             prepared = self._signatures.prepared(session, question.parsed, pins)
         return Prepared(EXPLAIN_SCHEMA, pa.schema([])) if question.is_explain else prepared
@@ -244,7 +244,7 @@ class Statements:
         question = self._question(session, sql, deadline)
         parsed = question.parsed
         with self.grants.veiling(session, parsed.names):
-            cut_of_tables = self._cutter.cut(
+            cut_of_tables = self.cutter.cut(
                 parsed, question.contract, When.at(now_us, session.zone), deadline
             )
         cuts = cut_of_tables.by_key

@@ -20,8 +20,9 @@ from proxy.session import Session
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from thermocline.commands.create import first_watermark
-from thermocline.serve.assembly import Parts, running_parts
+from thermocline.serve.assembly import running_parts
 from thermocline.serve.ingestion import ingesting
+from thermocline.serve.parts import Parts
 
 FETCH_TIMEOUT_S = 4.0
 COLUMNS = (Column(0, "n", pa.int64()),)

@@ -25,8 +25,9 @@ from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from tests.harness.followed_parts import COLUMNS, ask, bind, count
-from thermocline.serve.assembly import Parts, running_parts
+from thermocline.serve.assembly import running_parts
 from thermocline.serve.ingestion import ingesting
+from thermocline.serve.parts import Parts
 
 pytestmark = pytest.mark.kafka
 

@@ -151,6 +151,13 @@ def _serve(
             click.echo(
                 f"thermocline: serving Flight SQL on {scheme}://{host}:{running.port}", err=True
             )
+            if running.rest_port is not None:
+                host = settings.iceberg_rest.host
+                web = "http" if settings.access.tls_certificate is None else "https"
+                click.echo(
+                    f"thermocline: serving live tables on {web}://{host}:{running.rest_port}",
+                    err=True,
+                )
             while _next(signals) == signal.SIGHUP:
                 running.reload()
             _drain(running.drain, signals)

@@ -160,6 +160,23 @@ class Granted(_Section):
     without: tuple[str, ...] = ()
     rows: str | None = None
     masks: dict[str, str] = Field(default_factory=dict)
+    #: They may read whole files, whatever else this leaves out.
+    files: bool = False
+
+
+class IcebergRest(_Section):
+    """The Iceberg REST catalog of live tables; without ``port`` there is none. See docs/engines.md.
+
+    ``live_location``: where the tail is written as files, a folder or prefix that no table lies in; None: beside each
+    catalog's warehouse, with ``-live`` after its name. An answer and its files are good for ``live_ttl_s``.
+    ``credentials`` are properties handed out with the tables of a catalog; without them an engine brings its own.
+    """
+
+    host: str = "127.0.0.1"
+    port: int | None = Field(default=None, ge=0, le=65535)
+    live_location: str | None = Field(default=None, min_length=1)
+    live_ttl_s: float = Field(default=3600.0, ge=1)
+    credentials: dict[str, VendorOptions] = Field(default_factory=dict)
 
 
 class Tail(_Section):
@@ -230,6 +247,7 @@ class Settings(_Section):
     #: More clusters, as ``kafka``; a table's property ``thermocline.kafka`` names one.
     kafka_clusters: dict[str, VendorOptions] = Field(default_factory=dict)
     server: Server = Server()
+    iceberg_rest: IcebergRest = IcebergRest()
     access: AccessSettings = AccessSettings()
     #: The first that names a user or one of his groups holds.
     limits: dict[str, Limits] = Field(default_factory=dict)

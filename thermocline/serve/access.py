@@ -178,8 +178,10 @@ def _jwt(access_settings: AccessSettings) -> JwtTokens | None:
 
 
 def _refuse_exposure(settings: Settings, *, anonymous: bool) -> None:
-    host = settings.server.host
-    if _loopback(host) or settings.access.allow_insecure_public:
+    rest = settings.iceberg_rest
+    hosts = [settings.server.host, *([rest.host] if rest.port is not None else [])]
+    host = next((host for host in hosts if not _loopback(host)), None)
+    if host is None or settings.access.allow_insecure_public:
         return
     if anonymous:
         raise BadConfig(

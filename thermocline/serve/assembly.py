@@ -15,7 +15,6 @@ from connectors.kafka.clusters import KafkaClusters
 from planner.ports import Log
 from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
-from proxy.ops.http import OpsServer
 from proxy.ops.metrics import ServerMetrics
 from proxy.ops.states import States, degraded, reading
 from proxy.process.landlock import FileSystemLock
@@ -23,14 +22,13 @@ from proxy.process.memory import memory_limits, total_memory
 from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
-from proxy.tail.keeper import Keeper
 from proxy.tail.reader.child import Ingestion
-from proxy.tail.tails import Tails
 from thermocline.config.settings import Settings
 from thermocline.engine_secrets import engine_ca_file, engine_secrets
 from thermocline.scratch import scratch_folder
 from thermocline.serve.access import access, limits_of, tls
 from thermocline.serve.auditing import open_journal
+from thermocline.serve.parts import Parts
 from thermocline.serve.permissions import policy
 from thermocline.serve.reloading import Reloader
 from thermocline.serve.tails import running_tails
@@ -46,7 +44,8 @@ UNHEALTHY_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A started server. The ports are the ones it listens on; ``http_port`` is None without an HTTP port.
+    """A started server. The ports are the ones it listens on; ``http_port`` is None without an HTTP port, ``rest_port``
+    without the Iceberg REST catalog.
 
     ``drain`` sends load balancers and clients elsewhere and waits for running statements, ``server.drain_s`` at most.
     ``reload`` reads the settings again. ``is_stuck`` says afterwards whether a thread is still writing to a client that
@@ -57,6 +56,7 @@ class RunningServer:
     pins: PinCache
     port: int
     http_port: int | None
+    rest_port: int | None
     drain: Callable[[], None]
     reload: Callable[[], None]
     is_stuck: Callable[[], bool]
@@ -67,17 +67,6 @@ def open_log(settings: Settings) -> Iterator[Log]:
     """Return the log of the configured Kafka clusters; a topic of another is refused by name, plain tables work."""
     with KafkaClusters(settings.clusters) as log:
         yield log
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts that answer statements, without the protocol."""
-
-    statements: Statements
-    pins: PinCache
-    tails: Tails
-    keeper: Keeper
-    watchdog: Watchdog
 
 
 @contextlib.contextmanager
@@ -154,7 +143,7 @@ def running_parts(
         )
         stack.callback(statements.close)
         statements.grants.policy = policy(settings, statements.grants.expression)
-        yield Parts(statements, pins, tails, keeper, watchdog)
+        yield Parts(statements, pins, tails, keeper, watchdog, store, engine)
 
 
 @contextlib.contextmanager
@@ -193,6 +182,9 @@ def running_server(
         )
         ops = None
         if server.http_port is not None:
+            # The HTTP stack takes a tenth of a second to load.
+            from proxy.ops.http import OpsServer
+
             ops = OpsServer(
                 host=server.host,
                 port=server.http_port,
@@ -239,6 +231,13 @@ def running_server(
                 stuck.set()
 
         stack.callback(stop)
+        rest = None
+        if settings.iceberg_rest.port is not None:
+            from thermocline.serve.iceberg_rest import serving_live_tables
+
+            rest = stack.enter_context(
+                serving_live_tables(settings, parts, flight.gate, (metrics.read, audit))
+            )
         reloader = Reloader(settings, flight, parts.statements, read=read or (lambda: settings))
         stack.callback(reloader.stop)
         if ops is not None:
@@ -255,6 +254,7 @@ def running_server(
             pins,
             flight.port,
             None if ops is None else ops.port,
+            None if rest is None else rest.port,
             drain,
             reloader.reload,
             stuck.is_set,

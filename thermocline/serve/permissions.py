@@ -83,6 +83,7 @@ def _grant(name: str, granted: Granted, expression: Expression) -> Grant:
             (column, _read(f"{name}.masks.{column}", mask, expression))
             for column, mask in granted.masks.items()
         ),
+        files=granted.files,
     )
 
 

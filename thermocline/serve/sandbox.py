@@ -30,6 +30,7 @@ from proxy.process.landlock import (
 from thermocline.config.settings import Settings
 from thermocline.config.sources import chosen_file
 from thermocline.scratch import scratch_folder
+from thermocline.serve.live_location import live_locations
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +126,8 @@ def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
         if not file.exists()
         for root_parent in _nearest(file.parent)
     }
+    if settings.iceberg_rest.port is not None:
+        writable |= {*_live(settings)}
     if settings.server.audit_log not in ("stderr", "off"):
         writable.add(_audit(Path(settings.server.audit_log)))
     return Rights(
@@ -205,6 +208,16 @@ def _local(settings: Settings) -> Iterator[Path]:
     for root in settings.storage_roots:
         if "://" not in root.removeprefix("file://"):
             yield Path(root.removeprefix("file://")).absolute()
+
+
+def _live(settings: Settings) -> Iterator[Path]:
+    """Make and return the local folders of live files."""
+    for place in live_locations(settings).values():
+        if "://" not in place.removeprefix("file://"):
+            folder = Path(place.removeprefix("file://")).absolute()
+            with contextlib.suppress(OSError):  # the first load says why
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            yield from _nearest(folder)
 
 
 def _sqlite(settings: Settings) -> Iterator[Path]:

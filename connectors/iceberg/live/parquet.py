@@ -1,0 +1,205 @@
+"""Writes decoded rows as one Iceberg data file: exact field ids, null and NaN counts, bounds.
+
+It knows nothing of tables, catalogs or cuts: rows come in as Arrow batches of a ``TableSchema`` and pass to the writer
+without a loop over values. Engines answer ``min``, ``max`` and ``count`` from what is counted here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import OutputFile
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+
+from planner.errors import UnsupportedType
+from planner.live_pieces import PartitionRows
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+
+#: Of a row group: an engine leaves out, or reads apart, as much at once.
+_GROUP_ROWS = 128 * 1024
+_GROUP_BYTES = 64 * 1024 * 1024
+_UUID_BYTES = 16
+_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One file as written. ``parts`` are its rows by partition, as counted on the way."""
+
+    data_file: DataFile
+    rows: int
+    parts: tuple[PartitionRows, ...]
+
+
+def write_data_file(
+    output: OutputFile,
+    schema: Schema,
+    arrow: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    properties: Mapping[str, str],
+    spec_id: int,
+) -> WrittenFile | None:
+    """Write all rows of ``batches`` to one file; without rows none is made and None returned.
+
+    ``schema`` is the table's, ``arrow`` the same with field ids (``TableSchema.arrow``); batches have its columns in
+    order, uuids as 16 bytes. ``properties`` are the table's: they choose codec and metrics. An unpartitioned file.
+
+    Raises:
+        UnsupportedType: a column's values do not fit its type in a file.
+        OSError: the store refuses the file, or the disk is full. What was written of it may be left behind.
+    """
+    tally, nans = _Tally(), _NanCounts(arrow)
+    writer: pq.ParquetWriter | None = None
+    with contextlib.ExitStack() as stack:
+        for table in _groups(batches, arrow):
+            if writer is None:
+                stream = stack.enter_context(output.create(overwrite=False))
+                writer = pq.ParquetWriter(
+                    stream,
+                    arrow,
+                    store_decimal_as_integer=True,
+                    compression=_codec(properties),
+                )
+                stack.callback(writer.close)
+            tally.add(table)
+            nans.add(table)
+            writer.write_table(table, row_group_size=_GROUP_ROWS)
+        if writer is None:
+            return None
+        writer.close()
+        statistics = data_file_statistics_from_parquet_metadata(
+            writer.writer.metadata,
+            compute_statistics_plan(schema, dict(properties)),
+            parquet_path_to_id_mapping(schema),
+        )
+    counted = replace(statistics, nan_value_counts=nans.by_id)
+    data_file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=output.location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        file_size_in_bytes=len(output.to_input_file()),
+        sort_order_id=None,
+        spec_id=spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **counted.to_serialized_dict(),
+    )
+    return WrittenFile(data_file, statistics.record_count, tally.parts)
+
+
+def _codec(properties: Mapping[str, str]) -> str:
+    codec = properties.get("write.parquet.compression-codec", "zstd")
+    return "none" if codec == "uncompressed" else codec
+
+
+def _groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema) -> Iterator[pa.Table]:
+    """Gather batches to row groups, cast to the file's types."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(_cast(batch, arrow))
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(waiting, arrow)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting, arrow)
+
+
+def _cast(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for column, field in zip(batch.columns, arrow, strict=True):
+        try:
+            columns.append(_column(column, field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise UnsupportedType(
+                f"column {field.name} of type {field.type} cannot be written to a file for Iceberg engines; read the "
+                f"table over Flight SQL.",
+                column=field.name,
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def _column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if kind == pa.uuid() and not isinstance(column.type, pa.BaseExtensionType):
+        storage = column.cast(pa.binary(_UUID_BYTES))
+        return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+    return column.cast(kind)
+
+
+class _Tally:
+    """Rows, lowest and highest offset of each partition."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, PartitionRows] = {}
+
+    def add(self, table: pa.Table) -> None:
+        places = table.select([KAFKA_PARTITION, KAFKA_OFFSET])
+        counted = places.group_by(KAFKA_PARTITION, use_threads=False).aggregate(
+            [(KAFKA_OFFSET, "count"), (KAFKA_OFFSET, "min"), (KAFKA_OFFSET, "max")]
+        )
+        for row in counted.to_pylist():
+            at = row[KAFKA_PARTITION]
+            part = PartitionRows(
+                at,
+                row[f"{KAFKA_OFFSET}_count"],
+                row[f"{KAFKA_OFFSET}_min"],
+                row[f"{KAFKA_OFFSET}_max"],
+            )
+            before = self._parts.get(at)
+            if before is not None:
+                part = PartitionRows(
+                    at,
+                    before.rows + part.rows,
+                    min(before.lowest, part.lowest),
+                    max(before.highest, part.highest),
+                )
+            self._parts[at] = part
+
+    @property
+    def parts(self) -> tuple[PartitionRows, ...]:
+        return tuple(self._parts[at] for at in sorted(self._parts))
+
+
+class _NanCounts:
+    """NaN values by field id, of columns and fields of structs. Bounds of Parquet leave NaN out."""
+
+    def __init__(self, arrow: pa.Schema) -> None:
+        self._paths = [
+            path for index, field in enumerate(arrow) for path in _floats((index,), field)
+        ]
+        self.by_id: dict[int, int] = {field_id: 0 for _, field_id in self._paths}
+
+    def add(self, table: pa.Table) -> None:
+        for path, field_id in self._paths:
+            column: Any = table.column(path[0])
+            if path[1:]:
+                column = pc.struct_field(column, list(path[1:]))
+            count = pc.sum(pc.is_nan(column)).as_py()
+            self.by_id[field_id] += count or 0
+
+
+def _floats(path: tuple[int, ...], field: pa.Field) -> Iterator[tuple[tuple[int, ...], int]]:
+    if pa.types.is_floating(field.type):
+        yield path, int(field.metadata[_ID])
+    elif pa.types.is_struct(field.type):
+        for index in range(field.type.num_fields):
+            yield from _floats((*path, index), field.type.field(index))

@@ -1,0 +1,189 @@
+"""The metadata of a live table: the pinned metadata file's own JSON with one snapshot more, which nobody committed.
+
+Only what must change is changed, so nothing that this program does not know is lost (Iceberg spec, "Table Metadata Fields").
+
+1. The live snapshot stands in ``snapshots`` and is the head of ``main``, but is not in ``snapshot-log``, which ends with the
+   pin: else ``TIMESTAMP AS OF`` any later moment would answer with today's tail, and not with what was committed.
+2. It is one millisecond younger than its parent. DuckDB 1.5.5 reads a table as of its transaction's start, by the log: it
+   would leave out a snapshot that is younger, or that the log does not have. It is told no log (``without_log``).
+3. ``gc.enabled`` is false: Iceberg's Java library then refuses to remove orphans, to expire snapshots and to purge. Orphan
+   removal deletes files without a commit that could be refused.
+4. The binding is not told: who meets ``thermocline.cut`` must neither tail nor tier the table (``planner.binding``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.binding import LIVE_CUT
+from planner.cut import Pin
+from planner.errors import UnsupportedFile
+
+#: The branch that readers read, and the tag that names what is committed of it.
+MAIN = "main"
+COLD = "cold"
+_OWN = "thermocline."
+_GC = "gc.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSnapshot:
+    """What the live snapshot adds to the pinned one. ``spec_id`` is the partition spec of its files."""
+
+    snapshot_id: int
+    manifest_list: str
+    files: int
+    rows: int
+    size: int
+
+
+def check_version(pin: Pin, document: Mapping[str, Any]) -> None:
+    """Refuse metadata of a version that live files cannot be added to.
+
+    Raises:
+        UnsupportedFile: it is version 1, or 3 and above, whose rows have ids.
+    """
+    version = document["format-version"]
+    if version != 2:
+        raise UnsupportedFile(
+            f"{pin.table}: its tail is served to Iceberg engines for tables of format version 2, and this one is of "
+            f"version {version}; read it over Flight SQL.",
+            table=str(pin.table),
+            version=version,
+        )
+
+
+def snapshot_id_of(parts: Sequence[str], taken: Sequence[int]) -> int:
+    """Return the id of a live snapshot, the same for the same ``parts``, and none of those ``taken``."""
+    number = 0
+    while True:
+        text = "\n".join((*parts, str(number)))
+        digest = hashlib.sha256(text.encode()).digest()
+        found = int.from_bytes(digest[:8], "big") >> 1
+        if found and found not in taken:
+            return found
+        number += 1
+
+
+def unpartitioned_spec(document: Mapping[str, Any]) -> tuple[int, bool]:
+    """Return the id of the spec without fields, and whether the table has it already."""
+    specs = document["partition-specs"]
+    own = next((spec["spec-id"] for spec in specs if not spec["fields"]), None)
+    if own is not None:
+        return int(own), True
+    return max(int(spec["spec-id"]) for spec in specs) + 1, False
+
+
+def live_metadata(
+    document: Mapping[str, Any], pin: Pin, live: LiveSnapshot | None, cut: str
+) -> dict[str, Any]:
+    """Return the metadata of the answer. ``live`` is None where the table's tail is empty, or it has none.
+
+    ``document`` is the pinned file's, whose head may be newer than the pin.
+    """
+    edited = dict(document)
+    head = pin.snapshot_id
+    edited["current-schema-id"] = pin.schema.schema_id
+    edited["properties"] = live_properties(document.get("properties") or {}, cut)
+    edited["metadata-log"] = [
+        *(document.get("metadata-log") or ()),
+        {
+            "timestamp-ms": document["last-updated-ms"],
+            "metadata-file": pin.metadata_location,
+        },
+    ]
+    refs: dict[str, Any] = dict(document.get("refs") or {})
+    if head is not None:
+        if COLD not in refs:
+            refs[COLD] = {"snapshot-id": head, "type": "tag"}
+        refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": head}
+        edited["current-snapshot-id"] = head
+    if live is not None:
+        snapshots = document.get("snapshots") or []
+        parent = next(
+            (snapshot for snapshot in snapshots if snapshot["snapshot-id"] == head), None
+        )
+        sequence = int(document["last-sequence-number"]) + 1
+        spec_id, is_own = unpartitioned_spec(document)
+        if not is_own:
+            specs = [*document["partition-specs"], {"spec-id": spec_id, "fields": []}]
+            edited["partition-specs"] = specs
+        edited["last-sequence-number"] = sequence
+        edited["snapshots"] = [*snapshots, _snapshot(live, parent, pin, sequence, document)]
+        edited["current-snapshot-id"] = live.snapshot_id
+        refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": live.snapshot_id}
+    edited["snapshot-log"] = _log(document, pin)
+    if refs:
+        edited["refs"] = refs
+    return edited
+
+
+def _log(document: Mapping[str, Any], pin: Pin) -> list[Mapping[str, Any]]:
+    """Return the log up to the pinned snapshot: what is younger is no part of this cut."""
+    log = list(document.get("snapshot-log") or ())
+    ids = [entry["snapshot-id"] for entry in log]
+    return log[: len(ids) - ids[::-1].index(pin.snapshot_id)] if pin.snapshot_id in ids else log
+
+
+def without_log(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata for a reader that would look up the head in the log."""
+    return {**document, "snapshot-log": []}
+
+
+def live_properties(properties: Mapping[str, str], cut: str) -> dict[str, str]:
+    """Return a table's properties as an engine sees them."""
+    own = {key: value for key, value in properties.items() if not key.startswith(_OWN)}
+    return {**own, _GC: "false", LIVE_CUT: cut}
+
+
+def _snapshot(
+    live: LiveSnapshot,
+    parent: Mapping[str, Any] | None,
+    pin: Pin,
+    sequence: int,
+    document: Mapping[str, Any],
+) -> dict[str, Any]:
+    before: Mapping[str, str] = {} if parent is None else parent.get("summary") or {}
+    summary = {
+        "operation": "append",
+        "added-data-files": str(live.files),
+        "added-records": str(live.rows),
+        "added-files-size": str(live.size),
+    }
+    for total, added in (
+        ("total-data-files", live.files),
+        ("total-records", live.rows),
+        ("total-files-size", live.size),
+        ("total-delete-files", 0),
+        ("total-position-deletes", 0),
+        ("total-equality-deletes", 0),
+    ):
+        if before.get(total, "").isdigit():
+            summary[total] = str(int(before[total]) + added)
+    parent_ms = document["last-updated-ms"] if parent is None else parent["timestamp-ms"]
+    snapshot: dict[str, Any] = {
+        "snapshot-id": live.snapshot_id,
+        "sequence-number": sequence,
+        "timestamp-ms": int(parent_ms) + 1,
+        "manifest-list": live.manifest_list,
+        "summary": summary,
+        "schema-id": pin.schema.schema_id,
+    }
+    if pin.snapshot_id is not None:
+        snapshot["parent-snapshot-id"] = pin.snapshot_id
+    return snapshot
+
+
+def with_referenced_snapshots(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata with the snapshots only that a branch or tag names (``snapshots=refs``)."""
+    named = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
+    named.add(document.get("current-snapshot-id"))
+    listed = [
+        snapshot
+        for snapshot in document.get("snapshots") or ()
+        if snapshot["snapshot-id"] in named
+    ]
+    return {**document, "snapshots": listed}

@@ -1,0 +1,157 @@
+"""What one table's loads have been answered, and which files of it may be removed."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from planner.errors import Overloaded
+from planner.live_pieces import LivePiece
+from proxy.deadline import Deadline
+
+#: Answers whose text stays in memory; older ones are read from their file again.
+_MAX_IN_MEMORY = 8
+#: One a second for the default of an hour, and as many again.
+_MAX_ANSWERS = 10_000
+_LOOK_S = 0.05
+
+
+@dataclass(eq=False, slots=True)
+class Answer:
+    """One answer to a load. ``raw`` is None where it has to be read from ``location`` again.
+
+    ``paths`` are files of it alone; ``pieces`` it shares with others. ``given_s``: when it was given last.
+    """
+
+    cut: str
+    location: str
+    etag: str
+    raw: bytes | None
+    paths: tuple[str, ...]
+    pieces: tuple[LivePiece, ...]
+    given_s: float
+
+
+def etag_of(raw: bytes) -> str:
+    return f'"{hashlib.sha256(raw).hexdigest()[:32]}"'
+
+
+@dataclass(eq=False)
+class TableAnswers:
+    """Answers and pieces of one table. One load at a time writes; who waits shares what began after it asked."""
+
+    clock: Callable[[], float]
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _answers: OrderedDict[str, Answer] = field(default_factory=OrderedDict)
+    #: By the key of their tail's generation: the pieces that later answers may use.
+    _usable: dict[tuple[object, ...], list[LivePiece]] = field(default_factory=dict)
+    #: Every file there is, and when an answer that names it was given last.
+    _pieces: dict[str, float] = field(default_factory=dict)
+    #: The newest live answer, and when its measuring began.
+    _newest: tuple[float, Answer] | None = None
+
+    @contextmanager
+    def turn(self, deadline: Deadline) -> Iterator[None]:
+        """Wait until no other load of the table writes.
+
+        Raises:
+            Overloaded: it did not come by the deadline.
+        """
+        while not self._turn.acquire(timeout=min(_LOOK_S, max(deadline.left_s, 0.0))):
+            deadline.cancellation.check()
+            if deadline.is_over:
+                raise Overloaded(
+                    "Other loads of this table take longer than this one may wait; try again."
+                )
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def since(self, asked_s: float) -> Answer | None:
+        """Return the newest answer if all that it is made of was asked for after ``asked_s``."""
+        newest = self._newest
+        if newest is None or newest[0] <= asked_s:
+            return None
+        return self.given(newest[1])
+
+    def began(self, at_s: float, answer: Answer) -> None:
+        """Note the newest live answer, whose measuring began at that time."""
+        self._newest = at_s, answer
+
+    def of(self, cut: str) -> Answer | None:
+        """Return the answer of a cut; who gives it says so (``given``)."""
+        with self._lock:
+            return self._answers.get(cut)
+
+    def given(self, answer: Answer) -> Answer:
+        """Note that an answer is given now: its files stay as long as it is good for."""
+        now = self.clock()
+        with self._lock:
+            answer.given_s = now
+            for piece in answer.pieces:
+                if piece.path is not None:
+                    self._pieces[piece.path] = now
+            if self._answers.get(answer.cut) is answer:
+                self._answers.move_to_end(answer.cut)
+        return answer
+
+    def keep(self, answer: Answer) -> Answer:
+        """Keep a new answer.
+
+        Raises:
+            Overloaded: there are too many that are still good.
+        """
+        with self._lock:
+            if len(self._answers) >= _MAX_ANSWERS:
+                raise Overloaded(
+                    f"{_MAX_ANSWERS:,} answers of this table are still good; load it less often, or lower "
+                    f"iceberg_rest.live_ttl_s."
+                )
+            before = self._answers.pop(answer.cut, None)
+            if before is not None:  # its files stay as long as it is good for
+                self._answers[f"{answer.cut} {before.etag}"] = before
+            self._answers[answer.cut] = answer
+            in_memory = [old for old in self._answers.values() if old.raw is not None]
+            for old in in_memory[:-_MAX_IN_MEMORY]:
+                old.raw = None
+        return self.given(answer)
+
+    def usable(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
+        with self._lock:
+            return tuple(self._usable.get(key, ()))
+
+    def use(self, key: tuple[object, ...], pieces: Iterable[LivePiece]) -> None:
+        """Note the newest pieces of a tail: pieces that are not among them are not used again."""
+        with self._lock:
+            self._usable = {key: list(pieces)}
+
+    def note(self, written: Iterable[LivePiece]) -> None:
+        """Note files that were written, whatever comes of them."""
+        now = self.clock()
+        with self._lock:
+            for piece in written:
+                if piece.path is not None:
+                    self._pieces[piece.path] = now
+
+    def expired(self, before_s: float) -> tuple[str, ...]:
+        """Forget answers that were given last before that time; return the files that nothing names any more."""
+        with self._lock:
+            keys = [key for key, answer in self._answers.items() if answer.given_s < before_s]
+            old = [self._answers.pop(key) for key in keys]
+            if self._newest is not None and self._newest[1].given_s < before_s:
+                self._newest = None
+            in_use = {piece.path for pieces in self._usable.values() for piece in pieces}
+            unused = [
+                path
+                for path, given_s in self._pieces.items()
+                if given_s < before_s and path not in in_use
+            ]
+            for path in unused:
+                del self._pieces[path]
+        return (*unused, *(path for answer in old for path in answer.paths))

@@ -1,0 +1,249 @@
+"""Live tables: what an Iceberg engine is given when it loads a table. A load is a cut, as a statement's is.
+
+Pin, measure, decide; write as files what of the tail is not in files yet; answer with the pinned metadata and one snapshot
+more (``planner.live_metadata``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from connectors.iceberg.live.files import LiveFiles
+from connectors.iceberg.pin_cache import PinCache
+from planner.cut import Pin, TableCut
+from planner.errors import CutExpired, FederationError, InternalError, StalePlan, UnknownTable
+from planner.live_pieces import LivePiece, check_tiled, tile
+from planner.names import TableName
+from planner.time_travel import format_cut
+from proxy.access.policy import AccessPolicy
+from proxy.deadline import WAITED_FOR_TAIL, Deadline
+from proxy.engine.engine import Engine
+from proxy.live.answers import Answer, TableAnswers, etag_of
+from proxy.live.tail_rows import tail_batches
+from proxy.query.cut import FreshnessContract, SnapshotCutter
+from proxy.session import Session
+from proxy.tail.entries import key_of
+from proxy.tail.tails import Tails
+
+_log = logging.getLogger(__name__)
+#: Between two looks at what may be removed, and two heartbeats: a fraction of what answers are good for.
+_TEND_SHARE = 8
+_LONGEST_TEND_S = 30.0
+_STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """The answer to a load: the metadata file's address and its text. ``etag`` is the same for the same text."""
+
+    location: str
+    metadata: bytes
+    etag: str
+
+
+class LiveTables:
+    """Answers loads. Thread-safe; the caller stops it."""
+
+    def __init__(
+        self,
+        *,
+        pins: PinCache,
+        cutter: SnapshotCutter,
+        tails: Tails,
+        engine: Engine,
+        grants: AccessPolicy,
+        files: LiveFiles,
+        ttl_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``ttl_s``: how long an answer, and the files it names, are good for after it was given last."""
+        self._pins = pins
+        self._cutter = cutter
+        self._tails = tails
+        self._engine = engine
+        self._grants = grants
+        self._files = files
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tables: dict[TableName, TableAnswers] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="live-files", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more. Files stay for those who read them; another replica removes them."""
+        self._stopped.set()
+        self._thread.join(_STOP_S)
+
+    def visible(self, session: Session, *, is_new: bool = False) -> Collection[TableName]:
+        """Name the tables a session may see, sorted. ``is_new``: ask the catalogs again, for a name that is not there."""
+        tables = self._pins.relist() if is_new else self._pins.tables()
+        return self._grants.visible(session, tables)
+
+    def check(self, session: Session, table: TableName) -> None:
+        """Make sure that there is such a table, and that its files may be given to the session.
+
+        Raises:
+            UnknownTable: there is none that it sees.
+            NotAllowed: a part of it is hidden from the session.
+        """
+        if table not in self.visible(session) and table not in self.visible(
+            session, is_new=True
+        ):
+            raise UnknownTable(f"{table}: there is no such table.", table=str(table))
+        self._grants.check_files(session, table)
+
+    def load(self, session: Session, table: TableName, deadline: Deadline) -> LoadedTable:
+        """Answer a load of the table as the session's freshness says.
+
+        Raises:
+            UnknownTable, NotAllowed: as ``check``.
+            FederationError: as a statement over the table; or live files cannot be written.
+        """
+        asked_s = self._clock()
+        self.check(session, table)
+        contract = FreshnessContract.of(session)
+        answers = self._answers_of(table)
+        with answers.turn(deadline), self._grants.veiling(session, [table]):
+            is_plain = contract == FreshnessContract()
+            answer = answers.since(asked_s) if is_plain else None
+            if answer is None:
+                began_s = self._clock()
+                answer = self._answered(answers, session, table, contract, deadline)
+                if is_plain:
+                    answers.began(began_s, answer)
+        raw = answer.raw
+        if raw is None:
+            raw = self._files.read(table.catalog, answer.location)
+        return LoadedTable(answer.location, raw, answer.etag)
+
+    def _answered(
+        self,
+        answers: TableAnswers,
+        session: Session,
+        table: TableName,
+        contract: FreshnessContract,
+        deadline: Deadline,
+    ) -> Answer:
+        try:
+            return self._at_cut(answers, session, table, contract, deadline)
+        except StalePlan:
+            # Files or offsets of the pin are gone: the newest one has others.
+            self._cutter.forget(table)
+            return self._at_cut(answers, session, table, contract, deadline)
+
+    def _at_cut(
+        self,
+        answers: TableAnswers,
+        session: Session,
+        table: TableName,
+        contract: FreshnessContract,
+        deadline: Deadline,
+    ) -> Answer:
+        cut = self._cutter.cut_table(table, contract, deadline)
+        text = format_cut({(table, None): cut})
+        answer = answers.of(text)
+        if answer is not None and _still_holds(answer, cut):
+            return answers.given(answer)
+        if not cut.is_cold_whole:
+            raise CutExpired(
+                f"{table}: the snapshot of this cut is not retained, and a newer one holds records from after the cut, "
+                f"which files cannot leave out; read the cut over Flight SQL.",
+                table=str(table),
+            )
+        pin = self._cutter.pin_of(cut)
+        pieces: tuple[LivePiece, ...] = ()
+        if pin.binding is None:
+            written = self._files.plain(pin, text)
+        else:
+            is_newest = contract.past is None
+            pieces = self._pieces(answers, session, pin, cut, deadline, is_newest=is_newest)
+            written = self._files.write_table(pin, pieces, text)
+        raw = written.raw
+        return answers.keep(
+            Answer(text, written.location, etag_of(raw), raw, written.paths, pieces, 0.0)
+        )
+
+    def _pieces(
+        self,
+        answers: TableAnswers,
+        session: Session,
+        pin: Pin,
+        cut: TableCut,
+        deadline: Deadline,
+        *,
+        is_newest: bool,
+    ) -> tuple[LivePiece, ...]:
+        """Have exactly the tail of a cut in files: those there are, and new ones."""
+        if cut.binding is None or cut.hot is None:
+            return ()
+        key, hot = key_of(cut, cut.binding, cut.hot), cut.hot
+        tiling = tile(hot.ranges, hot.epochs, answers.usable(key))
+        written: list[LivePiece] = []
+        try:
+            if tiling.holes:
+                check = partial(deadline.check, WAITED_FOR_TAIL)
+                with self._tails.read(cut, check) as tail:
+                    for hole in tiling.holes:
+                        batches = tail_batches(
+                            self._engine,
+                            cut,
+                            tail.relations,
+                            hole.ranges,
+                            deadline,
+                            session.user,
+                        )
+                        piece = self._files.write_piece(pin, hole, hot.epochs, batches)
+                        written.append(piece)
+        finally:
+            answers.note(written)
+        pieces = (*tiling.pieces, *written)
+        try:
+            check_tiled(hot.ranges, pieces)
+        except AssertionError as error:
+            _log.critical("%s: %s", cut.table, error)
+            raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
+        if is_newest:
+            answers.use(key, pieces)
+        return pieces
+
+    def _answers_of(self, table: TableName) -> TableAnswers:
+        with self._lock:
+            return self._tables.setdefault(table, TableAnswers(self._clock))
+
+    def tend(self) -> None:
+        """Remove files of answers that are not good any more; beat."""
+        before_s = self._clock() - self._ttl_s
+        with self._lock:
+            tables = list(self._tables.items())
+        for table, answers in tables:
+            expired = answers.expired(before_s)
+            if expired:
+                self._files.remove(table.catalog, expired)
+        self._files.tend()
+
+    def _run(self) -> None:
+        pause_s = min(self._ttl_s / _TEND_SHARE, _LONGEST_TEND_S)
+        while not self._stopped.wait(pause_s):
+            try:
+                self.tend()
+            except FederationError as error:
+                _log.warning("live files were not tended: %s", error)
+            except Exception:  # noqa: BLE001  a bug of ours must not end the heartbeat
+                _log.exception("live files were not tended")
+
+
+def _still_holds(answer: Answer, cut: TableCut) -> bool:
+    """Whether the log's leaders are those under which the answer's files were read.
+
+    After an unclean election there may be other records at the same offsets.
+    """
+    if cut.hot is None:
+        return True
+    return not tile(cut.hot.ranges, cut.hot.epochs, answer.pieces).holes

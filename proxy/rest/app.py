@@ -1,0 +1,299 @@
+"""The Iceberg REST specification over HTTP: addresses, callers, answers. What is answered is known to ``RestCatalog``.
+
+Only reading is served. Every other method on a path of the specification is refused with 403 and the catalog to write to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.parse import parse_qs, unquote, unquote_plus
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from planner.errors import BadParameter, NotAllowed
+from planner.names import TableName
+from proxy.access.authentication.callers import Unauthenticated
+from proxy.deadline import Deadline
+from proxy.flightsql.middleware import CallGate
+from proxy.flightsql.options import OF_ONE_CALL, with_settings
+from proxy.flightsql.state.shares import Shares
+from proxy.ops.call_record import CallRecord, Journal
+from proxy.process.asgi import Receive, Scope, Send
+from proxy.rest.catalog import SEPARATOR, Page, RestCatalog, Warehouse
+from proxy.rest.errors import (
+    RETRY_AFTER_S,
+    BodyTooLarge,
+    UnknownEndpoint,
+    UnknownView,
+    answer_of,
+)
+from proxy.session import Session
+
+#: Requests at work; others wait for a thread.
+_THREADS = 16
+#: Loads at work or waiting, of all users; of each a share.
+_MAX_LOADS = 1_024
+#: A report of metrics has some kilobytes.
+_MAX_BODY_BYTES = 1 << 20
+#: Of a load, whatever the user's statements may take: engines give up after a minute.
+_LONGEST_LOAD_S = 60.0
+_READING = ("GET", "HEAD")
+_LOADED = "LoadTable"
+#: DuckDB, which looks up a table's head in its log.
+_LOOKS_UP = "duckdb"
+
+
+class RestApplication:
+    """An ASGI application. ``journals`` get the record of each load, and of each refusal."""
+
+    def __init__(
+        self, catalog: RestCatalog, gate: CallGate, journals: Sequence[Journal] = ()
+    ) -> None:
+        self._catalog = catalog
+        self._gate = gate
+        self._journals = journals
+        self._loads = Shares(_MAX_LOADS, "loads")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iceberg-rest")
+
+    def close(self) -> None:
+        """End the threads, without waiting for work that nobody waits for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        record = CallRecord("IcebergRest")
+        try:
+            body = await _body(request)
+        except ClientDisconnect:
+            return
+        except BodyTooLarge as error:
+            status, document = answer_of(error, record)
+            await JSONResponse(document, status)(scope, receive, send)
+            return
+        answer = await asyncio.get_running_loop().run_in_executor(
+            self._threads, self._answered, request, body, record
+        )
+        await answer(scope, receive, send)
+
+    def _answered(self, request: Request, body: bytes, record: CallRecord) -> Response:
+        try:
+            answer = self._answer(request, body, record)
+        except Exception as error:  # noqa: BLE001  nothing but an answer may leave this
+            status, document = answer_of(error, record)
+            headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
+            if status == 401:
+                headers["www-authenticate"] = 'Bearer realm="thermocline"'
+            answer = JSONResponse(document, status, headers)
+        for journal in self._journals:
+            journal(record)
+        if request.method == "HEAD":
+            answer = Response(status_code=answer.status_code, headers=_kept(answer))
+        answer.headers["cache-control"] = "no-store"
+        return answer
+
+    def _answer(self, request: Request, body: bytes, record: CallRecord) -> Response:
+        parts = [unquote(part) for part in _path(request).split("/")]
+        if len(parts) < 3 or parts[:2] != ["", "v1"]:
+            raise UnknownEndpoint(
+                "there is nothing at this address; an Iceberg REST catalog begins at /v1."
+            )
+        rest = parts[2:]
+        if rest == ["oauth", "tokens"]:
+            return self._token(request, body)
+        session = self._gate.admitted(request.headers.get("authorization"))
+        peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
+        record.entered(session, peer)
+        session = _with_headers(session, request)
+        if rest == ["config"]:
+            warehouse = self._catalog.warehouse(request.query_params.get("warehouse"))
+            return JSONResponse(self._catalog.config(warehouse))
+        if rest[0] in ("namespaces", "tables", "views", "transactions"):
+            return self._in(self._catalog.warehouse(None), rest, session, request, record)
+        return self._in(self._catalog.warehouse(rest[0]), rest[1:], session, request, record)
+
+    def _in(
+        self,
+        warehouse: Warehouse,
+        rest: list[str],
+        session: Session,
+        request: Request,
+        record: CallRecord,
+    ) -> Response:
+        is_reading = request.method in _READING
+        query = request.query_params
+        match rest:
+            case ["namespaces", namespace, "tables", name, "metrics"] if not is_reading:
+                table = TableName(warehouse.catalog, _levels(namespace), name)
+                self._catalog.check_table(session, warehouse, table)
+                return Response(status_code=204)
+            case _ if not is_reading:
+                raise NotAllowed(
+                    f"this catalog shows live tables and takes no writes; write to catalog {warehouse.catalog} itself, "
+                    f"where its tables come from, and send records to their topics."
+                )
+            case ["namespaces"]:
+                parent = _levels(query.get("parent") or "")
+                page = self._catalog.namespaces(session, warehouse, parent, _paging(request))
+                return _listing("namespaces", page, list)
+            case ["namespaces", namespace]:
+                self._catalog.check_namespace(session, warehouse, _levels(namespace))
+                if request.method == "HEAD":
+                    return Response(status_code=204)
+                return JSONResponse({"namespace": _levels(namespace), "properties": {}})
+            case ["namespaces", namespace, "tables"]:
+                levels = _levels(namespace)
+                page = self._catalog.tables(session, warehouse, levels, _paging(request))
+                return _listing(
+                    "identifiers", page, lambda name: {"namespace": levels, "name": name[0]}
+                )
+            case ["namespaces", namespace, "views"]:
+                self._catalog.check_namespace(session, warehouse, _levels(namespace))
+                return JSONResponse({"identifiers": []})
+            case ["namespaces", namespace, "views", name]:
+                raise UnknownView(f"{namespace}.{name}: there is no such view.")
+            case ["namespaces", namespace, "tables", name]:
+                table = TableName(warehouse.catalog, _levels(namespace), name)
+                if request.method == "HEAD":
+                    self._catalog.check_table(session, warehouse, table)
+                    return Response(status_code=204)
+                return self._load(warehouse, table, session, request, record)
+            case _:
+                raise UnknownEndpoint("this catalog does not have that endpoint.")
+
+    def _load(
+        self,
+        warehouse: Warehouse,
+        table: TableName,
+        session: Session,
+        request: Request,
+        record: CallRecord,
+    ) -> Response:
+        record.method, record.table = _LOADED, str(table)
+        mode = request.query_params.get("snapshots") or "all"
+        if mode not in ("all", "refs"):
+            raise BadParameter("snapshots is all or refs.")
+        known = [text.strip() for text in request.headers.get("if-none-match", "").split(",")]
+        limits = self._gate.policy.limits_of(session.user, session.groups)
+        with self._loads.one(session.user):
+            etag, body = self._catalog.load(
+                session,
+                warehouse,
+                table,
+                Deadline(min(limits.timeout_s, _LONGEST_LOAD_S)),
+                known=[text.removeprefix("W/") for text in known],
+                only_referenced=mode == "refs",
+                is_logged=not request.headers.get("user-agent", "").startswith(_LOOKS_UP),
+            )
+        record.ended()
+        if body is None:
+            return Response(status_code=304, headers={"etag": etag})
+        record.bytes = len(body)
+        return Response(body, headers={"etag": etag}, media_type="application/json")
+
+    def _token(self, request: Request, body: bytes) -> Response:
+        """OAuth2's client credentials: the client is a user. What it gets is a session's token, as over Flight."""
+        if request.method != "POST":
+            raise UnknownEndpoint("tokens are asked for by POST.")
+        form = {
+            name: values[-1]
+            for name, values in parse_qs(
+                body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100
+            ).items()
+        }
+        if form.get("grant_type") != "client_credentials":
+            return _refused(
+                "unsupported_grant_type", "the grant type is client_credentials.", 400
+            )
+        user, password = form.get("client_id"), form.get("client_secret")
+        if user is None or password is None:
+            user, password = _basic(request.headers.get("authorization"))
+        if not user or password is None:
+            return _refused("invalid_request", "client_id and client_secret are needed.", 400)
+        try:
+            token = self._gate.log_in(user, password)
+        except Unauthenticated as error:
+            return _refused("invalid_client", str(error), 401)
+        return JSONResponse(
+            {
+                "access_token": token,
+                "token_type": "bearer",
+                "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
+            }
+        )
+
+
+def _refused(error: str, description: str, status: int) -> Response:
+    """An error as OAuth2 writes it (RFC 6749, 5.2)."""
+    return JSONResponse({"error": error, "error_description": description}, status)
+
+
+def _basic(authorization: str | None) -> tuple[str | None, str | None]:
+    scheme, _, value = (authorization or "").strip().partition(" ")
+    if scheme.lower() != "basic":
+        return None, None
+    try:
+        text = base64.b64decode(value + "==").decode()
+    except (binascii.Error, ValueError):
+        return None, None
+    user, colon, password = text.partition(":")
+    # RFC 6749, 2.3.1: both are encoded as in a form.
+    return (unquote_plus(user), unquote_plus(password)) if colon else (None, None)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_BODY_BYTES:
+            raise BodyTooLarge(f"a body may have {_MAX_BODY_BYTES:,} bytes.")
+    return bytes(body)
+
+
+def _path(request: Request) -> str:
+    """The path as it was sent: a name may have a slash in it, encoded."""
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    return raw.decode("latin-1").partition("?")[0].rstrip("/")
+
+
+def _levels(text: str) -> tuple[str, ...]:
+    return tuple(text.split(SEPARATOR)) if text else ()
+
+
+def _paging(request: Request) -> tuple[str | None, int | None]:
+    size = request.query_params.get("pageSize")
+    if size is not None and not (size.isascii() and size.isdigit() and len(size) < 10):
+        raise BadParameter("pageSize is a number above 0.")
+    return request.query_params.get("pageToken"), None if size is None else int(size)
+
+
+def _listing(
+    key: str, page: Page, written: Callable[[tuple[str, ...]], object]
+) -> JSONResponse:
+    document: dict[str, object] = {key: [written(name) for name in page.items]}
+    if page.after is not None:
+        document["next-page-token"] = page.after
+    return JSONResponse(document)
+
+
+def _with_headers(session: Session, request: Request) -> Session:
+    """Take the freshness that headers ask for; the session's other settings stay its own."""
+    settings = [
+        (name, request.headers[header])
+        for header, name in OF_ONE_CALL.items()
+        if header in request.headers
+    ]
+    return with_settings(replace(session, after=None), settings) if settings else session
+
+
+def _kept(answer: Response) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("content-length", "content-type")
+    }

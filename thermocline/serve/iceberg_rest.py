@@ -1,0 +1,68 @@
+"""Puts the Iceberg REST catalog together: live tables, and the HTTP server that shows them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from connectors.iceberg.live.files import LiveFiles
+from proxy.flightsql.middleware import CallGate
+from proxy.live.tables import LiveTables
+from proxy.ops.call_record import Journal
+from proxy.process.asgi import HttpServer, HttpTls
+from proxy.rest.app import RestApplication
+from proxy.rest.catalog import RestCatalog
+from thermocline.config.settings import Settings
+from thermocline.serve.live_location import live_locations
+from thermocline.serve.parts import Parts
+
+
+@contextlib.contextmanager
+def serving_live_tables(
+    settings: Settings, parts: Parts, gate: CallGate, journals: Sequence[Journal]
+) -> Iterator[HttpServer]:
+    """Serve live tables over HTTP as ``[iceberg_rest]`` says.
+
+    Raises:
+        BadConfig: the place of live files is wrong, or the address cannot be listened on.
+    """
+    rest = settings.iceberg_rest
+    if rest.port is None:
+        raise ValueError("no port is configured")
+    files = LiveFiles(parts.store, live_locations(settings), ttl_s=rest.live_ttl_s)
+    tables = LiveTables(
+        pins=parts.pins,
+        cutter=parts.statements.cutter,
+        tails=parts.tails,
+        engine=parts.engine,
+        grants=parts.statements.grants,
+        files=files,
+        ttl_s=rest.live_ttl_s,
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(tables.stop)
+        catalog = RestCatalog(
+            tables,
+            tuple(settings.catalogs),
+            {name: dict(options) for name, options in rest.credentials.items()},
+        )
+        application = RestApplication(catalog, gate, journals)
+        stack.callback(application.close)
+        server = HttpServer(
+            application,
+            host=rest.host,
+            port=rest.port,
+            name="iceberg-rest",
+            setting="iceberg_rest.port",
+            tls=http_tls(settings),
+        )
+        stack.callback(server.stop)
+        yield server
+
+
+def http_tls(settings: Settings) -> HttpTls | None:
+    """Return the certificate that Flight shows, for HTTP; None if there is none."""
+    access = settings.access
+    if access.tls_certificate is None or access.tls_key is None:
+        return None
+    return HttpTls(access.tls_certificate, access.tls_key, access.tls_client_ca)

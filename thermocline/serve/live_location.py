@@ -1,0 +1,47 @@
+"""Where live files go: beside each catalog's warehouse, or where the settings say. Never where tables lie."""
+
+from __future__ import annotations
+
+from planner.errors import BadConfig
+from thermocline.config.settings import Settings
+
+_KEY = "iceberg_rest.live_location"
+
+
+def live_locations(settings: Settings) -> dict[str, str]:
+    """Return the place of live files by catalog; a catalog without a warehouse of its own has none.
+
+    Raises:
+        BadConfig: it is inside the place of tables, relative, or the machine's root.
+    """
+    named = settings.iceberg_rest.live_location
+    places = {
+        name: named if named is not None else _beside(options.get("warehouse", ""))
+        for name, options in settings.catalogs.items()
+    }
+    roots = {*settings.storage_roots}
+    roots |= {
+        options["warehouse"] for options in settings.catalogs.values() if "warehouse" in options
+    }
+    for place in set(filter(None, places.values())):
+        plain = _plain(place)
+        if "://" not in plain and (not plain.startswith("/") or ".." in plain.split("/")):
+            raise BadConfig(f"{_KEY} is not an absolute path or an address.", key=_KEY)
+        for root in roots:
+            if f"{plain}/".startswith(f"{_plain(root)}/") and "/" in root:
+                raise BadConfig(
+                    f"{_KEY} lies inside a place of tables: whoever removes orphans there would remove live files; name "
+                    f"another folder or prefix.",
+                    key=_KEY,
+                )
+    return {name: place for name, place in places.items() if place}
+
+
+def _beside(warehouse: str) -> str | None:
+    """The warehouse of a REST catalog may be a name and no place."""
+    plain = warehouse.rstrip("/")
+    return f"{plain}-live" if "/" in plain.removeprefix("file://").strip("/") else None
+
+
+def _plain(place: str) -> str:
+    return place.removeprefix("file://").rstrip("/")
