@@ -31,6 +31,7 @@ pytest_plugins = [
     "tests.fixtures.spark",
     "tests.fixtures.tiering",
     "tests.fixtures.server",
+    "tests.fixtures.live",
     "tests.fixtures.commands",
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",

@@ -1,0 +1,269 @@
+"""Stock engines over live tables: each reads what Flight reads at the same cut, and none can do harm."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.live import LiveServer
+from tests.harness.events import TYPES
+from tests.harness.oracle import same
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    # Its own planner is a package of its own; without it polars plans with pyiceberg, and says so.
+    pytest.mark.filterwarnings("ignore::polars.exceptions.PerformanceWarning"),
+]
+
+NOW_MS = time.time_ns() // 1_000_000
+COLUMNS = (
+    Column(0, "n", pa.int32()),
+    Column(0, "host", pa.string()),
+    Column(0, "ratio", pa.float64()),
+    Column(0, "price", pa.decimal128(11, 3)),
+    Column(0, "day", pa.date32()),
+)
+#: The same text for Spark, DuckDB and Flight.
+STATEMENTS = (
+    "SELECT count(*) FROM {t}",
+    "SELECT min(kafka_offset), max(kafka_offset), count(kafka_offset) FROM {t}",
+    "SELECT min(n), max(n), min(host), max(host), min(day), max(day) FROM {t}",
+    "SELECT min(price), max(price), sum(price) FROM {t}",
+    "SELECT count(*) FROM {t} WHERE host IS NULL",
+    "SELECT count(*) FROM {t} WHERE ratio IS NULL",
+    "SELECT count(*) FROM {t} WHERE n > 990",
+    "SELECT count(*), sum(n) FROM {t} WHERE host = 'host 3'",
+    "SELECT host, count(*) FROM {t} GROUP BY host ORDER BY host NULLS LAST",
+    "SELECT kafka_partition, count(*), min(kafka_offset), max(kafka_offset) FROM {t} "
+    "GROUP BY kafka_partition ORDER BY kafka_partition",
+    "SELECT n FROM {t} WHERE kafka_offset >= 3 AND kafka_offset < 6 ORDER BY n",
+    "SELECT count(*) FROM {t} a JOIN {t} b ON a.kafka_partition = b.kafka_partition "
+    "AND a.kafka_offset = b.kafka_offset",
+    "SELECT count(*) FROM {t} WHERE day >= DATE '2026-01-05'",
+    "SELECT n, host, price, day FROM {t} WHERE n < 5 ORDER BY n",
+    "SELECT DISTINCT day FROM {t} ORDER BY day NULLS LAST",
+)
+
+
+def record(n: int) -> bytes:
+    row = {
+        "n": n,
+        "host": None if n % 10 == 7 else f"host {n % 5}",
+        "ratio": (0.5, "NaN", None, -1.5)[n % 4],
+        "price": f"{n}.125",
+        "day": str(dt.date(2026, 1, 1) + dt.timedelta(n % 9)),
+    }
+    return json.dumps(row).encode()
+
+
+def produce(kafka: Kafka, topic: str, start: int, stop: int) -> None:
+    for partition in range(2):
+        own = [record(n) for n in range(start, stop) if n % 2 == partition]
+        kafka.produce(topic, own, partition=partition, timestamp_ms=NOW_MS + start)
+
+
+def check_engines(live: LiveServer, table: TableName) -> None:
+    """Ask all engines, and Flight, at the cut of one load."""
+    cut = live.cut(table)
+    warehouse = f"lake@{cut}"
+    at = f"{table} AT (VERSION => '{cut}')"
+    spark = live.through_spark(table, warehouse)
+    with live.through_duckdb(table, warehouse) as duck:
+        for sql in STATEMENTS:
+            alias = sql.replace("{t} a", f"(SELECT * FROM {at}) a").replace(
+                "{t} b", f"(SELECT * FROM {at}) b"
+            )
+            expected = [tuple(row.values()) for row in live.ask(alias.format(t=at)).to_pylist()]
+            for name, answer in (("spark", spark(sql)), ("duckdb", duck(sql))):
+                assert answer == expected, (name, sql)
+    rows = live.ask(f"SELECT * FROM {at} ORDER BY kafka_partition, kafka_offset")
+    read = live.arrow(table, warehouse).sort_by(
+        [("kafka_partition", "ascending"), ("kafka_offset", "ascending")]
+    )
+    for ours, theirs in zip(rows.to_pylist(), read.to_pylist(), strict=True):
+        assert all(same(ours[key], theirs[key]) for key in ours), (ours, theirs)
+    total = pc.sum(rows["n"]).as_py()
+    frame = live.polars(table, warehouse)
+    assert frame.select(pl.len(), pl.col("n").sum()).collect().row(0) == (
+        rows.num_rows,
+        total or 0,
+    )
+
+
+@pytest.mark.parametrize(
+    "partition_by", [(), pytest.param(("bucket(4, n)", "day"), id="bucket and day")]
+)
+def test_engines_read_what_flight_reads_while_rows_are_tiered(
+    kafka: Kafka, live: LiveServer, partition_by: tuple[str, ...]
+) -> None:
+    topic = kafka.topic(2)
+    table = live.bind(topic, COLUMNS, partition_by=partition_by)
+    check_engines(live, table)  # nothing anywhere
+    produce(kafka, topic, 0, 300)
+    check_engines(live, table)  # a tail and no cold file
+    produce(kafka, topic, 300, 400)
+    live.tier(table)
+    check_engines(live, table)  # by the pin of before
+    produce(kafka, topic, 400, 500)
+    live.refresh(table)
+    check_engines(live, table)  # both sides
+    live.spark(table).sql("ALTER TABLE {t} RENAME COLUMN ratio TO quota")
+    live.spark(table).sql("ALTER TABLE {t} ADD COLUMN added string")
+    live.spark(table).sql("DELETE FROM {t} WHERE n = 11")
+    live.spark(table).sql("ALTER TABLE {t} RENAME COLUMN quota TO ratio")
+    live.spark(table).compact()
+    live.refresh(table)
+    produce(kafka, topic, 500, 600)
+    check_engines(live, table)
+
+
+def test_every_type_is_the_same_in_a_live_file(kafka: Kafka, live: LiveServer) -> None:
+    topic = kafka.topic()
+    table = live.bind(topic, [Column(0, name, kind) for name, (kind, _, _) in TYPES.items()])
+    records = [{}, dict.fromkeys(TYPES)]
+    records += [{name: value} for name, (_, _, items) in TYPES.items() for value in items]
+    kafka.produce(topic, [json.dumps(record).encode() for record in records])
+
+    def by_offset(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(rows, key=lambda row: row["kafka_offset"])
+
+    spark = live.through_spark(table)
+    names = [name for name in TYPES if name not in ("local", "instant", "day")]
+    listed = ", ".join(f"`{name}`" for name in ("kafka_offset", *names))
+    before = spark(f"SELECT {listed} FROM {{t}} ORDER BY kafka_offset")
+    first = by_offset(live.arrow(table).to_pylist())
+    assert len(first) == len(records)
+    live.tier(table)
+    live.refresh(table)
+    tiered = by_offset(live.arrow(table).to_pylist())
+    for one, other in zip(first, tiered, strict=True):
+        different = {
+            key: (one[key], other[key]) for key in one if not same(one[key], other[key])
+        }
+        assert not different
+    after = spark(f"SELECT {listed} FROM {{t}} ORDER BY kafka_offset")
+    assert all(
+        same(list(map(str, a)), list(map(str, b))) for a, b in zip(before, after, strict=True)
+    )
+
+
+def refused(run: Callable[[], object]) -> str:
+    with pytest.raises((PySparkException, Py4JJavaError)) as error:
+        run()
+    return str(error.value)
+
+
+def test_no_write_and_no_maintenance_gets_through(kafka: Kafka, live: LiveServer) -> None:
+    topic = kafka.topic(2)
+    table = live.bind(topic, COLUMNS)
+    produce(kafka, topic, 0, 100)
+    live.tier(table)
+    live.refresh(table)
+    produce(kafka, topic, 100, 200)
+    catalog = live.spark_catalog()
+    name, session = f"{catalog}.{table.schema}.{table.name}", live.lake.session
+    assert session.sql(f"SELECT count(*) FROM {name}").collect()[0][0] == 200
+    before = live.files()
+    location = f"'{table.schema}.{table.name}'"
+    for statement in (
+        f"CALL {catalog}.system.remove_orphan_files(table => {location}, "
+        "older_than => TIMESTAMP '2030-01-01 00:00:00')",
+        f"CALL {catalog}.system.expire_snapshots(table => {location}, "
+        "older_than => TIMESTAMP '2030-01-01 00:00:00', retain_last => 1)",
+        f"CALL {catalog}.system.rewrite_data_files(table => {location}, "
+        "options => map('rewrite-all', 'true'))",
+        f"CALL {catalog}.system.rewrite_manifests(table => {location})",
+        f"INSERT INTO {name} SELECT * FROM {name} LIMIT 1",
+        f"DELETE FROM {name} WHERE n = 1",
+        f"UPDATE {name} SET host = 'x' WHERE n = 1",
+        f"MERGE INTO {name} t USING (SELECT 1 AS n) s ON t.n = s.n WHEN MATCHED THEN DELETE",
+        f"ALTER TABLE {name} ADD COLUMN other int",
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('gc.enabled' = 'true')",
+        f"TRUNCATE TABLE {name}",
+        f"DROP TABLE {name} PURGE",
+        f"DROP TABLE {name}",
+        f"CREATE TABLE {catalog}.{table.schema}.other (a int)",
+    ):
+        refused(lambda statement=statement: session.sql(statement).collect())  # type: ignore[misc]
+    missing = before - live.files()
+    assert not missing
+    assert session.sql(f"SELECT count(*) FROM {name}").collect()[0][0] == 200
+    assert live.ask(f"SELECT count(*) AS n FROM {table}")["n"].to_pylist() == [200]
+    with live.through_duckdb(table) as duck:
+        for statement in ("INSERT INTO {t} SELECT * FROM {t} LIMIT 1", "DROP TABLE {t}"):
+            with pytest.raises(Exception, match=r"."):
+                duck(statement)
+        assert duck("SELECT count(*) FROM {t}") == [(200,)]
+    opened = live.pyiceberg()
+    loaded = opened.load_table((*table.namespace, table.name))
+    for write in (
+        lambda: loaded.append(loaded.scan(limit=1).to_arrow()),
+        lambda: loaded.delete("n = 1"),
+        lambda: opened.drop_table((*table.namespace, table.name)),
+        lambda: opened.purge_table((*table.namespace, table.name)),
+    ):
+        with pytest.raises(Exception, match=r"write to catalog lake itself|not support"):
+            write()
+    opened.close()
+    assert not before - live.files()
+
+
+def test_the_past_stays_what_was_committed(kafka: Kafka, live: LiveServer) -> None:
+    topic = kafka.topic(2)
+    table = live.bind(topic, COLUMNS)
+    produce(kafka, topic, 0, 100)
+    live.tier(table)
+    live.refresh(table)
+    produce(kafka, topic, 100, 150)
+    spark = live.through_spark(table)
+    assert spark("SELECT count(*) FROM {t}") == [(150,)]
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    assert spark(f"SELECT count(*) FROM {{t}} TIMESTAMP AS OF '{later:%Y-%m-%d %H:%M:%S}'") == [
+        (100,)
+    ]
+    assert spark("SELECT count(*) FROM {t} VERSION AS OF 'cold'") == [(100,)]
+    assert spark("SELECT count(*) FROM {t}.snapshots")[0][0] >= 3
+    assert spark("SELECT sum(record_count) FROM {t}.files") == [(150,)]
+    opened = live.pyiceberg()
+    loaded = opened.load_table((*table.namespace, table.name))
+    past = loaded.snapshot_as_of_timestamp(int(later.timestamp() * 1000))
+    assert past is not None
+    assert loaded.scan(snapshot_id=past.snapshot_id).to_arrow().num_rows == 100
+    opened.close()
+
+
+def test_spark_is_told_our_sentence_when_the_log_lost_records(
+    kafka: Kafka, live: LiveServer
+) -> None:
+    topic = kafka.topic(2)
+    table = live.bind(topic, COLUMNS)
+    produce(kafka, topic, 0, 100)
+    spark = live.through_spark(table)
+    spark("SELECT count(*) FROM {t}")
+    kafka.delete_records(topic, 0, 10)
+    began_s = time.monotonic()
+    said = refused(lambda: spark("SELECT count(*) FROM {t}"))
+    assert "10 offsets were removed before they were tiered" in said
+    assert time.monotonic() - began_s < 5
+    with (
+        live.through_duckdb(table) as duck,
+        pytest.raises(Exception, match=r"removed before|422"),
+    ):
+        duck("SELECT count(*) FROM {t}")
+    with pytest.raises(Exception, match="removed before they were tiered"):
+        live.arrow(table)

@@ -1,0 +1,295 @@
+"""Live tables as pyiceberg reads them, whatever moves underneath: each load equals the ledger at its cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+from connectors.iceberg.live.files import LiveFiles
+from planner.binding import LIVE_CUT, Binding
+from planner.errors import FederationError
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetVector
+from planner.time_travel import parse_cut
+from planner.watermark import Watermark, format_watermark
+from proxy.deadline import Deadline
+from proxy.live.tables import LiveTables
+from tests.doubles.log import MemoryLog, MemoryRecord
+from tests.fixtures.cold import IcebergCold
+from tests.harness.builders import FLOWS
+from tests.harness.published import publish
+from tests.harness.serving import SESSION, engine, forget, serve
+
+BINDING = Binding("flows")
+TTL_S = 100.0
+LOADS = 100
+PARTITIONS = 3
+
+Place = tuple[int, int]
+
+
+@dataclass
+class Sea:
+    """A real Iceberg table, a log in memory, live tables over both, and what was written."""
+
+    cold: IcebergCold
+    folder: Path
+    log: MemoryLog = field(default_factory=MemoryLog)
+    ledger: dict[Place, str] = field(default_factory=dict)
+    now_s: float = 0.0
+    #: What the table's snapshots hold, by id.
+    covered: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.topic_id = self.log.create_topic("flows", PARTITIONS)
+        self.cold.create(first=self.mark([0] * PARTITIONS), binding=BINDING)
+        self.covered[self.head] = [0] * PARTITIONS
+        self.start()
+
+    def mark(self, offsets: list[int], **changes: Any) -> Watermark:
+        return Watermark(
+            cluster_id="memory",
+            topic="flows",
+            topic_id=self.topic_id,
+            next=OffsetVector.of(enumerate(offsets)),
+            shape=BINDING.shape,
+            run="sea",
+            **changes,
+        )
+
+    @property
+    def head(self) -> int:
+        head = self.cold.table().metadata.current_snapshot_id
+        assert head is not None
+        return head
+
+    def line(self) -> list[int]:
+        """The head and its ancestors, the newest first."""
+        metadata, line = self.cold.table().metadata, []
+        at: int | None = self.head
+        while at is not None and (snapshot := metadata.snapshot_by_id(at)) is not None:
+            line.append(at)
+            at = snapshot.parent_snapshot_id
+        return line
+
+    def start(self) -> None:
+        """A new replica: it knows no pin, no tail and no file."""
+        self.pins, self.tails, self.statements = serve(self.cold.store, self.log)
+        self.files = LiveFiles(self.cold.store, {"lake": str(self.folder)}, ttl_s=TTL_S)
+        self.live = LiveTables(
+            pins=self.pins,
+            cutter=self.statements.cutter,
+            tails=self.tails,
+            engine=engine(),
+            grants=self.statements.grants,
+            files=self.files,
+            ttl_s=TTL_S,
+            clock=lambda: self.now_s,
+        )
+
+    def stop(self) -> None:
+        self.live.stop()
+        forget(self.pins, self.tails)
+
+    def produce(self, partition: int, host: str | None) -> None:
+        value = None if host is None else json.dumps({"host": host, "bytes": 1}).encode()
+        offset = self.log.append("flows", partition, MemoryRecord(value))
+        if host is not None:
+            self.ledger[partition, offset] = host
+
+    def abort(self, partition: int) -> None:
+        transaction = self.log.begin()
+        transaction.append("flows", partition, MemoryRecord(b'{"host": "aborted"}'))
+        transaction.abort()
+
+    def ends(self) -> list[int]:
+        bounds = self.log.measure(["flows"])["flows"]
+        return [part.log_end for part in bounds.partitions]
+
+    def tier(self, offsets: list[int]) -> None:
+        before = self.covered[self.head]
+        table = self.cold.table()
+        names = table.schema().as_arrow()
+        rows = [
+            {KAFKA_PARTITION: partition, KAFKA_OFFSET: offset, names.names[3]: host, "bytes": 1}
+            for (partition, offset), host in sorted(self.ledger.items())
+            if before[partition] <= offset < offsets[partition]
+        ]
+        mark = self.mark(offsets, prev_snapshot_id=self.head)
+        publish(table, pa.Table.from_pylist(rows, names), format_watermark(mark))
+        self.covered[self.head] = offsets
+
+    def compact(self) -> None:
+        before = self.covered[self.head]
+        if list(self.cold.table().scan().plan_files()):
+            self.covered[self.cold.compact()] = before
+
+    def load(self, **session: Any) -> tuple[dict[str, Any], StaticTable]:
+        loaded = self.live.load(SESSION, FLOWS, Deadline(60))
+        document = json.loads(loaded.metadata)
+        return document, StaticTable.from_metadata(loaded.location)
+
+
+def rows_of(table: StaticTable) -> dict[Place, str]:
+    rows = table.scan().to_arrow()
+    host = next(name for name in rows.column_names if name.startswith("host"))
+    found: dict[Place, str] = {}
+    for row in rows.to_pylist():
+        place = row[KAFKA_PARTITION], row[KAFKA_OFFSET]
+        assert place not in found, f"{place} is there twice"
+        found[place] = row[host]
+    return found
+
+
+def expected(sea: Sea, document: dict[str, Any]) -> dict[Place, str]:
+    (entry,) = parse_cut(document["properties"][LIVE_CUT]).tables
+    assert entry.end is not None
+    ends = entry.end.as_dict()
+    return {
+        place: host for place, host in sea.ledger.items() if place[1] < ends.get(place[0], 0)
+    }
+
+
+@pytest.fixture
+def sea(iceberg: IcebergCold, tmp_path: Path) -> Iterator[Sea]:
+    sea = Sea(iceberg, tmp_path / "live")
+    yield sea
+    sea.stop()
+
+
+def story(sea: Sea, chance: random.Random, loads: int) -> None:
+    """Move something, load, compare; again and again."""
+    names = 0
+    for number in range(loads):
+        for _ in range(chance.randrange(4)):
+            partition = chance.randrange(PARTITIONS)
+            for _ in range(chance.randrange(6)):
+                sea.produce(partition, chance.choice([f"h{number}", "", None]))
+        move = chance.randrange(14)
+        if move == 0:
+            sea.abort(chance.randrange(PARTITIONS))
+        elif move in (1, 2):
+            low, high = sea.covered[sea.head], sea.ends()
+            sea.tier([chance.randint(at, end) for at, end in zip(low, high, strict=True)])
+        elif move == 3:
+            sea.tier(sea.ends())
+        elif move == 4:
+            sea.compact()
+        elif move == 5:
+            sea.cold.add_column(f"added_{number}", pa.string())
+        elif move == 6:
+            names += 1
+            old = sea.cold.table().schema().fields[3].name
+            sea.cold.rename_column(old, f"host_{names}")
+        elif move == 7:
+            sea.stop()
+            sea.start()
+        elif move == 8:
+            sea.cold.rollback(chance.choice(sea.line()[:4]))
+        elif move == 9:
+            sea.now_s += chance.choice([1.0, TTL_S / 2, TTL_S * 2])
+            sea.live.tend()
+        if chance.random() < 0.6:
+            sea.pins.refresh(FLOWS)
+        document, table = sea.load()
+        assert rows_of(table) == expected(sea, document)
+
+
+def test_each_load_equals_the_ledger_at_its_cut(sea: Sea) -> None:
+    story(sea, random.Random(os.environ.get("THERMOCLINE_SEED", "live")), LOADS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+def test_each_of_a_thousand_loads_equals_the_ledger(sea: Sea, seed: int) -> None:
+    story(sea, random.Random(seed), LOADS)
+
+
+def test_a_load_writes_only_what_came_since_the_last(sea: Sea) -> None:
+    for _ in range(5):
+        sea.produce(0, "a")
+    sea.load()
+    before = set(sea.folder.rglob("*.parquet"))
+    sea.produce(1, "b")
+    _, table = sea.load()
+    (new,) = set(sea.folder.rglob("*.parquet")) - before
+    (task,) = [t for t in table.scan().plan_files() if t.file.file_path == str(new)]
+    assert task.file.record_count == 1
+    sea.load()
+    assert set(sea.folder.rglob("*.parquet")) == before | {new}
+
+
+def test_there_are_few_files_however_often_it_is_loaded(sea: Sea) -> None:
+    for _ in range(150):
+        sea.produce(0, "a")
+        document, table = sea.load()
+    assert len(list(table.scan().plan_files())) <= 22
+    assert rows_of(table) == expected(sea, document)
+
+
+def test_an_answer_stays_until_its_time_and_then_goes_with_its_files(sea: Sea) -> None:
+    sea.produce(0, "a")
+    first, table = sea.load()
+    expected_rows = expected(sea, first)
+    sea.tier(sea.ends())
+    sea.pins.refresh(FLOWS)
+    sea.load()
+    sea.now_s += TTL_S - 1
+    sea.live.tend()
+    assert rows_of(table) == expected_rows
+    sea.now_s += 2
+    sea.live.tend()
+    assert not list(sea.folder.rglob("*.parquet"))
+    with pytest.raises(FileNotFoundError):
+        rows_of(table)
+
+
+def test_what_another_leader_wrote_at_the_same_offsets_is_read_again(sea: Sea) -> None:
+    sea.produce(0, "old")
+    sea.load()
+    sea.log.truncate("flows", 0, 0)
+    sea.ledger.clear()
+    sea.produce(0, "new")
+    document, table = sea.load()
+    assert rows_of(table) == {(0, 0): "new"} == expected(sea, document)
+
+
+def test_a_gap_is_refused_and_no_older_answer_is_told(sea: Sea) -> None:
+    for _ in range(3):
+        sea.produce(0, "a")
+    sea.load()
+    sea.log.delete_records("flows", 0, 2)
+    with pytest.raises(FederationError, match="removed before they were tiered"):
+        sea.load()
+
+
+def test_a_folder_of_a_replica_that_is_gone_is_removed_and_that_of_a_live_one_stays(
+    sea: Sea,
+) -> None:
+    sea.produce(0, "a")
+    sea.load()
+    (gone,) = sea.folder.iterdir()
+    assert gone.stat().st_mode & 0o777 == 0o700
+    sea.stop()
+    sea.start()
+    sea.load()
+    sea.live.tend()
+    assert gone.exists()
+    beat = gone / "heartbeat"
+    long_ago = beat.stat().st_mtime - 2 * TTL_S - 5
+    os.utime(beat, (long_ago, long_ago))
+    stranger = sea.folder / "not-ours"
+    stranger.mkdir()
+    sea.live.tend()
+    assert not gone.exists()
+    assert stranger.exists()
+    assert len(list(sea.folder.iterdir())) == 2
