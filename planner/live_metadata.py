@@ -56,15 +56,15 @@ def check_version(pin: Pin, document: Mapping[str, Any]) -> None:
         )
 
 
-def snapshot_id_of(parts: Sequence[str], taken: Sequence[int]) -> int:
-    """Return the id of a live snapshot, the same for the same ``parts``, and none of those ``taken``."""
+def snapshot_id_of(parts: Sequence[str], in_use: Sequence[int]) -> int:
+    """Return the id of a live snapshot, the same for the same ``parts``, and none of those ``in_use``."""
     number = 0
     while True:
         text = "\n".join((*parts, str(number)))
         digest = hashlib.sha256(text.encode()).digest()
-        found = int.from_bytes(digest[:8], "big") >> 1
-        if found and found not in taken:
-            return found
+        candidate = int.from_bytes(digest[:8], "big") >> 1
+        if candidate and candidate not in in_use:
+            return candidate
         number += 1
 
 

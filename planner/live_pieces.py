@@ -22,7 +22,7 @@ _LEVEL_ROWS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRows:
+class WrittenPart:
     """Rows of one partition as they were written: how many, and their lowest and highest offset (inclusive)."""
 
     partition: int
@@ -77,28 +77,28 @@ def tile(
 ) -> Tiling:
     """Choose among ``pieces`` and say what is missing. ``needed``: one range a partition."""
     check_one_per_partition(needed)
-    wanted = {span.partition: span for span in needed if len(span)}
+    needed_of = {span.partition: span for span in needed if len(span)}
     chosen: list[LivePiece] = []
-    taken: defaultdict[int, list[OffsetRange]] = defaultdict(list)
+    spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
     # Larger ones first: they stand for the small ones they were merged from.
     for piece in sorted(pieces, key=lambda piece: (-piece.level, -piece.rows)):
-        if _fits(piece, wanted, epochs) and not any(
-            _overlap(span, other) for span in piece.ranges for other in taken[span.partition]
+        if _fits(piece, needed_of, epochs) and not any(
+            _overlap(span, other) for span in piece.ranges for other in spans_of[span.partition]
         ):
             chosen.append(piece)
             for span in piece.ranges:
-                taken[span.partition].append(span)
-    holes = _holes(wanted, taken)
+                spans_of[span.partition].append(span)
+    holes = _holes(needed_of, spans_of)
     if len(holes) == 1:
         return _merged(chosen, holes[0])
     return Tiling(tuple(chosen), tuple(holes))
 
 
-def _fits(piece: LivePiece, wanted: Mapping[int, OffsetRange], epochs: OffsetVector) -> bool:
+def _fits(piece: LivePiece, needed_of: Mapping[int, OffsetRange], epochs: OffsetVector) -> bool:
     return all(
-        span.partition in wanted
-        and wanted[span.partition].start <= span.start
-        and span.stop <= wanted[span.partition].stop
+        span.partition in needed_of
+        and needed_of[span.partition].start <= span.start
+        and span.stop <= needed_of[span.partition].stop
         and piece.epochs.get(span.partition) == epochs.get(span.partition)
         for span in piece.ranges
     )
@@ -109,14 +109,14 @@ def _overlap(one: OffsetRange, other: OffsetRange) -> bool:
 
 
 def _holes(
-    wanted: Mapping[int, OffsetRange], taken: Mapping[int, Sequence[OffsetRange]]
+    needed_of: Mapping[int, OffsetRange], spans_of: Mapping[int, Sequence[OffsetRange]]
 ) -> list[Hole]:
     """The first gap of every partition together, then the second: a piece has one range a partition."""
     rounds: list[list[OffsetRange]] = []
-    for partition, span in sorted(wanted.items()):
+    for partition, span in sorted(needed_of.items()):
         at, number = span.start, 0
         ends = OffsetRange(partition, span.stop, span.stop)
-        for next_span in [*sorted(taken.get(partition, ())), ends]:
+        for next_span in [*sorted(spans_of.get(partition, ())), ends]:
             if next_span.start > at:
                 if number == len(rounds):
                     rounds.append([])
@@ -152,7 +152,7 @@ def _joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...] | None:
 
 
 def check_written(
-    ranges: Sequence[OffsetRange], written: Iterable[PartitionRows], rows: int
+    ranges: Sequence[OffsetRange], written: Iterable[WrittenPart], rows: int
 ) -> None:
     """Make sure that a file holds rows of its ranges only, and all that it counted.
 

@@ -24,7 +24,7 @@ _LOOK_S = 0.05
 class Answer:
     """One answer to a load. ``raw`` is None where it has to be read from ``location`` again.
 
-    ``paths`` are files of it alone; ``pieces`` it shares with others. ``given_s``: when it was given last.
+    ``paths`` are files of it alone; ``pieces`` it shares with others. ``answered_s``: when it was answered last.
     """
 
     cut: str
@@ -33,7 +33,7 @@ class Answer:
     raw: bytes | None
     paths: tuple[str, ...]
     pieces: tuple[LivePiece, ...]
-    given_s: float
+    answered_s: float
 
 
 def etag_of(raw: bytes) -> str:
@@ -50,7 +50,7 @@ class TableAnswers:
     _answers: OrderedDict[str, Answer] = field(default_factory=OrderedDict)
     #: By the key of their tail's generation: the pieces that later answers may use.
     _usable: dict[tuple[object, ...], list[LivePiece]] = field(default_factory=dict)
-    #: Every file there is, and when an answer that names it was given last.
+    #: Every file there is, and when an answer that names it was answered last.
     _pieces: dict[str, float] = field(default_factory=dict)
     #: The newest live answer, and when its measuring began.
     _newest: tuple[float, Answer] | None = None
@@ -73,27 +73,27 @@ class TableAnswers:
         finally:
             self._turn.release()
 
-    def since(self, asked_s: float) -> Answer | None:
-        """Return the newest answer if all that it is made of was asked for after ``asked_s``."""
+    def since(self, arrival_s: float) -> Answer | None:
+        """Return the newest answer if all that it is made of was asked for after ``arrival_s``."""
         newest = self._newest
-        if newest is None or newest[0] <= asked_s:
+        if newest is None or newest[0] <= arrival_s:
             return None
-        return self.given(newest[1])
+        return self.hand_out(newest[1])
 
     def began(self, at_s: float, answer: Answer) -> None:
         """Note the newest live answer, whose measuring began at that time."""
         self._newest = at_s, answer
 
     def of(self, cut: str) -> Answer | None:
-        """Return the answer of a cut; who gives it says so (``given``)."""
+        """Return the answer of a cut; who gives it says so (``hand_out``)."""
         with self._lock:
             return self._answers.get(cut)
 
-    def given(self, answer: Answer) -> Answer:
-        """Note that an answer is given now: its files stay as long as it is good for."""
+    def hand_out(self, answer: Answer) -> Answer:
+        """Note that an answer is handed out now: its files stay as long as it is good for."""
         now = self.clock()
         with self._lock:
-            answer.given_s = now
+            answer.answered_s = now
             for piece in answer.pieces:
                 if piece.path is not None:
                     self._pieces[piece.path] = now
@@ -120,7 +120,7 @@ class TableAnswers:
             in_memory = [old for old in self._answers.values() if old.raw is not None]
             for old in in_memory[:-_MAX_IN_MEMORY]:
                 old.raw = None
-        return self.given(answer)
+        return self.hand_out(answer)
 
     def usable(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
         with self._lock:
@@ -140,17 +140,19 @@ class TableAnswers:
                     self._pieces[piece.path] = now
 
     def expired(self, before_s: float) -> tuple[str, ...]:
-        """Forget answers that were given last before that time; return the files that nothing names any more."""
+        """Forget answers that were answered last before that time; return the files that nothing names any more."""
         with self._lock:
-            keys = [key for key, answer in self._answers.items() if answer.given_s < before_s]
+            keys = [
+                key for key, answer in self._answers.items() if answer.answered_s < before_s
+            ]
             old = [self._answers.pop(key) for key in keys]
-            if self._newest is not None and self._newest[1].given_s < before_s:
+            if self._newest is not None and self._newest[1].answered_s < before_s:
                 self._newest = None
             in_use = {piece.path for pieces in self._usable.values() for piece in pieces}
             unused = [
                 path
-                for path, given_s in self._pieces.items()
-                if given_s < before_s and path not in in_use
+                for path, answered_s in self._pieces.items()
+                if answered_s < before_s and path not in in_use
             ]
             for path in unused:
                 del self._pieces[path]

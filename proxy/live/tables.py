@@ -1,4 +1,4 @@
-"""Live tables: what an Iceberg engine is given when it loads a table. A load is a cut, as a statement's is.
+"""Live tables: what an Iceberg engine gets when it loads a table. A load is a cut, as a statement's is.
 
 Pin, measure, decide; write as files what of the tail is not in files yet; answer with the pinned metadata and one snapshot
 more (``planner.live_metadata``).
@@ -61,7 +61,7 @@ class LiveTables:
         ttl_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``ttl_s``: how long an answer, and the files it names, are good for after it was given last."""
+        """``ttl_s``: how long an answer, and the files it names, are good for after it was answered last."""
         self._pins = pins
         self._cutter = cutter
         self._tails = tails
@@ -87,7 +87,7 @@ class LiveTables:
         return self._grants.visible(session, tables)
 
     def check(self, session: Session, table: TableName) -> None:
-        """Make sure that there is such a table, and that its files may be given to the session.
+        """Make sure that there is such a table, and that its files may be handed to the session.
 
         Raises:
             UnknownTable: there is none that it sees.
@@ -106,13 +106,13 @@ class LiveTables:
             UnknownTable, NotAllowed: as ``check``.
             FederationError: as a statement over the table; or live files cannot be written.
         """
-        asked_s = self._clock()
+        arrival_s = self._clock()
         self.check(session, table)
         contract = FreshnessContract.of(session)
         answers = self._answers_of(table)
         with answers.turn(deadline), self._grants.veiling(session, [table]):
             is_plain = contract == FreshnessContract()
-            answer = answers.since(asked_s) if is_plain else None
+            answer = answers.since(arrival_s) if is_plain else None
             if answer is None:
                 began_s = self._clock()
                 answer = self._answered(answers, session, table, contract, deadline)
@@ -150,7 +150,7 @@ class LiveTables:
         text = format_cut({(table, None): cut})
         answer = answers.of(text)
         if answer is not None and _still_holds(answer, cut):
-            return answers.given(answer)
+            return answers.hand_out(answer)
         if not cut.is_cold_whole:
             raise CutExpired(
                 f"{table}: the snapshot of this cut is not retained, and a newer one holds records from after the cut, "

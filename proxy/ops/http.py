@@ -90,11 +90,11 @@ class OpsServer:
         try:
             if path == "/healthz":
                 fit = self._healthy()
-                return _told(fit, {"healthy": fit})
+                return _state_page(fit, {"healthy": fit})
             if path == "/readyz":
                 fit = self._healthy()
                 ready = fit and self._accepting.is_set() and self._is_warm()
-                return _told(ready, {"ready": ready, "healthy": fit, **self._state()})
+                return _state_page(ready, {"ready": ready, "healthy": fit, **self._state()})
             if path == "/metrics":
                 encode, kind = choose_encoder(accept)
                 return HTTPStatus.OK, kind, encode(self._registry)
@@ -104,6 +104,6 @@ class OpsServer:
         return HTTPStatus.NOT_FOUND, _PLAIN, b"not found\n"
 
 
-def _told(good: bool, document: Mapping[str, object]) -> _Page:
+def _state_page(good: bool, document: Mapping[str, object]) -> _Page:
     status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
     return status, "application/json", json.dumps(document).encode() + b"\n"

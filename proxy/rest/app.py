@@ -1,4 +1,4 @@
-"""The Iceberg REST specification over HTTP: addresses, callers, answers. What is answered is known to ``RestCatalog``.
+"""The Iceberg REST specification over HTTP: addresses, callers, answers. What is answered is etags to ``LiveCatalog``.
 
 Only reading is served. Every other method on a path of the specification is refused with 403 and the catalog to write to.
 """
@@ -25,7 +25,7 @@ from proxy.flightsql.options import OF_ONE_CALL, with_settings
 from proxy.flightsql.state.shares import Shares
 from proxy.ops.call_record import CallRecord, Journal
 from proxy.process.asgi import Receive, Scope, Send
-from proxy.rest.catalog import SEPARATOR, Page, RestCatalog, Warehouse
+from proxy.rest.catalog import SEPARATOR, LiveCatalog, Page, Warehouse
 from proxy.rest.errors import (
     RETRY_AFTER_S,
     BodyTooLarge,
@@ -46,14 +46,14 @@ _LONGEST_LOAD_S = 60.0
 _READING = ("GET", "HEAD")
 _LOADED = "LoadTable"
 #: DuckDB, which looks up a table's head in its log.
-_LOOKS_UP = "duckdb"
+_READS_LOG = "duckdb"
 
 
 class RestApplication:
     """An ASGI application. ``journals`` get the record of each load, and of each refusal."""
 
     def __init__(
-        self, catalog: RestCatalog, gate: CallGate, journals: Sequence[Journal] = ()
+        self, catalog: LiveCatalog, gate: CallGate, journals: Sequence[Journal] = ()
     ) -> None:
         self._catalog = catalog
         self._gate = gate
@@ -93,7 +93,7 @@ class RestApplication:
         for journal in self._journals:
             journal(record)
         if request.method == "HEAD":
-            answer = Response(status_code=answer.status_code, headers=_kept(answer))
+            answer = Response(status_code=answer.status_code, headers=_bodiless(answer))
         answer.headers["cache-control"] = "no-store"
         return answer
 
@@ -178,7 +178,7 @@ class RestApplication:
         mode = request.query_params.get("snapshots") or "all"
         if mode not in ("all", "refs"):
             raise BadParameter("snapshots is all or refs.")
-        known = [text.strip() for text in request.headers.get("if-none-match", "").split(",")]
+        etags = [text.strip() for text in request.headers.get("if-none-match", "").split(",")]
         limits = self._gate.policy.limits_of(session.user, session.groups)
         with self._loads.one(session.user):
             etag, body = self._catalog.load(
@@ -186,9 +186,9 @@ class RestApplication:
                 warehouse,
                 table,
                 Deadline(min(limits.timeout_s, _LONGEST_LOAD_S)),
-                known=[text.removeprefix("W/") for text in known],
+                etags=[text.removeprefix("W/") for text in etags],
                 only_referenced=mode == "refs",
-                is_logged=not request.headers.get("user-agent", "").startswith(_LOOKS_UP),
+                is_logged=not request.headers.get("user-agent", "").startswith(_READS_LOG),
             )
         record.ended()
         if body is None:
@@ -291,7 +291,7 @@ def _with_headers(session: Session, request: Request) -> Session:
     return with_settings(replace(session, after=None), settings) if settings else session
 
 
-def _kept(answer: Response) -> dict[str, str]:
+def _bodiless(answer: Response) -> dict[str, str]:
     return {
         name: value
         for name, value in answer.headers.items()

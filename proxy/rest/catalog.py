@@ -59,7 +59,7 @@ class Page:
     after: str | None
 
 
-class RestCatalog:
+class LiveCatalog:
     """Thread-safe. ``credentials`` are properties by catalog that are handed out with its tables."""
 
     def __init__(
@@ -158,11 +158,11 @@ class RestCatalog:
         table: TableName,
         deadline: Deadline,
         *,
-        known: Collection[str],
+        etags: Collection[str],
         only_referenced: bool,
         is_logged: bool = True,
     ) -> tuple[str, bytes | None]:
-        """Return an answer's ETag, and its body; None where its ETag is ``known`` to the client.
+        """Return an answer's ETag, and its body; None where its ETag is among the client's ``etags``.
 
         ``is_logged``: with the snapshots' log, see ``planner.live_metadata``.
 
@@ -175,7 +175,7 @@ class RestCatalog:
         loaded = self._tables.load(session, table, deadline)
         variant = ("-refs" if only_referenced else "") + ("" if is_logged else "-nolog")
         etag = f'{loaded.etag[:-1]}{variant}"'
-        if etag in known:
+        if etag in etags:
             return etag, None
         metadata = loaded.metadata
         if variant:

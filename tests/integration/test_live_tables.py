@@ -38,9 +38,9 @@ class Answer:
 
     @property
     def error(self) -> tuple[int, str]:
-        told = self.body["error"]
-        assert told["code"] == self.status
-        return self.status, told["type"]
+        error = self.body["error"]
+        assert error["code"] == self.status
+        return self.status, error["type"]
 
 
 @dataclass
@@ -61,8 +61,8 @@ class Rest:
             connection.request(method, path, body, named)
             answer = connection.getresponse()
             text = answer.read()
-            kept = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, kept, json.loads(text) if text else None)
+            named_headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, named_headers, json.loads(text) if text else None)
         finally:
             connection.close()
 
@@ -94,13 +94,13 @@ def flows(rest: Rest, kafka: Kafka) -> TableName:
 
 
 def test_the_configuration_names_the_prefix_and_what_can_be_read(rest: Rest) -> None:
-    told = rest.ask("/v1/config?warehouse=lake").body
-    assert told["overrides"] == {"prefix": "lake"}
-    assert all(not e.startswith(("DELETE", "PUT")) for e in told["endpoints"])
-    assert {e for e in told["endpoints"] if e.startswith("POST")} == {
+    config = rest.ask("/v1/config?warehouse=lake").body
+    assert config["overrides"] == {"prefix": "lake"}
+    assert all(not e.startswith(("DELETE", "PUT")) for e in config["endpoints"])
+    assert {e for e in config["endpoints"] if e.startswith("POST")} == {
         "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics"
     }
-    assert rest.ask("/v1/config").body == told  # the only catalog there is
+    assert rest.ask("/v1/config").body == config  # the only catalog there is
     assert rest.ask("/v1/config?warehouse=pond").error == (404, "NoSuchWarehouseException")
     assert rest.ask("/v1/config?warehouse=lake@c:nonsense").error == (
         400,

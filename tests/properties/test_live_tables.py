@@ -142,12 +142,12 @@ class Sea:
 def rows_of(table: StaticTable) -> dict[Place, str]:
     rows = table.scan().to_arrow()
     host = next(name for name in rows.column_names if name.startswith("host"))
-    found: dict[Place, str] = {}
+    by_place: dict[Place, str] = {}
     for row in rows.to_pylist():
         place = row[KAFKA_PARTITION], row[KAFKA_OFFSET]
-        assert place not in found, f"{place} is there twice"
-        found[place] = row[host]
-    return found
+        assert place not in by_place, f"{place} is there twice"
+        by_place[place] = row[host]
+    return by_place
 
 
 def expected(sea: Sea, document: dict[str, Any]) -> dict[Place, str]:

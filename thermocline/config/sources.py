@@ -26,6 +26,7 @@ SECTIONS = frozenset(
         "kafka",
         "kafka_clusters",
         "server",
+        "iceberg_rest",
         "access",
         "limits",
         "permissions",
@@ -42,6 +43,7 @@ VENDOR_SECTIONS = {
     ("kafka_clusters", "*"): ".",
     ("catalogs", "*"): "-",
     ("tier", "conf"): ".",
+    ("iceberg_rest", "credentials", "*"): "-",
 }
 
 

@@ -232,13 +232,17 @@ def running_server(
 
         stack.callback(stop)
         rest = None
+        renew: Callable[[Settings], None] = lambda _: None  # noqa: E731
         if settings.iceberg_rest.port is not None:
-            from thermocline.serve.iceberg_rest import serving_live_tables
+            from thermocline.serve.iceberg_rest import certificate_renewal, serving_live_tables
 
             rest = stack.enter_context(
                 serving_live_tables(settings, parts, flight.gate, (metrics.read, audit))
             )
-        reloader = Reloader(settings, flight, parts.statements, read=read or (lambda: settings))
+            renew = certificate_renewal(rest)
+        reloader = Reloader(
+            settings, flight, parts.statements, read=read or (lambda: settings), renew=renew
+        )
         stack.callback(reloader.stop)
         if ops is not None:
             ops.accept()

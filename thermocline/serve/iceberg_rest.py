@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from connectors.iceberg.live.files import LiveFiles
 from proxy.flightsql.middleware import CallGate
@@ -11,7 +11,7 @@ from proxy.live.tables import LiveTables
 from proxy.ops.call_record import Journal
 from proxy.process.asgi import HttpServer, HttpTls
 from proxy.rest.app import RestApplication
-from proxy.rest.catalog import RestCatalog
+from proxy.rest.catalog import LiveCatalog
 from thermocline.config.settings import Settings
 from thermocline.serve.live_location import live_locations
 from thermocline.serve.parts import Parts
@@ -41,7 +41,7 @@ def serving_live_tables(
     )
     with contextlib.ExitStack() as stack:
         stack.callback(tables.stop)
-        catalog = RestCatalog(
+        catalog = LiveCatalog(
             tables,
             tuple(settings.catalogs),
             {name: dict(options) for name, options in rest.credentials.items()},
@@ -58,6 +58,17 @@ def serving_live_tables(
         )
         stack.callback(server.stop)
         yield server
+
+
+def certificate_renewal(server: HttpServer) -> Callable[[Settings], None]:
+    """Return what has a server show the certificate that settings name, from the next connection on."""
+
+    def renew(settings: Settings) -> None:
+        tls = http_tls(settings)
+        if tls is not None:
+            server.renew(tls)
+
+    return renew
 
 
 def http_tls(settings: Settings) -> HttpTls | None:

@@ -54,7 +54,10 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class Reloader:
-    """Keeps one server's settings and certificates up to date. ``read`` reads the settings anew."""
+    """Keeps one server's settings and certificates up to date.
+
+    ``read`` reads the settings anew. ``renew`` has other listeners show the certificate that the settings name.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,9 @@ class Reloader:
         statements: Statements,
         *,
         read: Callable[[], Settings],
+        renew: Callable[[Settings], None] = lambda _: None,
     ) -> None:
+        self._renew_others = renew
         self._settings = settings
         self._server = server
         self._statements = statements
@@ -133,6 +138,7 @@ class Reloader:
     def _renew(self) -> None:
         try:
             self._server.listen_again(tls(self._settings))
+            self._renew_others(self._settings)
         except BadConfig as error:
             _log.error("the former certificate stays in force: %s", error)
         except Unavailable:

@@ -174,12 +174,12 @@ class LiveFiles:
         live = None
         with self._writing(pin.table):
             if files:
-                taken = [
+                in_use = [
                     snapshot["snapshot-id"]
                     for snapshot in source.document.get("snapshots") or ()
                 ]
                 named = (cut, folder.replica, *sorted(file.file_path for file in files))
-                snapshot_id = snapshot_id_of(named, taken)
+                snapshot_id = snapshot_id_of(named, in_use)
                 spec_id, _ = unpartitioned_spec(source.document)
                 written = write_snapshot(
                     folder.output(place, "-m.avro"),

@@ -25,7 +25,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
 from planner.errors import UnsupportedType
-from planner.live_pieces import PartitionRows
+from planner.live_pieces import WrittenPart
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 
 #: Of a row group: an engine leaves out, or reads apart, as much at once.
@@ -41,7 +41,7 @@ class WrittenFile:
 
     data_file: DataFile
     rows: int
-    parts: tuple[PartitionRows, ...]
+    parts: tuple[WrittenPart, ...]
 
 
 def write_data_file(
@@ -149,7 +149,7 @@ class _Tally:
     """Rows, lowest and highest offset of each partition."""
 
     def __init__(self) -> None:
-        self._parts: dict[int, PartitionRows] = {}
+        self._parts: dict[int, WrittenPart] = {}
 
     def add(self, table: pa.Table) -> None:
         places = table.select([KAFKA_PARTITION, KAFKA_OFFSET])
@@ -158,7 +158,7 @@ class _Tally:
         )
         for row in counted.to_pylist():
             at = row[KAFKA_PARTITION]
-            part = PartitionRows(
+            part = WrittenPart(
                 at,
                 row[f"{KAFKA_OFFSET}_count"],
                 row[f"{KAFKA_OFFSET}_min"],
@@ -166,7 +166,7 @@ class _Tally:
             )
             before = self._parts.get(at)
             if before is not None:
-                part = PartitionRows(
+                part = WrittenPart(
                     at,
                     before.rows + part.rows,
                     min(before.lowest, part.lowest),
@@ -175,7 +175,7 @@ class _Tally:
             self._parts[at] = part
 
     @property
-    def parts(self) -> tuple[PartitionRows, ...]:
+    def parts(self) -> tuple[WrittenPart, ...]:
         return tuple(self._parts[at] for at in sorted(self._parts))
 
 

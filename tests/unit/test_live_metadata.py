@@ -1,0 +1,156 @@
+"""The metadata of a live table: the pinned file's own, with one snapshot more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from planner.binding import LIVE_CUT, parse_binding
+from planner.errors import BadBinding, NotAllowed, UnsupportedFile
+from planner.live_metadata import (
+    LiveSnapshot,
+    check_version,
+    live_metadata,
+    snapshot_id_of,
+    unpartitioned_spec,
+    with_referenced_snapshots,
+    without_log,
+)
+from planner.permissions import Grant, Identity, TablePattern, check_files
+from tests.harness.builders import FLOWS, pin
+
+DOCUMENT: dict[str, Any] = {
+    "format-version": 2,
+    "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+    "location": "file:///warehouse/net/flows",
+    "last-sequence-number": 7,
+    "last-updated-ms": 5_000,
+    "last-column-id": 1,
+    "current-schema-id": 0,
+    "schemas": [
+        {"type": "struct", "schema-id": 0, "fields": [
+            {"id": 1, "name": "day", "type": "date", "required": False}]},
+    ],
+    "default-spec-id": 0,
+    "partition-specs": [
+        {"spec-id": 0, "fields": [
+            {"source-id": 1, "field-id": 1000, "name": "day", "transform": "identity"}]},
+    ],
+    "last-partition-id": 1000,
+    "default-sort-order-id": 0,
+    "sort-orders": [{"order-id": 0, "fields": []}],
+    "properties": {"thermocline.topic": "flows", "thermocline.watermark": "{}", "owner": "anna"},
+    "current-snapshot-id": 2,
+    "snapshots": [
+        {"snapshot-id": 1, "sequence-number": 6, "timestamp-ms": 3_000, "manifest-list": "a",
+         "summary": {"operation": "append", "total-records": "10"}, "schema-id": 0},
+        {"snapshot-id": 2, "parent-snapshot-id": 1, "sequence-number": 7, "timestamp-ms": 4_000,
+         "manifest-list": "b", "summary": {"operation": "append"}, "schema-id": 0},
+    ],
+    "snapshot-log": [
+        {"snapshot-id": 1, "timestamp-ms": 3_000},
+        {"snapshot-id": 2, "timestamp-ms": 4_000},
+    ],
+    "metadata-log": [],
+    "refs": {"main": {"snapshot-id": 2, "type": "branch", "max-ref-age-ms": 9}},
+    "statistics": [],
+    "not-yet-invented": {"keep": ["me"]},
+}  # fmt: skip
+PIN = pin(0)
+LIVE = LiveSnapshot(99, "file:///live/list.avro", 2, 5, 1_000)
+
+
+def test_the_head_is_a_child_of_the_pin_one_millisecond_younger_and_in_no_log() -> None:
+    edited = live_metadata(DOCUMENT, PIN, LIVE, "c:cut")
+    (added,) = edited["snapshots"][2:]
+    assert added["parent-snapshot-id"] == PIN.snapshot_id == 1
+    assert added["timestamp-ms"] == 3_001
+    assert added["sequence-number"] == edited["last-sequence-number"] == 8
+    assert added["summary"]["total-records"] == "15"
+    assert edited["current-snapshot-id"] == 99
+    # Snapshot 2 is younger than the pin: it is no part of this cut.
+    assert edited["snapshot-log"] == DOCUMENT["snapshot-log"][:1]
+    assert edited["refs"]["cold"] == {"snapshot-id": 1, "type": "tag"}
+    assert edited["refs"]["main"] == {"snapshot-id": 99, "type": "branch", "max-ref-age-ms": 9}
+    assert edited["metadata-log"] == [
+        {"timestamp-ms": 5_000, "metadata-file": PIN.metadata_location}
+    ]
+    assert without_log(edited)["snapshot-log"] == []
+
+
+def test_nothing_else_changes_and_pyiceberg_reads_it() -> None:
+    edited = live_metadata(DOCUMENT, PIN, LIVE, "c:cut")
+    assert edited["not-yet-invented"] == {"keep": ["me"]}
+    changed = {key for key in edited if edited[key] != DOCUMENT.get(key)}
+    assert changed == {
+        "properties", "metadata-log", "refs", "current-snapshot-id", "snapshots", "snapshot-log",
+        "last-sequence-number", "partition-specs",
+    }  # fmt: skip
+    assert DOCUMENT["current-snapshot-id"] == 2  # not changed in place
+    metadata = TableMetadataUtil.parse_raw(json.dumps(edited))
+    assert metadata.current_snapshot_id == 99
+
+
+def test_the_binding_is_not_told_and_no_maintenance_runs() -> None:
+    edited = live_metadata(DOCUMENT, PIN, LIVE, "c:cut")
+    assert edited["properties"] == {
+        "owner": "anna",
+        "gc.enabled": "false",
+        LIVE_CUT: "c:cut",
+    }
+    with pytest.raises(BadBinding, match="this is a live table; point at the catalog it comes"):
+        parse_binding(FLOWS, edited["properties"])
+
+
+def test_without_a_tail_the_head_is_the_pin() -> None:
+    edited = live_metadata(DOCUMENT, PIN, None, "c:cut")
+    assert edited["current-snapshot-id"] == 1
+    assert edited["refs"]["main"]["snapshot-id"] == 1
+    assert edited["snapshots"] == DOCUMENT["snapshots"]
+
+
+def test_a_tag_of_the_tables_own_stays() -> None:
+    own = {"snapshot-id": 2, "type": "tag"}
+    document = {**DOCUMENT, "refs": {**DOCUMENT["refs"], "cold": own}}
+    assert live_metadata(document, PIN, LIVE, "c:cut")["refs"]["cold"] == own
+
+
+def test_live_files_have_the_spec_without_fields_that_there_is_or_one_more() -> None:
+    assert unpartitioned_spec(DOCUMENT) == (1, False)
+    edited = live_metadata(DOCUMENT, PIN, LIVE, "c:cut")
+    assert edited["partition-specs"][1] == {"spec-id": 1, "fields": []}
+    assert edited["default-spec-id"] == 0
+    assert unpartitioned_spec(edited) == (1, True)
+
+
+def test_ids_are_the_same_for_the_same_parts_and_none_that_is_there() -> None:
+    first = snapshot_id_of(["cut", "replica", "file"], [])
+    assert first == snapshot_id_of(["cut", "replica", "file"], [1])
+    assert first != snapshot_id_of(["cut", "replica", "file"], [first])
+    assert first != snapshot_id_of(["cut", "other", "file"], [])
+    assert 0 < first < 2**63
+
+
+def test_only_snapshots_that_a_ref_names_are_told_where_that_is_enough() -> None:
+    edited = with_referenced_snapshots(live_metadata(DOCUMENT, PIN, LIVE, "c:cut"))
+    assert [s["snapshot-id"] for s in edited["snapshots"]] == [1, 99]
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_other_versions_are_refused_by_name(version: int) -> None:
+    with pytest.raises(UnsupportedFile, match=f"of version {version}; read it over Flight SQL"):
+        check_version(PIN, {**DOCUMENT, "format-version": version})
+
+
+def test_files_are_for_who_may_read_all_of_a_table_or_is_trusted_with_them() -> None:
+    anna = Identity("anna")
+    whole = Grant("g", (TablePattern.parse("*"),), frozenset({"anna"}))
+    part = replace(whole, without=("ssn",))
+    check_files(whole, anna, FLOWS)
+    check_files(replace(part, files=True), anna, FLOWS)
+    with pytest.raises(NotAllowed, match="engines read whole files"):
+        check_files(part, anna, FLOWS)
