@@ -167,10 +167,14 @@ def _secured(tls: HttpTls | None) -> dict[str, Any]:
 def _listening(host: str, port: int, setting: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise BadConfig(
             f"the HTTP port cannot be opened on {host}:{port} ({error.strerror}); choose another {setting}.",
             host=host,
             port=port,
         ) from error
+    # Connections inherit it. asyncio sets it only where a socket says that it is TCP's, which this one does not: head and
+    # body of an answer are sent apart, and the body would wait 40 ms for the client's acknowledgement.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
