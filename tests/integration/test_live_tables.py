@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import http.client
 import json
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,11 +22,17 @@ from pydantic import SecretStr
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
-from planner.binding import LIVE_CUT
+from connectors.iceberg.create import create_table
+from connectors.iceberg.store import IcebergStore
+from planner.binding import LIVE_CUT, Binding
+from planner.errors import BadConfig
 from planner.names import TableName
+from planner.offsets import OffsetVector
+from planner.watermark import Watermark, format_watermark
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness.events import EVENT, events
+from tests.harness.published import publish
 from thermocline.config.settings import Granted, IcebergRest, Settings
 
 pytestmark = pytest.mark.kafka
@@ -385,3 +393,95 @@ def test_users_are_those_of_flight_and_files_are_for_who_may_read_all_of_them(
         )
     ) as live:
         assert live.load_table(("net", "guarded")).scan().to_arrow().num_rows == 10
+
+
+def test_a_condition_on_the_newest_rows_reads_no_cold_file(
+    rest: Rest, kafka: Kafka, flows: TableName
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    topic = _topic(rest, flows)
+    with rest.server.catalog() as catalog:
+        committed = catalog.load_table((*flows.namespace, flows.name))
+        arrow = committed.schema().as_arrow()
+        mark = rest.server.running.pins.get(flows).watermark
+        assert mark is not None
+        old = {"kafka_timestamp": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "kafka_partition": 0}
+        rows = [{**old, "kafka_offset": n, "id": n, "name": f"row {n}"} for n in range(10)]
+        ends = replace(
+            mark,
+            next=OffsetVector.of([(0, 10), (1, 0)]),
+            prev_snapshot_id=committed.metadata.current_snapshot_id,
+        )
+        publish(committed, pa.Table.from_pylist(rows, arrow), format_watermark(ends))
+    rest.server.refresh(flows)
+    kafka.produce(topic, events(10, 20), timestamp_ms=now_ms)
+    answer = rest.ask(rest.table(flows))
+    table = StaticTable.from_metadata(answer.body["metadata-location"])
+    assert table.scan().to_arrow().num_rows == 20
+    since = dt.datetime.fromtimestamp(now_ms / 1000 - 60, dt.UTC).isoformat()
+    new = table.scan(row_filter=f"kafka_timestamp >= '{since}'")
+    assert [task.file.record_count for task in new.plan_files()] == [10]
+    assert new.to_arrow()["id"].to_pylist() == list(range(10, 20))
+
+
+def test_a_catalog_of_live_tables_is_no_source_of_ours(rest: Rest, kafka: Kafka) -> None:
+    host, port = rest.address
+    live = {
+        "pond": {"type": "rest", "uri": f"http://{host}:{port}", "warehouse": "lake"},
+    }
+    table = TableName("pond", ("net",), "anything")
+    with (
+        contextlib.closing(IcebergStore(live)) as store,
+        pytest.raises(BadConfig, match="point at the catalog they come"),
+    ):
+        store.pin(table)
+    mark = Watermark("c", "t", "i", OffsetVector.of([(0, 0)]), shape="s", run="r")
+    with pytest.raises(BadConfig, match="point at the catalog they come"):
+        create_table(live, table, EVENT, Binding("t"), mark)
+
+
+def test_a_place_that_cannot_be_written_is_named(kafka: Kafka, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = live_settings(kafka, tmp_path, live_location=str(tmp_path / "file" / "live"))
+    with serving(settings) as server:
+        topic = kafka.topic()
+        kafka.produce(topic, events(0, 3))
+        table = server.bind(topic, EVENT)
+        answer = Rest(server).ask(Rest(server).table(table))
+        assert answer.error == (422, "BadConfig")
+        assert "iceberg_rest.live_location cannot be written" in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize("inside", ["warehouse", "warehouse/live"])
+def test_live_files_never_lie_where_tables_do(
+    kafka: Kafka, tmp_path: Path, inside: str
+) -> None:
+    settings = live_settings(kafka, tmp_path, live_location=str(tmp_path / inside))
+    with pytest.raises(BadConfig, match="lies inside a place of tables"), serving(settings):
+        pass
+
+
+def test_loads_are_counted_and_written_down(kafka: Kafka, tmp_path: Path) -> None:
+    settings = live_settings(kafka, tmp_path)
+    log = tmp_path / "audit.log"
+    server = settings.server.model_copy(update={"audit_log": str(log), "http_port": 0})
+    with serving(settings.model_copy(update={"server": server})) as running:
+        rest = Rest(running)
+        topic = kafka.topic()
+        kafka.produce(topic, events(0, 3))
+        table = running.bind(topic, EVENT)
+        rest.rows(table)
+        rest.ask(rest.table(TableName("lake", ("net",), "no")))
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{running.running.http_port}/metrics"
+        ) as answer:
+            counted = answer.read().decode()
+    assert 'thermocline_table_loads_total{outcome="ok"} 1.0' in counted
+    assert 'thermocline_table_loads_total{outcome="UnknownTable"} 1.0' in counted
+    assert "thermocline_table_load_seconds_count 1.0" in counted
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    loads = [(line["call"], line["table"], line["outcome"]) for line in lines]
+    assert loads == [
+        ("LoadTable", str(table), "ok"),
+        ("LoadTable", "lake.net.no", "UnknownTable"),
+    ]
