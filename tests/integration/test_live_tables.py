@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner, Result
 from pydantic import SecretStr
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
@@ -33,6 +34,7 @@ from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness.events import EVENT, events
 from tests.harness.published import publish
+from thermocline.commands.doctor import command as doctor
 from thermocline.config.settings import Granted, IcebergRest, Settings
 
 pytestmark = pytest.mark.kafka
@@ -322,6 +324,11 @@ def test_rough_clients_are_left(rest: Rest) -> None:
         assert time.monotonic() - began_s < 15
 
 
+HANDED_OUT = {
+    "s3.access-key-id": "handed",
+    "s3.secret-access-key": "out",
+    "s3.region": "eu-central-1",
+}
 PASSWORDS = {"whole": "w", "part": "p", "files": "f", "none": "n"}
 
 
@@ -330,7 +337,7 @@ def guarded(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("guarded")
     users = {user: SecretStr(text) for user, text in PASSWORDS.items()}
     settings = live_settings(
-        kafka, folder, credentials={"lake": {"s3.access-key-id": "handed out"}}
+        kafka, folder, credentials={"lake": HANDED_OUT}
     )
     settings = settings.model_copy(
         update={
@@ -375,7 +382,7 @@ def test_users_are_those_of_flight_and_files_are_for_who_may_read_all_of_them(
     assert (other.status, other.body["error"]) == (400, "unsupported_grant_type")
     whole = status("whole")
     assert whole.status == 200
-    assert whole.body["config"] == {"s3.access-key-id": "handed out"}
+    assert whole.body["config"] == HANDED_OUT
     assert status("files").status == 200
     refused = status("part")
     assert refused.error == (403, "ForbiddenException")
@@ -485,3 +492,32 @@ def test_loads_are_counted_and_written_down(kafka: Kafka, tmp_path: Path) -> Non
         ("LoadTable", str(table), "ok"),
         ("LoadTable", "lake.net.no", "UnknownTable"),
     ]
+
+
+def test_doctor_prints_settings_and_tries_the_engines(
+    guarded: Rest, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, events(0, 7))
+    guarded.server.bind(topic, EVENT, name=TableName("lake", ("a",), "first"))
+    catalog = guarded.server.settings.catalogs["lake"]
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
+    config = tmp_path / "thermocline.toml"
+    config.write_text(f"[catalogs.lake]\n{lines}[iceberg_rest]\nport = {guarded.address[1]}\n")
+    monkeypatch.setenv("THERMOCLINE_PASSWORD", "w")
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(doctor, ["--engines", *arguments], obj=str(config))
+
+    well = run("--user", "whole", "--json")
+    assert well.exit_code == 0, well.output
+    checks = {line["check"]: line["what"] for line in json.loads(well.stdout)["findings"]}
+    assert checks == dict.fromkeys(("pyiceberg", "DuckDB", "Polars"), "read 7 rows of a.first")
+    text = run("--user", "whole").stdout
+    assert "spark.sql.catalog.live.cache-enabled false" in text
+    assert f"http://127.0.0.1:{guarded.address[1]}" in text
+    assert "whole:w" not in text
+    nobody = run("--json")
+    assert nobody.exit_code == 1
+    (line,) = json.loads(nobody.stdout)["findings"]
+    assert line["state"] == "fail"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,6 +18,7 @@ from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
 from thermocline.commands.config import all_problems
 from thermocline.config.settings import Problem, Settings, load
+from thermocline.doctor.engines import address_of, engines, settings_text
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
 from thermocline.doctor.least_rights import Place, Right, least_rights
 from thermocline.doctor.machine import machine
@@ -34,8 +36,17 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
     is_flag=True,
     help="Check nothing; say which rights of brokers, catalogs and stores the tables need, at least.",
 )
+@click.option(
+    "--engines",
+    "as_engines",
+    is_flag=True,
+    help="Print settings of Iceberg engines for the live tables of this server, and try those that are installed.",
+)
+@click.option("--user", help="Of --engines: who reads; the password is $THERMOCLINE_PASSWORD.")
 @click.pass_obj
-def command(config: str | None, as_json: bool, as_rights: bool) -> None:
+def command(
+    config: str | None, as_json: bool, as_rights: bool, as_engines: bool, user: str | None
+) -> None:
     """Check the set-up: machine, settings, brokers, catalogs, stores, clocks, rights, bound tables.
 
     Writes and removes one small file in each warehouse; changes nothing else. Exit code 1 when a check fails,
@@ -44,11 +55,22 @@ def command(config: str | None, as_json: bool, as_rights: bool) -> None:
     if as_rights:
         _show_rights(_rights(load(config)), as_json=as_json)
         return
+    if as_engines:
+        address = address_of(load(config), user, os.environ.get("THERMOCLINE_PASSWORD", ""))
+        if not as_json:
+            click.echo(settings_text(address))
+        _report(list(engines(address)), as_json=as_json)
+        return
     findings = []
     with Console(stderr=True).status("") as status:
         for finding in examined(config):
             findings.append(finding)
             status.update(f"{finding.check} …")
+    _report(findings, as_json=as_json)
+
+
+def _report(findings: list[Finding], *, as_json: bool) -> None:
+    """Print findings; end with exit code 1 where one failed."""
     failed = any(line.state == "fail" for line in findings)
     if as_json:
         click.echo(

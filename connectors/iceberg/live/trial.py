@@ -1,0 +1,99 @@
+"""Reads a live table with engines that are installed here, as their users would: over HTTP, and by files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import duckdb
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from connectors import duckdb_extensions
+from planner.sqltext import identifier, literal
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAddress:
+    """A catalog of live tables, and how to log in; ``user`` is None where nobody has to."""
+
+    uri: str
+    warehouse: str
+    user: str | None = None
+    password: str = ""
+
+    @property
+    def token_uri(self) -> str:
+        return f"{self.uri}/v1/oauth/tokens"
+
+    def properties(self) -> dict[str, str]:
+        """As pyiceberg and Spark name them."""
+        own = {"type": "rest", "uri": self.uri, "warehouse": self.warehouse}
+        if self.user is not None:
+            own["credential"] = f"{self.user}:{self.password}"
+            own["oauth2-server-uri"] = self.token_uri
+        return own
+
+
+def first_table(address: LiveAddress) -> tuple[str, ...] | None:
+    """Return a table that the caller sees; None: there is none.
+
+    Raises:
+        Exception: pyiceberg's own, where the catalog does not let it in or does not answer.
+    """
+    with closing(load_catalog("live", **address.properties())) as catalog:
+        pending = [tuple(name) for name in catalog.list_namespaces()]
+        while pending:
+            namespace = pending.pop(0)
+            for name in catalog.list_tables(namespace):
+                return tuple(name)
+            pending += [tuple(name) for name in catalog.list_namespaces(namespace)]
+    return None
+
+
+def trials() -> Mapping[str, Callable[[LiveAddress, tuple[str, ...]], int]]:
+    """Return what counts a table's rows by engine, of those that are installed."""
+    engines: dict[str, Callable[[LiveAddress, tuple[str, ...]], int]] = {
+        "pyiceberg": _pyiceberg,
+        "DuckDB": _duckdb,
+    }
+    if find_spec("polars") is not None:
+        engines["Polars"] = _polars
+    return engines
+
+
+def _loaded(address: LiveAddress, table: tuple[str, ...]) -> Table:
+    with closing(load_catalog("live", **address.properties())) as catalog:
+        return catalog.load_table(table)
+
+
+def _pyiceberg(address: LiveAddress, table: tuple[str, ...]) -> int:
+    return _loaded(address, table).scan().count()
+
+
+def _polars(address: LiveAddress, table: tuple[str, ...]) -> int:
+    import polars
+
+    frame = polars.scan_iceberg(_loaded(address, table))
+    return int(frame.select(polars.len()).collect().item())
+
+
+def _duckdb(address: LiveAddress, table: tuple[str, ...]) -> int:
+    login = "AUTHORIZATION_TYPE 'none'"
+    if address.user is not None:
+        login = (
+            f"CLIENT_ID {literal(address.user)}, CLIENT_SECRET {literal(address.password)}, "
+            f"OAUTH2_SERVER_URI {literal(address.token_uri)}"
+        )
+    with duckdb.connect() as connection:
+        for names in (duckdb_extensions.LOCAL, duckdb_extensions.REMOTE):
+            duckdb_extensions.load(connection, names)
+        connection.execute(
+            f"ATTACH {literal(address.warehouse)} AS live "
+            f"(TYPE iceberg, ENDPOINT {literal(address.uri)}, {login})"
+        )
+        name = ".".join(identifier(part) for part in ("live", ".".join(table[:-1]), table[-1]))
+        row = connection.execute(f"SELECT count(*) FROM {name}").fetchone()  # noqa: S608 - quoted
+    return int(row[0]) if row else 0
