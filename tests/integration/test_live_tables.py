@@ -336,9 +336,7 @@ PASSWORDS = {"whole": "w", "part": "p", "files": "f", "none": "n"}
 def guarded(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
     folder = tmp_path_factory.mktemp("guarded")
     users = {user: SecretStr(text) for user, text in PASSWORDS.items()}
-    settings = live_settings(
-        kafka, folder, credentials={"lake": HANDED_OUT}
-    )
+    settings = live_settings(kafka, folder, credentials={"lake": HANDED_OUT})
     settings = settings.model_copy(
         update={
             "server": settings.server.model_copy(update={"users": users}),

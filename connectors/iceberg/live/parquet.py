@@ -94,11 +94,11 @@ def write_data_file(
         partition=Record(),
         file_size_in_bytes=len(output.to_input_file()),
         sort_order_id=None,
-        spec_id=spec_id,
         equality_ids=None,
         key_metadata=None,
         **counted.to_serialized_dict(),
     )
+    data_file.spec_id = spec_id
     return WrittenFile(data_file, statistics.record_count, tally.parts)
 
 

@@ -1,0 +1,134 @@
+"""Rows as an Iceberg data file: field ids, counts, bounds, and what does not fit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DoubleType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from connectors.iceberg.live.parquet import WrittenFile, write_data_file
+from planner.errors import UnsupportedType
+from planner.live_pieces import WrittenPart
+
+ICEBERG = Schema(
+    NestedField(1, "kafka_partition", IntegerType()),
+    NestedField(2, "kafka_offset", LongType()),
+    NestedField(3, "kafka_timestamp", TimestamptzType()),
+    NestedField(4, "ratio", DoubleType()),
+    NestedField(5, "host", StringType()),
+    NestedField(6, "id", UUIDType()),
+    NestedField(7, "at", StructType(NestedField(8, "x", DoubleType()))),
+)
+
+
+def field(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(field_id)})
+
+
+ARROW = pa.schema(
+    [
+        field("kafka_partition", pa.int32(), 1),
+        field("kafka_offset", pa.int64(), 2),
+        field("kafka_timestamp", pa.timestamp("us", "UTC"), 3),
+        field("ratio", pa.float64(), 4),
+        field("host", pa.string(), 5),
+        field("id", pa.uuid(), 6),
+        field("at", pa.struct([field("x", pa.float64(), 8)]), 7),
+    ]
+)
+ID = uuid.UUID(int=7)
+
+
+def batch(*rows: tuple[int, int, float | None, str | None]) -> pa.RecordBatch:
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    columns = [
+        pa.array([row[0] for row in rows], pa.int32()),
+        pa.array([row[1] for row in rows], pa.int64()),
+        pa.array([at] * len(rows), pa.timestamp("us", "Etc/UTC")),
+        pa.array([row[2] for row in rows], pa.float64()),
+        pa.array([row[3] for row in rows], pa.string()),
+        pa.array([ID.bytes] * len(rows), pa.binary()),
+        pa.array([{"x": row[2]} for row in rows], pa.struct([pa.field("x", pa.float64())])),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ARROW.names)
+
+
+def write(folder: Path, *batches: pa.RecordBatch, **properties: str) -> WrittenFile | None:
+    return write_data_file(
+        PyArrowFileIO().new_output(f"{folder}/one.parquet"),
+        ICEBERG,
+        ARROW,
+        batches,
+        properties=properties,
+        spec_id=3,
+    )
+
+
+def test_counts_bounds_and_ids_are_the_rows(tmp_path: Path) -> None:
+    nan = float("nan")
+    written = write(
+        tmp_path,
+        batch((0, 5, 1.5, "b"), (1, 9, nan, None)),
+        batch(),
+        batch((0, 7, None, "a"), (0, 6, -2.0, "c")),
+    )
+    assert written is not None
+    file = written.data_file
+    assert written.rows == file.record_count == 4
+    assert written.parts == (WrittenPart(0, 3, 5, 7), WrittenPart(1, 1, 9, 9))
+    assert file.spec_id == 3
+    assert file.file_size_in_bytes == Path(file.file_path).stat().st_size
+    assert file.nan_value_counts == {4: 1, 8: 1}
+    assert {key: file.null_value_counts[key] for key in (1, 4, 5, 8)} == {
+        1: 0,
+        4: 1,
+        5: 1,
+        8: 1,
+    }
+    lower, upper = file.lower_bounds, file.upper_bounds
+    bounds = [
+        (from_bytes(kind, lower[key]), from_bytes(kind, upper[key]))
+        for key, kind in ((2, LongType()), (4, DoubleType()), (5, StringType()))
+    ]
+    assert bounds == [(5, 9), (-2.0, 1.5), ("a", "c")]
+    read = pq.read_table(file.file_path)
+    assert [int(item.metadata[b"PARQUET:field_id"]) for item in read.schema] == [*range(1, 8)]
+    assert read["id"].to_pylist() == [ID] * 4
+
+
+def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
+    assert write(tmp_path, batch()) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_tables_codec_is_taken(tmp_path: Path) -> None:
+    written = write(
+        tmp_path, batch((0, 1, 1.0, "a")), **{"write.parquet.compression-codec": "uncompressed"}
+    )
+    assert written is not None
+    group = pq.read_metadata(written.data_file.file_path).row_group(0)
+    assert group.column(0).compression == "UNCOMPRESSED"
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+    rows = batch((0, 1, 1.0, "a"))
+    wrong = rows.set_column(3, "ratio", pa.array(["much"]))
+    with pytest.raises(UnsupportedType, match="column ratio of type double cannot be written"):
+        write(tmp_path, wrong)
