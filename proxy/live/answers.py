@@ -101,8 +101,8 @@ class TableAnswers:
                 self._answers.move_to_end(answer.cut)
         return answer
 
-    def keep(self, answer: Answer) -> Answer:
-        """Keep a new answer.
+    def check_room(self) -> None:
+        """Make sure that one more answer may be kept, before it is written.
 
         Raises:
             Overloaded: there are too many that are still good.
@@ -113,6 +113,9 @@ class TableAnswers:
                     f"{_MAX_ANSWERS:,} answers of this table are still good; load it less often, or lower "
                     f"iceberg_rest.live_ttl_s."
                 )
+
+    def keep(self, answer: Answer) -> Answer:
+        with self._lock:
             before = self._answers.pop(answer.cut, None)
             if before is not None:  # its files stay as long as it is good for
                 self._answers[f"{answer.cut} {before.etag}"] = before

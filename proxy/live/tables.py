@@ -151,6 +151,7 @@ class LiveTables:
         answer = answers.of(text)
         if answer is not None and _still_holds(answer, cut):
             return answers.hand_out(answer)
+        answers.check_room()
         if not cut.is_cold_whole:
             raise CutExpired(
                 f"{table}: the snapshot of this cut is not retained, and a newer one holds records from after the cut, "

@@ -36,7 +36,7 @@ from proxy.rest.errors import (
 from proxy.session import Session
 
 #: Requests at work; others wait for a thread.
-_THREADS = 16
+_THREADS = 32
 #: Loads at work or waiting, of all users; of each a share.
 _MAX_LOADS = 1_024
 #: A report of metrics has some kilobytes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from pyiceberg.table import StaticTable
 
 from connectors.iceberg.live.files import LiveFiles
 from planner.binding import LIVE_CUT, Binding
-from planner.errors import FederationError
+from planner.errors import ColdStoreUnavailable, FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetVector
 from planner.time_travel import parse_cut
@@ -293,3 +294,28 @@ def test_a_folder_of_a_replica_that_is_gone_is_removed_and_that_of_a_live_one_st
     assert not gone.exists()
     assert stranger.exists()
     assert len(list(sea.folder.iterdir())) == 2
+
+
+def test_what_was_written_for_an_answer_that_failed_is_removed(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sea.produce(0, "a")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.iceberg.live.files.write_metadata", full)
+        with pytest.raises(ColdStoreUnavailable):
+            sea.load()
+    left = [path for path in sea.folder.rglob("*") if path.suffix in (".avro", ".json")]
+    assert not left
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document)
+    sea.now_s += TTL_S + 1
+    sea.tier(sea.ends())
+    sea.pins.refresh(FLOWS)
+    sea.load()
+    sea.now_s += TTL_S + 1
+    sea.live.tend()
+    assert not list(sea.folder.rglob("*.parquet"))

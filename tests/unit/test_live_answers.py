@@ -94,7 +94,7 @@ def test_few_texts_stay_in_memory_and_few_answers_at_all(
     assert [item.raw is None for item in many] == [True] * 12 + [False] * 8
     monkeypatch.setattr(module, "_MAX_ANSWERS", 20)
     with pytest.raises(Overloaded, match="20 answers of this table are still good"):
-        answers.keep(answer("one more"))
+        answers.check_room()
 
 
 def test_a_load_waits_for_its_turn_no_longer_than_it_may(answers: TableAnswers) -> None:

@@ -8,10 +8,12 @@ import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 from cachetools import LRUCache
+from pyiceberg.io import OutputFile
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.schema import Schema
 
@@ -141,18 +143,22 @@ class LiveFiles:
             for span in hole.ranges
             if (epoch := epochs.get(span.partition)) is not None
         )
+        folder = self._folder(pin.table.catalog)
         with self._writing(pin.table):
+            output = folder.output(_folder_of(pin), ".parquet")
+        with folder.undoing([output.location]), self._writing(pin.table):
             written = write_data_file(
-                self._folder(pin.table.catalog).output(_folder_of(pin), ".parquet"),
+                output,
                 source.schema,
                 pin.schema.arrow,
                 batches,
                 properties=source.properties,
                 spec_id=spec_id,
             )
+            if written is not None:
+                check_written(hole.ranges, written.parts, written.rows)
         if written is None:
             return LivePiece(hole.ranges, own, None, 0, hole.level)
-        check_written(hole.ranges, written.parts, written.rows)
         path = written.data_file.file_path
         with self._lock:
             self._data_files[path] = written.data_file
@@ -172,7 +178,13 @@ class LiveFiles:
         folder, place = self._folder(pin.table.catalog), _folder_of(pin)
         paths: list[str] = []
         live = None
-        with self._writing(pin.table):
+
+        def output(ending: str) -> OutputFile:
+            made = folder.output(place, ending)
+            paths.append(made.location)
+            return made
+
+        with folder.undoing(paths), self._writing(pin.table):
             if files:
                 in_use = [
                     snapshot["snapshot-id"]
@@ -182,8 +194,8 @@ class LiveFiles:
                 snapshot_id = snapshot_id_of(named, in_use)
                 spec_id, _ = unpartitioned_spec(source.document)
                 written = write_snapshot(
-                    folder.output(place, "-m.avro"),
-                    folder.output(place, "-list.avro"),
+                    output("-m.avro"),
+                    output("-list.avro"),
                     schema=source.schema,
                     spec_id=spec_id,
                     snapshot_id=snapshot_id,
@@ -192,7 +204,6 @@ class LiveFiles:
                     files=files,
                     pinned=source.manifests,
                 )
-                paths += [written.manifest, written.manifest_list]
                 live = LiveSnapshot(
                     snapshot_id,
                     written.manifest_list,
@@ -201,9 +212,9 @@ class LiveFiles:
                     sum(file.file_size_in_bytes for file in files),
                 )
             document = live_metadata(source.document, pin, live, cut)
-            output = folder.output(place, ".metadata.json")
-            raw = write_metadata(output, document)
-        return WrittenTable(output.location, raw, (*paths, output.location))
+            file = output(".metadata.json")
+            raw = write_metadata(file, document)
+        return WrittenTable(file.location, raw, tuple(paths))
 
     def read(self, catalog: str, location: str) -> bytes:
         """Read a metadata file that ``write_table`` wrote.
@@ -234,7 +245,7 @@ class LiveFiles:
         """
         with self._lock:
             folders = list(self._folders.values())
-        for folder in folders:
+        for folder in filter(attrgetter("is_made"), folders):
             folder.sweep(folder.beat())
 
     def _folder(self, catalog: str) -> LiveFolder:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ class LiveFolder:
         self.replica = uuid.uuid4().hex
         self._name = f"thermocline-live-{self.replica}"
         self.location = f"{self._parent}/{self._name}"
-        self._is_made = False
+        #: Whether there is such a folder yet.
+        self.is_made = False
 
     def output(self, table: str, ending: str) -> OutputFile:
         """Return a new file of one table, at a path of its own.
@@ -54,7 +55,7 @@ class LiveFolder:
 
     def make(self) -> None:
         """Make the folder, for its owner alone where it is a local one, and beat once."""
-        if self._is_made:
+        if self.is_made:
             return
         local = _local(self.location)
         if local is not None:
@@ -67,7 +68,16 @@ class LiveFolder:
                     f"may write to."
                 ) from error
         self.beat()
-        self._is_made = True
+        self.is_made = True
+
+    @contextlib.contextmanager
+    def undoing(self, paths: list[str]) -> Iterator[None]:
+        """Remove the files whose paths were added to ``paths`` if the block does not end well."""
+        try:
+            yield
+        except BaseException:
+            self.remove(paths)
+            raise
 
     def beat(self) -> datetime:
         """Say that this replica lives; return the store's time.
