@@ -32,6 +32,7 @@ from planner.offsets import OffsetVector
 from planner.watermark import Watermark, format_watermark
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
+from tests.harness import rest_specification
 from tests.harness.events import EVENT, events
 from tests.harness.published import publish
 from thermocline.commands.doctor import command as doctor
@@ -72,7 +73,10 @@ class Rest:
             answer = connection.getresponse()
             text = answer.read()
             named_headers = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, named_headers, json.loads(text) if text else None)
+            read = json.loads(text) if text else None
+            # Every answer of every test.
+            rest_specification.check(method, path, answer.status, read)
+            return Answer(answer.status, named_headers, read)
         finally:
             connection.close()
 
