@@ -80,7 +80,7 @@ def unpartitioned_spec(document: Mapping[str, Any]) -> tuple[int, bool]:
 def live_metadata(
     document: Mapping[str, Any], pin: Pin, live: LiveSnapshot | None, cut: str
 ) -> dict[str, Any]:
-    """Return the metadata of the answer. ``live`` is None where the table's tail is empty, or it has none.
+    """Return the metadata of the answer. ``live`` is None where the table's tail is empty. The table is a bound one.
 
     ``document`` is the pinned file's, whose head may be newer than the pin.
     """
@@ -96,28 +96,23 @@ def live_metadata(
         },
     ]
     refs: dict[str, Any] = dict(document.get("refs") or {})
-    if head is not None:
-        if COLD not in refs:
-            refs[COLD] = {"snapshot-id": head, "type": "tag"}
-        refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": head}
-        edited["current-snapshot-id"] = head
+    refs.setdefault(COLD, {"snapshot-id": head, "type": "tag"})
+    refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": head}
+    edited["current-snapshot-id"] = head
     if live is not None:
         snapshots = document.get("snapshots") or []
-        parent = next(
-            (snapshot for snapshot in snapshots if snapshot["snapshot-id"] == head), None
-        )
+        parent = next(snapshot for snapshot in snapshots if snapshot["snapshot-id"] == head)
         sequence = int(document["last-sequence-number"]) + 1
         spec_id, is_own = unpartitioned_spec(document)
         if not is_own:
             specs = [*document["partition-specs"], {"spec-id": spec_id, "fields": []}]
             edited["partition-specs"] = specs
         edited["last-sequence-number"] = sequence
-        edited["snapshots"] = [*snapshots, _snapshot(live, parent, pin, sequence, document)]
+        edited["snapshots"] = [*snapshots, _snapshot(live, parent, pin, sequence)]
         edited["current-snapshot-id"] = live.snapshot_id
         refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": live.snapshot_id}
     edited["snapshot-log"] = _log(document, pin)
-    if refs:
-        edited["refs"] = refs
+    edited["refs"] = refs
     return edited
 
 
@@ -141,12 +136,11 @@ def live_properties(properties: Mapping[str, str], cut: str) -> dict[str, str]:
 
 def _snapshot(
     live: LiveSnapshot,
-    parent: Mapping[str, Any] | None,
+    parent: Mapping[str, Any],
     pin: Pin,
     sequence: int,
-    document: Mapping[str, Any],
 ) -> dict[str, Any]:
-    before: Mapping[str, str] = {} if parent is None else parent.get("summary") or {}
+    before: Mapping[str, str] = parent.get("summary") or {}
     summary = {
         "operation": "append",
         "added-data-files": str(live.files),
@@ -163,18 +157,15 @@ def _snapshot(
     ):
         if before.get(total, "").isdigit():
             summary[total] = str(int(before[total]) + added)
-    parent_ms = document["last-updated-ms"] if parent is None else parent["timestamp-ms"]
-    snapshot: dict[str, Any] = {
+    return {
         "snapshot-id": live.snapshot_id,
+        "parent-snapshot-id": pin.snapshot_id,
         "sequence-number": sequence,
-        "timestamp-ms": int(parent_ms) + 1,
+        "timestamp-ms": int(parent["timestamp-ms"]) + 1,
         "manifest-list": live.manifest_list,
         "summary": summary,
         "schema-id": pin.schema.schema_id,
     }
-    if pin.snapshot_id is not None:
-        snapshot["parent-snapshot-id"] = pin.snapshot_id
-    return snapshot
 
 
 def with_referenced_snapshots(document: Mapping[str, Any]) -> dict[str, Any]:

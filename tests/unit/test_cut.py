@@ -175,3 +175,8 @@ def test_a_cut_is_disjoint_and_complete_or_an_error(facts: list[tuple[int, int, 
     everything = {(h.partition, offset) for h in log.partitions for offset in range(h.log_end)}
     assert hot.isdisjoint(cold)
     assert hot | cold == everything
+
+
+def test_a_cut_names_the_pin_it_was_made_from() -> None:
+    pinned = pin(3)
+    assert cold_cut(pinned).cold_reference == pinned.reference

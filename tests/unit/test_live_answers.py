@@ -57,10 +57,10 @@ def test_files_go_once_no_answer_that_is_good_names_them(
 def test_an_answer_is_good_from_when_it_was_answered_last(
     answers: TableAnswers, clock: list[float]
 ) -> None:
-    kept = answers.keep(answer("cut", piece("file")))
+    own = answers.keep(answer("cut", piece("file")))
     clock[0] = 90.0
-    assert answers.of("cut") is kept
-    answers.hand_out(kept)
+    assert answers.of("cut") is own
+    answers.hand_out(own)
     assert answers.expired(80.0) == ()
 
 

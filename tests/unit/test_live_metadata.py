@@ -127,6 +127,19 @@ def test_live_files_have_the_spec_without_fields_that_there_is_or_one_more() -> 
     assert unpartitioned_spec(edited) == (1, True)
 
 
+def test_a_table_with_a_spec_without_fields_gets_no_other() -> None:
+    document = {**DOCUMENT, "partition-specs": [{"spec-id": 4, "fields": []}]}
+    check_version(PIN, document)
+    edited = live_metadata(document, PIN, LIVE, "c:cut")
+    assert edited["partition-specs"] == document["partition-specs"]
+
+
+def test_a_log_that_does_not_reach_back_to_the_pin_stays() -> None:
+    document = {**DOCUMENT, "snapshot-log": DOCUMENT["snapshot-log"][1:]}
+    edited = live_metadata(document, PIN, LIVE, "c:cut")
+    assert edited["snapshot-log"] == document["snapshot-log"]
+
+
 def test_ids_are_the_same_for_the_same_parts_and_none_that_is_there() -> None:
     first = snapshot_id_of(["cut", "replica", "file"], [])
     assert first == snapshot_id_of(["cut", "replica", "file"], [1])

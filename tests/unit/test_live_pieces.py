@@ -70,6 +70,14 @@ def test_small_pieces_become_a_larger_one_and_larger_ones_one_larger_still() -> 
     )
 
 
+def test_pieces_with_another_between_them_stay_as_they_are() -> None:
+    small = [piece((0, 2 * at, 2 * at + 1)) for at in range(MERGE - 1)]
+    between = [piece((0, 2 * at + 1, 2 * at + 2), level=1) for at in range(MERGE - 1)]
+    tiling = tile([OffsetRange(0, 0, 2 * MERGE)], EPOCHS, [*small, *between])
+    assert set(tiling.pieces) == {*small, *between}
+    assert tiling.holes == (Hole((OffsetRange(0, 2 * MERGE - 2, 2 * MERGE),)),)
+
+
 def test_a_large_first_piece_is_not_merged_with_small_ones() -> None:
     assert [level_of(rows, 0) for rows in (1, 59_999, 60_000, 720_000)] == [0, 0, 1, 2]
     assert level_of(5, 2) == 2

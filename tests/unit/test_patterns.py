@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import connectors.iceberg.errors
+import connectors.iceberg.live.folder
 import connectors.iceberg.store
 import connectors.json.lenient
 import connectors.json.parsing
@@ -82,6 +83,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "proxy/flightsql/session_sql.py _ASKS_PLACES": over(proxy.flightsql.session_sql, "_ASKS_PLACES", "fullmatch"),
     "proxy/flightsql/uploads.py _FIXED_OFFSET": over(proxy.flightsql.uploads, "_FIXED_OFFSET", "fullmatch"),
     # A cut's text names the metadata file of then.
+    "connectors/iceberg/live/folder.py _NAME": over(connectors.iceberg.live.folder, "_NAME", "fullmatch"),
     "connectors/iceberg/store.py _METADATA_FILE": over(connectors.iceberg.store, "_METADATA_FILE", "fullmatch"),
     # Of those who write records, and of those who write metadata.
     "planner/topics.py CLUSTER_NAME": over(planner.topics, "CLUSTER_NAME", "fullmatch"),

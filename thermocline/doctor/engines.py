@@ -35,9 +35,9 @@ def address_of(settings: Settings, user: str | None, password: str) -> LiveAddre
 
 def settings_text(address: LiveAddress) -> str:
     """Return settings for each engine. The password is not in it."""
-    shown = LiveAddress(address.uri, address.warehouse, address.user, _PASSWORD).properties()
+    public = LiveAddress(address.uri, address.warehouse, address.user, _PASSWORD).properties()
     spark = {"": "org.apache.iceberg.spark.SparkCatalog"}
-    spark |= {f".{key}": value for key, value in shown.items()}
+    spark |= {f".{key}": value for key, value in public.items()}
     spark[".cache-enabled"] = "false"
     if address.user is not None:
         spark[".token-refresh-enabled"] = "false"
@@ -52,7 +52,7 @@ def settings_text(address: LiveAddress) -> str:
             *(f"spark.sql.catalog.live{key} {value}" for key, value in spark.items()),
             "",
             "# pyiceberg: live.load_table('namespace.table')",
-            f"live = load_catalog('live', **{shown!r})",
+            f"live = load_catalog('live', **{public!r})",
             "",
             "# Polars",
             "polars.scan_iceberg(live.load_table('namespace.table'))",

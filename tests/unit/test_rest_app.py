@@ -1,0 +1,247 @@
+"""The REST catalog's HTTP by itself: callers, paths and answers, over fixed tables."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import pytest
+
+from planner.errors import LogUnavailable, NotAllowed, Unavailable, UnknownTable
+from planner.names import TableName
+from proxy.access.authentication.callers import Unauthenticated
+from proxy.deadline import Deadline
+from proxy.flightsql.middleware import CallGate
+from proxy.flightsql.state.quotas import UserLimits
+from proxy.live.tables import LiveTables, LoadedTable
+from proxy.ops.call_record import CallRecord
+from proxy.rest.app import RestApplication
+from proxy.rest.catalog import LiveCatalog
+from proxy.session import Session
+from tests.harness.builders import FLOWS
+
+METADATA = {"refs": {}, "snapshots": [{"snapshot-id": 1}], "snapshot-log": [{"snapshot-id": 1}]}
+
+
+class FixedTables:
+    """Stands for ``LiveTables``: one table, answered as it is."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.sessions: list[Session] = []
+
+    def visible(self, session: Session, *, is_new: bool = False) -> list[TableName]:
+        return [FLOWS]
+
+    def check(self, session: Session, table: TableName) -> None:
+        if table != FLOWS:
+            raise UnknownTable("there is no such table.")
+
+    def load(self, session: Session, table: TableName, deadline: Deadline) -> LoadedTable:
+        self.sessions.append(session)
+        self.check(session, table)
+        if self.error is not None:
+            raise self.error
+        return LoadedTable("file:///x", json.dumps(METADATA).encode(), '"tag"')
+
+
+class OpenGate:
+    """Stands for ``CallGate``: anna may come in, and whoever says nothing."""
+
+    policy = None
+
+    def __init__(self) -> None:
+        self.policy = self
+        self.is_draining = False
+
+    def limits_of(self, user: str | None, groups: frozenset[str]) -> UserLimits:
+        return UserLimits()
+
+    def admitted(self, authorization: str | None) -> Session:
+        if self.is_draining:
+            raise Unavailable("the server is about to stop.")
+        if authorization not in (None, "Bearer token of anna"):
+            raise Unauthenticated("nobody knows you.")
+        return Session("s", "anna" if authorization else None)
+
+    def log_in(self, user: str, password: str) -> str:
+        if (user, password) != ("anna", "pass word"):
+            raise Unauthenticated("Unknown user or wrong password.")
+        return "token of anna"
+
+
+class Site:
+    def __init__(self) -> None:
+        self.tables, self.gate = FixedTables(), OpenGate()
+        self.records: list[CallRecord] = []
+        catalog = LiveCatalog(cast("LiveTables", self.tables), ("lake",), {"lake": {"a": "b"}})
+        self.app = RestApplication(catalog, cast("CallGate", self.gate), [self.records.append])
+
+    def ask(
+        self, path: str, method: str = "GET", body: bytes = b"", **headers: str
+    ) -> tuple[int, dict[str, str], Any]:
+        plain, _, query = path.partition("?")
+        named = [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
+        ]
+        scope: dict[str, Any] = {
+            "type": "http", "method": method, "path": plain, "raw_path": plain.encode(),
+            "query_string": query.encode(), "headers": named, "client": ("127.0.0.1", 1),
+        }  # fmt: skip
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        asyncio.run(self.app(scope, receive, send))
+        text = b"".join(part.get("body", b"") for part in sent[1:])
+        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], answered, json.loads(text) if text else None
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.app.close()
+
+
+LOAD = "/v1/lake/namespaces/net/tables/flows"
+
+
+def kind(answer: tuple[int, dict[str, str], Any]) -> tuple[int, str]:
+    return answer[0], answer[2]["error"]["type"]
+
+
+def test_a_load_has_metadata_location_and_configuration(site: Site) -> None:
+    status, headers, body = site.ask(LOAD)
+    assert (status, headers["etag"], headers["cache-control"]) == (200, '"tag"', "no-store")
+    assert body == {
+        "metadata-location": "file:///x",
+        "metadata": METADATA,
+        "config": {"a": "b"},
+    }
+    (record,) = site.records
+    assert (record.method, record.table, record.outcome) == ("LoadTable", str(FLOWS), "ok")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "etag", "snapshots", "log"),
+    [
+        ("?snapshots=all", {}, '"tag"', 1, 1),
+        ("?snapshots=refs", {}, '"tag-refs"', 0, 1),
+        ("", {"user_agent": "duckdb/v1.5.5(linux_amd64) python"}, '"tag-nolog"', 1, 0),
+    ],
+)
+def test_variants_of_an_answer_have_etags_of_their_own(
+    site: Site, path: str, headers: dict[str, str], etag: str, snapshots: int, log: int
+) -> None:
+    _, answered, body = site.ask(LOAD + path, **headers)
+    metadata = body["metadata"]
+    assert answered["etag"] == etag
+    assert (len(metadata["snapshots"]), len(metadata["snapshot-log"])) == (snapshots, log)
+    assert site.ask(LOAD + path, if_none_match=f'"other", W/{etag}', **headers)[0] == 304
+
+
+def test_headers_say_how_new(site: Site) -> None:
+    site.ask(LOAD, thermocline_freshness="MAX_STALENESS 5s", thermocline_wait_for="flows/0:7")
+    (session,) = site.tables.sessions
+    assert (session.freshness, session.wait_for) == ("max_staleness 5s", "flows/0:7")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        ("/v1/lake/namespaces/net/tables/no", 404, "NoSuchTableException"),
+        ("/v1/lake/namespaces/net/views/no", 404, "NoSuchViewException"),
+        ("/v1/lake/namespaces/no/views", 404, "NoSuchNamespaceException"),
+        ("/v1/sea/namespaces", 404, "NoSuchWarehouseException"),
+        ("/v1/lake/functions", 404, "NoSuchEndpointException"),
+        ("/v2/config", 404, "NoSuchEndpointException"),
+        ("/", 404, "NoSuchEndpointException"),
+        (LOAD + "?snapshots=few", 400, "BadRequestException"),
+        ("/v1/lake/namespaces?pageSize=many", 400, "BadRequestException"),
+    ],
+)
+def test_what_is_not_there_is_told_as_the_specification_has_it(
+    site: Site, path: str, status: int, error: str
+) -> None:
+    assert kind(site.ask(path)) == (status, error)
+
+
+@pytest.mark.parametrize("prefix", ["/v1/lake", "/v1"])
+def test_listings_work_with_and_without_a_prefix(site: Site, prefix: str) -> None:
+    assert site.ask(f"{prefix}/namespaces")[2] == {"namespaces": [["net"]]}
+    assert site.ask(f"{prefix}/namespaces/net")[2] == {"namespace": ["net"], "properties": {}}
+    assert site.ask(f"{prefix}/namespaces/net", "HEAD")[0] == 204
+    tables = site.ask(f"{prefix}/namespaces/net/tables?pageSize=5")[2]
+    assert tables == {"identifiers": [{"namespace": ["net"], "name": "flows"}]}
+    assert site.ask(f"{prefix}/namespaces/net/tables/flows", "HEAD")[0] == 204
+    assert site.ask(f"{prefix}/namespaces/net/tables/no", "HEAD")[0] == 404
+    assert site.ask(f"{prefix}/namespaces/net/tables/flows/metrics", "POST")[0] == 204
+    assert site.ask(f"{prefix}/namespaces/net/views")[2] == {"identifiers": []}
+
+
+def test_a_write_is_forbidden(site: Site) -> None:
+    answer = site.ask(LOAD, "POST", b"{}")
+    assert kind(answer) == (403, "ForbiddenException")
+    assert "write to catalog lake itself" in answer[2]["error"]["message"]
+
+
+def test_when_to_ask_again_is_told(site: Site) -> None:
+    site.tables.error = LogUnavailable("no broker answers.")
+    answer = site.ask(LOAD)
+    assert kind(answer) == (503, "ServiceUnavailableException")
+    assert answer[1]["retry-after"] == "2"
+    site.gate.is_draining = True
+    assert kind(site.ask(LOAD)) == (503, "ServiceUnavailableException")
+
+
+def test_who_is_not_known_is_told_how_to_say(site: Site) -> None:
+    answer = site.ask(LOAD, authorization="Bearer other")
+    assert kind(answer) == (401, "NotAuthorizedException")
+    assert answer[1]["www-authenticate"].startswith("Bearer")
+    site.tables.error = NotAllowed("a part of it only.")
+    assert kind(site.ask(LOAD)) == (403, "ForbiddenException")
+
+
+def form(**fields: str) -> bytes:
+    return urlencode({"grant_type": "client_credentials", **fields}).encode()
+
+
+def basic(text: str) -> str:
+    return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+
+def test_a_user_gets_a_sessions_token(site: Site) -> None:
+    tokens = "/v1/oauth/tokens"
+    in_form = site.ask(tokens, "POST", form(client_id="anna", client_secret="pass word"))
+    in_header = site.ask(tokens, "POST", form(), authorization=basic("anna:pass+word"))
+    assert in_form[2] == in_header[2]
+    assert (in_form[2]["access_token"], in_form[2]["token_type"]) == ("token of anna", "bearer")
+    answered = [
+        site.ask(tokens, "POST", form(client_id="anna", client_secret="no")),
+        site.ask(tokens, "POST", form(client_id="anna")),
+        site.ask(tokens, "POST", form(), authorization="Basic %%%"),
+        site.ask(tokens, "POST", form(), authorization=basic("no colon")),
+        site.ask(tokens, "POST", b"grant_type=refresh_token"),
+    ]
+    assert [(status, body["error"]) for status, _, body in answered] == [
+        (401, "invalid_client"),
+        (400, "invalid_request"),
+        (400, "invalid_request"),
+        (400, "invalid_request"),
+        (400, "unsupported_grant_type"),
+    ]
+    assert kind(site.ask(tokens)) == (404, "NoSuchEndpointException")
+
+
+def test_a_large_body_is_refused_unread(site: Site) -> None:
+    assert kind(site.ask("/v1/oauth/tokens", "POST", b"x" * (1 << 21)))[0] == 413
