@@ -82,7 +82,7 @@ class Site:
         self.app = RestApplication(catalog, cast("CallGate", self.gate), [self.records.append])
 
     def ask(
-        self, path: str, method: str = "GET", body: bytes = b"", **headers: str
+        self, path: str, method: str = "GET", body: bytes = b"", **headers: Any
     ) -> tuple[int, dict[str, str], Any]:
         plain, _, query = path.partition("?")
         named = [

@@ -1,0 +1,142 @@
+"""A replica's folder, and the snapshot that nobody commits: written, and read back with pyiceberg."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import read_manifest_list
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from connectors.iceberg.live.files import LiveFiles
+from connectors.iceberg.live.folder import LiveFolder
+from connectors.iceberg.live.parquet import write_data_file
+from connectors.iceberg.live.snapshot import pinned_manifests, write_metadata, write_snapshot
+from connectors.iceberg.store import IcebergStore
+from planner.errors import BadConfig, ColdStoreUnavailable
+
+TTL_S = 10.0
+SCHEMA = Schema(
+    NestedField(1, "kafka_partition", IntegerType()), NestedField(2, "kafka_offset", LongType())
+)
+ARROW = pa.schema(
+    [
+        pa.field("kafka_partition", pa.int32(), metadata={"PARQUET:field_id": "1"}),
+        pa.field("kafka_offset", pa.int64(), metadata={"PARQUET:field_id": "2"}),
+    ]
+)
+
+
+def folder(at: Path) -> LiveFolder:
+    return LiveFolder(PyArrowFileIO(), str(at), TTL_S)
+
+
+def test_a_folder_is_its_owners_and_no_path_comes_twice(tmp_path: Path) -> None:
+    own = folder(tmp_path / "deep" / "live")
+    assert not own.is_made
+    paths = {own.output("t", ".parquet").location for _ in range(5)}
+    assert len(paths) == 5
+    made = Path(own.location)
+    assert made.stat().st_mode & 0o777 == made.parent.stat().st_mode & 0o777 == 0o700
+    assert (made / "heartbeat").read_bytes() == b"alive"
+
+
+def test_what_did_not_end_well_leaves_no_file(tmp_path: Path) -> None:
+    own = folder(tmp_path)
+    paths: list[str] = []
+
+    def fail() -> None:
+        for _ in range(2):
+            output = own.output("t", ".avro")
+            paths.append(output.location)
+            with output.create() as stream:
+                stream.write(b"half")
+        paths.append(own.output("t", ".json").location)  # never written
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), own.undoing(paths):
+        fail()
+    assert [path.name for path in Path(own.location).rglob("*") if path.is_file()] == [
+        "heartbeat"
+    ]
+
+
+def test_only_folders_whose_beat_is_old_are_removed(tmp_path: Path) -> None:
+    own, alive, gone, silent, starting = (folder(tmp_path) for _ in range(5))
+    for other in (own, alive, gone, silent, starting):
+        other.make()
+    (tmp_path / "stranger").mkdir()
+    (tmp_path / "file").write_text("")
+    long_ago = own.beat().timestamp() - 2 * TTL_S - 1
+    os.utime(f"{gone.location}/heartbeat", (long_ago, long_ago))
+    Path(silent.location, "heartbeat").unlink()  # holds nothing at all
+    Path(starting.location, "heartbeat").rename(f"{starting.location}/first.parquet")
+    now = own.beat()
+    assert own.sweep(now) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(Path(item.location).name for item in (own, alive, starting)),
+        "stranger",
+        "file",
+    }
+    assert own.sweep(now + timedelta(seconds=2 * TTL_S + 1)) == 2
+    assert Path(own.location).exists()
+
+
+def test_a_place_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadConfig, match="live_location cannot be written"):
+        folder(tmp_path / "file" / "live").make()
+    own = folder(tmp_path)
+    own.location = str(tmp_path / "file" / "x")
+    with pytest.raises(ColdStoreUnavailable, match="live_location"):
+        own.beat()
+
+
+def test_a_snapshot_lists_its_files_before_the_pinned_manifests(tmp_path: Path) -> None:
+    io = PyArrowFileIO()
+    rows = pa.RecordBatch.from_pydict(
+        {"kafka_partition": [0, 0], "kafka_offset": [4, 5]}, ARROW
+    )
+    written = write_data_file(
+        io.new_output(f"{tmp_path}/a.parquet"), SCHEMA, ARROW, [rows], properties={}, spec_id=2
+    )
+    assert written is not None
+
+    def snapshot(number: int, parent: int | None, pinned: tuple[object, ...]) -> str:
+        return write_snapshot(
+            io.new_output(f"{tmp_path}/{number}-m.avro"),
+            io.new_output(f"{tmp_path}/{number}-list.avro"),
+            schema=SCHEMA,
+            spec_id=2,
+            snapshot_id=number,
+            parent_id=parent,
+            sequence_number=number,
+            files=[written.data_file],
+            pinned=pinned,  # type: ignore[arg-type]
+        ).manifest_list
+
+    first = pinned_manifests(io, snapshot(7, None, ()))
+    both = list(read_manifest_list(io.new_input(snapshot(8, 7, first))))
+    assert [manifest.sequence_number for manifest in both] == [8, 7]
+    assert both[1:] == list(first)
+    (entry,) = both[0].fetch_manifest_entry(io)
+    assert (entry.snapshot_id, entry.data_file.record_count, both[0].partition_spec_id) == (
+        8,
+        2,
+        2,
+    )
+    raw = write_metadata(io.new_output(f"{tmp_path}/m.json"), {"a": 1})
+    assert raw == (tmp_path / "m.json").read_bytes() == b'{"a":1}'
+
+
+def test_a_catalog_without_a_place_is_told_so(tmp_path: Path) -> None:
+    files = LiveFiles(cast("IcebergStore", None), {}, ttl_s=TTL_S)
+    with pytest.raises(BadConfig, match="set iceberg_rest"):
+        files.remove("lake", ["x"])
+    files.tend()
