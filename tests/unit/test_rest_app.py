@@ -141,7 +141,7 @@ def test_a_load_has_metadata_location_and_configuration(site: Site) -> None:
     ],
 )
 def test_variants_of_an_answer_have_etags_of_their_own(
-    site: Site, path: str, headers: dict[str, str], etag: str, snapshots: int, log: int
+    site: Site, path: str, headers: dict[str, Any], etag: str, snapshots: int, log: int
 ) -> None:
     _, answered, body = site.ask(LOAD + path, **headers)
     metadata = body["metadata"]
