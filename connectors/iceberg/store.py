@@ -277,7 +277,7 @@ class IcebergStore:
 
     def io_at(self, catalog: str, location: str) -> FileIO:
         """Return what reads and writes files at a place of a catalog's store, with its properties."""
-        return load_file_io(dict(self._catalogs.properties(catalog)), location)
+        return load_file_io(with_file_io(self._catalogs.properties(catalog)), location)
 
     def file_io(self, location: str) -> FileIO:
         """Return what reads the files of a pin, by the location of its metadata.
