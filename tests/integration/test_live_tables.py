@@ -31,6 +31,7 @@ from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.watermark import Watermark, format_watermark
 from tests.fixtures.kafka import Kafka
+from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness import rest_specification
 from tests.harness.events import EVENT, events
@@ -523,3 +524,27 @@ def test_doctor_prints_settings_and_tries_the_engines(
     assert nobody.exit_code == 1
     (line,) = json.loads(nobody.stdout)["findings"]
     assert line["state"] == "fail"
+
+
+def test_live_files_lie_in_the_store_of_their_catalog(
+    kafka: Kafka, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    properties = object_store.catalog(tmp_path)
+    own = {key: value for key, value in properties.items() if key.startswith("s3.")}
+    settings = settings_of({"lake": properties}, kafka.settings)
+    settings = settings.model_copy(
+        update={"iceberg_rest": IcebergRest(port=0, credentials={"lake": own})}
+    )
+    with serving(settings) as server:
+        topic = kafka.topic(2)
+        kafka.produce(topic, events(0, 10))
+        table = server.bind(topic, EVENT)
+        host, port = Rest(server).address
+        with contextlib.closing(
+            load_catalog("live", type="rest", uri=f"http://{host}:{port}", warehouse="lake")
+        ) as live:
+            loaded = live.load_table((*table.namespace, table.name))
+            assert loaded.metadata_location.startswith(f"{properties['warehouse']}-live/")
+            assert loaded.scan().to_arrow().num_rows == 10
+            kafka.produce(topic, events(10, 15), partition=1)
+            assert live.load_table((*table.namespace, table.name)).scan().count() == 15

@@ -38,9 +38,11 @@ def live_locations(settings: Settings) -> dict[str, str]:
 
 
 def _beside(warehouse: str) -> str | None:
-    """The warehouse of a REST catalog may be a name and no place."""
+    """The warehouse of a REST catalog may be a name and no place; and beside a whole bucket there is none."""
     plain = warehouse.rstrip("/")
-    return f"{plain}-live" if "/" in plain.removeprefix("file://").strip("/") else None
+    scheme, mark, rest = plain.removeprefix("file://").partition("://")
+    path = rest if mark else scheme
+    return f"{plain}-live" if "/" in path.strip("/") or (not mark and "/" in path) else None
 
 
 def _plain(place: str) -> str:
