@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from planner.errors import BadConfig
-from thermocline.config.settings import AccessSettings, Settings, load
+from thermocline.config.settings import AccessSettings, IcebergRest, Settings, load
 
 if TYPE_CHECKING:
     from thermocline.client import Client
@@ -152,7 +152,12 @@ def _own_server(settings: Settings) -> Iterator[Client]:
         running_server(
             # Who holds catalog and broker credentials may read everything anyway.
             settings.model_copy(
-                update={"server": server, "access": AccessSettings(), "permissions": None}
+                update={
+                    "server": server,
+                    "iceberg_rest": IcebergRest(),
+                    "access": AccessSettings(),
+                    "permissions": None,
+                }
             )
         ) as running,
         connected(

@@ -37,6 +37,7 @@ from tests.harness import rest_specification
 from tests.harness.events import EVENT, events
 from tests.harness.published import publish
 from thermocline.commands.doctor import command as doctor
+from thermocline.commands.sql import command as sql
 from thermocline.config.settings import Granted, IcebergRest, Settings
 
 pytestmark = pytest.mark.kafka
@@ -548,3 +549,16 @@ def test_live_files_lie_in_the_store_of_their_catalog(
             assert loaded.scan().to_arrow().num_rows == 10
             kafka.produce(topic, events(10, 15), partition=1)
             assert live.load_table((*table.namespace, table.name)).scan().count() == 15
+
+
+def test_a_statement_of_this_process_serves_no_live_tables(rest: Rest, tmp_path: Path) -> None:
+    catalog = sqlite_catalog(tmp_path)
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
+    config = tmp_path / "thermocline.toml"
+    config.write_text(
+        f'[catalogs.lake]\n{lines}[server]\naudit_log = "off"\n'
+        f"[iceberg_rest]\nport = {rest.address[1]}\n"  # taken
+    )
+    answer = CliRunner().invoke(sql, ["--local", "SELECT 40 + 2 AS n"], obj=str(config))
+    assert answer.exit_code == 0, answer.output
+    assert "42" in answer.stdout
