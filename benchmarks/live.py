@@ -1,0 +1,188 @@
+"""Loads of a live table over the Iceberg REST protocol: what one takes, what it writes, and what statements pay for it.
+
+A table of fifty snapshots with a tail; more records arrive at a fixed rate, and a load comes each second. Statements over
+Flight run in paired spans, with those loads and without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import click
+from pyiceberg.catalog import load_catalog
+
+from benchmarks.options import partitions, seed
+from benchmarks.records import traffic
+from benchmarks.report import Report, quantile, recorded
+from benchmarks.world import TABLE, TOPIC, World, running_world
+from planner.watermark import format_watermark
+from tests.harness.published import publish
+from thermocline.config.settings import IcebergRest, Server, Settings
+from thermocline.serve.assembly import RunningServer, running_server
+
+_SPAN_S = 10.0
+_REPEATS = 100
+
+
+@click.command()
+@click.option("--tail-rows", type=click.IntRange(1), default=100_000, show_default=True)
+@click.option("--snapshots", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--rate", type=click.IntRange(1), default=5_000, show_default=True)
+@click.option("--seconds", type=click.IntRange(10), default=120, show_default=True)
+@click.option("--pairs", type=click.IntRange(1), default=5, show_default=True)
+@partitions
+@seed
+@click.pass_obj
+def command(
+    results: Path,
+    tail_rows: int,
+    snapshots: int,
+    rate: int,
+    seconds: int,
+    pairs: int,
+    partitions: int,
+    seed: int,
+) -> None:
+    """Load a live table while records arrive, as an Iceberg engine does."""
+    with (
+        recorded(results, "live") as report,
+        running_world(partitions=partitions, seed=seed) as world,
+    ):
+        settings = Settings(
+            catalogs=world.catalogs,
+            kafka=world.kafka,
+            server=Server(port=0, audit_log="off"),
+            iceberg_rest=IcebergRest(port=0),
+        )
+        with running_server(settings) as running:
+            _commit(world, running, snapshots)
+            world.produce(tail_rows)
+            with closing(_Client(running)) as client:
+                report.figure("first load of the tail", client.load().took_ms, "ms")
+                same = [client.load().took_ms for _ in range(_REPEATS)]
+                report.figure("load of an unchanged cut, median", median(same), "ms", at_most=5)
+                with traffic(
+                    world.broker.bootstrap, TOPIC, partitions=partitions, rate=rate, seed=seed
+                ):
+                    _loads(report, world, client, seconds)
+                    _beside(report, running, pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    took_ms: float
+    files: int
+    size: int
+
+
+class _Client:
+    """One connection, as an engine's."""
+
+    def __init__(self, running: RunningServer) -> None:
+        assert running.rest_port is not None
+        self._connection = http.client.HTTPConnection("127.0.0.1", running.rest_port)
+        self._path = f"/v1/lake/namespaces/{TABLE.schema}/tables/{TABLE.name}"
+
+    def load(self) -> _Load:
+        began = time.perf_counter()
+        self._connection.request("GET", self._path)
+        answer = self._connection.getresponse()
+        body = answer.read()
+        took_ms = (time.perf_counter() - began) * 1000
+        assert answer.status == 200, body[:500]
+        summary = json.loads(body)["metadata"]["snapshots"][-1]["summary"]
+        return _Load(
+            took_ms,
+            int(summary.get("added-data-files", 0)),
+            int(summary.get("added-files-size", 0)),
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _commit(world: World, running: RunningServer, snapshots: int) -> None:
+    """Commit empty snapshots, as publishes without rows do."""
+    mark = running.pins.get(TABLE).watermark
+    assert mark is not None
+    with closing(load_catalog("lake", **world.catalogs["lake"])) as catalog:
+        for _ in range(snapshots - 1):
+            table = catalog.load_table((*TABLE.namespace, TABLE.name))
+            head = table.metadata.current_snapshot_id
+            text = format_watermark(replace(mark, prev_snapshot_id=head))
+            publish(table, table.schema().as_arrow().empty_table(), text)
+    running.pins.refresh(TABLE)
+
+
+def _loads(report: Report, world: World, client: _Client, seconds: int) -> None:
+    loads = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        next_s = time.monotonic() + 1
+        loads.append(client.load())
+        time.sleep(max(0.0, next_s - time.monotonic()))
+    took = [load.took_ms for load in loads]
+    live = world.folder / "warehouse-live"
+    written = sum(file.stat().st_size for file in live.rglob("*.parquet"))
+    report.figure("load each second, median", median(took), "ms", at_most=40)
+    report.figure("load each second, p99", quantile(took, 0.99), "ms", at_most=150)
+    report.figure("live files, most", max(load.files for load in loads), "", at_most=40)
+    report.figure("bytes written / bytes of the tail", written / loads[-1].size, "", at_most=3)
+    report.details["loads_ms"] = took
+
+
+def _beside(report: Report, running: RunningServer, pairs: int) -> None:
+    ratios = []
+    uri = f"grpc://127.0.0.1:{running.port}"
+    with flight_sql.connect(uri, autocommit=True) as db, db.cursor() as cursor:
+        for _ in range(pairs):
+            without = _span(cursor)
+            with _loading(running):
+                ratios.append(_span(cursor) / without)
+    report.figure(
+        "statement's p90 beside a load each second / without, median of pairs",
+        median(ratios),
+        "",
+        at_most=1.2,
+    )
+    report.details["ratios"] = ratios
+
+
+def _span(cursor: flight_sql.Cursor) -> float:
+    """Return the p90 of a statement's seconds."""
+    took = []
+    until = time.monotonic() + _SPAN_S
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        cursor.execute(f"SELECT count(*) FROM {TABLE} WHERE id = 7")
+        cursor.fetchall()
+        took.append(time.perf_counter() - began)
+    return quantile(took, 0.9)
+
+
+@contextlib.contextmanager
+def _loading(running: RunningServer) -> Iterator[None]:
+    stopped = threading.Event()
+
+    def load_on() -> None:
+        with closing(_Client(running)) as client:
+            while not stopped.wait(1):
+                client.load()
+
+    loading = threading.Thread(target=load_on)
+    loading.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        loading.join()
