@@ -26,7 +26,7 @@ _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 
 
-class Call(Protocol):
+class Cancellable(Protocol):
     def check(self) -> None:
         """Raise when nobody waits any more."""
 
@@ -34,10 +34,11 @@ class Call(Protocol):
 class WaitingTime(Protocol):
     """Until when a record is waited for."""
 
-    limit_s: float
+    @property
+    def limit_s(self) -> float: ...
 
     @property
-    def cancellation(self) -> Call: ...
+    def cancellation(self) -> Cancellable: ...
 
     @property
     def left_s(self) -> float: ...

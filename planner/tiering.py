@@ -82,8 +82,8 @@ def plan_tiering(
     allowed = max(1, min(budget.max_rows, int(budget.max_bytes / max(bytes_per_offset, 1e-9))))
     if budget.start_rows is not None and sum(map(len, untiered)) > 2 * budget.start_rows:
         allowed = min(allowed, budget.start_rows)
-    chosen = _share(untiered, allowed)
-    splits = tuple(split for item in chosen for split in _splits(item, budget.split_rows))
+    chosen = fair_share(untiered, allowed)
+    splits = tuple(split for item in chosen for split in cut_up(item, budget.split_rows))
     return TieringPlan(
         pin=pin,
         binding=pin.binding,
@@ -95,7 +95,7 @@ def plan_tiering(
     )
 
 
-def _share(untiered: tuple[OffsetRange, ...], allowed: int) -> tuple[OffsetRange, ...]:
+def fair_share(untiered: tuple[OffsetRange, ...], allowed: int) -> tuple[OffsetRange, ...]:
     """Cut every range to the same fraction of its length, rounded down, one offset more while any is left."""
     total = sum(len(item) for item in untiered)
     if total <= allowed:
@@ -112,7 +112,7 @@ def _share(untiered: tuple[OffsetRange, ...], allowed: int) -> tuple[OffsetRange
     )
 
 
-def _splits(item: OffsetRange, rows: int) -> list[OffsetRange]:
+def cut_up(item: OffsetRange, rows: int) -> list[OffsetRange]:
     """Cut one range into near-equal splits of at most ``rows`` offsets; an empty range has none."""
     count = -(-len(item) // rows)
     bounds = (

@@ -33,7 +33,7 @@ from planner.errors import CutExpired, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
-from planner.schema import Column
+from planner.schema import Column, TableSchema
 from planner.snapshots import TAG, History, Retained
 from planner.sqltext import identifier, literal, sql_type
 
@@ -153,6 +153,22 @@ class IcebergStore:
     )
     def retained(self, pin: Pin) -> Retained:
         return _retained(self._metadata(pin)[0])
+
+    def own_schema(self, table: TableName, cold: ColdSlice) -> TableSchema:
+        """Return the schema that a slice's snapshot was written with: how readers of another engine show it.
+
+        Raises:
+            SnapshotExpired, ColdStoreUnavailable: as ``scan``.
+        """
+        with self._reading(cold):
+            io = self._file_io(cold.metadata_location)
+            metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
+            version = metadata.snapshot_by_id(cold.snapshot_id or 0)
+            if version is None:
+                raise FileNotFoundError
+        schemas = {schema.schema_id: schema for schema in metadata.schemas}
+        own = schemas[own_schema_id(metadata, version)]
+        return table_schema(table, own, metadata.name_mapping())
 
     def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
         facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}

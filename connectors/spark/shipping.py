@@ -8,11 +8,14 @@ does not load from an archive: executors have them installed, or the job brings 
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 import zipfile
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+_ARCHIVE = "thermocline-executors.zip"
 PACKAGES = ("planner", "connectors")
 #: Where Spark unpacks the environment beside each executor, and its interpreter.
 UNPACKED = "environment"
@@ -22,9 +25,20 @@ PACKED_PYTHON = f"./{UNPACKED}/bin/python"
 def ship_sources(context: SparkContext) -> None:
     """Send our packages to every executor of a started application, ahead of what is installed there."""
     # Executors fetch it when their first task starts, so it stays as long as Spark's own files.
-    archive = Path(context._temp_dir) / "thermocline-executors.zip"
+    archive = Path(context._temp_dir) / _ARCHIVE
     write_archive(archive)
     context.addPyFile(str(archive))
+
+
+def ship_to(session: SparkSession) -> None:
+    """Send our packages to the executors of somebody else's session, which may be one of Spark Connect."""
+    if hasattr(session, "_jsparkSession"):
+        ship_sources(session.sparkContext)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / _ARCHIVE
+        write_archive(archive)
+        session.addArtifacts(str(archive), pyfile=True)
 
 
 def write_archive(file: Path) -> None:

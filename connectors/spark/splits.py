@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ from connectors.spark.columns import to_spark
 from connectors.spark.errors import pack
 from planner.binding import Binding
 from planner.errors import FederationError
-from planner.offsets import OffsetRange, joined
+from planner.names import KAFKA_VALUE
+from planner.offsets import NO_EPOCHS, OffsetRange, joined
 from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
 from planner.watermark import Outcomes
@@ -74,7 +76,7 @@ class SplitReader:
     reports: Any
     timeout_s: float
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             with self.open_log() as log:
                 decoder = self.open_decoder(self.schema, self.binding)
@@ -88,10 +90,49 @@ class SplitReader:
         outcomes, rows, log_bytes = Outcomes(), 0, 0
         source = TopicSource.of_table(self.schema, self.binding.address, self.topic_id)
         for raw in log.fetch(source, self.tasks[index], timeout_s=self.timeout_s):
-            log_bytes += raw.column("kafka_value").nbytes
+            log_bytes += raw.column(KAFKA_VALUE).nbytes
             decoded = decoder.decode(raw)
             outcomes += decoded.outcomes
             rows += decoded.rows.num_rows
             yield to_spark(decoded.rows)
         failpoints.reach("after_fetch")
         self.reports.add({(self.run, index): (outcomes, rows, log_bytes)})
+
+
+@dataclass(frozen=True)
+class RangeReader:
+    """Reads ranges of a table's log and decodes them: what a tail needs and a tierer does, without its reports.
+
+    The function ``mapInArrow`` runs: its input rows are indexes of ``tasks``. Pickled to executors. ``topic`` is an
+    address (``planner.topics``).
+    """
+
+    tasks: tuple[Task, ...]
+    schema: TableSchema
+    binding: Binding
+    topic: str
+    topic_id: str
+    open_log: Callable[[], AbstractContextManager[Log]]
+    open_decoder: Callable[[TableSchema, Binding], Decoder]
+    timeout_s: float
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.open_log() as log:
+                for batch in batches:
+                    for index in batch.column(0).to_pylist():
+                        yield from self.rows(log, self.tasks[index])
+        except FederationError as error:
+            raise pack(error) from error
+
+    def rows(
+        self, log: Log, ranges: Task, epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows of ``ranges`` as Spark holds them; ``epochs`` as ``planner.ports.Log.fetch``."""
+        decoder = self.open_decoder(self.schema, self.binding)
+        source = TopicSource.of_table(self.schema, self.topic, self.topic_id)
+        with contextlib.closing(
+            log.fetch(source, ranges, timeout_s=self.timeout_s, epochs=epochs)
+        ) as records:
+            for raw in records:
+                yield to_spark(decoder.decode(raw).rows)

@@ -17,12 +17,10 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.types import parsed_schema
+from connectors.spark.arrow_map import map_in_arrow
 from connectors.spark.errors import java_classes, java_errors
 from connectors.spark.metadata import TableState, identifier, load_table, read_state, survey
 from connectors.spark.splits import (
@@ -192,7 +190,7 @@ class Stager:
             raise _schema_changed(plan)
         # One row and one Spark partition per task.
         indexes = self.session.range(0, len(tasks), 1, len(tasks))
-        return _map_in_arrow(indexes, reader, spark_schema)
+        return map_in_arrow(indexes, reader, spark_schema)
 
     def _counted(
         self, plan: TieringPlan, run: str, reports: Sequence[TaskReport | None]
@@ -306,11 +304,3 @@ def _schema_changed(plan: TieringPlan) -> TieringConflict:
         f"{plan.pin.table}: the table's schema changed since this tiering was planned; plan again.",
         table=str(plan.pin.table),
     )
-
-
-def _map_in_arrow(rows: DataFrame, function: SplitReader, schema: StructType) -> DataFrame:
-    # DataFrame.mapInArrow without its demand that pandas be installed, which nothing on this path uses
-    # (pyspark 4.1, sql/pandas/map_ops.py).
-    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    column = UserDefinedFunction(function, schema, evalType=kind)(rows["id"])
-    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)

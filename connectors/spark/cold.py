@@ -1,0 +1,110 @@
+"""Cold rows of a cut as Iceberg's own Spark reader gives them: pinned snapshot, columns of the cut, rows below its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from connectors.spark.errors import translated
+from connectors.spark.metadata import identifier
+from connectors.spark.types import projected, struct_type
+from planner.cut import TableCut
+from planner.errors import BadConfig, FederationError, SnapshotExpired
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetRange
+from planner.schema import TableSchema
+
+#: More alternatives than this take longer to plan than joining a table of them.
+MAX_CONDITIONS = 100
+_NO_SNAPSHOT = "Cannot find snapshot with ID"
+_NO_RUNTIME = "Cannot find catalog plugin class"
+
+
+def cold_rows(session: SparkSession, cut: TableCut, own: TableSchema) -> DataFrame:
+    """Name the cold rows of a cut; ``own`` is the schema its snapshot was written with.
+
+    Raises:
+        SnapshotExpired: Spark's catalog does not have the snapshot.
+        BadConfig: the session lacks Iceberg's runtime.
+        FederationError: as Spark's catalog refuses.
+    """
+    schema = struct_type(cut.cold.schema)
+    if cut.cold.snapshot_id is None or not (cut.is_cold_whole or cut.new_cold):
+        return session.createDataFrame([], schema)
+    rows = _snapshot(session, cut).select(*projected(cut.cold.schema, own))
+    return rows if cut.is_cold_whole else within(rows, cut.new_cold)
+
+
+def within(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Return the rows whose records lie in ``ranges``, one a partition."""
+    if len(ranges) <= MAX_CONDITIONS:
+        return rows.where(in_ranges(ranges))
+    bounds = rows.sparkSession.createDataFrame(
+        [(each.partition, each.start, each.stop) for each in ranges],
+        "part int, start bigint, stop bigint",
+    )
+    partition, offset = rows[KAFKA_PARTITION], rows[KAFKA_OFFSET]
+    condition = (
+        (partition == bounds["part"]) & (offset >= bounds["start"]) & (offset < bounds["stop"])
+    )
+    # The outermost bounds as constants: statistics of files are compared with those.
+    return rows.where(_outermost(ranges)).join(F.broadcast(bounds), condition, "left_semi")
+
+
+def in_ranges(ranges: Sequence[OffsetRange]) -> Column:
+    alternatives = " OR ".join(
+        f"({KAFKA_PARTITION} = {each.partition} AND {KAFKA_OFFSET} >= {each.start} "
+        f"AND {KAFKA_OFFSET} < {each.stop})"
+        for each in ranges
+    )
+    return F.expr(alternatives or "false")
+
+
+def _outermost(ranges: Sequence[OffsetRange]) -> Column:
+    return F.expr(
+        f"{KAFKA_OFFSET} >= {min(each.start for each in ranges)} "
+        f"AND {KAFKA_OFFSET} < {max(each.stop for each in ranges)}"
+    )
+
+
+def _snapshot(session: SparkSession, cut: TableCut) -> DataFrame:
+    name = identifier(cut.table)
+    try:
+        try:
+            return _version(session, name, cut.cold.snapshot_id)
+        except PySparkException as error:
+            if _NO_SNAPSHOT not in str(error):
+                raise
+            # A catalog of a user's session keeps tables for half a minute, older than our pin.
+            session.catalog.refreshTable(name)
+            return _version(session, name, cut.cold.snapshot_id)
+    except PySparkException as error:
+        raise _refused(cut, error) from error
+
+
+def _version(session: SparkSession, name: str, snapshot_id: int | None) -> DataFrame:
+    rows = session.read.option("versionAsOf", str(snapshot_id)).table(name)
+    # On Spark Connect nothing is looked up before somebody asks.
+    _ = rows.schema
+    return rows
+
+
+def _refused(cut: TableCut, error: PySparkException) -> FederationError:
+    facts = {"table": str(cut.table), "snapshot_id": cut.cold.snapshot_id}
+    if _NO_SNAPSHOT in str(error):
+        return SnapshotExpired(
+            f"{cut.table}: Spark's catalog {cut.table.catalog} does not have snapshot {cut.cold.snapshot_id}: it has expired, "
+            f"or that catalog is another one. Take a new cut; compare spark.sql.catalog.{cut.table.catalog}.* with the "
+            f"settings.",
+            **facts,
+        )
+    if _NO_RUNTIME in str(error):
+        return BadConfig(
+            f"{cut.table}: this Spark session has no Iceberg; start it with the package "
+            f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13.",
+            **facts,
+        )
+    return translated(cut.table, error)

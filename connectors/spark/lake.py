@@ -1,0 +1,282 @@
+"""Tables of a lake in a Spark session that somebody else started: cuts of several tables at one moment."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from connectors.cuts import BoundsCache, Cancellable, current_cuts
+from connectors.iceberg.pin_cache import PinCache
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.clusters import KafkaClusters
+from connectors.past_cuts import PastCuts
+from connectors.spark.attaching import check_catalog, check_same_table
+from connectors.spark.errors import java_errors
+from connectors.spark.lake_cut import LakeCut, first_offsets
+from connectors.spark.shipping import ship_to
+from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
+from connectors.spark.target import TASK_BUFFER_BYTES
+from planner.cut import Pin, TableCut, cold_cut
+from planner.errors import BadParameter, LimitExceeded, UnknownTable
+from planner.freshness import parse_freshness, parse_wait_for
+from planner.names import TableName
+from planner.ports import Log
+from planner.time_travel import AtTime, ended, parse_cut
+
+#: Tables of one cut at most, where nobody named them.
+MAX_TABLES = 100
+#: Pins are read anew with every cut; nothing is refreshed in between.
+_NEVER_S = 365 * 86_400.0
+#: Catalog calls at once: they wait for the catalog more than they work.
+_PINS_AT_ONCE = 16
+#: How long ``wait_for`` waits.
+WAIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """Plain settings, pickled to executors. ``catalogs``: pyiceberg's properties; ``clusters``: librdkafka's."""
+
+    catalogs: Mapping[str, Mapping[str, str]]
+    clusters: Mapping[str, Mapping[str, str]]
+    catalog_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+
+    def open_log(self) -> AbstractContextManager[Log]:
+        return KafkaClusters(self.clusters, buffer_bytes=TASK_BUFFER_BYTES)
+
+
+class Lake:
+    """Cuts of tables for Spark. Thread-safe; use it as a context manager, or call ``close``."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        settings: LakeSettings,
+        *,
+        tail_local_bytes: int = TAIL_LOCAL_BYTES,
+        tail_location: str | None = None,
+    ) -> None:
+        """``tail_local_bytes``: a larger tail is read by executors.
+
+        ``tail_location``: a folder that driver and executors share, for large tails on a cluster; their files stay there.
+
+        Raises:
+            BadConfig: a property of a catalog or cluster is wrong.
+        """
+        self._session = session
+        self._settings = settings
+        self._store = IcebergStore(settings.catalogs, catalog_roots=settings.catalog_roots)
+        self._log = KafkaClusters(settings.clusters)
+        self._pins = PinCache(self._store, refresh_s=_NEVER_S, idle_s=_NEVER_S)
+        self._bounds = BoundsCache(self._log)
+        self._past = PastCuts(self._pins, self._bounds.measure)
+        self._checked: set[tuple[TableName, str]] = set()
+        is_local = (session.conf.get("spark.master", None) or "").startswith("local")
+        folder = Path(tempfile.mkdtemp(prefix="thermocline-tails-")) if is_local else None
+        self._close = weakref.finalize(self, _close, self._store, self._log, self._pins, folder)
+        if not is_local:
+            ship_to(session)
+        self._tails = TailKeeper(
+            session,
+            self._log,
+            settings.open_log,
+            folder,
+            tail_location,
+            tail_local_bytes,
+        )
+
+    def at(
+        self,
+        *tables: str,
+        cut: str | None = None,
+        timestamp: dt.datetime | str | None = None,
+        max_staleness: str | None = None,
+        wait_for: str | None = None,
+    ) -> LakeCut:
+        """Take one cut of some tables, or of all that are bound to a topic: now, or at a moment of the past.
+
+        ``cut`` is the text of a cut, of whatever engine; without names, of all its tables. ``timestamp`` means before the
+        first row of that time or later; one without a zone is UTC. ``max_staleness`` (``5s``) lets logs that were measured
+        so lately stand. ``wait_for`` (``topic/partition:offset, ...``) names records that must be in it.
+
+        Raises:
+            UnknownTable, BadParameter, CutExpired, NotYetCommitted, LimitExceeded, BadConfig: as they say.
+            FederationError: a system does not answer, or a table's state is refused.
+        """
+        if sum(way is not None for way in (cut, timestamp, max_staleness)) > 1:
+            raise BadParameter(
+                "cut, timestamp and max_staleness contradict each other; give one of them."
+            )
+        if cut is not None:
+            if wait_for is not None:
+                raise BadParameter("a cut that was taken does not wait; leave wait_for out.")
+            entries = parse_cut(cut)
+            names = self._named(tables) if tables else [entry.table for entry in entries.tables]
+            for name in names:
+                check_catalog(self._session, name.catalog, self._settings.catalogs)
+            self._pin(names)
+            return self._made({name: self._past.cut(entries.of(name)) for name in names})
+        names = self._named(tables) if tables else self._bound()
+        staleness_s = (
+            None
+            if max_staleness is None
+            else parse_freshness(f"max_staleness {max_staleness}").max_staleness_s
+        )
+        for name in names:
+            check_catalog(self._session, name.catalog, self._settings.catalogs)
+        if staleness_s is None:
+            self._pin(names)
+        cuts, _ = current_cuts(
+            self._pins,
+            self._bounds,
+            names,
+            _Waiting(WAIT_S),
+            max_staleness_s=staleness_s,
+            wait_for=None if wait_for is None else parse_wait_for(wait_for),
+        )
+        if timestamp is None:
+            return self._made(cuts)
+        return self._before(cuts, _microseconds(timestamp))
+
+    def close(self) -> None:
+        """Close connections, and remove the files of tails: DataFrames of cuts cannot be read any more."""
+        self._close()
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _made(self, cuts: Mapping[TableName, TableCut]) -> LakeCut:
+        for name, cut in cuts.items():
+            self._check(name, cut)
+        return LakeCut(self._session, cuts, self._tails, self._store.own_schema)
+
+    def _check(self, name: TableName, cut: TableCut) -> None:
+        if (name, cut.table_uuid) not in self._checked:
+            with java_errors(name):
+                check_same_table(self._session, name, cut.table_uuid)
+            self._checked.add((name, cut.table_uuid))
+
+    def _before(self, cuts: Mapping[TableName, TableCut], time_us: int) -> LakeCut:
+        """End every cut before its first row of a time; a table without a topic says by its snapshots what it was."""
+        whole = self._made({name: cut for name, cut in cuts.items() if cut.hot is not None})
+        past = {
+            name: (
+                ended(cut, first_offsets(whole.table(str(name)), time_us))
+                if cut.hot is not None
+                else cold_cut(self._past.then(self._pins.get(name), AtTime(time_us)))
+            )
+            for name, cut in cuts.items()
+        }
+        for name, cut in past.items():
+            self._check(name, cut)
+        return whole.narrowed(past)
+
+    def _pin(self, names: Sequence[TableName]) -> list[Pin]:
+        with ThreadPoolExecutor(_PINS_AT_ONCE) as pool:
+            return list(pool.map(self._pins.refresh, names))
+
+    def _bound(self) -> list[TableName]:
+        """List the tables that are bound to a topic.
+
+        Raises:
+            UnknownTable: there is none.
+            LimitExceeded: there are too many for one cut that nobody named.
+        """
+        names = [pin.table for pin in self._pin(self._pins.tables()) if pin.binding is not None]
+        if not names:
+            raise UnknownTable("no table is bound to a topic; name the tables to read.")
+        if len(names) > MAX_TABLES:
+            raise LimitExceeded(
+                f"{len(names)} tables are bound to topics, more than {MAX_TABLES}; name those to read.",
+                tables=len(names),
+            )
+        return names
+
+    def _named(self, texts: Sequence[str]) -> list[TableName]:
+        """Find tables by name, with or without their catalog.
+
+        Raises:
+            UnknownTable: there is none, or several.
+        """
+        listed = self._pins.relist()
+        by_name: dict[str, list[TableName]] = {}
+        for table in listed:
+            by_name.setdefault(str(table), []).append(table)
+            by_name.setdefault(f"{table.schema}.{table.name}", []).append(table)
+        names = []
+        for text in texts:
+            matches = by_name.get(text, [])
+            if len(matches) != 1:
+                raise _unknown(text, matches, list(by_name))
+            names.append(matches[0])
+        return list(dict.fromkeys(names))
+
+
+def _unknown(text: str, matches: Sequence[TableName], names: Sequence[str]) -> UnknownTable:
+    if matches:
+        several = " and ".join(map(str, matches))
+        return UnknownTable(f"{text!r} may be {several}; name the catalog.", table=text)
+    close = difflib.get_close_matches(text, names, n=3)
+    hint = f"; did you mean {' or '.join(close)}?" if close else "; no name is like it."
+    return UnknownTable(f"there is no table {text!r}{hint}", table=text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Never:
+    def check(self) -> None:
+        """Somebody waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    limit_s: float
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.limit_s - (time.monotonic() - self.began_s))
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_s == 0
+
+    @property
+    def cancellation(self) -> Cancellable:
+        return _Never()
+
+
+def _microseconds(moment: dt.datetime | str) -> int:
+    try:
+        time_ = dt.datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError as error:
+        raise BadParameter(
+            f"{moment!r} is no time; write it as 2026-11-24T08:00:00Z, or give a datetime."
+        ) from error
+    if time_.tzinfo is None:
+        time_ = time_.replace(tzinfo=dt.UTC)
+    return (time_ - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def _close(
+    store: IcebergStore, log: KafkaClusters, pins: PinCache, folder: Path | None
+) -> None:
+    pins.stop()
+    log.close()
+    store.close()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

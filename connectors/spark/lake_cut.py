@@ -1,0 +1,135 @@
+"""One cut of several tables in Spark: every DataFrame of it is that cut, whatever is done with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from connectors.spark.cold import cold_rows, within
+from connectors.spark.tail import TailKeeper
+from connectors.spark.types import quoted
+from connectors.spark.views import ViewNames
+from planner.cut import ColdSlice, TableCut
+from planner.errors import UnknownTable
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
+from planner.offsets import OffsetVector
+from planner.schema import TableSchema
+from planner.time_travel import format_cut
+
+Side = Literal["cold", "tail"]
+
+
+class LakeCut:
+    """Tables as they were at one moment. Thread-safe. Its tails are read from the log once, when first asked for."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        cuts: Mapping[TableName, TableCut],
+        tails: TailKeeper,
+        own_schema: Callable[[TableName, ColdSlice], TableSchema],
+    ) -> None:
+        """``own_schema`` is what a slice's snapshot was written with."""
+        self._session = session
+        self._cuts = dict(cuts)
+        self._keeper = tails
+        self._own_schema = own_schema
+        self._lock = threading.Lock()
+        self._tails: dict[TableName, DataFrame] = {}
+        self._frames: dict[tuple[TableName, Side | None], DataFrame] = {}
+
+    @property
+    def token(self) -> str:
+        """The text of this cut, which every engine reads: ``thermocline_cut()`` of the same moment is equal."""
+        return format_cut({(name, None): cut for name, cut in self._cuts.items()})
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        return tuple(self._cuts)
+
+    def table(self, name: str, side: Side | None = None) -> DataFrame:
+        """Return a table's rows, or those of one side of the seam. The same name gives the same DataFrame.
+
+        Raises:
+            UnknownTable: the cut is of other tables.
+            FederationError: as Spark's catalog, the log or the decoder refuse.
+        """
+        return self._frame(self._find(name), side)
+
+    def views(self) -> Mapping[str, TableName]:
+        """Make a temporary view of each table; return their names.
+
+        A table is called by its full name in backticks (`lake.net.flows`), by namespace and name (net_flows), and by its
+        name alone where no other of the cut has it.
+
+        Raises:
+            BadParameter: the session has a view of such a name that is not ours.
+        """
+        names = ViewNames(self._session).of(self.tables)
+        for view, table in names.items():
+            self._frame(table, None).createOrReplaceTempView(quoted(view))
+        return names
+
+    def narrowed(self, cuts: Mapping[TableName, TableCut]) -> LakeCut:
+        """Return cuts that end before this one; what was read of the logs serves them, too."""
+        other = LakeCut(self._session, cuts, self._keeper, self._own_schema)
+        with self._lock:
+            other._tails = {
+                name: within(rows, cuts[name].new_hot) for name, rows in self._tails.items()
+            }
+        return other
+
+    def _find(self, text: str) -> TableName:
+        matches = [
+            name
+            for name in self._cuts
+            if text in (str(name), f"{name.schema}.{name.name}", name.name)
+        ]
+        exact = [name for name in matches if str(name) == text]
+        if len(exact or matches) == 1:
+            return (exact or matches)[0]
+        listed = ", ".join(map(str, self._cuts))
+        raise UnknownTable(
+            f"this cut has no table {text!r}; it is of {listed}. Name the table in at().",
+            table=text,
+        )
+
+    def _frame(self, name: TableName, side: Side | None) -> DataFrame:
+        with self._lock:
+            frame = self._frames.get((name, side))
+            if frame is None:
+                frame = self._frames[name, side] = self._made(name, side)
+            return frame
+
+    def _made(self, name: TableName, side: Side | None) -> DataFrame:
+        cut = self._cuts[name]
+        if side == "tail":
+            return self._tail(cut)
+        own = (
+            cut.cold.schema
+            if cut.cold.snapshot_id is None
+            else self._own_schema(name, cut.cold)
+        )
+        cold = cold_rows(self._session, cut, own)
+        return cold if side == "cold" or not cut.new_hot else cold.union(self._tail(cut))
+
+    def _tail(self, cut: TableCut) -> DataFrame:
+        """Decode the tail unless that was done: what an action does must not depend on the log of its moment."""
+        if cut.table not in self._tails:
+            self._tails[cut.table] = self._keeper.decode(cut)
+        return self._tails[cut.table]
+
+
+def first_offsets(rows: DataFrame, time_us: int) -> OffsetVector:
+    """Return the first offset of a row of that time or later (microseconds since 1970), per partition that has one."""
+    firsts = (
+        rows.where(F.col(KAFKA_TIMESTAMP) >= F.expr(f"timestamp_micros({time_us})"))
+        .where(F.col(KAFKA_PARTITION).isNotNull() & F.col(KAFKA_OFFSET).isNotNull())
+        .groupBy(KAFKA_PARTITION)
+        .agg(F.min(KAFKA_OFFSET))
+    )
+    return OffsetVector.of((row[0], row[1]) for row in firsts.collect())

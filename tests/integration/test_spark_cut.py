@@ -1,0 +1,305 @@
+"""Cuts in Spark: the same answer as over Flight at the same token, one cut whatever is done with a DataFrame."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from connectors.spark.attaching import check_catalog, check_same_table
+from connectors.spark.lake import Lake, LakeSettings
+from planner.errors import (
+    BadConfig,
+    BadParameter,
+    CutExpired,
+    NotYetCommitted,
+    UnknownTable,
+)
+from planner.names import TableName
+from planner.schema import Column
+from planner.time_travel import parse_cut
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import TieredServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+PAYLOAD = (
+    Column(0, "id", pa.int32()),
+    Column(0, "host", pa.string()),
+    Column(0, "load", pa.float64()),
+    Column(0, "seen_at", pa.timestamp("us", tz="UTC")),
+    Column(0, "place", pa.struct([pa.field("city", pa.string()), pa.field("zip", pa.int32())])),
+)
+
+
+def record(number: int, **more: Any) -> bytes:
+    load = number / 4
+    return json.dumps(
+        {
+            "id": number,
+            "host": f"host-{number % 7}",
+            "load": load,
+            "seen_at": f"2026-11-24T08:{number % 60:02}:00+00:00",
+            "place": {"city": f"c{number % 3}", "zip": number},
+            **more,
+        }
+    ).encode()
+
+
+def settings_of(server: TieredServer) -> LakeSettings:
+    return LakeSettings(
+        catalogs={name: dict(each) for name, each in server.settings.catalogs.items()},
+        clusters=server.settings.clusters,
+    )
+
+
+@pytest.fixture
+def spark_lake(tiered_server: TieredServer) -> Iterator[Lake]:
+    with Lake(tiered_server.lake.session, settings_of(tiered_server)) as lake:
+        yield lake
+
+
+@pytest.fixture
+def flows(tiered_server: TieredServer, kafka: Kafka) -> tuple[TableName, str]:
+    """A table of 40 cold and 20 hot rows in two partitions, and its topic."""
+    topic = kafka.topic(2)
+    table = tiered_server.bind(topic, PAYLOAD)
+    for partition in (0, 1):
+        kafka.produce(
+            topic, [record(n + 100 * partition) for n in range(20)], partition=partition
+        )
+    tiered_server.tier(table)
+    for partition in (0, 1):
+        kafka.produce(
+            topic, [record(n + 100 * partition) for n in range(20, 30)], partition=partition
+        )
+    tiered_server.refresh(table)
+    return table, topic
+
+
+def rows_of(frame: DataFrame, *names: str) -> list[dict[str, Any]]:
+    frame = frame.select(*names) if names else frame
+    return in_order(frame.toArrow())
+
+
+def in_order(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(
+        table.to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
+    )
+
+
+def over_flight(server: TieredServer, table: TableName, token: str) -> list[dict[str, Any]]:
+    sql = f"FROM {table} AT (VERSION => '{token}')"
+    return in_order(server.ask(sql))
+
+
+def test_a_cut_is_the_answer_over_flight_at_its_token(
+    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str]
+) -> None:
+    table, _ = flows
+    cut = spark_lake.at(str(table))
+    frame = cut.table(str(table))
+    answer = rows_of(frame)
+    assert len(answer) == 60
+    assert answer == over_flight(tiered_server, table, cut.token)
+    assert frame.columns == tiered_server.ask(f"FROM {table} LIMIT 0").column_names
+    assert cut.table(str(table), side="cold").count() == 40
+    assert cut.table(str(table), side="tail").count() == 20
+
+
+def test_a_token_of_flight_is_the_same_cut_in_spark(
+    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, topic = flows
+    told = tiered_server.ask(f"SELECT thermocline_cut() AS token FROM {table} LIMIT 1")
+    token = told.to_pylist()[0]["token"]
+    kafka.produce(topic, [record(n) for n in range(30, 40)], partition=0)
+    tiered_server.tier(table)
+    cut = spark_lake.at(cut=token)
+    assert cut.tables == (table,)
+    answer = rows_of(cut.table(str(table)))
+    assert len(answer) == 60
+    assert answer == over_flight(tiered_server, table, token)
+    # From its own snapshot while that is retained; from a newer one, bounded by offsets, when it has expired.
+    (entry,), (exact,) = parse_cut(token).tables, parse_cut(cut.token).tables
+    assert (exact.snapshot_id, exact.end) == (entry.snapshot_id, entry.end)
+    tiered_server.spark(table).expire_to_one()
+    later = spark_lake.at(str(table), cut=token)
+    assert rows_of(later.table(str(table))) == answer
+    (newer,) = parse_cut(later.token).tables
+    assert (newer.snapshot_id != entry.snapshot_id, newer.end) == (True, entry.end)
+
+
+def test_columns_are_those_of_the_cut_by_field_id(
+    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, topic = flows
+    spark = tiered_server.spark(table)
+    spark.sql("ALTER TABLE {t} RENAME COLUMN host TO machine")
+    spark.sql("ALTER TABLE {t} ADD COLUMN host string")
+    spark.sql("ALTER TABLE {t} ALTER COLUMN id TYPE bigint")
+    spark.sql("ALTER TABLE {t} RENAME COLUMN place.zip TO code")
+    spark.sql("ALTER TABLE {t} ADD COLUMN place.note string")
+    tiered_server.refresh(table)
+    big = 2**40
+    kafka.produce(
+        topic, [record(big, machine="new", place={"city": "x", "code": 5})], partition=0
+    )
+    cut = spark_lake.at(str(table))
+    answer = rows_of(cut.table(str(table)))
+    assert answer == over_flight(tiered_server, table, cut.token)
+    cold = [row for row in answer if row["kafka_offset"] < 20]
+    assert {row["machine"] for row in cold} == {f"host-{n}" for n in range(7)}
+    assert {row["host"] for row in cold} == {None}
+    assert cold[3]["place"] == {"city": "c0", "code": 3, "note": None}
+    assert answer[30]["id"] == big
+
+
+def test_one_dataframe_is_one_cut(
+    spark_lake: Lake, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, topic = flows
+    frame = spark_lake.at(str(table)).table(str(table))
+    assert frame.where("id = 25").count() == 1
+    kafka.produce(topic, [record(25)], partition=1)
+    assert frame.count() == 60
+    joined = frame.where("id = 5").alias("a").crossJoin(frame.where("id = 25").alias("b"))
+    assert [(row[0], row[1]) for row in joined.select("a.id", "b.id").collect()] == [(5, 25)]
+    # Nor is anything lost with the log it was read from.
+    kafka.delete_records(topic, 0, 30)
+    assert frame.count() == 60
+    assert frame.where("id = 25").count() == 1
+
+
+def test_several_tables_are_one_cut_with_views(
+    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, _ = flows
+    other_topic = kafka.topic(1)
+    other = tiered_server.bind(other_topic, PAYLOAD, name=tiered_server.name("edr"))
+    kafka.produce(other_topic, [record(n) for n in range(5)])
+    cut = spark_lake.at(f"net.{table.name}", str(other))
+    session = tiered_server.lake.session
+    views = cut.views()
+    assert views[str(table)] == table
+    assert views[f"edr_{other.name}"] == other
+    joined = session.sql(f"SELECT count(*) FROM `{table}` a JOIN {other.name} b ON a.id = b.id")
+    assert joined.collect()[0][0] == 5
+    cut.views()
+    session.range(1).createOrReplaceTempView("mine")
+    session.catalog.dropTempView(other.name)
+    session.range(1).createOrReplaceTempView(other.name)
+    # One that was ours may be replaced, also by somebody else, and by us again.
+    assert spark_lake.at(str(other)).views()
+
+
+def test_a_time_is_before_its_first_row(
+    tiered_server: TieredServer, spark_lake: Lake, kafka: Kafka
+) -> None:
+    topic = kafka.topic(1)
+    table = tiered_server.bind(topic, PAYLOAD)
+    stamps = [1_000, 2_000, 3_000, 4_000]
+    for number, stamp in enumerate(stamps):
+        kafka.produce(topic, [record(number)], timestamp_ms=1_750_000_000_000 + stamp)
+        if number == 1:
+            tiered_server.tier(table)
+    for ending, rows in ((1_500, 1), (3_000, 2), (3_500, 3), (9_000, 4)):
+        moment = dt.datetime.fromtimestamp(1_750_000_000 + ending / 1_000, dt.UTC)
+        cut = spark_lake.at(str(table), timestamp=moment)
+        assert cut.table(str(table)).count() == rows
+        assert over_flight(tiered_server, table, cut.token) == rows_of(cut.table(str(table)))
+
+
+def test_what_spark_compares_otherwise_is_not_left_out_of_a_tail(
+    tiered_server: TieredServer, spark_lake: Lake, kafka: Kafka
+) -> None:
+    """NaN is in no bounds of Parquet, and -0.0 equals 0.0."""
+    topic = kafka.topic(1)
+    table = tiered_server.bind(topic, (Column(0, "load", pa.float64()),), json_mode="lenient")
+    kafka.produce(topic, [b'{"load": "NaN"}', b'{"load": -0.0}', b'{"load": 1.5}'])
+    frame = spark_lake.at(str(table)).table(str(table))
+    values = [row["load"] for row in rows_of(frame)]
+    assert values[1:] == [-0.0, 1.5]
+    assert frame.where("load = 0.0").count() == 1
+    if values[0] is not None:
+        assert math.isnan(values[0])
+        assert frame.where("load > 5").count() == 1
+
+
+@pytest.mark.parametrize("way", ["executors", "relation", "kept in Spark"])
+def test_every_way_of_a_tail_gives_its_rows(
+    tiered_server: TieredServer, flows: tuple[TableName, str], way: str
+) -> None:
+    table, _ = flows
+    session = tiered_server.lake.session
+    local_bytes = 1 << 20 if way == "relation" else 0
+    with Lake(session, settings_of(tiered_server), tail_local_bytes=local_bytes) as lake:
+        if way != "executors":  # as on a cluster
+            lake._tails = dataclasses.replace(lake._tails, folder=None)
+        cut = lake.at(str(table))
+        answer = rows_of(cut.table(str(table)))
+        assert answer == over_flight(tiered_server, table, cut.token)
+
+
+def test_a_session_without_the_catalog_is_told_what_it_lacks(
+    tiered_server: TieredServer,
+) -> None:
+    properties = {**tiered_server.settings.catalogs["lake"], "s3.secret-access-key": "hush"}
+    session = tiered_server.lake.session
+    with pytest.raises(BadConfig) as refusal:
+        check_catalog(session, "pond", {"pond": properties})
+    assert "no catalog pond" in refusal.value.message
+    assert "spark.sql.catalog.pond=org.apache.iceberg.spark.SparkCatalog" in (
+        refusal.value.message
+    )
+    assert "hush" not in refusal.value.message
+
+
+def test_another_table_of_the_name_is_refused(
+    tiered_server: TieredServer, flows: tuple[TableName, str]
+) -> None:
+    table, _ = flows
+    with pytest.raises(BadConfig, match="has another table of that name"):
+        check_same_table(tiered_server.lake.session, table, "another-uuid")
+
+
+def test_names_options_and_tokens_are_refused_by_name(
+    tiered_server: TieredServer,
+    spark_lake: Lake,
+    flows: tuple[TableName, str],
+    kafka: Kafka,
+) -> None:
+    table, topic = flows
+    with pytest.raises(UnknownTable, match=f"did you mean .*{table.name}"):
+        spark_lake.at(f"net.{table.name[:-1]}")
+    with pytest.raises(BadParameter, match="the cut is not one a server gave out"):
+        spark_lake.at(str(table), cut="c:nonsense")
+    with pytest.raises(BadParameter, match="contradict"):
+        spark_lake.at(str(table), cut="c:x", timestamp="2026-01-01")
+    with pytest.raises(BadParameter, match="is no time"):
+        spark_lake.at(str(table), timestamp="yesterday")
+    cut = spark_lake.at(str(table))
+    with pytest.raises(UnknownTable, match=r"this cut has no table 'lake\.net\.other'"):
+        cut.table("lake.net.other")
+    ahead = spark_lake.at(str(table), wait_for=f"{topic}/0:29")
+    assert ahead.table(str(table)).count() == 60
+    assert spark_lake.at(str(table), max_staleness="1m").token == cut.token
+    tiered_server.spark(table).sql("DROP TABLE {t}")
+    with pytest.raises((CutExpired, UnknownTable)):
+        spark_lake.at(str(table), cut=cut.token)
+
+
+def test_a_record_that_never_comes_is_waited_for_in_vain(
+    spark_lake: Lake, flows: tuple[TableName, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, topic = flows
+    monkeypatch.setattr("connectors.spark.lake.WAIT_S", 0.3)
+    with pytest.raises(NotYetCommitted):
+        spark_lake.at(str(table), wait_for=f"{topic}/0:1000")

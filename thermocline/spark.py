@@ -1,0 +1,49 @@
+"""Tables of Thermocline in Apache Spark: ``import thermocline.spark as tc`` (docs/spark.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.spark.lake import Lake, LakeSettings
+from connectors.spark.lake_cut import LakeCut
+from connectors.spark.tail import TAIL_LOCAL_BYTES
+from thermocline.config.settings import load
+from thermocline.engine_secrets import engine_secrets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Lake", "LakeCut", "connect"]
+
+
+def connect(
+    spark: SparkSession,
+    config: str | None = None,
+    *,
+    tail_local_bytes: int = TAIL_LOCAL_BYTES,
+    tail_location: str | None = None,
+) -> Lake:
+    """Attach to a Spark session. ``config`` is a file of settings, by default found as the commands find it.
+
+    The rest as ``connectors.spark.lake.Lake``. Whoever can read that file reads everything: permissions of the server
+    do not hold here.
+
+    Raises:
+        BadConfig: the settings are wrong, or name no catalog.
+    """
+    return Lake(
+        spark,
+        _settings(config),
+        tail_local_bytes=tail_local_bytes,
+        tail_location=tail_location,
+    )
+
+
+def _settings(config: str | None) -> LakeSettings:
+    settings = load(config).require_catalogs()
+    return LakeSettings(
+        catalogs={name: dict(options) for name, options in settings.catalogs.items()},
+        clusters=settings.clusters,
+        catalog_roots=settings.server.catalog_roots,
+        secrets=engine_secrets(settings),
+    )
