@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connectors.spark.lake import Lake, LakeSettings
+from connectors.spark.errors import unpack
+from connectors.spark.lake import Lake
 from connectors.spark.lake_cut import LakeCut
+from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.source import source_class
 from connectors.spark.tail import TAIL_LOCAL_BYTES
+from planner.errors import FederationError
 from thermocline.config.settings import load
 from thermocline.engine_secrets import engine_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Lake", "LakeCut", "connect"]
+__all__ = ["Lake", "LakeCut", "connect", "error_of", "register"]
 
 
 def connect(
@@ -37,6 +41,20 @@ def connect(
         tail_local_bytes=tail_local_bytes,
         tail_location=tail_location,
     )
+
+
+def register(spark: SparkSession, config: str | None = None) -> None:
+    """Register the source ``thermocline`` with a session: ``spark.read.format("thermocline")``, and its stream.
+
+    Raises:
+        BadConfig: as ``connect``.
+    """
+    spark.dataSource.register(source_class(_settings(config)))
+
+
+def error_of(error: BaseException) -> FederationError | None:
+    """Return what of ours went wrong inside an error of Spark, which repeats it on every page of its trace; None: nothing."""
+    return unpack(str(error))
 
 
 def _settings(config: str | None) -> LakeSettings:

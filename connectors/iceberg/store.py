@@ -228,6 +228,31 @@ class IcebergStore:
             self._listed[key] = relation, len(relation.sql) + _VALUE_BYTES * values
         return relation
 
+    def shares(
+        self, cold: ColdSlice, rows: ScanFilter, names: Collection[str], count: int
+    ) -> tuple[tuple[SqlRelation, ...], bool]:
+        """Name the rows of a slice as at most ``count`` relations that together are ``scan``, and whether these are files.
+
+        False: the engine chooses, and there is one relation. Each needs nothing but the engine to be read.
+
+        Raises:
+            As ``scan``.
+        """
+        if cold.snapshot_id is None:
+            return (), True
+        with self._reading(cold):
+            files = self._plan.files(cold, rows)
+            if files is None:
+                return (SqlRelation(self.extension_sql(cold)),), False
+        columns = [column for column in cold.schema.columns if column.name in names]
+        groups = [files.paths[start::count] for start in range(min(count, len(files.paths)))]
+        return tuple(
+            SqlRelation(
+                read_sql(columns, group, files.rows // len(groups), by_name=files.by_name)
+            )
+            for group in groups
+        ), True
+
     def totals(self, cold: ColdSlice) -> ColdTotals:
         with self._reading(cold):
             _, snapshot = self._snapshot(cold)

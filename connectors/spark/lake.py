@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
+import functools
 import shutil
 import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,14 +23,14 @@ from connectors.past_cuts import PastCuts
 from connectors.spark.attaching import check_catalog, check_same_table
 from connectors.spark.errors import java_errors
 from connectors.spark.lake_cut import LakeCut, first_offsets
+from connectors.spark.lake_settings import LakeSettings, open_log
+from connectors.spark.naming import find_tables
 from connectors.spark.shipping import ship_to
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
-from connectors.spark.target import TASK_BUFFER_BYTES
 from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import BadParameter, LimitExceeded, UnknownTable
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.names import TableName
-from planner.ports import Log
 from planner.time_travel import AtTime, ended, parse_cut
 
 #: Tables of one cut at most, where nobody named them.
@@ -42,19 +41,6 @@ _NEVER_S = 365 * 86_400.0
 _PINS_AT_ONCE = 16
 #: How long ``wait_for`` waits.
 WAIT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class LakeSettings:
-    """Plain settings, pickled to executors. ``catalogs``: pyiceberg's properties; ``clusters``: librdkafka's."""
-
-    catalogs: Mapping[str, Mapping[str, str]]
-    clusters: Mapping[str, Mapping[str, str]]
-    catalog_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
-
-    def open_log(self) -> AbstractContextManager[Log]:
-        return KafkaClusters(self.clusters, buffer_bytes=TASK_BUFFER_BYTES)
 
 
 class Lake:
@@ -91,7 +77,7 @@ class Lake:
         self._tails = TailKeeper(
             session,
             self._log,
-            settings.open_log,
+            functools.partial(open_log, settings.clusters),
             folder,
             tail_location,
             tail_local_bytes,
@@ -123,12 +109,16 @@ class Lake:
             if wait_for is not None:
                 raise BadParameter("a cut that was taken does not wait; leave wait_for out.")
             entries = parse_cut(cut)
-            names = self._named(tables) if tables else [entry.table for entry in entries.tables]
+            names = (
+                find_tables(self._pins.relist(), tables)
+                if tables
+                else [entry.table for entry in entries.tables]
+            )
             for name in names:
                 check_catalog(self._session, name.catalog, self._settings.catalogs)
             self._pin(names)
             return self._made({name: self._past.cut(entries.of(name)) for name in names})
-        names = self._named(tables) if tables else self._bound()
+        names = find_tables(self._pins.relist(), tables) if tables else self._bound()
         staleness_s = (
             None
             if max_staleness is None
@@ -206,34 +196,6 @@ class Lake:
                 tables=len(names),
             )
         return names
-
-    def _named(self, texts: Sequence[str]) -> list[TableName]:
-        """Find tables by name, with or without their catalog.
-
-        Raises:
-            UnknownTable: there is none, or several.
-        """
-        listed = self._pins.relist()
-        by_name: dict[str, list[TableName]] = {}
-        for table in listed:
-            by_name.setdefault(str(table), []).append(table)
-            by_name.setdefault(f"{table.schema}.{table.name}", []).append(table)
-        names = []
-        for text in texts:
-            matches = by_name.get(text, [])
-            if len(matches) != 1:
-                raise _unknown(text, matches, list(by_name))
-            names.append(matches[0])
-        return list(dict.fromkeys(names))
-
-
-def _unknown(text: str, matches: Sequence[TableName], names: Sequence[str]) -> UnknownTable:
-    if matches:
-        several = " and ".join(map(str, matches))
-        return UnknownTable(f"{text!r} may be {several}; name the catalog.", table=text)
-    close = difflib.get_close_matches(text, names, n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else "; no name is like it."
-    return UnknownTable(f"there is no table {text!r}{hint}", table=text)
 
 
 @dataclass(frozen=True, slots=True)

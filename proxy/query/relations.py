@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +17,7 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP
 from planner.offsets import OffsetRange
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
+from planner.range_sql import rows_within
 from planner.schema import TableSchema
 from planner.seam import SEAM_SCHEMA, seam_rows
 from planner.statement.references import CutKey, ResolvedTable, Virtual, quoted
@@ -35,8 +35,6 @@ from proxy.query.parsing import ParsedStatement, listing_name, relation_name
 from proxy.session import Session
 from proxy.tail.segment import LeasedTail
 from proxy.tail.tails import Tails
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,28 +294,7 @@ def narrowed(
         if not part.table.num_rows:
             return part
         return ArrowRelation(part.table.filter(_expression(since_us, ranges)))
-    return replace(part, sql=_narrowed_sql(part.sql, since_us, ranges))
-
-
-def _narrowed_sql(sql: str, since_us: int | None, ranges: Sequence[OffsetRange]) -> str:
-    spans = ", ".join(
-        f"({span.partition}::INTEGER, {span.start}::BIGINT, {span.stop}::BIGINT)"
-        for span in ranges
-    )
-    # The outermost bounds once more, as constants: statistics of files are compared with those.
-    conditions = [
-        f"rows.{KAFKA_OFFSET} >= {min(span.start for span in ranges)}",
-        f"rows.{KAFKA_OFFSET} < {max(span.stop for span in ranges)}",
-    ]
-    if since_us is not None:
-        since = _EPOCH + dt.timedelta(microseconds=since_us)
-        conditions.append(f"rows.{KAFKA_TIMESTAMP} >= TIMESTAMPTZ '{since.isoformat()}'")
-    return (
-        f"SELECT rows.* FROM (\n{sql}\n) AS rows "  # noqa: S608 - our SQL and numbers
-        f"JOIN (VALUES {spans}) AS span(part, start, stop) ON rows.{KAFKA_PARTITION} = span.part "
-        f"AND rows.{KAFKA_OFFSET} >= span.start AND rows.{KAFKA_OFFSET} < span.stop "
-        f"WHERE {' AND '.join(conditions)}"
-    )
+    return replace(part, sql=rows_within(part.sql, ranges, since_us))
 
 
 def _expression(since_us: int | None, ranges: Sequence[OffsetRange]) -> pc.Expression:

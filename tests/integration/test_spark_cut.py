@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import json
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
 
 from connectors.spark.attaching import check_catalog, check_same_table
-from connectors.spark.lake import Lake, LakeSettings
+from connectors.spark.lake import Lake
 from planner.errors import (
     BadConfig,
     BadParameter,
@@ -27,37 +24,16 @@ from planner.schema import Column
 from planner.time_travel import parse_cut
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
-
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-PAYLOAD = (
-    Column(0, "id", pa.int32()),
-    Column(0, "host", pa.string()),
-    Column(0, "load", pa.float64()),
-    Column(0, "seen_at", pa.timestamp("us", tz="UTC")),
-    Column(0, "place", pa.struct([pa.field("city", pa.string()), pa.field("zip", pa.int32())])),
+from tests.harness.spark_rows import (
+    PAYLOAD,
+    bound_flows,
+    over_flight,
+    record,
+    rows_of,
+    settings_of,
 )
 
-
-def record(number: int, **more: Any) -> bytes:
-    load = number / 4
-    return json.dumps(
-        {
-            "id": number,
-            "host": f"host-{number % 7}",
-            "load": load,
-            "seen_at": f"2026-11-24T08:{number % 60:02}:00+00:00",
-            "place": {"city": f"c{number % 3}", "zip": number},
-            **more,
-        }
-    ).encode()
-
-
-def settings_of(server: TieredServer) -> LakeSettings:
-    return LakeSettings(
-        catalogs={name: dict(each) for name, each in server.settings.catalogs.items()},
-        clusters=server.settings.clusters,
-    )
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture
@@ -68,36 +44,7 @@ def spark_lake(tiered_server: TieredServer) -> Iterator[Lake]:
 
 @pytest.fixture
 def flows(tiered_server: TieredServer, kafka: Kafka) -> tuple[TableName, str]:
-    """A table of 40 cold and 20 hot rows in two partitions, and its topic."""
-    topic = kafka.topic(2)
-    table = tiered_server.bind(topic, PAYLOAD)
-    for partition in (0, 1):
-        kafka.produce(
-            topic, [record(n + 100 * partition) for n in range(20)], partition=partition
-        )
-    tiered_server.tier(table)
-    for partition in (0, 1):
-        kafka.produce(
-            topic, [record(n + 100 * partition) for n in range(20, 30)], partition=partition
-        )
-    tiered_server.refresh(table)
-    return table, topic
-
-
-def rows_of(frame: DataFrame, *names: str) -> list[dict[str, Any]]:
-    frame = frame.select(*names) if names else frame
-    return in_order(frame.toArrow())
-
-
-def in_order(table: pa.Table) -> list[dict[str, Any]]:
-    return sorted(
-        table.to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
-    )
-
-
-def over_flight(server: TieredServer, table: TableName, token: str) -> list[dict[str, Any]]:
-    sql = f"FROM {table} AT (VERSION => '{token}')"
-    return in_order(server.ask(sql))
+    return bound_flows(tiered_server, kafka)
 
 
 def test_a_cut_is_the_answer_over_flight_at_its_token(
@@ -118,8 +65,8 @@ def test_a_token_of_flight_is_the_same_cut_in_spark(
     tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str], kafka: Kafka
 ) -> None:
     table, topic = flows
-    told = tiered_server.ask(f"SELECT thermocline_cut() AS token FROM {table} LIMIT 1")
-    token = told.to_pylist()[0]["token"]
+    answer_then = tiered_server.ask(f"SELECT thermocline_cut() AS token FROM {table} LIMIT 1")
+    token = answer_then.to_pylist()[0]["token"]
     kafka.produce(topic, [record(n) for n in range(30, 40)], partition=0)
     tiered_server.tier(table)
     cut = spark_lake.at(cut=token)

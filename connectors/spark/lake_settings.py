@@ -1,0 +1,27 @@
+"""The settings of a lake as plain values, which tasks on executors can be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from connectors.kafka.clusters import KafkaClusters
+from planner.ports import Log
+
+#: What one task reads ahead of a log.
+_BUFFER_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """``catalogs``: pyiceberg's properties by name; ``clusters``: librdkafka's; ``secrets``: DuckDB's, for stores."""
+
+    catalogs: Mapping[str, Mapping[str, str]]
+    clusters: Mapping[str, Mapping[str, str]]
+    catalog_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+
+
+def open_log(clusters: Mapping[str, Mapping[str, str]]) -> AbstractContextManager[Log]:
+    return KafkaClusters(clusters, buffer_bytes=_BUFFER_BYTES)

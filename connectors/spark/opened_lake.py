@@ -1,0 +1,100 @@
+"""What a source needs of catalogs and brokers while it plans, opened once in its process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from connectors.cuts import BoundsCache, cut_tables
+from connectors.iceberg.pin_cache import PinCache
+from connectors.iceberg.store import IcebergStore
+from connectors.kafka.clusters import KafkaClusters
+from connectors.past_cuts import PastCuts
+from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.shares import cold_errors, engine
+from planner.cut import TableCut
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
+from planner.offsets import OffsetVector
+from planner.ports import SqlRelation, TopicSource
+from planner.pruning import EVERYTHING
+from planner.time_travel import CutEntry
+
+#: Catalogs are asked so often whether there is a newer snapshot.
+_REFRESH_S = 5.0
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class OpenedLake:
+    """Not pickled. ``close`` ends its threads and connections."""
+
+    settings: LakeSettings
+    store: IcebergStore
+    log: KafkaClusters
+    pins: PinCache
+    bounds: BoundsCache
+
+    @classmethod
+    def of(cls, settings: LakeSettings) -> OpenedLake:
+        store = IcebergStore(settings.catalogs, catalog_roots=settings.catalog_roots)
+        log = KafkaClusters(settings.clusters)
+        pins = PinCache(store, refresh_s=_REFRESH_S, idle_s=float("inf"))
+        return cls(settings, store, log, pins, BoundsCache(log))
+
+    def cut(self, table: TableName) -> TableCut:
+        """Cut a table as it is; raises as ``connectors.cuts.cut_tables``."""
+        return cut_tables(self.pins, self.bounds, [table])[table]
+
+    def past_cut(self, entry: CutEntry) -> TableCut:
+        return PastCuts(self.pins, self.bounds.measure).cut(entry)
+
+    def first_offsets(self, cut: TableCut, since_us: int | None = None) -> OffsetVector:
+        """Return the first offset of a cold row per partition that has one, or of one of that time or later.
+
+        Raises:
+            SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
+        """
+        if cut.cold.snapshot_id is None:
+            return OffsetVector()
+        names = {KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP}
+        relation = self.store.scan(cut.cold, EVERYTHING, names)
+        if not isinstance(relation, SqlRelation):
+            return OffsetVector()
+        time = (
+            "" if since_us is None else f"AND {KAFKA_TIMESTAMP} >= make_timestamptz({since_us})"
+        )
+        sql = (
+            f"SELECT {KAFKA_PARTITION}, min({KAFKA_OFFSET}) FROM ({relation.sql}) "  # noqa: S608 - our SQL
+            f"WHERE {KAFKA_PARTITION} IS NOT NULL AND {KAFKA_OFFSET} IS NOT NULL {time} GROUP BY 1"
+        )
+        with cold_errors(str(cut.table)), engine(self.settings.secrets).cursor() as cursor:
+            return OffsetVector.of(cursor.execute(sql).fetchall())
+
+    def first_hot(self, cut: TableCut, since_us: int, but: Sequence[int]) -> OffsetVector:
+        """Return the first offset of a record of the tail of that time or later, per partition that has one.
+
+        Partitions of ``but`` are left out. Reads the tail, and decodes none of it.
+
+        Raises:
+            FederationError: as ``planner.ports.Log.fetch``.
+        """
+        ranges = [span for span in cut.new_hot if span.partition not in but]
+        if cut.hot is None or not ranges:
+            return OffsetVector()
+        firsts: dict[int, int] = {}
+        source = TopicSource(cut.hot.topic, cut.hot.topic_id)
+        for batch in self.log.fetch(source, ranges, timeout_s=_TIMEOUT_S):
+            names = (KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP)
+            columns = [batch.column(name) for name in names]
+            columns[2] = columns[2].cast("int64")
+            for partition, offset, time_us in zip(
+                *(column.to_pylist() for column in columns), strict=True
+            ):
+                if time_us is not None and time_us >= since_us:
+                    firsts.setdefault(partition, offset)
+        return OffsetVector.of(firsts.items())
+
+    def close(self) -> None:
+        self.pins.stop()
+        self.log.close()
+        self.store.close()

@@ -1,0 +1,175 @@
+"""Shares of a table's rows that tasks read by themselves: cold ones through DuckDB, hot ones from the log.
+
+What a task needs is in its share and its ``TaskReader``: it asks no catalog.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from connectors import duckdb_extensions as extensions
+from connectors.json import decoder_for
+from connectors.spark.columns import spark_type
+from connectors.spark.errors import pack
+from connectors.spark.lake_settings import open_log
+from connectors.spark.splits import RangeReader, Task
+from planner.binding import Binding
+from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
+from planner.projection import project
+from planner.schema import TableSchema
+
+#: Rows of one Arrow batch from DuckDB.
+_BATCH_ROWS = 65_536
+_TIMEOUT_S = 600.0
+
+
+class ColdShare(InputPartition):
+    """``sql`` is DuckDB's, and names files or a metadata file; its columns have the names of ``schema``."""
+
+    def __init__(self, table: str, sql: str, schema: TableSchema) -> None:
+        self.table = table
+        self.sql = sql
+        self.schema = schema
+
+
+class HotShare(InputPartition):
+    """``ranges`` of a topic, decoded as ``schema`` and ``binding`` say."""
+
+    def __init__(
+        self,
+        table: str,
+        schema: TableSchema,
+        binding: Binding,
+        topic: str,
+        topic_id: str,
+        ranges: Task,
+    ) -> None:
+        self.table = table
+        self.schema = schema
+        self.binding = binding
+        self.topic = topic
+        self.topic_id = topic_id
+        self.ranges = ranges
+
+
+@dataclass(frozen=True)
+class TaskReader:
+    """Reads shares on executors, in the columns of ``schema`` by field id. Pickled to them.
+
+    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name.
+    """
+
+    schema: TableSchema
+    clusters: Mapping[str, Mapping[str, str]]
+    secrets: tuple[str, ...]
+
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a share; of nothing, nothing.
+
+        Raises:
+            RuntimeError: with an error of ``planner.errors`` in its text (``connectors.spark.errors.unpack``).
+        """
+        if share is None:
+            return
+        try:
+            batches = self._cold(share) if isinstance(share, ColdShare) else self._hot(share)
+            for batch in batches:
+                yield in_columns(share.table, batch, share.schema, self.schema)
+        except FederationError as error:
+            raise pack(error) from error
+
+    def _hot(self, share: HotShare) -> Iterator[pa.RecordBatch]:
+        reader = RangeReader(
+            tasks=(share.ranges,),
+            schema=share.schema,
+            binding=share.binding,
+            topic=share.topic,
+            topic_id=share.topic_id,
+            open_log=functools.partial(open_log, self.clusters),
+            open_decoder=functools.partial(decoder_for, share.table),
+            timeout_s=_TIMEOUT_S,
+        )
+        with reader.open_log() as log:
+            yield from reader.rows(log, share.ranges)
+
+    def _cold(self, share: ColdShare) -> Iterator[pa.RecordBatch]:
+        with cold_errors(share.table), engine(self.secrets).cursor() as cursor:
+            yield from cursor.execute(share.sql).to_arrow_reader(_BATCH_ROWS)
+
+
+def in_columns(
+    table: str, batch: pa.RecordBatch, own: TableSchema, schema: TableSchema
+) -> pa.RecordBatch:
+    """Return the columns of ``schema``, as Spark holds them, out of rows with those of ``own``.
+
+    Raises:
+        StalePlan: a column has a type now that its old one does not hold.
+    """
+    names = set(batch.schema.names)
+    columns, fields = [], []
+    for each in project(schema, own):
+        kind = spark_type(each.column.type)
+        source = each.source
+        if source is None or source.name not in names:
+            column = pa.nulls(batch.num_rows, kind)
+        else:
+            column = batch.column(source.name)
+            try:
+                # Also where the names of a time zone differ: DuckDB says Etc/UTC.
+                column = column if column.type == kind else column.cast(kind)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+                raise StalePlan(
+                    f"{table}: column {each.column.name} has another type since the query was started; start it again.",
+                    table=table,
+                    column=each.column.name,
+                ) from error
+        columns.append(column)
+        fields.append(pa.field(each.column.name, kind))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+@functools.cache
+def engine(secrets: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
+    """Return this process's DuckDB, opened once: extensions take longer to load than most shares to read."""
+    # A task has one core.
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    extensions.load(connection, extensions.LOCAL)
+    if secrets:
+        extensions.load(connection, extensions.REMOTE)
+        connection.execute("SET GLOBAL enable_http_metadata_cache = true")
+    for secret in secrets:
+        connection.execute(secret)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
+
+
+class cold_errors:
+    """Translates what DuckDB raises about a table's files; its words hold paths."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if not isinstance(error, duckdb.Error):
+            return
+        if (
+            "No such file" in str(error)
+            or "404" in str(error)
+            or "No files found" in str(error)
+        ):
+            raise SnapshotExpired(
+                f"{self._table}: a data file of the snapshot is gone; it has expired. Start the query again.",
+                table=self._table,
+            ) from error
+        raise ColdStoreUnavailable(
+            f"{self._table}: a data file could not be read; try again.", table=self._table
+        ) from error

@@ -1,0 +1,120 @@
+"""Shares the rows of a cut out to tasks: cold ones by data file, hot ones by offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from connectors.iceberg.store import IcebergStore
+from connectors.spark.shares import ColdShare, HotShare
+from connectors.spark.splits import share_out
+from planner.cut import TableCut
+from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
+from planner.offsets import OffsetRange
+from planner.ports import SqlRelation
+from planner.pruning import EVERYTHING, Condition, ScanFilter
+from planner.range_sql import rows_within
+from planner.schema import Column, TableSchema
+from planner.tiering import cut_up
+
+SIDES = ("cold", "tail")
+#: Tasks of the cold side of one read at most, and of the hot side.
+MAX_SHARES = 200
+#: What one task reads of a log.
+SHARE_OFFSETS = 250_000
+#: More ranges are compared with files by their outermost bounds.
+_MAX_ALTERNATIVES = 100
+
+
+def shares(
+    store: IcebergStore,
+    cut: TableCut,
+    columns: Sequence[Column],
+    sides: Collection[str] = SIDES,
+    *,
+    whole_cold: bool,
+) -> list[InputPartition]:
+    """Share out the rows of a cut, which an increment may narrow; ``columns`` are those that are read, by field id.
+
+    ``whole_cold``: with cold rows that came from no record, where the cut has them.
+
+    Raises:
+        FederationError: as ``IcebergStore.scan``.
+    """
+    cold = _cold(store, cut, columns, whole_cold=whole_cold) if "cold" in sides else []
+    return [*cold, *(_hot(cut) if "tail" in sides else [])]
+
+
+def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFilter:
+    """Say by statistics of files which can have rows of ``ranges``."""
+    types = {column.name: column.type for column in schema.columns}
+
+    def between(name: str, low: int, high: int) -> Condition:
+        kind = types[name]
+        return Condition(name, "between", (pa.scalar(low, kind), pa.scalar(high, kind)))
+
+    if len(ranges) > _MAX_ALTERNATIVES:
+        low = min(span.start for span in ranges)
+        return ((between(KAFKA_OFFSET, low, max(span.stop for span in ranges) - 1),),)
+    return tuple(
+        (
+            between(KAFKA_PARTITION, span.partition, span.partition),
+            between(KAFKA_OFFSET, span.start, span.stop - 1),
+        )
+        for span in ranges
+    )
+
+
+def _cold(
+    store: IcebergStore, cut: TableCut, columns: Sequence[Column], *, whole_cold: bool
+) -> list[InputPartition]:
+    ids = {column.field_id for column in columns}
+    schema = cut.cold.schema
+    names = {column.name for column in schema.columns if column.field_id in ids}
+    if whole_cold and cut.is_cold_whole:
+        # One column at least: rows without any could not be counted.
+        names = names or {schema.columns[0].name}
+        relations, _ = store.shares(cut.cold, EVERYTHING, names, MAX_SHARES)
+        return [_share(cut, relation, None) for relation in relations]
+    ranges = cut.new_cold
+    if not ranges:
+        return []
+    names |= {KAFKA_PARTITION, KAFKA_OFFSET}
+    relations, are_files = store.shares(
+        cut.cold, offsets_filter(schema, ranges), names, MAX_SHARES
+    )
+    if are_files:
+        return [_share(cut, relation, ranges) for relation in relations]
+    # The engine's own scan reads the whole table: each task a part of the offsets.
+    splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
+    return [
+        _share(cut, relation, task)
+        for relation in relations
+        for task in share_out(splits, MAX_SHARES)
+    ]
+
+
+def _share(
+    cut: TableCut, relation: SqlRelation, ranges: Sequence[OffsetRange] | None
+) -> ColdShare:
+    sql = relation.sql if ranges is None else rows_within(relation.sql, ranges)
+    return ColdShare(str(cut.table), sql, cut.cold.schema)
+
+
+def _hot(cut: TableCut) -> list[InputPartition]:
+    if cut.hot is None or cut.binding is None:
+        return []
+    splits = [split for span in cut.new_hot for split in cut_up(span, SHARE_OFFSETS)]
+    return [
+        HotShare(
+            str(cut.table),
+            cut.cold.schema,
+            cut.binding,
+            cut.hot.topic,
+            cut.hot.topic_id,
+            task,
+        )
+        for task in share_out(splits, MAX_SHARES)
+    ]

@@ -1,0 +1,77 @@
+"""A bound table that Spark and Flight are both asked about."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from connectors.spark.lake_settings import LakeSettings
+from planner.names import TableName
+from planner.schema import Column
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import TieredServer
+
+PAYLOAD = (
+    Column(0, "id", pa.int32()),
+    Column(0, "host", pa.string()),
+    Column(0, "load", pa.float64()),
+    Column(0, "seen_at", pa.timestamp("us", tz="UTC")),
+    Column(0, "place", pa.struct([pa.field("city", pa.string()), pa.field("zip", pa.int32())])),
+)
+
+
+def record(number: int, **more: Any) -> bytes:
+    load = number / 4
+    return json.dumps(
+        {
+            "id": number,
+            "host": f"host-{number % 7}",
+            "load": load,
+            "seen_at": f"2026-11-24T08:{number % 60:02}:00+00:00",
+            "place": {"city": f"c{number % 3}", "zip": number},
+            **more,
+        }
+    ).encode()
+
+
+def settings_of(server: TieredServer) -> LakeSettings:
+    return LakeSettings(
+        catalogs={name: dict(each) for name, each in server.settings.catalogs.items()},
+        clusters=server.settings.clusters,
+    )
+
+
+def bound_flows(tiered_server: TieredServer, kafka: Kafka) -> tuple[TableName, str]:
+    """Bind a table of 40 cold and 20 hot rows in two partitions, and its topic."""
+    topic = kafka.topic(2)
+    table = tiered_server.bind(topic, PAYLOAD)
+    for partition in (0, 1):
+        kafka.produce(
+            topic, [record(n + 100 * partition) for n in range(20)], partition=partition
+        )
+    tiered_server.tier(table)
+    for partition in (0, 1):
+        kafka.produce(
+            topic, [record(n + 100 * partition) for n in range(20, 30)], partition=partition
+        )
+    tiered_server.refresh(table)
+    return table, topic
+
+
+def rows_of(frame: DataFrame, *names: str) -> list[dict[str, Any]]:
+    frame = frame.select(*names) if names else frame
+    return in_order(frame.toArrow())
+
+
+def in_order(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(
+        table.to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
+    )
+
+
+def over_flight(server: TieredServer, table: TableName, token: str) -> list[dict[str, Any]]:
+    sql = f"FROM {table} AT (VERSION => '{token}')"
+    return in_order(server.ask(sql))

@@ -1,0 +1,267 @@
+"""The registered source: one load is one cut, options are checked, and its stream delivers every record once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from connectors.spark.errors import unpack
+from connectors.spark.source import source_class
+from planner.errors import BadParameter, TopicRecreated, UnknownTable
+from planner.names import TableName
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import TieredServer
+from tests.harness.spark_rows import (
+    PAYLOAD,
+    bound_flows,
+    in_order,
+    over_flight,
+    record,
+    rows_of,
+    settings_of,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+@pytest.fixture
+def session(tiered_server: TieredServer) -> SparkSession:
+    spark = tiered_server.lake.session
+    spark.dataSource.register(source_class(settings_of(tiered_server)))
+    return spark
+
+
+@pytest.fixture
+def flows(tiered_server: TieredServer, kafka: Kafka) -> tuple[TableName, str]:
+    return bound_flows(tiered_server, kafka)
+
+
+def loaded(session: SparkSession, table: TableName, **options: Any) -> DataFrame:
+    reader = session.read.format("thermocline").option("table", str(table))
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    return reader.load()
+
+
+def test_one_load_is_one_cut(
+    session: SparkSession,
+    tiered_server: TieredServer,
+    flows: tuple[TableName, str],
+    kafka: Kafka,
+) -> None:
+    table, topic = flows
+    token = tiered_server.ask(f"SELECT thermocline_cut() AS t FROM {table} LIMIT 1")
+    frame = loaded(session, table)
+    assert frame.where("id = 25").count() == 1
+    kafka.produce(topic, [record(25)])
+    assert frame.count() == 60
+    # With pushed filters both sides would have the rows of the first filter (PySpark 4.1).
+    joined = frame.where("id = 5").alias("a").crossJoin(frame.where("id = 25").alias("b"))
+    assert [tuple(row) for row in joined.select("a.id", "b.id").collect()] == [(5, 25)]
+    text = token.to_pylist()[0]["t"]
+    assert rows_of(frame) == over_flight(tiered_server, table, text)
+    assert loaded(session, table).count() == 61
+    assert rows_of(loaded(session, table, cut=text)) == rows_of(frame)
+
+
+def test_columns_and_sides_are_chosen(
+    session: SparkSession, tiered_server: TieredServer, flows: tuple[TableName, str]
+) -> None:
+    table, _ = flows
+    chosen = loaded(session, table, columns="host, kafka_offset")
+    assert chosen.columns == ["host", "kafka_offset"]
+    assert chosen.count() == 60
+    assert loaded(session, table, side="cold").count() == 40
+    assert loaded(session, table, side="tail").count() == 20
+    session.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW chosen USING thermocline OPTIONS (table '{table}', columns 'id')"
+    )
+    assert session.sql("SELECT count(id) FROM chosen").collect()[0][0] == 60
+    # Row deletes are applied, by the engine's own scan.
+    tiered_server.spark(table).sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')"
+    )
+    tiered_server.spark(table).sql("DELETE FROM {t} WHERE id = 3")
+    assert loaded(session, table).count() == 59
+
+
+def test_options_are_refused_by_name(
+    session: SparkSession, flows: tuple[TableName, str]
+) -> None:
+    table, _ = flows
+    with pytest.raises(PySparkException) as refusal:
+        loaded(session, TableName("lake", ("net",), f"{table.name}x"))
+    assert isinstance(unpack(str(refusal.value)), UnknownTable)
+    with pytest.raises(PySparkException) as refusal:
+        loaded(session, table, startingPosition="now").count()
+    error = unpack(str(refusal.value))
+    assert isinstance(error, BadParameter)
+    assert "option startingposition is unknown here" in error.message
+    with pytest.raises(PySparkException, match=r"leave \.schema"):
+        session.read.format("thermocline").schema("n int").option(
+            "table", str(table)
+        ).load().count()
+    with pytest.raises(PySparkException, match="loses its options"):
+        session.sql(f"CREATE TABLE kept USING thermocline OPTIONS (table '{table}')")
+
+
+class Stream:
+    """A query into Parquet files, and what they hold."""
+
+    def __init__(self, session: SparkSession, table: TableName, folder: Path) -> None:
+        self.session = session
+        self.table = table
+        self.folder = folder
+
+    def run(self, **options: Any) -> None:
+        """Process what there is, and stop."""
+        query = self.start(**options)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    def start(self, **options: Any) -> StreamingQuery:
+        reader = self.session.readStream.format("thermocline").option("table", str(self.table))
+        for key, value in options.items():
+            reader = reader.option(key, value)
+        return (
+            reader.load()
+            .writeStream.format("parquet")
+            .option("path", str(self.folder / "rows"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .start()
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        return in_order(self.session.read.parquet(str(self.folder / "rows")).toArrow())
+
+    def batches(self) -> list[str]:
+        folder = self.folder / "checkpoint" / "offsets"
+        return sorted(
+            (file.name for file in folder.iterdir() if not file.name.startswith(".")), key=int
+        )
+
+
+@pytest.fixture
+def stream(
+    session: SparkSession, flows: tuple[TableName, str], tmp_path: Path
+) -> Iterator[Stream]:
+    yield Stream(session, flows[0], tmp_path)
+    for query in session.streams.active:
+        query.stop()
+
+
+def test_a_stream_begins_with_the_bounded_answer_and_goes_on(
+    stream: Stream, tiered_server: TieredServer, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, topic = flows
+    stream.run()
+    everything = tiered_server.ask(f"FROM {table}")
+    assert stream.rows() == in_order(everything)
+    kafka.produce(topic, [record(n) for n in range(500, 510)], partition=1)
+    # What it has not seen is tiered, and gone from the log.
+    tiered_server.tier(table)
+    for partition, end in ((0, 30), (1, 40)):
+        kafka.delete_records(topic, partition, end)
+    tiered_server.refresh(table)
+    kafka.add_partitions(topic, 3)
+    # A producer that knows the topic goes on to believe in two.
+    kafka.produce(
+        topic, [record(n) for n in range(900, 905)], partition=2, producer=kafka.producer()
+    )
+    stream.run()
+    assert stream.rows() == in_order(tiered_server.ask(f"FROM {table}"))
+    assert len(stream.rows()) == 75
+
+
+def test_a_batch_that_is_repeated_comes_from_cold(
+    stream: Stream, tiered_server: TieredServer, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    """A crash between a batch's rows and its commit; then everything is tiered and the log is emptied."""
+    table, topic = flows
+    stream.run(maxOffsetsPerTrigger=16)
+    before = stream.rows()
+    batches = stream.batches()
+    assert len(batches) == 4
+    for folder in ("checkpoint/commits", "rows/_spark_metadata"):
+        for name in (batches[-1], f".{batches[-1]}.crc"):
+            (stream.folder / folder / name).unlink(missing_ok=True)
+    tiered_server.tier(table)
+    for partition in (0, 1):
+        kafka.delete_records(topic, partition, 30)
+    kafka.produce(topic, [record(700)])
+    stream.run(maxOffsetsPerTrigger=16)
+    assert stream.rows()[:30] == before[:30]
+    assert len(stream.rows()) == 61
+    assert stream.rows() == in_order(tiered_server.ask(f"FROM {table}"))
+
+
+@pytest.mark.parametrize("way", ["now", "cut", "since"])
+def test_a_stream_begins_where_it_is_told(
+    stream: Stream,
+    tiered_server: TieredServer,
+    flows: tuple[TableName, str],
+    kafka: Kafka,
+    way: str,
+) -> None:
+    table, topic = flows
+    start, expected = "now", 3
+    if way == "cut":
+        answer = tiered_server.ask(f"SELECT thermocline_cut() AS t FROM {table} LIMIT 1")
+        start = answer.to_pylist()[0]["t"]
+        kafka.produce(topic, [record(800)], partition=1)
+        expected = 4
+    elif way == "since":
+        stamps = tiered_server.ask(
+            f"SELECT epoch_us(kafka_timestamp) AS t FROM {table} WHERE kafka_partition = 1 AND kafka_offset = 10"
+        )
+        start = f"since:{stamps.to_pylist()[0]['t']}"
+        counted = tiered_server.ask(
+            f"SELECT kafka_partition AS p, min(kafka_offset) AS first FROM {table} "
+            f"WHERE epoch_us(kafka_timestamp) >= {start.removeprefix('since:')} GROUP BY ALL"
+        )
+        expected = 3 + sum(30 - row["first"] for row in counted.to_pylist())
+    query = stream.start(startingPosition=start)
+    query.processAllAvailable()
+    kafka.produce(topic, [record(n) for n in range(600, 603)])
+    query.processAllAvailable()
+    query.stop()
+    assert len(stream.rows()) == expected
+    assert [row["id"] for row in stream.rows() if row["id"] >= 600][:3] == [600, 601, 602]
+
+
+def test_columns_of_a_stream_are_those_of_its_start(
+    stream: Stream, tiered_server: TieredServer, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, topic = flows
+    query = stream.start()
+    query.processAllAvailable()
+    tiered_server.spark(table).sql("ALTER TABLE {t} RENAME COLUMN host TO machine")
+    kafka.produce(topic, [record(650)])
+    tiered_server.tier(table)
+    kafka.produce(topic, [record(651)])
+    query.processAllAvailable()
+    query.stop()
+    rows = {row["id"]: row["host"] for row in stream.rows()}
+    assert (len(rows), rows[650], rows[651]) == (62, "host-6", "host-0")
+    assert PAYLOAD[1].name == "host"
+
+
+def test_a_recreated_topic_ends_the_query(
+    stream: Stream, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    _, topic = flows
+    query = stream.start()
+    query.processAllAvailable()
+    kafka.delete_topic(topic)
+    kafka.topic(2, name=topic)
+    with pytest.raises(StreamingQueryException) as refusal:
+        query.processAllAvailable()
+    assert isinstance(unpack(str(refusal.value)), TopicRecreated)

@@ -1,0 +1,183 @@
+"""What the registered source and cuts in Spark are told, and what they make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from connectors.spark.lake_cut import LakeCut
+from connectors.spark.naming import find_tables
+from connectors.spark.shares import in_columns
+from connectors.spark.sharing import offsets_filter
+from connectors.spark.source import check_options, chosen_columns, source_class
+from connectors.spark.stream import StreamOptions, since_us
+from connectors.spark.tail import TailKeeper
+from connectors.spark.views import view_names
+from planner.cut import TableCut, plan_cut
+from planner.errors import BadParameter, StalePlan, UnknownTable
+from planner.names import TableName
+from planner.offsets import OffsetRange
+from planner.schema import Column, TableSchema
+from tests.harness.builders import FLOWS, bounds, pin, schema
+
+COLUMNS = (Column(4, "host", pa.string()), Column(5, "bytes", pa.int32()))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"colums": "id"}, "did you mean columns?"),
+        ({"zzz": "id"}, "options are table, columns."),
+        ({"owner": "x", "option.table": "t"}, "loses its options"),
+    ],
+)
+def test_unknown_options_are_refused(options: Mapping[str, str], words: str) -> None:
+    with pytest.raises(BadParameter) as refusal:
+        check_options(options, ("table", "columns"))
+    assert words in refusal.value.message
+
+
+def test_options_are_named_in_any_case() -> None:
+    check_options({"TABLE": "t"}, ("table", "columns"))
+
+
+def test_columns_are_chosen_in_their_order() -> None:
+    table = schema(*COLUMNS)
+    assert chosen_columns(FLOWS, table, None) == table
+    chosen = chosen_columns(FLOWS, table, "bytes, host,bytes")
+    assert chosen.names == ("bytes", "host")
+    for text, words in (
+        ("hst", "did you mean host?"),
+        ("zzz", "no name"),
+        (" , ", "names none"),
+    ):
+        with pytest.raises(BadParameter, match=words):
+            chosen_columns(FLOWS, table, text)
+
+
+def test_filters_are_not_pushed() -> None:
+    """In PySpark 4.1 the filters of one action stay for all others of a DataFrame."""
+    reader = source_class(cast("Any", None)).reader
+    assert "pushFilters" not in vars(reader.__globals__["LakeReader"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("17", 17),
+        ("10m", 1_000_000_000_000_000 - 600_000_000),
+        ("500ms", 1_000_000_000_000_000 - 500_000),
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        ("1970-01-01T01:00:01+01:00", 1_000_000),
+        ("1970-01-01", 0),
+    ],
+)
+def test_a_time_is_read(text: str, expected: int) -> None:
+    assert since_us(text, 1_000_000_000.0) == expected
+
+
+def test_options_of_a_stream_are_read() -> None:
+    assert StreamOptions.of({}) == StreamOptions()
+    written = {"startingPosition": " since:17", "maxOffsetsPerTrigger": "5"}
+    assert StreamOptions.of(written) == StreamOptions("since:17", 5)
+    for wrong in ({"maxOffsetsPerTrigger": "0"}, {"startingPosition": "since:monday"}):
+        with pytest.raises(RuntimeError, match="BadParameter"):
+            StreamOptions.of(wrong)
+
+
+def test_tables_are_found_with_and_without_catalog() -> None:
+    twin = TableName("pond", ("net",), "flows")
+    other = TableName("pond", ("net",), "other")
+    assert find_tables([FLOWS, twin, other], ["lake.net.flows", "net.other", "net.other"]) == [
+        FLOWS,
+        other,
+    ]
+    for text, words in (
+        ("net.flows", "may be lake.net.flows and pond.net.flows"),
+        ("net.flow", "did you mean"),
+        ("zzz", "no name is like it"),
+    ):
+        with pytest.raises(UnknownTable, match=words):
+            find_tables([FLOWS, twin, other], [text])
+
+
+def test_views_have_short_names_where_these_are_of_one_table() -> None:
+    edr = TableName("lake", ("edr", "eu"), "flows")
+    assert view_names([FLOWS, edr]) == {
+        "lake.net.flows": FLOWS,
+        "lake.edr.eu.flows": edr,
+        "net_flows": FLOWS,
+        "edr_eu_flows": edr,
+    }
+    assert view_names([FLOWS])["flows"] == FLOWS
+
+
+def test_columns_of_a_batch_are_those_of_the_start() -> None:
+    now = TableSchema(
+        1,
+        (
+            Column(5, "bytes", pa.int64()),
+            Column(6, "host", pa.string()),
+            Column(4, "h", pa.string()),
+        ),
+    )
+    batch = pa.record_batch({"bytes": [1], "host": ["new"], "h": ["old"]})
+    start = TableSchema(0, (*COLUMNS, Column(9, "gone", pa.uuid())))
+    columns = in_columns("t", batch, now, start)
+    assert columns.to_pylist() == [{"host": "old", "bytes": 1, "gone": None}]
+    assert columns.schema.field("bytes").type == pa.int32()
+    with pytest.raises(StalePlan, match="column bytes has another type"):
+        in_columns("t", pa.record_batch({"bytes": [2**40]}), now, start)
+
+
+def test_files_are_compared_with_many_ranges_by_their_outermost_bounds() -> None:
+    few = offsets_filter(schema(), [OffsetRange(0, 3, 5), OffsetRange(1, 4, 9)])
+    assert [condition.values[1].as_py() for each in few for condition in each] == [0, 4, 1, 8]
+    ((only,),) = offsets_filter(schema(), [OffsetRange(p, p, 500) for p in range(101)])
+    assert (only.column, [value.as_py() for value in only.values]) == ("kafka_offset", [0, 499])
+
+
+class Frame:
+    """Rows by name."""
+
+    def __init__(self, *parts: str) -> None:
+        self.parts = parts
+
+    def union(self, other: Frame) -> Frame:
+        return Frame(*self.parts, *other.parts)
+
+
+class CountingKeeper:
+    def __init__(self) -> None:
+        self.decoded: list[TableName] = []
+
+    def decode(self, cut: TableCut) -> DataFrame:
+        self.decoded.append(cut.table)
+        return cast("DataFrame", Frame(f"tail {len(self.decoded)}"))
+
+
+def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.spark.lake_cut.cold_rows", lambda *_: Frame("cold"))
+    keeper = CountingKeeper()
+    cut = plan_cut(pin(3), bounds((0, 5)))
+    tables = LakeCut(
+        cast("SparkSession", None),
+        {FLOWS: cut},
+        cast("TailKeeper", keeper),
+        lambda *_: cut.cold.schema,
+    )
+    frames = [
+        tables.table("lake.net.flows"),
+        tables.table("flows"),
+        tables.table("flows", "tail"),
+    ]
+    assert [cast("Frame", frame).parts for frame in frames] == [
+        ("cold", "tail 1"),
+        ("cold", "tail 1"),
+        ("tail 1",),
+    ]
+    assert keeper.decoded == [FLOWS]
