@@ -8,16 +8,16 @@ from connectors.spark.errors import unpack
 from connectors.spark.lake import Lake
 from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
-from connectors.spark.source import source_class
+from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES
 from planner.errors import FederationError
 from thermocline.config.settings import load
 from thermocline.engine_secrets import engine_secrets
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Lake", "LakeCut", "connect", "error_of", "register"]
+__all__ = ["Lake", "LakeCut", "connect", "error_of", "follow", "register"]
 
 
 def connect(
@@ -43,13 +43,18 @@ def connect(
     )
 
 
+def follow(cut: LakeCut, table: str) -> tuple[DataFrame, DataFrame]:
+    """Return the rows of a cut's table, and the stream that goes on exactly behind them."""
+    return cut.table(table), cut.follow(table)
+
+
 def register(spark: SparkSession, config: str | None = None) -> None:
     """Register the source ``thermocline`` with a session: ``spark.read.format("thermocline")``, and its stream.
 
     Raises:
         BadConfig: as ``connect``.
     """
-    spark.dataSource.register(source_class(_settings(config)))
+    register_source(spark, _settings(config))
 
 
 def error_of(error: BaseException) -> FederationError | None:

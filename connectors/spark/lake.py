@@ -26,6 +26,7 @@ from connectors.spark.lake_cut import LakeCut, first_offsets
 from connectors.spark.lake_settings import LakeSettings, open_log
 from connectors.spark.naming import find_tables
 from connectors.spark.shipping import ship_to
+from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
 from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import BadParameter, LimitExceeded, UnknownTable
@@ -153,7 +154,13 @@ class Lake:
     def _made(self, cuts: Mapping[TableName, TableCut]) -> LakeCut:
         for name, cut in cuts.items():
             self._check(name, cut)
-        return LakeCut(self._session, cuts, self._tails, self._store.own_schema)
+        return LakeCut(
+            self._session,
+            cuts,
+            self._tails,
+            self._store.own_schema,
+            functools.partial(register_source, self._session, self._settings),
+        )
 
     def _check(self, name: TableName, cut: TableCut) -> None:
         if (name, cut.table_uuid) not in self._checked:

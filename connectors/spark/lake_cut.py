@@ -10,14 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from connectors.spark.cold import cold_rows, within
+from connectors.spark.source import FORMAT
 from connectors.spark.tail import TailKeeper
 from connectors.spark.types import quoted
 from connectors.spark.views import ViewNames
 from planner.cut import ColdSlice, TableCut
-from planner.errors import UnknownTable
+from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema
+from planner.spark_names import with_views
 from planner.time_travel import format_cut
 
 Side = Literal["cold", "tail"]
@@ -32,8 +34,10 @@ class LakeCut:
         cuts: Mapping[TableName, TableCut],
         tails: TailKeeper,
         own_schema: Callable[[TableName, ColdSlice], TableSchema],
+        register: Callable[[], None],
     ) -> None:
-        """``own_schema`` is what a slice's snapshot was written with."""
+        """``own_schema`` is what a slice's snapshot was written with; ``register`` registers the source with Spark."""
+        self._register = register
         self._session = session
         self._cuts = dict(cuts)
         self._keeper = tails
@@ -74,9 +78,49 @@ class LakeCut:
             self._frame(table, None).createOrReplaceTempView(quoted(view))
         return names
 
+    def sql(self, text: str) -> DataFrame:
+        """Run a statement of Spark's own SQL, in which the tables of this cut have their full names.
+
+        Raises:
+            UnsupportedStatement: it names another table of the cut's catalogs, or might; or the session is one of Spark
+                Connect, which looks names up only when the rows are asked for.
+            BadParameter: as ``views``.
+        """
+        if not hasattr(self._session, "_jsparkSession"):
+            raise UnsupportedStatement(
+                "Spark Connect looks names up after the statement was sent; use cut.table(), or cut.views() and spark.sql()."
+            )
+        catalogs = {name.catalog for name in self._cuts}
+        current = self._session.catalog.currentCatalog()
+        if current in catalogs:
+            raise UnsupportedStatement(
+                f"the session's current catalog is {current}, so short names would be its tables' cold rows; say USE "
+                f"spark_catalog first."
+            )
+        views = self.views()
+        # The last name of a table is also what its columns may be called by.
+        named = {
+            table: view for view, table in views.items() if view in (str(table), table.name)
+        }
+        return self._session.sql(with_views(text, named, catalogs))
+
+    def follow(self, name: str) -> DataFrame:
+        """Return a stream of a table's rows that begins right behind this cut.
+
+        Raises:
+            UnknownTable: the cut is of other tables.
+        """
+        self._register()
+        return (
+            self._session.readStream.format(FORMAT)
+            .option("table", str(self._find(name)))
+            .option("startingPosition", self.token)
+            .load()
+        )
+
     def narrowed(self, cuts: Mapping[TableName, TableCut]) -> LakeCut:
         """Return cuts that end before this one; what was read of the logs serves them, too."""
-        other = LakeCut(self._session, cuts, self._keeper, self._own_schema)
+        other = LakeCut(self._session, cuts, self._keeper, self._own_schema, self._register)
         with self._lock:
             other._tails = {
                 name: within(rows, cuts[name].new_hot) for name, rows in self._tails.items()

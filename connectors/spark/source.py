@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -47,6 +48,10 @@ def source_class(settings: LakeSettings) -> type[DataSource]:
         lake = settings
 
     return ThermoclineSource
+
+
+def register_source(session: SparkSession, settings: LakeSettings) -> None:
+    session.dataSource.register(source_class(settings))
 
 
 class LakeSource(DataSource):

@@ -18,6 +18,7 @@ from planner.errors import (
     CutExpired,
     NotYetCommitted,
     UnknownTable,
+    UnsupportedStatement,
 )
 from planner.names import TableName
 from planner.schema import Column
@@ -137,8 +138,20 @@ def test_several_tables_are_one_cut_with_views(
     views = cut.views()
     assert views[str(table)] == table
     assert views[f"edr_{other.name}"] == other
-    joined = session.sql(f"SELECT count(*) FROM `{table}` a JOIN {other.name} b ON a.id = b.id")
-    assert joined.collect()[0][0] == 5
+    for frame in (
+        session.sql(f"SELECT count(*) FROM `{table}` a JOIN {other.name} b ON a.id = b.id"),
+        cut.sql(f"SELECT count(*) FROM {table} a JOIN {other} ON a.id = {other.name}.id"),
+    ):
+        kafka.produce(other_topic, [record(1)])
+        assert frame.collect()[0][0] == 5
+    with pytest.raises(UnsupportedStatement, match="is no table of this cut"):
+        cut.sql("SELECT * FROM lake.net.nowhere")
+    session.sql("USE lake.net")
+    try:
+        with pytest.raises(UnsupportedStatement, match="say USE spark_catalog first"):
+            cut.sql(f"SELECT * FROM {other.name}")
+    finally:
+        session.sql("USE spark_catalog.default")
     cut.views()
     session.range(1).createOrReplaceTempView("mine")
     session.catalog.dropTempView(other.name)

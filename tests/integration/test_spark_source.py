@@ -203,7 +203,7 @@ def test_a_batch_that_is_repeated_comes_from_cold(
     assert stream.rows() == in_order(tiered_server.ask(f"FROM {table}"))
 
 
-@pytest.mark.parametrize("way", ["now", "cut", "since"])
+@pytest.mark.parametrize("way", ["now", "cut", pytest.param("since", marks=pytest.mark.soak)])
 def test_a_stream_begins_where_it_is_told(
     stream: Stream,
     tiered_server: TieredServer,

@@ -169,6 +169,7 @@ def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch
         {FLOWS: cut},
         cast("TailKeeper", keeper),
         lambda *_: cut.cold.schema,
+        lambda: None,
     )
     frames = [
         tables.table("lake.net.flows"),
