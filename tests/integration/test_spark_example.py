@@ -1,0 +1,61 @@
+"""The example job, run as its reader would: a program of its own, with the settings in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from connectors import jars
+from connectors.spark.attaching import missing_conf
+from planner.names import TableName
+from tests.docs.pages import ROOT
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.server import TieredServer
+from tests.harness.spark_rows import bound_flows, record
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def run_job(server: TieredServer, table: TableName, folder: Path) -> str:
+    """``missing_conf`` is the configuration that a session without the catalog is told."""
+    properties = server.settings.catalogs["lake"]
+    config = folder / "thermocline.toml"
+    lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
+    brokers = server.settings.kafka["bootstrap.servers"]
+    config.write_text(f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{brokers}"\n')
+    conf = ["spark.master=local[2]", "spark.driver.memory=512m", "spark.ui.enabled=false"]
+    conf += missing_conf("lake", properties)
+    arguments = [f"--conf {entry}" for entry in conf]
+    listed = ",".join(str(jar) for jar in jars.resolve("iceberg"))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "spark_job.py"), str(table), str(folder)],
+        env={
+            **os.environ,
+            "THERMOCLINE_CONFIG": str(config),
+            "PYSPARK_SUBMIT_ARGS": f"{' '.join(arguments)} --jars {listed} pyspark-shell",
+            "PYSPARK_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-6_000:]
+    return done.stdout
+
+
+def test_the_example_job_answers_and_goes_on(
+    tiered_server: TieredServer, kafka: Kafka, tmp_path: Path
+) -> None:
+    table, topic = bound_flows(tiered_server, kafka)
+    assert "60 rows at cut c:" in run_job(tiered_server, table, tmp_path)
+    kafka.produce(topic, [record(n) for n in range(3)])
+    assert "63 rows at cut c:" in run_job(tiered_server, table, tmp_path)
+    delivered = pq.read_table(tmp_path / "rows", partitioning=None)
+    assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
