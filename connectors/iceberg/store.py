@@ -30,7 +30,7 @@ from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin, PinReference
 from planner.errors import CutExpired, SnapshotExpired
-from planner.names import TableName
+from planner.names import KAFKA_OFFSET, TableName
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
 from planner.schema import Column, TableSchema
@@ -227,6 +227,18 @@ class IcebergStore:
             )
             self._listed[key] = relation, len(relation.sql) + _VALUE_BYTES * values
         return relation
+
+    def lowest_offset(self, cold: ColdSlice) -> int:
+        """Return an offset that no row of a slice is below, by the bounds of its files; 0 where they do not tell.
+
+        Raises:
+            As ``scan``.
+        """
+        if cold.snapshot_id is None:
+            return 0
+        column = next(each for each in cold.schema.columns if each.name == KAFKA_OFFSET)
+        with self._reading(cold):
+            return max(0, self._plan.lowest(cold, column) or 0)
 
     def shares(
         self, cold: ColdSlice, rows: ScanFilter, names: Collection[str], count: int

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
 import functools
 import shutil
 import tempfile
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -72,7 +72,9 @@ class Lake:
         self._checked: set[tuple[TableName, str]] = set()
         is_local = (session.conf.get("spark.master", None) or "").startswith("local")
         folder = Path(tempfile.mkdtemp(prefix="thermocline-tails-")) if is_local else None
-        self._close = weakref.finalize(self, _close, self._store, self._log, self._pins, folder)
+        self._folder = folder
+        # Not before: DataFrames of its cuts may outlive whatever refers to this.
+        atexit.register(self.close)
         if not is_local:
             ship_to(session)
         self._tails = TailKeeper(
@@ -143,7 +145,12 @@ class Lake:
 
     def close(self) -> None:
         """Close connections, and remove the files of tails: DataFrames of cuts cannot be read any more."""
-        self._close()
+        atexit.unregister(self.close)
+        self._pins.stop()
+        self._log.close()
+        self._store.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Lake:
         return self
@@ -239,13 +246,3 @@ def _microseconds(moment: dt.datetime | str) -> int:
     if time_.tzinfo is None:
         time_ = time_.replace(tzinfo=dt.UTC)
     return (time_ - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
-
-
-def _close(
-    store: IcebergStore, log: KafkaClusters, pins: PinCache, folder: Path | None
-) -> None:
-    pins.stop()
-    log.close()
-    store.close()
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from connectors.cuts import BoundsCache, cut_tables
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
@@ -16,7 +18,7 @@ from planner.cut import TableCut
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.ports import SqlRelation, TopicSource
-from planner.pruning import EVERYTHING
+from planner.pruning import Condition
 from planner.time_travel import CutEntry
 
 #: Catalogs are asked so often whether there is a newer snapshot.
@@ -48,8 +50,8 @@ class OpenedLake:
     def past_cut(self, entry: CutEntry) -> TableCut:
         return PastCuts(self.pins, self.bounds.measure).cut(entry)
 
-    def first_offsets(self, cut: TableCut, since_us: int | None = None) -> OffsetVector:
-        """Return the first offset of a cold row per partition that has one, or of one of that time or later.
+    def first_cold(self, cut: TableCut, since_us: int) -> OffsetVector:
+        """Return the first offset of a cold row of that time or later, per partition that has one.
 
         Raises:
             SnapshotExpired, ColdStoreUnavailable: a file is gone, or cannot be read now.
@@ -57,15 +59,15 @@ class OpenedLake:
         if cut.cold.snapshot_id is None:
             return OffsetVector()
         names = {KAFKA_PARTITION, KAFKA_OFFSET, KAFKA_TIMESTAMP}
-        relation = self.store.scan(cut.cold, EVERYTHING, names)
+        since = pa.scalar(since_us, pa.timestamp("us", tz="UTC"))
+        rows = ((Condition(KAFKA_TIMESTAMP, ">=", (since,)),),)
+        relation = self.store.scan(cut.cold, rows, names)
         if not isinstance(relation, SqlRelation):
             return OffsetVector()
-        time = (
-            "" if since_us is None else f"AND {KAFKA_TIMESTAMP} >= make_timestamptz({since_us})"
-        )
         sql = (
             f"SELECT {KAFKA_PARTITION}, min({KAFKA_OFFSET}) FROM ({relation.sql}) "  # noqa: S608 - our SQL
-            f"WHERE {KAFKA_PARTITION} IS NOT NULL AND {KAFKA_OFFSET} IS NOT NULL {time} GROUP BY 1"
+            f"WHERE {KAFKA_PARTITION} IS NOT NULL AND {KAFKA_OFFSET} IS NOT NULL "
+            f"AND {KAFKA_TIMESTAMP} >= make_timestamptz({since_us}) GROUP BY 1"
         )
         with cold_errors(str(cut.table)), engine(self.settings.secrets).cursor() as cursor:
             return OffsetVector.of(cursor.execute(sql).fetchall())

@@ -27,6 +27,16 @@ from planner.schema import TableSchema
 
 #: Rows of one Arrow batch from DuckDB.
 _BATCH_ROWS = 65_536
+#: A task has one core, and streams: it needs little memory. Nothing is downloaded.
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "memory_limit": "1GB",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+}
 _TIMEOUT_S = 600.0
 
 
@@ -138,8 +148,7 @@ def in_columns(
 @functools.cache
 def engine(secrets: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
     """Return this process's DuckDB, opened once: extensions take longer to load than most shares to read."""
-    # A task has one core.
-    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection = duckdb.connect(":memory:", config=_SETTINGS)
     extensions.load(connection, extensions.LOCAL)
     if secrets:
         extensions.load(connection, extensions.REMOTE)

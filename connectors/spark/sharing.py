@@ -17,6 +17,7 @@ from planner.ports import SqlRelation
 from planner.pruning import EVERYTHING, Condition, ScanFilter
 from planner.range_sql import rows_within
 from planner.schema import Column, TableSchema
+from planner.sqltext import identifier
 from planner.tiering import cut_up
 
 SIDES = ("cold", "tail")
@@ -77,7 +78,7 @@ def _cold(
         # One column at least: rows without any could not be counted.
         names = names or {schema.columns[0].name}
         relations, _ = store.shares(cut.cold, EVERYTHING, names, MAX_SHARES)
-        return [_share(cut, relation, None) for relation in relations]
+        return [_share(cut, relation, names, None) for relation in relations]
     ranges = cut.new_cold
     if not ranges:
         return []
@@ -86,21 +87,26 @@ def _cold(
         cut.cold, offsets_filter(schema, ranges), names, MAX_SHARES
     )
     if are_files:
-        return [_share(cut, relation, ranges) for relation in relations]
+        return [_share(cut, relation, names, ranges) for relation in relations]
     # The engine's own scan reads the whole table: each task a part of the offsets.
     splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
     return [
-        _share(cut, relation, task)
+        _share(cut, relation, names, task)
         for relation in relations
         for task in share_out(splits, MAX_SHARES)
     ]
 
 
 def _share(
-    cut: TableCut, relation: SqlRelation, ranges: Sequence[OffsetRange] | None
+    cut: TableCut,
+    relation: SqlRelation,
+    names: Collection[str],
+    ranges: Sequence[OffsetRange] | None,
 ) -> ColdShare:
-    sql = relation.sql if ranges is None else rows_within(relation.sql, ranges)
-    return ColdShare(str(cut.table), sql, cut.cold.schema)
+    rows = relation.sql if ranges is None else rows_within(relation.sql, ranges)
+    listed = ", ".join(identifier(name) for name in cut.cold.schema.names if name in names)
+    # The engine's own scan has all columns.
+    return ColdShare(str(cut.table), f"SELECT {listed} FROM ({rows})", cut.cold.schema)  # noqa: S608 - quoted
 
 
 def _hot(cut: TableCut) -> list[InputPartition]:

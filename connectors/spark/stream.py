@@ -119,7 +119,7 @@ class LakeStream(DataSourceStreamReader):
         self._opened: OpenedLake | None = None
         #: Where the batch that Spark plans next begins, as far as it is known.
         self._at: OffsetVector | None = None
-        #: Below these no partition has a row.
+        #: Below these no partition has a row: a topic may begin at a high offset, and nothing comes before it.
         self._first: OffsetVector | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -200,15 +200,15 @@ class LakeStream(DataSourceStreamReader):
         check_reached(cut, StreamOffset(topic_id, self._at))
         if self._first is None:
             assert self._opened is not None  # noqa: S101 - by the cut
-            firsts = self._opened.first_offsets(cut).as_dict()
-            mark = {} if cut.watermark is None else cut.watermark.next.as_dict()
-            self._first = OffsetVector.of((mark | firsts).items())
+            lowest = self._opened.store.lowest_offset(cut.cold)
+            mark = () if cut.watermark is None else cut.watermark.next
+            self._first = OffsetVector.of((at, min(lowest, stop)) for at, stop in mark)
         end = next_end(cut, self._at, self._first, self._options.max_offsets)
         return StreamOffset(topic_id, end)
 
     def _firsts(self, cut: TableCut, time_us: int) -> OffsetVector:
         assert self._opened is not None  # noqa: S101 - by the cut
-        cold = self._opened.first_offsets(cut, time_us)
+        cold = self._opened.first_cold(cut, time_us)
         hot = self._opened.first_hot(cut, time_us, cold.partitions)
         return OffsetVector.of((hot.as_dict() | cold.as_dict()).items())
 

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from cachetools import FIFOCache, LRUCache, cachedmethod
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
@@ -204,6 +205,27 @@ class ColdPlan:
             for part in facts.specs.get(manifest.spec_id, ())
             if is_misread(part.transform, part.source, manifest.lower(part.position))
         )
+
+    def lowest(self, cold: ColdSlice, column: Column) -> int | None:
+        """Return a number that no row of a slice is below in a column, by the bounds of its files; None: unknown.
+
+        Raises:
+            FileNotFoundError, DamagedFile, OSError: as ``files``.
+        """
+        io = self._file_io(cold.metadata_location)
+        facts = self._of(io, cold)
+        if facts.manifest_list is None:
+            return None
+        listed = self._manifests.list(io, facts.manifest_list)
+        lowest: int | None = None
+        for block in self._manifests.blocks(io, listed.data):
+            bounds = block.bounds(column.field_id, column.type)
+            if bounds is None or bounds.lower.null_count:
+                return None
+            least = pc.min(bounds.lower).as_py()
+            if least is not None:
+                lowest = least if lowest is None else min(lowest, least)
+        return lowest
 
     def is_head(self, cold: ColdSlice) -> bool:
         """Whether a slice is the current version of its metadata file.
