@@ -80,6 +80,10 @@ class TaskReader:
     clusters: Mapping[str, Mapping[str, str]]
     secrets: tuple[str, ...]
 
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        return self.schema, self.clusters, self.secrets
+
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share; of nothing, nothing.
 

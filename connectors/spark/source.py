@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -122,15 +121,14 @@ class LakeReader(DataSourceReader):
         self._cut = cut
         self._sides = sides
         self._columns = columns
-        self._settings: LakeSettings | None = settings
+        self._settings = settings
         self._tasks = TaskReader(columns, settings.clusters, settings.secrets)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Executors need no catalog's credentials.
-        return {**self.__dict__, "_settings": None}
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[object, ...]]:
+        """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
+        return TaskReader, self._tasks.arguments
 
     def partitions(self) -> list[InputPartition]:
-        assert self._settings is not None  # noqa: S101 - planned where it was made
         opened = OpenedLake.of(self._settings)
         try:
             return shares(

@@ -114,7 +114,7 @@ class LakeStream(DataSourceStreamReader):
         self._table = table
         self._columns = columns
         self._options = options
-        self._settings: LakeSettings | None = settings
+        self._settings = settings
         self._tasks = TaskReader(columns, settings.clusters, settings.secrets)
         self._opened: OpenedLake | None = None
         #: Where the batch that Spark plans next begins, as far as it is known.
@@ -122,9 +122,9 @@ class LakeStream(DataSourceStreamReader):
         #: Below these no partition has a row: a topic may begin at a high offset, and nothing comes before it.
         self._first: OffsetVector | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Executors need no catalog's credentials, and nothing that is open.
-        return {**self.__dict__, "_settings": None, "_opened": None}
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[object, ...]]:
+        """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
+        return TaskReader, self._tasks.arguments
 
     def initialOffset(self) -> dict[str, Any]:
         return _packing(lambda: self._start(self._cut()).document)
@@ -144,7 +144,6 @@ class LakeStream(DataSourceStreamReader):
 
     def _cut(self) -> TableCut:
         if self._opened is None:
-            assert self._settings is not None  # noqa: S101 - tasks do not come here
             self._opened = OpenedLake.of(self._settings)
         cut = self._opened.cut(self._table)
         if cut.hot is None:
