@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.spark.lake_cut import LakeCut
+from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.naming import find_tables
-from connectors.spark.shares import in_columns
+from connectors.spark.shares import TaskReader, in_columns
 from connectors.spark.sharing import offsets_filter
-from connectors.spark.source import check_options, chosen_columns, source_class
-from connectors.spark.stream import StreamOptions, since_us
+from connectors.spark.source import LakeReader, check_options, chosen_columns
+from connectors.spark.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.tail import TailKeeper
 from connectors.spark.views import view_names
 from planner.cut import TableCut, plan_cut
@@ -61,8 +63,22 @@ def test_columns_are_chosen_in_their_order() -> None:
 
 def test_filters_are_not_pushed() -> None:
     """In PySpark 4.1 the filters of one action stay for all others of a DataFrame."""
-    reader = source_class(cast("Any", None)).reader
-    assert "pushFilters" not in vars(reader.__globals__["LakeReader"])
+    assert "pushFilters" not in vars(LakeReader)
+
+
+def test_executors_are_sent_no_credentials_of_a_catalog() -> None:
+    settings = LakeSettings(
+        {"lake": {"credential": "hush"}}, {"": {"bootstrap.servers": "b:1"}}
+    )
+    columns = schema(*COLUMNS)
+    readers = (
+        LakeReader(plan_cut(pin(3), bounds((0, 5))), columns, ("cold",), settings),
+        LakeStream(FLOWS, columns, StreamOptions(), settings),
+    )
+    for reader in readers:
+        sent = pickle.dumps(reader)
+        assert b"hush" not in sent
+        assert pickle.loads(sent) == TaskReader(columns, settings.clusters, ())
 
 
 @pytest.mark.parametrize(
