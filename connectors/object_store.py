@@ -6,6 +6,7 @@ A secret counts for the files below its scope; of several, the one with the long
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -61,10 +62,31 @@ def secrets(
         )
     # By number: names of secrets do not tell small letters from capitals.
     return tuple(
-        _secret(number, options[name], places[name])
+        _secret(f"catalog_{number}", options[name], places[name])
         for number, name in enumerate(options)
         if places[name]
     )
+
+
+def vended_secret(
+    name: str, configured: Mapping[str, str], vended: Mapping[str, str], location: str
+) -> str | None:
+    """Return a CREATE SECRET for a table's files at ``location``, by what its catalog handed out with the table.
+
+    None where that are the keys of the catalog's own properties. It replaces the one before of the same place.
+
+    Raises:
+        BadConfig: as ``secrets``.
+    """
+    if not is_object_store(location):
+        return None
+    options = _options(name, vended)
+    keys = ("KEY_ID", "SECRET", "SESSION_TOKEN")
+    own = _options(name, configured)
+    if all(options.get(key) == own.get(key) for key in keys):
+        return None
+    number = hashlib.sha256(location.encode()).hexdigest()[:16]
+    return _secret(f"table_{number}", options, [location])
 
 
 def _on_s3(roots: Iterable[str]) -> list[str]:
@@ -105,7 +127,7 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
     return options
 
 
-def _secret(number: int, options: Mapping[str, str | bool], roots: Sequence[str]) -> str:
+def _secret(name: str, options: Mapping[str, str | bool], roots: Sequence[str]) -> str:
     scopes = [
         f"{scheme}://{root.partition('://')[2].rstrip('/')}/"
         for root in roots
@@ -116,4 +138,4 @@ def _secret(number: int, options: Mapping[str, str | bool], roots: Sequence[str]
         for key, value in options.items()
     )
     scope = ", ".join(map(literal, scopes))
-    return f"CREATE SECRET catalog_{number} (TYPE s3, {listed}, SCOPE [{scope}])"
+    return f"CREATE OR REPLACE SECRET {name} (TYPE s3, {listed}, SCOPE [{scope}])"

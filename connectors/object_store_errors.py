@@ -29,6 +29,11 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
         "there is no such bucket; check the catalog's warehouse and the table's location",
     ),
     (
+        ("(HTTP status 400) during HeadObject",),
+        "the object store refuses the request and gives no reason: check whether s3.session-token has expired, and "
+        "s3.region",
+    ),
+    (
         # The answer to a HEAD has no text that says more.
         ("ACCESS_DENIED during HeadObject",),
         "the object store refuses the catalog's key; check s3.access-key-id, s3.secret-access-key and what it may read, "

@@ -35,7 +35,6 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Engine]]:
     """Open the catalogs, what audits their tables, and an engine over them for this process alone."""
     with (
-        contextlib.closing(IcebergStore(settings.catalogs)) as store,
         contextlib.closing(Auditor(settings.catalogs)) as auditor,
         tempfile.TemporaryDirectory(prefix="thermocline-cold-") as spill,
         contextlib.closing(
@@ -48,6 +47,9 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
                 spill_dir=Path(spill),
             )
         ) as engine,
+        contextlib.closing(
+            IcebergStore(settings.catalogs, take_secret=engine.take_secret)
+        ) as store,
     ):
         yield store, auditor, engine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan, FileList
 from connectors.iceberg.scan.reach import local_path
 from connectors.iceberg.types import table_schema
+from connectors.object_store import vended_secret
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin, PinReference
@@ -61,12 +62,17 @@ class IcebergStore:
         *,
         max_cache_memory_bytes: int = 512 << 20,
         catalog_roots: Mapping[str, Sequence[str]] | None = None,
+        take_secret: Callable[[str], None] | None = None,
     ) -> None:
         """``catalogs``: pyiceberg properties by catalog name.
 
         A table reads below its location and its catalog's warehouse; ``catalog_roots`` are more places of a catalog.
+        ``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys with it, and again for each new key.
         """
         self._catalogs = Catalogs(catalogs)
+        self._take_secret = take_secret
+        #: The newest secret of each table's place.
+        self._vended: dict[str, str] = {}
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
@@ -181,6 +187,7 @@ class IcebergStore:
     ) -> Pin:
         """Pin the head in the current schema, or a version in its own."""
         location, metadata = loaded.metadata_location, loaded.metadata
+        self._hand_on_keys(table, loaded)
         with self._lock:
             self._loaded[location] = table, loaded.io
         facts = read_facts(table, loaded, version)
@@ -189,6 +196,18 @@ class IcebergStore:
             with self._lock:
                 self._retained[location] = _retained(metadata)
         return decide_pin(facts, TableEvidence(table, loaded, self._evidence, self._lock))
+
+    def _hand_on_keys(self, table: TableName, loaded: Table) -> None:
+        """Have the engine read a table's files with the keys that came with it."""
+        if self._take_secret is None:
+            return
+        configured, place = self._catalogs.properties(table.catalog), loaded.metadata.location
+        secret = vended_secret(table.catalog, configured, loaded.io.properties, place)
+        with self._lock:
+            if secret is None or self._vended.get(place) == secret:
+                return
+            self._take_secret(secret)
+            self._vended[place] = secret
 
     def scan(
         self,

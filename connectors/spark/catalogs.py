@@ -60,6 +60,8 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
         conf["uri"] = properties["uri"]
     if kind == "rest":
         conf = {**REST_TIMEOUTS_MS, **conf}
+        # As pyiceberg asks by default: a catalog that can hands out keys for a table's files.
+        conf.setdefault("header.X-Iceberg-Access-Delegation", "vended-credentials")
         # By default Java exchanges its first token for another (RFC 8693). Most identity providers do not do that, and the
         # tierer would be locked out when the token expires; asking with the credential again works everywhere.
         if "credential" in conf:

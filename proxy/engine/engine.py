@@ -6,6 +6,7 @@ file outside the storage roots, no extension, no setting, no other statement's r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -123,6 +124,15 @@ class Engine:
         self.watch.close()
         self.segments.close()
         self._connection.close()
+
+    def take_secret(self, secret: str) -> None:
+        """Take a CREATE SECRET (``connectors.object_store``) while statements run; it counts from the next file on.
+
+        Raises:
+            BadConfig: it is none.
+        """
+        with contextlib.closing(self._connection.cursor()) as cursor:
+            _keep(secret, cursor)
 
     def healthy(self) -> bool:
         """Whether the engine still answers.

@@ -54,11 +54,12 @@ _ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class StoreRequest:
-    """``span`` is the Range header, empty where all of a file is read."""
+    """``span`` is the Range header, empty where all of a file is read; ``token`` that of the session."""
 
     method: str
     path: str
     span: str
+    token: str = ""
 
 
 class StoreGateway:
@@ -106,7 +107,12 @@ class StoreGateway:
             _store: http.client.HTTPConnection | None = None
 
             def handle_any(self) -> None:
-                request = StoreRequest(self.command, self.path, self.headers.get("Range") or "")
+                request = StoreRequest(
+                    self.command,
+                    self.path,
+                    self.headers.get("Range") or "",
+                    self.headers.get("x-amz-security-token") or "",
+                )
                 gateway.requests.append(request)
                 length = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(length)

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from connectors import duckdb_extensions as extensions
-from connectors.object_store import is_object_store, secrets
+from connectors.object_store import is_object_store, secrets, vended_secret
 from planner.errors import BadConfig
 
 KEY = {"s3.access-key-id": "ours", "s3.secret-access-key": "it's secret"}
@@ -23,7 +23,7 @@ def of(
 def test_a_store_of_one_s_own_is_addressed_by_path() -> None:
     properties = {**KEY, "warehouse": "s3://lake/wh/", "s3.endpoint": "http://127.0.0.1:9000/"}
     assert of({"lake": properties}) == (
-        "CREATE SECRET catalog_0 (TYPE s3, REGION 'us-east-1', KEY_ID 'ours', SECRET 'it''s secret', "
+        "CREATE OR REPLACE SECRET catalog_0 (TYPE s3, REGION 'us-east-1', KEY_ID 'ours', SECRET 'it''s secret', "
         "ENDPOINT '127.0.0.1:9000', USE_SSL false, URL_STYLE 'path', "
         "SCOPE ['s3://lake/wh/', 's3a://lake/wh/', 's3n://lake/wh/'])",
     )
@@ -133,3 +133,22 @@ def test_without_s3_there_is_none() -> None:
 def test_half_of_it_is_refused(properties: dict[str, str], message: str) -> None:
     with pytest.raises(BadConfig, match=message):
         of({"lake": {**properties, "warehouse": "s3://lake"}})
+
+
+def test_keys_that_came_with_a_table_count_for_its_files_alone() -> None:
+    configured = {
+        "s3.endpoint": "http://store:9000",
+        "s3.access-key-id": "a",
+        "s3.secret-access-key": "b",
+    }
+    place = "s3://lake/wh/net/flows"
+    assert vended_secret("lake", configured, configured, place) is None
+    vended = {**configured, "s3.session-token": "of an hour"}
+    assert vended_secret("lake", configured, vended, "file:///wh") is None
+    secret = vended_secret("lake", configured, vended, place)
+    assert secret is not None
+    assert "SESSION_TOKEN 'of an hour'" in secret
+    assert "SCOPE ['s3://lake/wh/net/flows/'" in secret
+    other = vended_secret("lake", configured, vended, f"{place}2")
+    assert other is not None
+    assert secret.split("(")[0] != other.split("(")[0]

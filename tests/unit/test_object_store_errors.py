@@ -18,6 +18,10 @@ CASES = [
         "s3.session-token",
     ),
     (DUCKDB.format("403)\n\nRequestTimeTooSkewed: The difference"), "clock"),
+    (
+        ARROW.format("UNKNOWN (HTTP status 400)", "No response body."),
+        "check whether s3.session-token has expired",
+    ),
     (DUCKDB.format("301 Moved Permanently"), "s3.region"),
     (ARROW.format("NO_SUCH_BUCKET", "The specified bucket does not exist"), "no such bucket"),
     (

@@ -56,6 +56,7 @@ def test_rest_properties_pass_through() -> None:
         "rest.client.connection-timeout-ms": "10000",
         "rest.client.socket-timeout-ms": "60000",
         "token-exchange-enabled": "false",
+        "header.X-Iceberg-Access-Delegation": "vended-credentials",
     }
 
 

@@ -87,16 +87,6 @@ def running_parts(
     server = settings.server
     with contextlib.ExitStack() as stack:
         cold = settings.cold
-        store = IcebergStore(
-            settings.catalogs,
-            max_cache_memory_bytes=cold.max_memory_bytes,
-            catalog_roots=server.catalog_roots,
-        )
-        stack.callback(store.close)
-        log = stack.enter_context(open_log(settings))
-        pins = stack.enter_context(
-            PinCache(store, refresh_s=server.pin_refresh_s, patience_s=cold.catalog_timeout_s)
-        )
         spill = stack.enter_context(scratch_folder())
         engine_bytes, process_bytes = memory_limits(
             server.memory_limit_bytes, server.max_process_bytes, total_memory()
@@ -110,6 +100,17 @@ def running_parts(
             spill_dir=spill,
         )
         stack.callback(engine.close)
+        store = IcebergStore(
+            settings.catalogs,
+            max_cache_memory_bytes=cold.max_memory_bytes,
+            catalog_roots=server.catalog_roots,
+            take_secret=engine.take_secret,
+        )
+        stack.callback(store.close)
+        log = stack.enter_context(open_log(settings))
+        pins = stack.enter_context(
+            PinCache(store, refresh_s=server.pin_refresh_s, patience_s=cold.catalog_timeout_s)
+        )
         watchdog = Watchdog(
             grace_s=WATCHDOG_GRACE_S,
             max_process_bytes=process_bytes,
