@@ -126,7 +126,8 @@ func decode(rendered map[string]string) ([]runtime.Object, error) {
 }
 
 func compose(file string) (any, error) {
-	options, err := cli.NewProjectOptions([]string{file}, cli.WithName("try"))
+	// As docker compose does: versions come from .env beside the file.
+	options, err := cli.NewProjectOptions([]string{file}, cli.WithName("try"), cli.WithEnvFiles(), cli.WithDotEnv)
 	if err != nil {
 		return nil, err
 	}

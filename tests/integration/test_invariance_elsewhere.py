@@ -1,0 +1,91 @@
+"""The stories of ``test_invariance`` where nobody's laptop is: catalogs in PostgreSQL and behind REST, files on S3, over a
+store that answers some requests with 503.
+
+The tale is one function, so both files tell it; what differs is where the tables are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from connectors.iceberg.store import IcebergStore
+from connectors.spark.catalogs import catalog_conf
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.object_store import ObjectStore
+from tests.fixtures.postgresql import PostgreSQL
+from tests.fixtures.rest_catalog import RestCatalog
+from tests.fixtures.server import TieredServer, settings_of
+from tests.fixtures.spark import SparkLake
+from tests.harness.store_gateway import Fault, StoreGateway, StoreRequest
+from tests.harness.stories import STEPS, tell
+from thermocline.serve.assembly import running_server
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+
+#: All three clients ask three times and more: all of them fail once in ten thousand times.
+BUSY_SHARE = 0.02
+SHORT_STEPS = 5
+
+
+@pytest.fixture
+def gateway(object_store: ObjectStore) -> Iterator[StoreGateway]:
+    chance = random.Random(7)
+
+    def choose(request: StoreRequest) -> Fault | None:
+        is_hit = request.method in ("GET", "HEAD") and chance.random() < BUSY_SHARE
+        return Fault.BUSY if is_hit else None
+
+    with StoreGateway(object_store.port) as started:
+        started.choose_fault = choose
+        yield started
+
+
+@pytest.fixture(params=["postgresql", "rest"])
+def elsewhere(
+    request: pytest.FixtureRequest,
+    lake: SparkLake,
+    kafka: Kafka,
+    object_store: ObjectStore,
+    gateway: StoreGateway,
+    tmp_path: Path,
+) -> Iterator[TieredServer]:
+    """A server and the shared Spark over one more catalog."""
+    if request.param == "postgresql":
+        database: PostgreSQL = request.getfixturevalue("postgresql")
+        properties = database.catalog(tmp_path) | object_store.warehouse()
+        roots = [properties["warehouse"]]
+    else:
+        rest: RestCatalog = request.getfixturevalue("rest_catalog")
+        properties, roots = rest.catalog(), [rest.root]
+    # A name for each test: Spark keeps what it has once opened.
+    name = f"{request.param}_{gateway.endpoint.rpartition(':')[2]}"
+    catalogs = {name: properties | {"s3.endpoint": gateway.endpoint}}
+    for key, value in catalog_conf(name, catalogs[name]).items():
+        lake.session.conf.set(key, value)
+    settings = settings_of(catalogs, kafka.settings, storage_roots=tuple(roots))
+    with closing(IcebergStore(catalogs)) as store, running_server(settings) as running:
+        there = SparkLake(lake.session, catalogs, store, itertools.count(1))
+        yield TieredServer(running, settings, own_catalog=name, lake=there)
+
+
+def test_a_short_story_on_s3_changes_no_answer(
+    kafka: Kafka, elsewhere: TieredServer, gateway: StoreGateway
+) -> None:
+    with elsewhere.cursor() as cursor:
+        tell(0, SHORT_STEPS, kafka, elsewhere, cursor)
+    assert len(gateway.requests) > 20
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_long_stories_on_s3_change_no_answer(
+    seed: int, kafka: Kafka, elsewhere: TieredServer
+) -> None:
+    with elsewhere.cursor() as cursor:
+        tell(seed, len(STEPS) + 1, kafka, elsewhere, cursor)
