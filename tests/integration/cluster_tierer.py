@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 import planner.cut
 from connectors import jars
 from connectors.iceberg.store import IcebergStore
+from connectors.spark.catalogs import jar_sets
 from connectors.spark.session import SparkSettings, start_session
 from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
@@ -26,10 +27,8 @@ from tests.harness.generated_log import GeneratedLog, open_decoder
 
 def main() -> None:
     document = json.loads(sys.argv[1])
-    catalogs = {
-        "lake": document["catalogs"]["lake"]
-        | {"header.Authorization": os.environ["CLUSTER_SECRET"]}
-    }
+    secret = {"header.Authorization": os.environ["CLUSTER_SECRET"]}
+    catalogs = {name: each | secret for name, each in document["catalogs"].items()}
     store = IcebergStore(document["catalogs"])
     session = start_session(
         SparkSettings(
@@ -41,10 +40,11 @@ def main() -> None:
                 "spark.executor.memory": "512m",
                 "spark.executor.cores": "1",
                 "spark.driver.host": "127.0.0.1",
+                **document["conf"],
             },
         ),
         catalogs,
-        jars.resolve("iceberg"),
+        [path for name in jar_sets(catalogs) for path in jars.resolve(name)],
     )
     context = session.sparkContext
     # The tests are not on the cluster, and are no part of what the job ships.

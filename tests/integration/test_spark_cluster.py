@@ -18,7 +18,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fixtures.spark import BoundTable
+from connectors.iceberg.create import create_table
+from connectors.iceberg.store import IcebergStore
+from connectors.spark.catalogs import catalog_conf
+from planner.names import TableName
+from tests.fixtures.rest_catalog import RestCatalog
+from tests.fixtures.spark import BINDING, PAYLOAD, BoundTable, SparkLake, first_watermark
 from tests.harness.generated_log import expected_rows
 from tests.harness.spark_cluster import running_cluster
 
@@ -35,11 +40,17 @@ class Cluster:
     folder: Path
 
     def executors(self) -> list[psutil.Process]:
+        return self._running("CoarseGrainedExecutorBackend")
+
+    def workers(self) -> list[psutil.Process]:
+        return self._running("deploy.worker.Worker")
+
+    def _running(self, word: str) -> list[psutil.Process]:
         """This cluster's: another one may run on the machine."""
         return [
             value
             for value in psutil.process_iter(["cmdline", "cwd"])
-            if "CoarseGrainedExecutorBackend" in " ".join(value.info["cmdline"] or ())
+            if word in " ".join(value.info["cmdline"] or ())
             and (value.info["cwd"] or "").startswith(str(self.folder))
         ]
 
@@ -73,7 +84,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def session(cluster: Cluster, flows: BoundTable, tmp_path: Path) -> Iterator[Session]:
-    request = {"master": cluster.url, "catalogs": flows.catalogs, "table": str(flows.name)}
+    with tiering(cluster, flows, tmp_path, {}) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def tiering(
+    cluster: Cluster, table: BoundTable, tmp_path: Path, conf: dict[str, str]
+) -> Iterator[Session]:
+    request = {"master": cluster.url, "catalogs": table.catalogs, "table": str(table.name)}
+    request["conf"] = conf
     with (tmp_path / "tierer.log").open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.cluster_tierer", json.dumps(request)],
@@ -111,6 +131,42 @@ def test_the_job_ships_itself_hides_its_secrets_and_survives_an_executor(
         assert session.answer()["published"]
     assert flows.rows() == expected_rows(6_000, 4_000)
     assert flows.watermark() == {0: 6_000, 1: 4_000}
+
+
+@pytest.mark.soak
+def test_a_worker_is_lost_in_a_stage_over_s3_and_rest_with_speculation_on(
+    cluster: Cluster,
+    lake: SparkLake,
+    rest_catalog: RestCatalog,
+    tmp_path: Path,
+) -> None:
+    catalogs = {"elsewhere": rest_catalog.catalog()}
+    for key, value in catalog_conf("elsewhere", catalogs["elsewhere"]).items():
+        lake.session.conf.set(key, value)
+    name = TableName("elsewhere", (rest_catalog.namespace(),), "flows")
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.multiplier": "1.1",
+    }
+    with contextlib.closing(IcebergStore(catalogs)) as store:
+        create_table(catalogs, name, PAYLOAD, BINDING, first_watermark(0, 0, binding=BINDING))
+        table = BoundTable(lake.session, store, catalogs, name)
+        with tiering(cluster, table, tmp_path, speculation) as session:
+            session.order(8_000, 6_000)
+            assert session.answer()["published"]
+            assert table.rows() == expected_rows(8_000, 6_000)
+            gate = tmp_path / "gate"
+            session.order(16_000, 12_000, gate=gate)
+            _until(gate.exists)
+            [worker, *_] = cluster.workers()
+            for process in (*worker.children(recursive=True), worker):
+                process.kill()
+            with _open_gate(gate):
+                assert session.answer()["published"]
+            assert table.rows() == expected_rows(16_000, 12_000)
+            assert table.watermark() == {0: 16_000, 1: 12_000}
 
 
 @contextlib.contextmanager
