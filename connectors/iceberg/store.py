@@ -167,7 +167,7 @@ class IcebergStore:
             SnapshotExpired, ColdStoreUnavailable: as ``scan``.
         """
         with self._reading(cold):
-            io = self._file_io(cold.metadata_location)
+            io = self.file_io(cold.metadata_location)
             metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
             version = metadata.snapshot_by_id(cold.snapshot_id or 0)
             if version is None:
