@@ -10,19 +10,19 @@ import base64
 import binascii
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import parse_qs, unquote, unquote_plus
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from planner.errors import BadParameter, NotAllowed
+from planner.errors import BadParameter, NotAllowed, Overloaded
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
 from proxy.deadline import Deadline
 from proxy.flightsql.middleware import CallGate
 from proxy.flightsql.options import OF_ONE_CALL, with_settings
-from proxy.flightsql.state.shares import Shares
 from proxy.ops.call_record import CallRecord, Journal
 from proxy.process.asgi import Receive, Scope, Send
 from proxy.rest.catalog import SEPARATOR, LiveCatalog, Page, Warehouse
@@ -33,20 +33,35 @@ from proxy.rest.errors import (
     UnknownView,
     answer_of,
 )
+from proxy.rest.places import LoadPlaces
 from proxy.session import Session
 
 #: Requests at work; others wait for a thread.
 _THREADS = 32
+#: Loads at work, of all users; of each a share. The other threads are for what takes a moment.
+_LOADS_AT_WORK = 24
 #: Loads at work or waiting, of all users; of each a share.
 _MAX_LOADS = 1_024
 #: A report of metrics has some kilobytes.
 _MAX_BODY_BYTES = 1 << 20
 #: Of a load, whatever the user's statements may take: engines give up after a minute.
 _LONGEST_LOAD_S = 60.0
+_WAITED_FOR_LOADS = "other loads took longer than the {:g} s this one may wait; try again."
 _READING = ("GET", "HEAD")
 _LOADED = "LoadTable"
 #: DuckDB, which looks up a table's head in its log.
 _READS_LOG = "duckdb"
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A load that was let in, to be worked on once its user has a place."""
+
+    user: str | None
+    work: Callable[[], Response]
+
+
+_Answer = TypeVar("_Answer", bound=Response | _Load)
 
 
 class RestApplication:
@@ -58,7 +73,7 @@ class RestApplication:
         self._catalog = catalog
         self._gate = gate
         self._journals = journals
-        self._loads = Shares(_MAX_LOADS, "loads")
+        self._loads = LoadPlaces(_LOADS_AT_WORK, _MAX_LOADS)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iceberg-rest")
 
     def close(self) -> None:
@@ -76,28 +91,41 @@ class RestApplication:
             status, document = answer_of(error, record)
             await JSONResponse(document, status)(scope, receive, send)
             return
-        answer = await asyncio.get_running_loop().run_in_executor(
-            self._threads, self._answered, request, body, record
-        )
-        await answer(scope, receive, send)
-
-    def _answered(self, request: Request, body: bytes, record: CallRecord) -> Response:
-        try:
-            answer = self._answer(request, body, record)
-        except Exception as error:  # noqa: BLE001  nothing but an answer may leave this
-            status, document = answer_of(error, record)
-            headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
-            if status == 401:
-                headers["www-authenticate"] = 'Bearer realm="thermocline"'
-            answer = JSONResponse(document, status, headers)
-        for journal in self._journals:
-            journal(record)
+        answer = await self._on_thread(lambda: self._answer(request, body, record), record)
+        if isinstance(answer, _Load):
+            answer = await self._loaded(answer, record)
         if request.method == "HEAD":
             answer = Response(status_code=answer.status_code, headers=_bodiless(answer))
         answer.headers["cache-control"] = "no-store"
-        return answer
+        await answer(scope, receive, send)
 
-    def _answer(self, request: Request, body: bytes, record: CallRecord) -> Response:
+    async def _loaded(self, load: _Load, record: CallRecord) -> Response:
+        try:
+            async with self._loads.one(load.user):
+                return await self._on_thread(load.work, record)
+        except Overloaded as error:
+            refusal = _failure(error, record)
+            return await self._on_thread(lambda: refusal, record)
+
+    async def _on_thread(
+        self, work: Callable[[], _Answer], record: CallRecord
+    ) -> _Answer | Response:
+        """Do ``work`` on a thread; an answer, errors too, is written to the journals there."""
+
+        def answered() -> _Answer | Response:
+            answer: _Answer | Response
+            try:
+                answer = work()
+            except Exception as error:  # noqa: BLE001  nothing but an answer may leave this
+                answer = _failure(error, record)
+            if isinstance(answer, Response):
+                for journal in self._journals:
+                    journal(record)
+            return answer
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, answered)
+
+    def _answer(self, request: Request, body: bytes, record: CallRecord) -> Response | _Load:
         parts = [unquote(part) for part in _path(request).split("/")]
         if len(parts) < 3 or parts[:2] != ["", "v1"]:
             raise UnknownEndpoint(
@@ -124,7 +152,7 @@ class RestApplication:
         session: Session,
         request: Request,
         record: CallRecord,
-    ) -> Response:
+    ) -> Response | _Load:
         is_reading = request.method in _READING
         query = request.query_params
         match rest:
@@ -173,28 +201,33 @@ class RestApplication:
         session: Session,
         request: Request,
         record: CallRecord,
-    ) -> Response:
+    ) -> _Load:
         record.method, record.table = _LOADED, str(table)
         mode = request.query_params.get("snapshots") or "all"
         if mode not in ("all", "refs"):
             raise BadParameter("snapshots is all or refs.")
         etags = [text.strip() for text in request.headers.get("if-none-match", "").split(",")]
         limits = self._gate.policy.limits_of(session.user, session.groups)
-        with self._loads.one(session.user):
+        deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
+
+        def work() -> Response:
+            deadline.check(_WAITED_FOR_LOADS)
             etag, body = self._catalog.load(
                 session,
                 warehouse,
                 table,
-                Deadline(min(limits.timeout_s, _LONGEST_LOAD_S)),
+                deadline,
                 etags=[text.removeprefix("W/") for text in etags],
                 only_referenced=mode == "refs",
                 is_logged=not request.headers.get("user-agent", "").startswith(_READS_LOG),
             )
-        record.ended()
-        if body is None:
-            return Response(status_code=304, headers={"etag": etag})
-        record.bytes = len(body)
-        return Response(body, headers={"etag": etag}, media_type="application/json")
+            record.ended()
+            if body is None:
+                return Response(status_code=304, headers={"etag": etag})
+            record.bytes = len(body)
+            return Response(body, headers={"etag": etag}, media_type="application/json")
+
+        return _Load(session.user, work)
 
     def _token(self, request: Request, body: bytes) -> Response:
         """OAuth2's client credentials: the client is a user. What it gets is a session's token, as over Flight."""
@@ -226,6 +259,14 @@ class RestApplication:
                 "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
             }
         )
+
+
+def _failure(error: Exception, record: CallRecord) -> Response:
+    status, document = answer_of(error, record)
+    headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
+    if status == 401:
+        headers["www-authenticate"] = 'Bearer realm="thermocline"'
+    return JSONResponse(document, status, headers)
 
 
 def _refused(error: str, description: str, status: int) -> Response:

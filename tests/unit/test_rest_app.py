@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -33,6 +35,9 @@ class FixedTables:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.sessions: list[Session] = []
+        #: Loads of anna wait for it.
+        self.is_open = threading.Event()
+        self.is_open.set()
 
     def visible(self, session: Session, *, is_new: bool = False) -> list[TableName]:
         return [FLOWS]
@@ -44,6 +49,8 @@ class FixedTables:
     def load(self, session: Session, table: TableName, deadline: Deadline) -> LoadedTable:
         self.sessions.append(session)
         self.check(session, table)
+        if session.user == "anna":
+            assert self.is_open.wait(30)
         if self.error is not None:
             raise self.error
         return LoadedTable("file:///x", json.dumps(METADATA).encode(), '"tag"')
@@ -84,6 +91,11 @@ class Site:
     def ask(
         self, path: str, method: str = "GET", body: bytes = b"", **headers: Any
     ) -> tuple[int, dict[str, str], Any]:
+        return asyncio.run(self.asked(path, method, body, **headers))
+
+    async def asked(
+        self, path: str, method: str = "GET", body: bytes = b"", **headers: Any
+    ) -> tuple[int, dict[str, str], Any]:
         plain, _, query = path.partition("?")
         named = [
             (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
@@ -100,7 +112,7 @@ class Site:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        asyncio.run(self.app(scope, receive, send))
+        await self.app(scope, receive, send)
         text = b"".join(part.get("body", b"") for part in sent[1:])
         answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return sent[0]["status"], answered, json.loads(text) if text else None
@@ -245,3 +257,43 @@ def test_a_user_gets_a_sessions_token(site: Site) -> None:
 
 def test_a_large_body_is_refused_unread(site: Site) -> None:
     assert kind(site.ask("/v1/oauth/tokens", "POST", b"x" * (1 << 21)))[0] == 413
+
+
+def test_loads_of_one_user_leave_places_for_others(site: Site) -> None:
+    site.tables.is_open.clear()
+
+    async def story() -> None:
+        token = "Bearer token of anna"
+        loads = [asyncio.create_task(site.asked(LOAD, authorization=token)) for _ in range(200)]
+        deadline = time.monotonic() + 30
+        while len(site.tables.sessions) < 19:  # three times what is free of 24 places, and one
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        status, _, _ = await asyncio.wait_for(site.asked(LOAD), 10)
+        assert status == 200
+        # What is no load has threads of its own.
+        status, _, _ = await asyncio.wait_for(site.asked("/v1/config", authorization=token), 10)
+        assert status == 200
+        assert len(site.tables.sessions) == 20
+        site.tables.is_open.set()
+        assert {answer[0] for answer in await asyncio.gather(*loads)} == {200}
+
+    asyncio.run(story())
+    assert len(site.records) == 202
+
+
+def test_more_loads_than_may_wait_are_told_to_come_again(site: Site) -> None:
+    site.tables.is_open.clear()
+
+    async def story() -> list[int]:
+        token = "Bearer token of anna"
+        loads = [asyncio.create_task(site.asked(LOAD, authorization=token)) for _ in range(900)]
+        first, _ = await asyncio.wait(loads, return_when=asyncio.FIRST_COMPLETED)
+        status, headers, body = next(iter(first)).result()
+        assert (status, headers["retry-after"]) == (503, "2")
+        assert "what is left is for others" in body["error"]["message"]
+        site.tables.is_open.set()
+        return [answer[0] for answer in await asyncio.gather(*loads)]
+
+    statuses = asyncio.run(story())
+    assert (statuses.count(200), statuses.count(503)) == (769, 131)

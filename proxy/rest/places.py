@@ -1,0 +1,44 @@
+"""How many loads are worked on at once, and whose: of the places each user has a share, and who has none waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from proxy.flightsql.state.shares import Shares, has_share
+
+
+class LoadPlaces:
+    """Places for one event loop. ``places``: loads at work. ``total``: those and the ones that wait."""
+
+    def __init__(self, places: int, total: int) -> None:
+        self._places = places
+        self._present = Shares(total, "loads")
+        self._at_work: Counter[str | None] = Counter()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @asynccontextmanager
+    async def one(self, owner: str | None) -> AsyncIterator[None]:
+        """Have a place for the time of the block; wait for it, first come, first served among those who may have one.
+
+        Raises:
+            Overloaded: too many are there already, or of this owner.
+        """
+        with self._present.one(owner):
+            while not has_share(self._at_work[owner], self._at_work.total(), self._places):
+                turn = asyncio.get_running_loop().create_future()
+                self._waiting.append(turn)
+                await turn
+            self._at_work[owner] += 1
+            try:
+                yield
+            finally:
+                self._at_work[owner] -= 1
+                if not self._at_work[owner]:
+                    del self._at_work[owner]
+                waiting, self._waiting = self._waiting, []
+                for turn in waiting:
+                    if not turn.done():
+                        turn.set_result(None)
