@@ -116,6 +116,39 @@ def live_metadata(
     return edited
 
 
+def is_head(document: Mapping[str, Any], pin: Pin) -> bool:
+    """Whether a reader of the pinned metadata file reads what is pinned: it may have a newer head, or other columns."""
+    current = document.get("current-snapshot-id")
+    schema_id = document.get("current-schema-id", pin.schema.schema_id)
+    # Version 1 wrote -1 for a table without snapshots.
+    return (None if current == -1 else current, schema_id) == (
+        pin.snapshot_id,
+        pin.schema.schema_id,
+    )
+
+
+def plain_metadata(document: Mapping[str, Any], pin: Pin, cut: str) -> dict[str, Any]:
+    """Return the metadata of the answer for a table without a topic, of any format version, with the pin as its head."""
+    edited = dict(document)
+    edited["properties"] = live_properties(document.get("properties") or {}, cut)
+    if is_head(document, pin):
+        return edited
+    schema_id = pin.schema.schema_id
+    if "current-schema-id" in document:
+        edited["current-schema-id"] = schema_id
+    if "schema" in document:  # version 1, whose readers may know no other
+        schemas = document.get("schemas") or [document["schema"]]
+        edited["schema"] = next(
+            schema for schema in schemas if schema.get("schema-id", schema_id) == schema_id
+        )
+    refs: Mapping[str, Any] = document.get("refs") or {}
+    head = pin.snapshot_id
+    edited["refs"] = {**refs, MAIN: {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": head}}
+    edited["current-snapshot-id"] = head
+    edited["snapshot-log"] = _log(document, pin)
+    return edited
+
+
 def _log(document: Mapping[str, Any], pin: Pin) -> list[Mapping[str, Any]]:
     """Return the log up to the pinned snapshot: what is younger is no part of this cut."""
     log = list(document.get("snapshot-log") or ())

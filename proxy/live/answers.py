@@ -35,9 +35,15 @@ class Answer:
     pieces: tuple[LivePiece, ...]
     answered_s: float
 
+    @property
+    def can_be_read(self) -> bool:
+        """Whether its text is there: that of a table which passes through is in no file of ours."""
+        return self.raw is not None or self.location in self.paths
 
-def etag_of(raw: bytes) -> str:
-    return f'"{hashlib.sha256(raw).hexdigest()[:32]}"'
+
+def etag_of(location: str, raw: bytes) -> str:
+    """Name an answer. The file at ``location`` may be gone where another with the same text is not."""
+    return f'"{hashlib.sha256(location.encode() + raw).hexdigest()[:32]}"'
 
 
 @dataclass(eq=False)
@@ -78,28 +84,35 @@ class TableAnswers:
         newest = self._newest
         if newest is None or newest[0] <= arrival_s:
             return None
-        return self.hand_out(newest[1])
+        return self.again(newest[1])
 
     def began(self, at_s: float, answer: Answer) -> None:
         """Note the newest live answer, whose measuring began at that time."""
         self._newest = at_s, answer
 
     def of(self, cut: str) -> Answer | None:
-        """Return the answer of a cut; who gives it says so (``hand_out``)."""
+        """Return the answer of a cut; who gives it says so (``again``)."""
         with self._lock:
-            return self._answers.get(cut)
+            answer = self._answers.get(cut)
+        return answer if answer is not None and answer.can_be_read else None
 
-    def hand_out(self, answer: Answer) -> Answer:
-        """Note that an answer is handed out now: its files stay as long as it is good for."""
-        now = self.clock()
+    def again(self, answer: Answer) -> Answer | None:
+        """Note that an answer is handed out now: its files stay as long as it is good for.
+
+        None where it was forgotten meanwhile, and its files with it (``expired``).
+        """
         with self._lock:
-            answer.answered_s = now
-            for piece in answer.pieces:
-                if piece.path is not None:
-                    self._pieces[piece.path] = now
-            if self._answers.get(answer.cut) is answer:
-                self._answers.move_to_end(answer.cut)
+            if self._answers.get(answer.cut) is not answer or not answer.can_be_read:
+                return None
+            self._hand_out(answer)
         return answer
+
+    def _hand_out(self, answer: Answer) -> None:
+        answer.answered_s = now = self.clock()
+        for piece in answer.pieces:
+            if piece.path is not None:
+                self._pieces[piece.path] = now
+        self._answers.move_to_end(answer.cut)
 
     def check_room(self) -> None:
         """Make sure that one more answer may be kept, before it is written.
@@ -123,7 +136,8 @@ class TableAnswers:
             in_memory = [old for old in self._answers.values() if old.raw is not None]
             for old in in_memory[:-_MAX_IN_MEMORY]:
                 old.raw = None
-        return self.hand_out(answer)
+            self._hand_out(answer)
+        return answer
 
     def usable(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
         with self._lock:

@@ -118,7 +118,7 @@ class LiveTables:
                 answer = self._answered(answers, session, table, contract, deadline)
                 if is_plain:
                     answers.began(began_s, answer)
-        raw = answer.raw
+            raw = answer.raw  # before a later load may forget it
         if raw is None:
             raw = self._files.read(table.catalog, answer.location)
         return LoadedTable(answer.location, raw, answer.etag)
@@ -149,8 +149,8 @@ class LiveTables:
         cut = self._cutter.cut_table(table, contract, deadline)
         text = format_cut({(table, None): cut})
         answer = answers.of(text)
-        if answer is not None and _still_holds(answer, cut):
-            return answers.hand_out(answer)
+        if answer is not None and _still_holds(answer, cut) and answers.again(answer):
+            return answer
         answers.check_room()
         if not cut.is_cold_whole:
             raise CutExpired(
@@ -167,8 +167,9 @@ class LiveTables:
             pieces = self._pieces(answers, session, pin, cut, deadline, is_newest=is_newest)
             written = self._files.write_table(pin, pieces, text)
         raw = written.raw
+        etag = etag_of(written.location, raw)
         return answers.keep(
-            Answer(text, written.location, etag_of(raw), raw, written.paths, pieces, 0.0)
+            Answer(text, written.location, etag, raw, written.paths, pieces, 0.0)
         )
 
     def _pieces(

@@ -21,7 +21,8 @@ def piece(path: str | None) -> LivePiece:
 
 
 def answer(cut: str, *pieces: LivePiece, raw: bytes = b"{}") -> Answer:
-    return Answer(cut, f"at {cut}", etag_of(raw), raw, (f"list of {cut}",), pieces, 0.0)
+    at = f"at {cut}"
+    return Answer(cut, at, etag_of(at, raw), raw, (f"list of {cut}", at), pieces, 0.0)
 
 
 @pytest.fixture
@@ -45,10 +46,13 @@ def test_files_go_once_no_answer_that_is_good_names_them(
     answers.keep(answer("second", shared))
     answers.use(KEY, [shared])
     clock[0] = 101.0
-    assert set(answers.expired(1.0)) == {"own", "list of first"}
+    assert set(answers.expired(1.0)) == {"own", "list of first", "at first"}
     assert answers.of("first") is None
     clock[0] = 200.0
-    assert answers.expired(100.0) == ("list of second",)  # a later load may use the other
+    assert answers.expired(100.0) == (
+        "list of second",
+        "at second",
+    )  # a later load may use the other
     answers.use(KEY, [])
     assert answers.expired(100.0) == ("shared",)
     assert answers.expired(100.0) == ()
@@ -60,8 +64,36 @@ def test_an_answer_is_good_from_when_it_was_answered_last(
     own = answers.keep(answer("cut", piece("file")))
     clock[0] = 90.0
     assert answers.of("cut") is own
-    answers.hand_out(own)
+    assert answers.again(own) is own
     assert answers.expired(80.0) == ()
+
+
+def test_an_answer_whose_files_went_meanwhile_is_not_handed_out_again(
+    answers: TableAnswers, clock: list[float]
+) -> None:
+    answers.keep(answer("cut", piece("file")))
+    answers.began(5.0, answer("cut"))
+    own = answers.of("cut")
+    assert own is not None
+    clock[0] = 101.0
+    assert set(answers.expired(1.0)) == {"file", "list of cut", "at cut"}
+    assert answers.again(own) is None
+    assert answers.expired(101.0) == ()
+
+
+def test_what_passes_through_is_answered_as_long_as_its_text_is_there(
+    answers: TableAnswers,
+) -> None:
+    first = answers.keep(Answer("0", "of the catalog", "", b"{}", (), (), 0.0))
+    assert answers.of("0") is answers.again(first) is first
+    for cut in range(1, 9):
+        answers.keep(answer(f"{cut}"))
+    assert first.raw is None
+    assert answers.of("0") is answers.again(first) is None
+
+
+def test_the_same_text_at_another_address_is_another_answer() -> None:
+    assert etag_of("one", b"{}") == etag_of("one", b"{}") != etag_of("other", b"{}")
 
 
 def test_who_waited_shares_what_began_after_he_asked(
@@ -84,7 +116,7 @@ def test_another_answer_to_the_same_cut_leaves_the_first_its_time(
     clock[0] = 10.0
     second = answers.keep(answer("cut", piece("b"), raw=b"[]"))
     assert answers.of("cut") is second
-    assert answers.expired(5.0) == ("a", "list of cut")
+    assert answers.expired(5.0) == ("a", "list of cut", "at cut")
 
 
 def test_few_texts_stay_in_memory_and_few_answers_at_all(

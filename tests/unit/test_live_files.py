@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from connectors.iceberg.live.files import LiveFiles
@@ -20,6 +23,7 @@ from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.live.snapshot import pinned_manifests, write_metadata, write_snapshot
 from connectors.iceberg.store import IcebergStore
 from planner.errors import BadConfig, ColdStoreUnavailable
+from planner.names import TableName
 
 TTL_S = 10.0
 SCHEMA = Schema(
@@ -140,3 +144,29 @@ def test_a_catalog_without_a_place_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="set iceberg_rest"):
         files.remove("lake", ["x"])
     files.tend()
+
+
+def test_a_table_without_a_topic_is_answered_as_of_its_cut(tmp_path: Path) -> None:
+    options = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": f"{tmp_path}/wh",
+    }
+    with contextlib.closing(load_catalog("lake", **options)) as catalog:
+        catalog.create_namespace("net")
+        table = catalog.create_table("net.plain", pa.schema([("id", pa.int64())]))
+        table.append(pa.table({"id": [1]}))
+        store = IcebergStore({"lake": options})
+        files = LiveFiles(store, {"lake": f"{tmp_path}/wh-live"}, ttl_s=TTL_S)
+        name = TableName("lake", ("net",), "plain")
+        first = store.pin(name)
+        table.append(pa.table({"id": [2]}))
+    newest = store.pin(name)
+    assert first.snapshot_id is not None
+    passed = files.plain(newest, "now")
+    assert (passed.location, passed.paths) == (newest.metadata_location, ())
+    past = files.plain(store.pin_version(newest, first.snapshot_id), "then")
+    assert past.paths == (past.location,)
+    assert past.raw == Path(past.location).read_bytes()
+    assert StaticTable.from_metadata(past.location).scan().to_arrow()["id"].to_pylist() == [1]
+    store.close()

@@ -14,7 +14,9 @@ from planner.errors import BadBinding, NotAllowed, UnsupportedFile
 from planner.live_metadata import (
     LiveSnapshot,
     check_version,
+    is_head,
     live_metadata,
+    plain_metadata,
     snapshot_id_of,
     unpartitioned_spec,
     with_referenced_snapshots,
@@ -111,6 +113,32 @@ def test_without_a_tail_the_head_is_the_pin() -> None:
     assert edited["current-snapshot-id"] == 1
     assert edited["refs"]["main"]["snapshot-id"] == 1
     assert edited["snapshots"] == DOCUMENT["snapshots"]
+
+
+def test_a_table_that_passes_through_has_the_pinned_snapshot_as_its_head() -> None:
+    newest = replace(PIN, snapshot_id=2)
+    assert is_head(DOCUMENT, newest)
+    passed = plain_metadata(DOCUMENT, newest, "c:x")
+    assert {**passed, "properties": None} == {**DOCUMENT, "properties": None}
+    assert passed["properties"] == {"owner": "anna", "gc.enabled": "false", LIVE_CUT: "c:x"}
+    older = replace(PIN, snapshot_id=1)
+    assert not is_head(DOCUMENT, older)
+    edited = plain_metadata(DOCUMENT, older, "c:x")
+    assert edited["current-snapshot-id"] == edited["refs"]["main"]["snapshot-id"] == 1
+    assert edited["refs"]["main"]["max-ref-age-ms"] == 9
+    assert [entry["snapshot-id"] for entry in edited["snapshot-log"]] == [1]
+    assert TableMetadataUtil.parse_obj(edited).current_snapshot_id == 1
+
+
+def test_readers_of_version_1_see_the_pinned_columns() -> None:
+    columns = {"type": "struct", "schema-id": 0, "fields": []}
+    newer = {**columns, "schema-id": 1}
+    document = {"current-snapshot-id": 1, "schema": newer, "schemas": [columns, newer]}
+    document |= {"current-schema-id": 1, "snapshot-log": []}
+    edited = plain_metadata(document, replace(PIN, snapshot_id=1), "c:x")
+    assert (edited["schema"], edited["current-schema-id"]) == (columns, 0)
+    empty = {"current-snapshot-id": -1, "schema": columns}
+    assert is_head(empty, replace(PIN, snapshot_id=None, binding=None, watermark=None))
 
 
 def test_a_tag_of_the_tables_own_stays() -> None:

@@ -27,8 +27,9 @@ from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired
 from planner.live_metadata import (
     LiveSnapshot,
     check_version,
+    is_head,
     live_metadata,
-    live_properties,
+    plain_metadata,
     snapshot_id_of,
     unpartitioned_spec,
 )
@@ -120,11 +121,26 @@ class LiveFiles:
         return LiveSource(document, schema, manifests)
 
     def plain(self, pin: Pin, cut: str) -> WrittenTable:
-        """Return a table without a topic as it is, but for what keeps its files safe. Nothing is written."""
-        document = dict(self.source(pin).document)
-        document["properties"] = live_properties(document.get("properties") or {}, cut)
-        raw = json.dumps(document, separators=(",", ":")).encode()
-        return WrittenTable(pin.metadata_location, raw, ())
+        """Return a table without a topic as pinned, but for what keeps its files safe.
+
+        Nothing is written where the pin is the head of its metadata file. Else a metadata file of ours is, as some readers
+        go by its address.
+
+        Raises:
+            ColdStoreUnavailable: as ``write_piece``.
+            BadConfig: the catalog has no place for live files.
+        """
+        source = self.source(pin)
+        document = plain_metadata(source.document, pin, cut)
+        if is_head(source.document, pin):
+            raw = json.dumps(document, separators=(",", ":")).encode()
+            return WrittenTable(pin.metadata_location, raw, ())
+        folder = self._folder(pin.table.catalog)
+        with self._writing(pin.table):
+            file = folder.output(_folder_of(pin), ".metadata.json")
+        with folder.undoing([file.location]), self._writing(pin.table):
+            raw = write_metadata(file, document)
+        return WrittenTable(file.location, raw, (file.location,))
 
     def write_piece(
         self, pin: Pin, hole: Hole, epochs: OffsetVector, batches: Iterable[pa.RecordBatch]
