@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,16 +15,26 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
     DoubleType,
+    FixedType,
+    FloatType,
     IntegerType,
     LongType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
+    TimestampType,
     TimestamptzType,
+    TimeType,
     UUIDType,
 )
 
+from connectors.iceberg.live import parquet as module
+from connectors.iceberg.live.bounds import above
 from connectors.iceberg.live.parquet import WrittenFile, write_data_file
 from planner.errors import UnsupportedType
 from planner.live_pieces import WrittenPart
@@ -111,6 +123,88 @@ def test_counts_bounds_and_ids_are_the_rows(tmp_path: Path) -> None:
     read = pq.read_table(file.file_path)
     assert [int(item.metadata[b"PARQUET:field_id"]) for item in read.schema] == [*range(1, 8)]
     assert read["id"].to_pylist() == [ID] * 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bounds"),
+    [
+        # Parquet's writer keeps no bounds of a group with such a text.
+        ("z" * 5_000, "b", ("b", "z" * 15 + "{")),
+        ("a" * 5_000, "b", ("a" * 16, "b")),
+        (None, "b", ("b", "b")),
+        # One more than the last character before the surrogates is the first one after.
+        ("a" * 15 + "\ud7ff!", "a", ("a", "a" * 15 + "\ue000")),
+        ("\U0010ffff" * 17, "a", ("a", None)),
+    ],
+)
+def test_no_text_of_any_group_lies_outside_of_its_bounds(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str | None,
+    second: str,
+    bounds: tuple[str, str | None],
+) -> None:
+    monkeypatch.setattr(module, "_GROUP_ROWS", 1)
+    written = write(tmp_path, batch((0, 1, 1.0, first)), batch((0, 2, 1.0, second)))
+    assert written is not None
+    file = written.data_file
+    assert pq.read_metadata(file.file_path).num_row_groups == 2
+    lower, upper = file.lower_bounds[5], file.upper_bounds.get(5)
+    assert (lower.decode(), upper and upper.decode()) == bounds
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(b"ab", b"ab"), (b"abc", b"ac"), (b"a\xff\xff", b"b"), (b"\xff\xff\xff", None)],
+)
+def test_bytes_are_cut_upwards(value: bytes, expected: bytes | None) -> None:
+    assert above(value, 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "values"),
+    [
+        (DateType(), pa.date32(), [3_000_000, -900_000]),
+        (TimestamptzType(), pa.timestamp("us", "UTC"), [3 * 10**17, -(10**17)]),
+        (TimestampType(), pa.timestamp("us"), [3 * 10**17, -(10**17)]),
+        (TimeType(), pa.time64("us"), [86_399_999_999, 0]),
+        (
+            DecimalType(38, 2),
+            pa.decimal128(38, 2),
+            [Decimal("9" * 36 + ".99"), Decimal("-1.00")],
+        ),
+        (FixedType(2), pa.binary(2), [b"\xff\xff", b"\x00\x00"]),
+        (BooleanType(), pa.bool_(), [True, False]),
+        (FloatType(), pa.float32(), [float("inf"), float("nan"), -1.5]),
+        (DoubleType(), pa.float64(), [0.0, -0.0]),
+    ],
+)
+def test_values_beyond_pythons_and_of_every_kind_have_bounds(
+    tmp_path: Path, kind: PrimitiveType, stored: pa.DataType, values: list[Any]
+) -> None:
+    schema = Schema(*ICEBERG.fields[:2], NestedField(3, "value", kind))
+    arrow = pa.schema([*(ARROW.field(at) for at in range(2)), field("value", stored, 3)])
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([0] * (len(values) + 1), pa.int32()),
+            pa.array(range(len(values) + 1), pa.int64()),
+            pa.array([*values, None], stored),
+        ],
+        schema=arrow,
+    )
+    written = write_data_file(
+        PyArrowFileIO().new_output(f"{tmp_path}/one.parquet"),
+        schema,
+        arrow,
+        [rows],
+        properties={"write.metadata.metrics.default": "no such mode"},
+        spec_id=0,
+    )
+    assert written is not None
+    file = written.data_file
+    lower, upper = (from_bytes(kind, of[3]) for of in (file.lower_bounds, file.upper_bounds))
+    assert (lower, upper) == (values[-1], values[0])
+    assert file.null_value_counts[3] == 1
 
 
 def test_without_rows_there_is_no_file(tmp_path: Path) -> None:

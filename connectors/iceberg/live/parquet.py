@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
@@ -24,6 +23,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
+from connectors.iceberg.live.bounds import Bounds, counts_only, plan_of
 from planner.errors import UnsupportedType
 from planner.live_pieces import WrittenPart
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -62,7 +62,8 @@ def write_data_file(
         UnsupportedType: a column's values do not fit its type in a file.
         OSError: the store refuses the file, or the disk is full. What was written of it may be left behind.
     """
-    tally, nans = _Tally(), _NanCounts(arrow)
+    plan = plan_of(schema, properties)
+    tally, nans, bounds = _Tally(), _NanCounts(arrow), Bounds(arrow, plan)
     writer: pq.ParquetWriter | None = None
     with contextlib.ExitStack() as stack:
         for table in _groups(batches, arrow):
@@ -77,16 +78,17 @@ def write_data_file(
                 stack.callback(writer.close)
             tally.add(table)
             nans.add(table)
+            bounds.add(table)
             writer.write_table(table, row_group_size=_GROUP_ROWS)
         if writer is None:
             return None
         writer.close()
         statistics = data_file_statistics_from_parquet_metadata(
             writer.writer.metadata,
-            compute_statistics_plan(schema, dict(properties)),
+            counts_only(plan),
             parquet_path_to_id_mapping(schema),
         )
-    counted = replace(statistics, nan_value_counts=nans.by_id)
+    counted = replace(statistics, nan_value_counts=nans.by_id).to_serialized_dict()
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=output.location,
@@ -96,7 +98,7 @@ def write_data_file(
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
-        **counted.to_serialized_dict(),
+        **(counted | {"lower_bounds": bounds.lower, "upper_bounds": bounds.upper}),
     )
     data_file.spec_id = spec_id
     return WrittenFile(data_file, statistics.record_count, tally.parts)
@@ -180,7 +182,7 @@ class _Tally:
 
 
 class _NanCounts:
-    """NaN values by field id, of columns and fields of structs. Bounds of Parquet leave NaN out."""
+    """NaN values by field id, of columns and fields of structs. Bounds leave NaN out."""
 
     def __init__(self, arrow: pa.Schema) -> None:
         self._paths = [
