@@ -1,6 +1,7 @@
 """Serves an ASGI application over HTTP from a thread of its own, within limits. Loaded where a port is configured.
 
-What a client may hold is bounded: connections, bytes of a request's head, and the time until that head is whole.
+What a client may hold is bounded: connections, bytes of a request's head, the time until a request is whole, and the time
+until its answer is read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -25,8 +27,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: A client that sends no whole head of a request within this time is left.
+#: A client that sends no whole request within this time is left.
 REQUEST_TIMEOUT_S = 10.0
+#: So is one that reads a large answer more slowly.
+MIN_BYTES_PER_S = 64 * 1024
 #: Of a request's head: a cut in the address has 8 KiB at most, headers as much again.
 MAX_HEAD_BYTES = 64 * 1024
 #: Connections and requests at the same time; one more is answered 503.
@@ -45,9 +49,10 @@ class HttpTls:
 
 
 class _Impatient(H11Protocol):
-    """uvicorn waits without end for a first request, and for the rest of a head."""
+    """uvicorn waits without end for a first request, for the rest of one, and for a client to read its answer."""
 
     _waiting: asyncio.TimerHandle | None = None
+    _writing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,16 +60,32 @@ class _Impatient(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete and self._waiting:
-            self._waiting.cancel()
-            self._waiting = None
-        elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_waiting()
+        elif self._waiting is None:
             self._wait()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._end_if_closing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._end_if_closing()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        size = self.transport.get_write_buffer_size()
+        self._end_after(REQUEST_TIMEOUT_S + size / MIN_BYTES_PER_S)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_writing()
+        self._end_if_closing()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        self._stop_waiting()
+        self._stop_writing()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
@@ -72,8 +93,29 @@ class _Impatient(H11Protocol):
 
     def _leave(self) -> None:
         self._waiting = None
-        if self.cycle is None or self.cycle.response_complete:
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if not is_answering or self.conn.their_state is h11.SEND_BODY:
             self.transport.close()
+            self._end_if_closing()
+
+    def _end_if_closing(self) -> None:
+        """A connection that is closed stays until its last answer is read."""
+        if self.transport.is_closing() and self._writing is None:
+            self._end_after(REQUEST_TIMEOUT_S)
+
+    def _end_after(self, seconds: float) -> None:
+        self._stop_writing()
+        self._writing = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
 
 
 class HttpServer:

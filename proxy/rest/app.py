@@ -42,8 +42,12 @@ _THREADS = 32
 _LOADS_AT_WORK = 24
 #: Loads at work or waiting, of all users; of each a share.
 _MAX_LOADS = 1_024
-#: A report of metrics has some kilobytes.
+#: A report of metrics has some kilobytes. It is not read.
 _MAX_BODY_BYTES = 1 << 20
+#: A form with a name and a password, from anybody.
+_MAX_FORM_BYTES = 64 * 1024
+_MAX_FIELDS = 100
+_TOKENS = ["oauth", "tokens"]
 #: Of a load, whatever the user's statements may take: engines give up after a minute.
 _LONGEST_LOAD_S = 60.0
 _WAITED_FOR_LOADS = "other loads took longer than the {:g} s this one may wait; try again."
@@ -132,7 +136,7 @@ class RestApplication:
                 "there is nothing at this address; an Iceberg REST catalog begins at /v1."
             )
         rest = parts[2:]
-        if rest == ["oauth", "tokens"]:
+        if rest == _TOKENS:
             return self._token(request, body)
         session = self._gate.admitted(request.headers.get("authorization"))
         peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
@@ -233,12 +237,12 @@ class RestApplication:
         """OAuth2's client credentials: the client is a user. What it gets is a session's token, as over Flight."""
         if request.method != "POST":
             raise UnknownEndpoint("tokens are asked for by POST.")
-        form = {
-            name: values[-1]
-            for name, values in parse_qs(
-                body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100
-            ).items()
-        }
+        text = body.decode("utf-8", "replace")
+        try:
+            fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+        except ValueError:
+            return _refused("invalid_request", f"a form may have {_MAX_FIELDS} fields.", 400)
+        form = {name: values[-1] for name, values in fields.items()}
         if form.get("grant_type") != "client_credentials":
             return _refused(
                 "unsupported_grant_type", "the grant type is client_credentials.", 400
@@ -288,11 +292,16 @@ def _basic(authorization: str | None) -> tuple[str | None, str | None]:
 
 
 async def _body(request: Request) -> bytes:
-    body = bytearray()
+    """Return the form of a login. Other bodies say nothing that is needed, and are let pass."""
+    is_form = _path(request).split("/")[-2:] == _TOKENS
+    most = _MAX_FORM_BYTES if is_form else _MAX_BODY_BYTES
+    body, size = bytearray(), 0
     async for part in request.stream():
-        body += part
-        if len(body) > _MAX_BODY_BYTES:
-            raise BodyTooLarge(f"a body may have {_MAX_BODY_BYTES:,} bytes.")
+        size += len(part)
+        if size > most:
+            raise BodyTooLarge(f"a body may have {most:,} bytes.")
+        if is_form:
+            body += part
     return bytes(body)
 
 

@@ -206,16 +206,16 @@ class LiveCatalog:
     def _below(
         self, session: Session, warehouse: Warehouse, namespace: Namespace
     ) -> list[TableName]:
+        in_cut = None
+        if warehouse.cut is not None:
+            in_cut = {entry.table for entry in warehouse.cut.tables}
         for is_new in (False, True):
             tables = [
                 table
                 for table in self._tables.visible(session, is_new=is_new)
                 if table.catalog == warehouse.catalog
                 and table.namespace[: len(namespace)] == namespace
-                and (
-                    warehouse.cut is None
-                    or any(entry.table == table for entry in warehouse.cut.tables)
-                )
+                and (in_cut is None or table in in_cut)
             ]
             if tables or not namespace:
                 return tables

@@ -257,6 +257,13 @@ def test_a_user_gets_a_sessions_token(site: Site) -> None:
 
 def test_a_large_body_is_refused_unread(site: Site) -> None:
     assert kind(site.ask("/v1/oauth/tokens", "POST", b"x" * (1 << 21)))[0] == 413
+    assert kind(site.ask("/v1/oauth/tokens", "POST", b"x" * (1 << 17)))[0] == 413
+    assert site.ask(f"{LOAD}/metrics", "POST", b"x" * (1 << 17))[0] == 204
+
+
+def test_a_form_of_many_fields_is_refused(site: Site) -> None:
+    status, _, body = site.ask("/v1/oauth/tokens", "POST", b"a=1&" * 200)
+    assert (status, body["error"]) == (400, "invalid_request")
 
 
 def test_loads_of_one_user_leave_places_for_others(site: Site) -> None:
