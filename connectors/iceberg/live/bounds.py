@@ -31,10 +31,10 @@ _ID = b"PARQUET:field_id"
 _SURROGATES = range(0xD800, 0xE000)
 _LAST_CHARACTER = 0x10FFFF
 
-Plan = Mapping[int, StatisticsCollector]
+MetricsPlan = Mapping[int, StatisticsCollector]
 
 
-def plan_of(schema: Schema, properties: Mapping[str, str]) -> Plan:
+def plan_of(schema: Schema, properties: Mapping[str, str]) -> MetricsPlan:
     """Say what is counted of each column. A mode that there is not counts as not set, as in Iceberg's Java library."""
     usable = dict(properties)
     for key in [key for key in usable if key.startswith(_METRICS)]:
@@ -45,7 +45,7 @@ def plan_of(schema: Schema, properties: Mapping[str, str]) -> Plan:
     return compute_statistics_plan(schema, usable)
 
 
-def counts_only(plan: Plan) -> dict[int, StatisticsCollector]:
+def counts_only(plan: MetricsPlan) -> dict[int, StatisticsCollector]:
     """Return the same without bounds."""
     return {
         field_id: replace(column, mode=_COUNTS) if column.mode.type in _BOUNDED else column
@@ -64,20 +64,20 @@ class _Column:
     highest: Any = None
 
     def add(self, values: pa.ChunkedArray) -> None:
-        found = pc.min_max(_comparable(values))
+        extremes = pc.min_max(_comparable(values))
         for scalar, choose, name in (
-            (found["min"], min, "lowest"),
-            (found["max"], max, "highest"),
+            (extremes["min"], min, "lowest"),
+            (extremes["max"], max, "highest"),
         ):
             value, before = scalar.as_py(), getattr(self, name)
             if value is not None:
                 setattr(self, name, value if before is None else choose(before, value))
 
 
-class Bounds:
+class ColumnBounds:
     """Gathers them, of columns that are not nested: Iceberg's own writers have no others either."""
 
-    def __init__(self, arrow: pa.Schema, plan: Plan) -> None:
+    def __init__(self, arrow: pa.Schema, plan: MetricsPlan) -> None:
         self._columns = [
             _Column(index, field_id, column.iceberg_type, column.mode.length)
             for index, field in enumerate(arrow)

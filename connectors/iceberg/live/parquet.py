@@ -23,7 +23,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
-from connectors.iceberg.live.bounds import Bounds, counts_only, plan_of
+from connectors.iceberg.live.bounds import ColumnBounds, counts_only, plan_of
 from planner.errors import UnsupportedType
 from planner.live_pieces import WrittenPart
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -63,7 +63,7 @@ def write_data_file(
         OSError: the store refuses the file, or the disk is full. What was written of it may be left behind.
     """
     plan = plan_of(schema, properties)
-    tally, nans, bounds = _Tally(), _NanCounts(arrow), Bounds(arrow, plan)
+    tally, nans, bounds = _Tally(), _NanCounts(arrow), ColumnBounds(arrow, plan)
     writer: pq.ParquetWriter | None = None
     with contextlib.ExitStack() as stack:
         for table in _groups(batches, arrow):
