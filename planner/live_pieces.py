@@ -73,9 +73,12 @@ def level_of(rows: int, level: int) -> int:
 
 
 def tile(
-    needed: Sequence[OffsetRange], epochs: OffsetVector, pieces: Iterable[LivePiece]
+    needed: Sequence[OffsetRange], epochs: OffsetVector | None, pieces: Iterable[LivePiece]
 ) -> Tiling:
-    """Choose among ``pieces`` and say what is missing. ``needed``: one range a partition."""
+    """Choose among ``pieces`` and say what is missing. ``needed``: one range a partition.
+
+    ``epochs``: the leaders' now; None: of a cut of the past, whose leaders nobody knows. Then any piece may do.
+    """
     check_one_per_partition(needed)
     needed_of = {span.partition: span for span in needed if len(span)}
     chosen: list[LivePiece] = []
@@ -94,12 +97,14 @@ def tile(
     return Tiling(tuple(chosen), tuple(holes))
 
 
-def _fits(piece: LivePiece, needed_of: Mapping[int, OffsetRange], epochs: OffsetVector) -> bool:
+def _fits(
+    piece: LivePiece, needed_of: Mapping[int, OffsetRange], epochs: OffsetVector | None
+) -> bool:
     return all(
         span.partition in needed_of
         and needed_of[span.partition].start <= span.start
         and span.stop <= needed_of[span.partition].stop
-        and piece.epochs.get(span.partition) == epochs.get(span.partition)
+        and (epochs is None or piece.epochs.get(span.partition) == epochs.get(span.partition))
         for span in piece.ranges
     )
 

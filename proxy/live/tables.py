@@ -15,10 +15,11 @@ from functools import partial
 
 from connectors.iceberg.live.files import LiveFiles
 from connectors.iceberg.pin_cache import PinCache
-from planner.cut import Pin, TableCut
+from planner.cut import HotSlice, Pin, TableCut
 from planner.errors import CutExpired, FederationError, InternalError, StalePlan, UnknownTable
 from planner.live_pieces import LivePiece, check_tiled, tile
 from planner.names import TableName
+from planner.offsets import OffsetVector
 from planner.time_travel import format_cut
 from proxy.access.policy import AccessPolicy
 from proxy.deadline import WAITED_FOR_TAIL, Deadline
@@ -149,7 +150,7 @@ class LiveTables:
         cut = self._cutter.cut_table(table, contract, deadline)
         text = format_cut({(table, None): cut})
         answer = answers.of(text)
-        if answer is not None and _still_holds(answer, cut) and answers.again(answer):
+        if answer is not None and _still_holds(answer, cut, contract) and answers.again(answer):
             return answer
         answers.check_room()
         if not cut.is_cold_whole:
@@ -163,8 +164,7 @@ class LiveTables:
         if pin.binding is None:
             written = self._files.plain(pin, text)
         else:
-            is_newest = contract.past is None
-            pieces = self._pieces(answers, session, pin, cut, deadline, is_newest=is_newest)
+            pieces = self._pieces(answers, session, pin, cut, contract, deadline)
             written = self._files.write_table(pin, pieces, text)
         raw = written.raw
         etag = etag_of(written.location, raw)
@@ -178,15 +178,14 @@ class LiveTables:
         session: Session,
         pin: Pin,
         cut: TableCut,
+        contract: FreshnessContract,
         deadline: Deadline,
-        *,
-        is_newest: bool,
     ) -> tuple[LivePiece, ...]:
         """Have exactly the tail of a cut in files: those there are, and new ones."""
         if cut.binding is None or cut.hot is None:
             return ()
         key, hot = key_of(cut, cut.binding, cut.hot), cut.hot
-        tiling = tile(hot.ranges, hot.epochs, answers.usable(key))
+        tiling = tile(hot.ranges, _epochs(hot, contract), answers.usable(key))
         written: list[LivePiece] = []
         try:
             if tiling.holes:
@@ -211,7 +210,7 @@ class LiveTables:
         except AssertionError as error:
             _log.critical("%s: %s", cut.table, error)
             raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
-        if is_newest:
+        if contract.past is None and contract.freshness.side is None:
             answers.use(key, pieces)
         return pieces
 
@@ -241,11 +240,15 @@ class LiveTables:
                 _log.exception("live files were not tended")
 
 
-def _still_holds(answer: Answer, cut: TableCut) -> bool:
+def _still_holds(answer: Answer, cut: TableCut, contract: FreshnessContract) -> bool:
     """Whether the log's leaders are those under which the answer's files were read.
 
     After an unclean election there may be other records at the same offsets.
     """
     if cut.hot is None:
         return True
-    return not tile(cut.hot.ranges, cut.hot.epochs, answer.pieces).holes
+    return not tile(cut.hot.ranges, _epochs(cut.hot, contract), answer.pieces).holes
+
+
+def _epochs(hot: HotSlice, contract: FreshnessContract) -> OffsetVector | None:
+    return hot.epochs if contract.past is None else None

@@ -7,7 +7,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +227,27 @@ def test_a_load_writes_only_what_came_since_the_last(sea: Sea) -> None:
     assert task.file.record_count == 1
     sea.load()
     assert set(sea.folder.rglob("*.parquet")) == before | {new}
+
+
+def test_a_load_of_another_kind_does_not_write_the_tail_again(sea: Sea) -> None:
+    for _ in range(5):
+        sea.produce(0, "a")
+    document, _ = sea.load()
+    before = set(sea.folder.rglob("*.parquet"))
+    text = document["properties"][LIVE_CUT]
+    cut = sea.live.load(replace(SESSION, cut=text), FLOWS, Deadline(60))
+    assert json.loads(cut.metadata) == document
+    sea.live.load(replace(SESSION, freshness="cold"), FLOWS, Deadline(60))
+    sea.produce(0, "b")
+    newer, table = sea.load()
+    assert len(set(sea.folder.rglob("*.parquet")) - before) == 1
+    assert rows_of(table) == expected(sea, newer)
+    assert [task.file.record_count for task in table.scan().plan_files()].count(5) == 1
+    # A new replica, asked for the cut alone.
+    sea.stop()
+    sea.start()
+    cut = sea.live.load(replace(SESSION, cut=text), FLOWS, Deadline(60))
+    assert rows_of(StaticTable.from_metadata(cut.location)) == expected(sea, document)
 
 
 def test_there_are_few_files_however_often_it_is_loaded(sea: Sea) -> None:
