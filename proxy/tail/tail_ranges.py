@@ -131,7 +131,9 @@ class TailRanges:
                 self._starts[item.partition] = item.start
                 self.version += 1
             self._stops[item.partition] = item.stop
-        self._epochs |= epochs
+            # Not of others: nothing is read of them under that leader.
+            if item.partition in epochs:
+                self._epochs[item.partition] = epochs[item.partition]
         self.changed.notify_all()
 
     def _clear(self) -> None:

@@ -127,6 +127,9 @@ class Tails:
         """
         if cut.hot is None or cut.binding is None or cut.watermark is None:
             raise ValueError(f"{cut.table} has no tail")
+        if part is not None and not part:
+            # Nor is it followed yet: where its partitions begin is for a statement to say that reads some.
+            return LeasedTail(())
         entry = self._entry(cut, cut.binding, cut.hot)
         hot = cut.hot if part is None else replace(cut.hot, ranges=tuple(part))
         needed_ranges = {item.partition: item for item in hot.ranges}

@@ -166,6 +166,16 @@ def test_a_part_of_a_small_tail_is_fetched_and_kept_for_who_needs_the_rest() -> 
         assert harness.decoded == 7
 
 
+def test_a_large_tail_is_followed_after_a_statement_that_needed_none_of_it() -> None:
+    with tail_harness(threads=True) as harness:
+        harness.write(0, *range(ROWS))
+        cut = harness.cut(0, 0)
+        with harness.tails.read(cut, lambda: None, part=[]) as tail:
+            assert not tail.relations
+        assert places(harness, cut) == offsets((0, ROWS))
+        assert harness.fetched == 0
+
+
 def test_a_fetch_that_brokers_did_not_answer_is_followed_from_then_on() -> None:
     pacing = Pacing(gather_s=0, first_retry_s=0.001, longest_retry_s=0.001)
     with tail_harness(threads=True, pacing=pacing) as harness:

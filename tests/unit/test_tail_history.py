@@ -45,6 +45,18 @@ def test_a_follower_that_read_records_before_they_were_lost_drops_them() -> None
         assert written(harness) == [0, 1, 100, 101, 102]
 
 
+def test_a_leader_of_a_partition_that_nothing_was_read_of_proves_nothing() -> None:
+    with tail_harness() as harness:
+        harness.write(0, 0, 1)
+        harness.write(1, 5)
+        cut = harness.cut(0, epochs=(0,))  # partition 1 is newer than the watermark
+        first = [span for span in cut.new_hot if span.partition == 0]
+        with harness.tails.read(cut, lambda: None, part=first) as tail:
+            assert [row[2] for row in harness.rows(tail)] == [0, 1]
+        harness.log.elect("flows", 1)
+        assert [row[2] for row in harness.read(harness.cut(0, epochs=(0,)))] == [0, 1, 5]
+
+
 def test_a_new_leader_that_has_all_records_costs_one_question() -> None:
     with tail_harness() as harness:
         harness.write(0, 0, 1, 2)
