@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from connectors import duckdb_extensions as extensions
 from connectors.json import decoder_for
+from connectors.spark.by_field_id import converted
 from connectors.spark.columns import spark_type
 from connectors.spark.errors import pack
 from connectors.spark.lake_settings import open_log
@@ -136,8 +137,7 @@ def in_columns(
         else:
             column = batch.column(source.name)
             try:
-                # Also where the names of a time zone differ: DuckDB says Etc/UTC.
-                column = column if column.type == kind else column.cast(kind)
+                column = converted(column, source.type, each.column.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
                 raise StalePlan(
                     f"{table}: column {each.column.name} has another type since the query was started; start it again.",

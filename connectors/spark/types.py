@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
+from connectors.spark.by_field_id import field_id
 from connectors.spark.columns import spark_type
 from planner.projection import project
 from planner.schema import TableSchema
@@ -62,10 +63,10 @@ def _converted(value: SparkColumn, own: pa.DataType, kind: pa.DataType) -> Spark
 
 
 def _struct(value: SparkColumn, own: pa.DataType, kind: pa.DataType) -> SparkColumn:
-    by_id = {_field_id(field): field for field in own}
+    by_id = {field_id(field): field for field in own}
     fields = []
     for field in kind:
-        source = by_id.get(_field_id(field))
+        source = by_id.get(field_id(field))
         part = (
             F.lit(None).cast(data_type(field.type))
             if source is None
@@ -73,8 +74,3 @@ def _struct(value: SparkColumn, own: pa.DataType, kind: pa.DataType) -> SparkCol
         )
         fields.append(part.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*fields))
-
-
-def _field_id(field: pa.Field) -> bytes:
-    field_id: bytes = field.metadata[b"PARQUET:field_id"]
-    return field_id

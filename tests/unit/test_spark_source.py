@@ -150,6 +150,49 @@ def test_columns_of_a_batch_are_those_of_the_start() -> None:
         in_columns("t", pa.record_batch({"bytes": [2**40]}), now, start)
 
 
+def member(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, metadata={b"PARQUET:field_id": str(number).encode()})
+
+
+def test_fields_within_columns_of_a_batch_are_those_of_the_start_by_their_ids() -> None:
+    start = pa.struct(
+        [member("a", pa.int32(), 11), member("b", pa.string(), 12), member("z", pa.int8(), 13)]
+    )
+    # Names were exchanged, one type widened, and a dropped field's name given to another.
+    now = pa.struct(
+        [member("b", pa.int64(), 11), member("a", pa.string(), 12), member("z", pa.int8(), 14)]
+    )
+
+    def nestings(kind: pa.DataType) -> tuple[Column, ...]:
+        key = member("key", pa.string(), 6).with_nullable(False)
+        value = member("value", kind, 7)
+        return (
+            Column(4, "s", kind),
+            Column(5, "l", pa.list_(member("element", kind, 8))),
+            Column(9, "m", pa.map_(key, value)),
+        )
+
+    row, other = {"b": 1, "a": "x", "z": 3}, {"a": 1, "b": "x", "z": None}
+    rows = [
+        {"s": row, "l": [row, None], "m": [("k", row)]},
+        {"s": None, "l": None, "m": None},
+        {"s": row, "l": [], "m": [("k", None)]},
+    ]
+    own = TableSchema(1, nestings(now))
+    batch = pa.RecordBatch.from_pylist(rows, own.arrow)
+    columns = in_columns("t", batch, own, TableSchema(0, nestings(start)))
+    columns.validate(full=True)
+    assert columns.to_pylist() == [
+        {"s": other, "l": [other, None], "m": [("k", other)]},
+        {"s": None, "l": None, "m": None},
+        {"s": other, "l": [], "m": [("k", None)]},
+    ]
+    sliced = in_columns("t", batch.slice(1), own, TableSchema(0, nestings(start)))
+    assert sliced.to_pylist() == columns.to_pylist()[1:]
+    with pytest.raises(StalePlan, match="column s has another type"):
+        in_columns("t", batch, own, TableSchema(0, (Column(4, "s", pa.list_(pa.int8())),)))
+
+
 def test_files_are_compared_with_many_ranges_by_their_outermost_bounds() -> None:
     few = offsets_filter(schema(), [OffsetRange(0, 3, 5), OffsetRange(1, 4, 9)])
     assert [condition.values[1].as_py() for each in few for condition in each] == [0, 4, 1, 8]
