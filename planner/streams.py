@@ -23,6 +23,8 @@ from planner.tiering import fair_share
 OFFSET_VERSION = 1
 #: Where a stream stands that begins with what is committed from now on, until its first batch is written down.
 NOW = "now"
+#: Times of streams lie this near to 1970, in microseconds: 31,000 years, and no 64 bits overflow.
+MAX_TIME_US = 10**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ def _parsed(document: Any) -> StreamOffset | StreamStart:
         start = document["start"]
         if start != NOW and type(start) is not int:
             raise TypeError("no start")
+        if start != NOW and abs(start) >= MAX_TIME_US:
+            raise ValueError("no time")
         return StreamStart(topic, None if start == NOW else start)
     pairs = [(partition, offset) for partition, offset in document["next"]]
     if not all(type(number) is int for pair in pairs for number in pair):

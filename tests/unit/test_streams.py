@@ -55,6 +55,8 @@ def test_a_beginning_is_read_back(start: StreamStart) -> None:
         {"v": 1, "topic": "t", "next": [[0]]},
         {"v": 1, "topic": "t", "next": [[0, -1]]},
         {"v": 1, "topic": "t", "start": "yesterday"},
+        {"v": 1, "topic": "t", "start": 10**18},
+        {"v": 1, "topic": "t", "start": -(10**30)},
     ],
 )
 def test_another_checkpoint_is_refused(document: Any) -> None:
