@@ -54,6 +54,8 @@ NOT_BARE = [
     "SELECT count(*) OVER () FROM t",
     "SELECT count(*), 1 FROM t",
     "SELECT count(*) + 1 FROM t",
+    "SELECT main.count(*) FROM t",
+    "SELECT system.main.count_star() FROM t",
     "SELECT count(*) FROM t WHERE a > 1",
     "SELECT count(*) FROM t GROUP BY a",
     "SELECT count(*) FROM t HAVING count(*) > 1",

@@ -18,7 +18,7 @@ from connectors.spark.sharing import offsets_filter
 from connectors.spark.source import LakeReader, check_options, chosen_columns
 from connectors.spark.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.tail import TailKeeper
-from connectors.spark.views import view_names
+from connectors.spark.views import shared_names, view_names
 from planner.cut import TableCut, plan_cut
 from planner.errors import BadParameter, StalePlan, UnknownTable
 from planner.names import TableName
@@ -130,6 +130,19 @@ def test_views_have_short_names_where_these_are_of_one_table() -> None:
         "edr_eu_flows": edr,
     }
     assert view_names([FLOWS])["flows"] == FLOWS
+
+
+def test_no_view_is_of_two_tables_that_differ_in_case() -> None:
+    upper = TableName("lake", ("net",), "FLOWS")
+    assert view_names([FLOWS, upper]) == {}
+    assert shared_names([FLOWS, upper]) == {"lake.net.flows", "net_flows", "flows"}
+    short = TableName("lake", ("edr",), "Net_Flows")
+    assert view_names([FLOWS, short]) == {
+        "lake.net.flows": FLOWS,
+        "flows": FLOWS,
+        "lake.edr.Net_Flows": short,
+        "edr_Net_Flows": short,
+    }
 
 
 def test_columns_of_a_batch_are_those_of_the_start() -> None:
