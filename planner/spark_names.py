@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from planner.errors import UnsupportedStatement
 from planner.names import TableName
 
-#: Spark's SqlBaseLexer.g4. Of a string that is not closed, the quote is a character like any other: Spark refuses it.
+#: Spark's SqlBaseLexer.g4. A hint is no comment: what is quoted in it may end one. Of a string that is not closed, the quote is a character like any other: Spark refuses it.
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|/\*(?:(?!/\*).)*?\*/)
+    r"""(?P<space>\s+|--(?:\\\n|[^\r\n])*|/\*(?!\+)(?:(?!/\*).)*?\*/)
       |(?P<text>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
       |(?P<quoted>`(?:[^`]|``)*`)
+      |(?P<nested>/\*(?!\+))
       |(?P<word>\w+)
       |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
@@ -49,8 +50,16 @@ class _Name:
     start: int
 
 
-def with_views(sql: str, views: Mapping[TableName, str], catalogs: Collection[str]) -> str:
+def with_views(
+    sql: str,
+    views: Mapping[TableName, str],
+    catalogs: Collection[str],
+    *,
+    double_quotes_are_names: bool = False,
+) -> str:
     """Return ``sql`` with the views of tables, quoted, instead of their names. Catalogs' names are in any case.
+
+    ``double_quotes_are_names``: as the session's setting spark.sql.ansi.doubleQuotedIdentifiers.
 
     Raises:
         UnsupportedStatement: it names another table of the catalogs, or might.
@@ -59,6 +68,20 @@ def with_views(sql: str, views: Mapping[TableName, str], catalogs: Collection[st
         _Token(str(match.lastgroup), match[0], match.start(), match.end())
         for match in _TOKEN.finditer(sql)
     ]
+    if "${" in sql:
+        raise UnsupportedStatement(
+            "${...} is replaced by a setting of the session, which may be a name; write what it stands for."
+        )
+    if any(token.kind == "nested" for token in tokens):
+        # A quote in the outer one would seem to begin a text, and hide names behind it.
+        raise UnsupportedStatement("a comment within a comment is not read here; leave it out.")
+    if double_quotes_are_names and any(
+        token.kind == "text" and token.text[0] == '"' for token in tokens
+    ):
+        raise UnsupportedStatement(
+            "double quotes are names in this session (spark.sql.ansi.doubleQuotedIdentifiers), which are not looked for "
+            "tables here; write names in backticks, and texts in single quotes."
+        )
     lowered = {catalog.lower() for catalog in catalogs}
     pieces, end = [], 0
     for name in _names(tokens):

@@ -23,6 +23,7 @@ from planner.spark_names import with_views
 from planner.time_travel import format_cut
 
 Side = Literal["cold", "tail"]
+_DOUBLE_QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 
 
 class LakeCut:
@@ -102,7 +103,10 @@ class LakeCut:
         named = {
             table: view for view, table in views.items() if view in (str(table), table.name)
         }
-        return self._session.sql(with_views(text, named, catalogs))
+        double_quoted = self._session.conf.get(_DOUBLE_QUOTED, "false") == "true"
+        return self._session.sql(
+            with_views(text, named, catalogs, double_quotes_are_names=double_quoted)
+        )
 
     def follow(self, name: str) -> DataFrame:
         """Return a stream of a table's rows that begins right behind this cut.

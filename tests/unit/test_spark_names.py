@@ -36,6 +36,12 @@ def put(sql: str) -> str:
             "SELECT f.id, 1.5, a.lake FROM other.net.flows f",
         ),
         ("SELECT lake FROM t", "SELECT lake FROM t"),
+        ("SELECT 1 -- it's\rFROM lake.net.flows", "SELECT 1 -- it's\rFROM `flows`"),
+        ("SELECT 1 --\\\nFROM lake.net.x", "SELECT 1 --\\\nFROM lake.net.x"),
+        (
+            "SELECT /*+ h('*/') */ '/* /*' FROM lake.net.flows -- /* /*",
+            "SELECT /*+ h('*/') */ '/* /*' FROM `flows` -- /* /*",
+        ),
         ("SELECT t.*, t. FROM t", "SELECT t.*, t. FROM t"),
         ("SELECT a.", "SELECT a."),
     ],
@@ -55,8 +61,23 @@ def test_tables_of_the_cut_become_views(sql: str, expected: str) -> None:
         "SELECT * FROM identifier('lake.net.flows')",
         "EXECUTE IMMEDIATE 'SELECT * FROM lake.net.flows'",
         "SELECT /* /* */ 1 FROM lake.net.other",
+        "SELECT /* it's /* nested */ */ 1 FROM lake.net.flows WHERE host = 'a'",
+        "SELECT 1 /* never closed",
+        "SELECT 1 -- a comment\rFROM lake.net.other",
+        "SELECT /*+ hint('*/') */ 1 FROM lake.net.other WHERE host = 'a'",
+        "SELECT * FROM ${table}",
     ],
 )
 def test_what_may_be_another_table_is_refused(sql: str) -> None:
     with pytest.raises(UnsupportedStatement):
         put(sql)
+
+
+def test_double_quotes_are_refused_where_they_are_names() -> None:
+    sql = 'SELECT \'a "b" c\', "x" FROM lake.net.flows'
+    assert put(sql) == 'SELECT \'a "b" c\', "x" FROM `flows`'
+    for text in (sql, 'FROM "lake"."net"."flows"'):
+        with pytest.raises(UnsupportedStatement, match="backticks"):
+            with_views(text, VIEWS, ["lake"], double_quotes_are_names=True)
+    single = "SELECT 'a \"b\" c' FROM lake.net.flows"
+    assert with_views(single, VIEWS, ["lake"], double_quotes_are_names=True).endswith("`flows`")
