@@ -97,8 +97,8 @@ class Lake:
         """Take one cut of some tables, or of all that are bound to a topic: now, or at a moment of the past.
 
         ``cut`` is the text of a cut, of whatever engine; without names, of all its tables. ``timestamp`` means before the
-        first row of that time or later; one without a zone is UTC. ``max_staleness`` (``5s``) lets logs that were measured
-        so lately stand. ``wait_for`` (``topic/partition:offset, ...``) names records that must be in it.
+        first row of that time or later; one without a zone is UTC. ``max_staleness`` (``5s``) lets snapshots and logs that
+        were looked at so lately stand. ``wait_for`` (``topic/partition:offset, ...``) names records that must be in it.
 
         Raises:
             UnknownTable, BadParameter, CutExpired, NotYetCommitted, LimitExceeded, BadConfig: as they say.
@@ -129,8 +129,7 @@ class Lake:
         )
         for name in names:
             check_catalog(self._session, name.catalog, self._settings.catalogs)
-        if staleness_s is None:
-            self._pin(names)
+        self._pin(outdated(self._pins, names, staleness_s))
         cuts, _ = current_cuts(
             self._pins,
             self._bounds,
@@ -234,6 +233,18 @@ class _Waiting:
     @property
     def cancellation(self) -> Cancellable:
         return _Never()
+
+
+def outdated(
+    pins: PinCache, names: Sequence[TableName], staleness_s: float | None
+) -> list[TableName]:
+    """Return the tables to pin anew; None: all. A log measured now does not tell of rows that were deleted since a pin."""
+    facts = {name: pins.facts(name) for name in names}
+    return [
+        name
+        for name, pin in facts.items()
+        if staleness_s is None or pin is None or pin.age_s > staleness_s
+    ]
 
 
 def _microseconds(moment: dt.datetime | str) -> int:

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from connectors.iceberg.pin_cache import PinCache
+from connectors.spark.lake import outdated
 from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.naming import find_tables
@@ -24,6 +26,7 @@ from planner.errors import BadParameter, StalePlan, UnknownTable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
+from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import FLOWS, bounds, pin, schema
 
 COLUMNS = (Column(4, "host", pa.string()), Column(5, "bytes", pa.int32()))
@@ -130,6 +133,20 @@ def test_views_have_short_names_where_these_are_of_one_table() -> None:
         "edr_eu_flows": edr,
     }
     assert view_names([FLOWS])["flows"] == FLOWS
+
+
+def test_pins_are_no_older_than_the_staleness_that_is_allowed() -> None:
+    now_s = 0.0
+    store = MemoryColdStore()
+    store.create(FLOWS, COLUMNS)
+    with PinCache(store, refresh_s=1e9, idle_s=1e9, clock=lambda: now_s) as pins:
+        assert outdated(pins, [FLOWS], 5) == [FLOWS]
+        pins.refresh(FLOWS)
+        now_s = 5.0
+        assert outdated(pins, [FLOWS], 5) == []
+        assert outdated(pins, [FLOWS], None) == [FLOWS]
+        now_s = 5.1
+        assert outdated(pins, [FLOWS], 5) == [FLOWS]
 
 
 def test_no_view_is_of_two_tables_that_differ_in_case() -> None:
