@@ -228,6 +228,7 @@ class BoundsReader:
         It happens about once in a hundred times after brokers stood still for seconds, and mostly after a leader has died:
         librdkafka 2.16 asks it for its partitions' offsets for minutes on, whoever leads them now.
         """
+        client.poll(0)  # a refused login is an event, and nobody else will fetch it
         with self._lock:
             if self._admin is client:
                 self._admin = Admin.of(self._settings, self._refusals.note)

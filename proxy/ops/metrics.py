@@ -63,6 +63,7 @@ class ServerMetrics:
             ["outcome"],
             registry=self.registry,
         )
+        self._loads.labels("ok")  # served from the start, not from the first load on
         self._load_seconds = Histogram(
             "thermocline_table_load_seconds",
             "Time of a load that succeeded.",

@@ -47,6 +47,7 @@ STARTS: dict[str, Callable[[Path], str]] = {
 OTHERS = {
     "deploy/test_compose.py": "the name of a service; what it starts is the image's",
     "deploy/test_images.py": "the name of an image",
+    "deploy/test_trial.py": "the name of a service; what it starts is the image's",
     "integration/test_bad_input.py": "it is refused before it starts",
     "integration/test_process_defaults.py": "it ends before it listens",
     "integration/test_refusals_at_start.py": "it is refused before it starts",

@@ -89,7 +89,7 @@ def test_a_topic_is_tiered_and_read_with_tokens_that_expire_meanwhile(
         ),
         ({"credential": "nobody:wrong-word"}, "check token, or credential, scope and oauth2"),
         ({"credential": "", "token": "wrong-word"}, "check token, or credential, scope and"),
-        ({"ssl.cabundle": ""}, "set ssl.cabundle to the certificate of the authority"),
+        ({"ssl.cabundle": ""}, "to the certificate of the authority that signed its"),
     ],
     ids=["secret", "name", "token", "authority"],
 )

@@ -91,9 +91,9 @@ class Site:
     def ask(
         self, path: str, method: str = "GET", body: bytes = b"", **headers: Any
     ) -> tuple[int, dict[str, str], Any]:
-        return asyncio.run(self.asked(path, method, body, **headers))
+        return asyncio.run(self.answer_to(path, method, body, **headers))
 
-    async def asked(
+    async def answer_to(
         self, path: str, method: str = "GET", body: bytes = b"", **headers: Any
     ) -> tuple[int, dict[str, str], Any]:
         plain, _, query = path.partition("?")
@@ -271,15 +271,19 @@ def test_loads_of_one_user_leave_places_for_others(site: Site) -> None:
 
     async def story() -> None:
         token = "Bearer token of anna"
-        loads = [asyncio.create_task(site.asked(LOAD, authorization=token)) for _ in range(200)]
+        loads = [
+            asyncio.create_task(site.answer_to(LOAD, authorization=token)) for _ in range(200)
+        ]
         deadline = time.monotonic() + 30
         while len(site.tables.sessions) < 19:  # three times what is free of 24 places, and one
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
-        status, _, _ = await asyncio.wait_for(site.asked(LOAD), 10)
+        status, _, _ = await asyncio.wait_for(site.answer_to(LOAD), 10)
         assert status == 200
         # What is no load has threads of its own.
-        status, _, _ = await asyncio.wait_for(site.asked("/v1/config", authorization=token), 10)
+        status, _, _ = await asyncio.wait_for(
+            site.answer_to("/v1/config", authorization=token), 10
+        )
         assert status == 200
         assert len(site.tables.sessions) == 20
         site.tables.is_open.set()
@@ -294,7 +298,9 @@ def test_more_loads_than_may_wait_are_told_to_come_again(site: Site) -> None:
 
     async def story() -> list[int]:
         token = "Bearer token of anna"
-        loads = [asyncio.create_task(site.asked(LOAD, authorization=token)) for _ in range(900)]
+        loads = [
+            asyncio.create_task(site.answer_to(LOAD, authorization=token)) for _ in range(900)
+        ]
         first, _ = await asyncio.wait(loads, return_when=asyncio.FIRST_COMPLETED)
         status, headers, body = next(iter(first)).result()
         assert (status, headers["retry-after"]) == (503, "2")
