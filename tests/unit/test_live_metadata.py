@@ -141,6 +141,19 @@ def test_readers_of_version_1_see_the_pinned_columns() -> None:
     assert is_head(empty, replace(PIN, snapshot_id=None, binding=None, watermark=None))
 
 
+def test_a_table_of_version_1_with_one_schema_stays_so() -> None:
+    first = {
+        key: value
+        for key, value in DOCUMENT.items()
+        if key not in ("schemas", "current-schema-id")
+    }
+    first |= {"format-version": 1, "schema": DOCUMENT["schemas"][0], "current-snapshot-id": -1}
+    edited = plain_metadata(first, replace(PIN, snapshot_id=1), "c:x")
+    assert edited["schema"] == DOCUMENT["schemas"][0]
+    assert "current-schema-id" not in edited
+    assert edited["current-snapshot-id"] == 1
+
+
 def test_a_tag_of_the_tables_own_stays() -> None:
     own = {"snapshot-id": 2, "type": "tag"}
     document = {**DOCUMENT, "refs": {**DOCUMENT["refs"], "cold": own}}
