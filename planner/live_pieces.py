@@ -3,7 +3,8 @@
 A piece is one immutable file with the rows of one offset range in each of some partitions. An answer needs exactly
 ``[watermark, end)`` of every partition: a piece that reaches outside of it, or was read under another leader, is not part
 of it. What is left is written as new pieces. Once ``MERGE`` pieces of a level would stand side by side, one of the next
-level is written instead of them, so a row is written once for each level, and there are few files.
+level is written instead of them, and a large piece is written with the small ones before it: so a row is written about once
+for each level, and there are few files.
 """
 
 from __future__ import annotations
@@ -132,16 +133,22 @@ def _holes(
 
 
 def _merged(chosen: list[LivePiece], hole: Hole) -> Tiling:
-    """Let the hole swallow the pieces of its level where there are enough of them, and so on upwards."""
+    """Let the hole swallow smaller pieces before it, and those of its level where there are enough, and so on upwards.
+
+    So levels only fall towards the end of the log: a large piece between small ones would keep these apart for good.
+    """
     while True:
-        same = [piece for piece in chosen if piece.level == hole.level]
-        if len(same) < MERGE - 1:
+        level = level_of(sum(map(len, hole.ranges)), hole.level)
+        merging = [piece for piece in chosen if piece.level <= level]
+        if sum(piece.level == level for piece in merging) >= MERGE - 1:
+            level += 1
+        else:
+            merging = [piece for piece in merging if piece.level < level]
+        ranges = _joined([*hole.ranges, *(span for piece in merging for span in piece.ranges)])
+        if not merging or ranges is None:
             return Tiling(tuple(chosen), (hole,))
-        ranges = _joined([*hole.ranges, *(span for piece in same for span in piece.ranges)])
-        if ranges is None:
-            return Tiling(tuple(chosen), (hole,))
-        chosen = [piece for piece in chosen if piece.level != hole.level]
-        hole = Hole(ranges, hole.level + 1)
+        chosen = [piece for piece in chosen if piece not in merging]
+        hole = Hole(ranges, level)
 
 
 def _joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...] | None:

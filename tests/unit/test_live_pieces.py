@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -136,3 +137,34 @@ def test_a_file_with_rows_of_other_offsets_is_refused(part: WrittenPart, rows: i
 
 def test_a_file_of_its_own_rows_passes_with_holes_in_it() -> None:
     check_written([OffsetRange(0, 5, 10)], [WrittenPart(0, 2, 6, 9)], 2)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        lambda _: 5_000,
+        lambda number: 5_000 if number % 3 else 100_000,
+        lambda number: 1 if number % 2 else 70_000,
+        lambda number: (1, 500, 800_000, 70_000, 20)[number % 5],
+    ],
+    ids=["even", "every third large", "in turn", "wild"],
+)
+def test_few_files_hold_a_tail_whatever_the_sizes_of_its_loads(
+    size: Callable[[int], int],
+) -> None:
+    pieces: tuple[LivePiece, ...] = ()
+    end = written = most = 0
+    for number in range(600):
+        end += size(number)
+        tiling = tile([OffsetRange(0, 0, end)], EPOCHS, pieces)
+        new = []
+        for hole in tiling.holes:
+            rows = sum(map(len, hole.ranges))
+            written += rows
+            level = level_of(rows, hole.level)
+            new.append(LivePiece(hole.ranges, EPOCHS, f"{number}", rows, level))
+        pieces = (*tiling.pieces, *new)
+        check_tiled([OffsetRange(0, 0, end)], pieces)
+        most = max(most, len(pieces))
+    assert most <= 40
+    assert written <= 4 * end
