@@ -112,9 +112,8 @@ _OTHERS: dict[str | None, _Shape] = {
     "DESCENDING": _ORDER,
 }
 
-#: What a SELECT may hold besides columns, tables and WITH.
-_BESIDES = (
-    "modifiers",
+#: Clauses of a SELECT that leave rows out or gather them.
+CLAUSES = (
     "where_clause",
     "group_expressions",
     "group_sets",
@@ -247,5 +246,5 @@ def is_bare(node: Node) -> bool:
         node["type"] == "SELECT_NODE"
         and node["from_table"]["type"] == "EMPTY"
         and not node["cte_map"]["map"]
-        and not any(node.get(clause) for clause in _BESIDES)
+        and not any(node.get(clause) for clause in ("modifiers", *CLAUSES))
     )

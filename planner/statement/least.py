@@ -9,7 +9,7 @@ from __future__ import annotations
 import marshal
 from typing import Any
 
-from planner.statement.ast import Node, kind_of, statement
+from planner.statement.ast import CLAUSES, Node, kind_of, statement
 from planner.statement.parameters import call, constant
 
 #: Who asks for more rows does not just look at a table.
@@ -66,17 +66,7 @@ def _is_of_one_table(node: Node) -> bool:
         and not node["from_table"]["sample"]
         and not node["cte_map"]["map"]
         and node["aggregate_handling"] == "STANDARD_HANDLING"
-        and not any(
-            node[clause]
-            for clause in (
-                "where_clause",
-                "group_expressions",
-                "group_sets",
-                "having",
-                "qualify",
-                "sample",
-            )
-        )
+        and not any(node[clause] for clause in CLAUSES)
     )
 
 

@@ -27,7 +27,7 @@ from pyiceberg.table.metadata import TableMetadata
 from connectors.iceberg.errors import DamagedFile, decoding
 from connectors.iceberg.scan.facts import Facts
 from connectors.iceberg.scan.footers import Fit, Footers
-from connectors.iceberg.scan.manifests import Manifest, Manifests
+from connectors.iceberg.scan.manifests import Manifest, ManifestList, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
 from connectors.iceberg.scan.projection import (
     bound_type,
@@ -148,18 +148,25 @@ class ColdPlan:
         self._check(io, listed.deletes, reach, is_data=False)
         return None
 
+    def _manifest_list(self, cold: ColdSlice) -> tuple[FileIO, ManifestList | None]:
+        """Read the manifest list of a slice; None where it names none."""
+        io = self._file_io(cold.metadata_location)
+        path = self._of(io, cold).manifest_list
+        return io, None if path is None else self._manifests.list(io, path)
+
     def count_rows(self, cold: ColdSlice) -> int | None:
         """Return how many rows the manifest list of a slice counts; None where rows are deleted, or beyond belief.
 
         Raises:
             FileNotFoundError, DamagedFile, OSError: as ``files``.
         """
-        io = self._file_io(cold.metadata_location)
-        facts = self._of(io, cold)
-        if facts.manifest_list is None:
-            return None
-        listed = self._manifests.list(io, facts.manifest_list)
-        if not listed.is_enough or listed.rows is None or not 0 <= listed.rows <= _MAX_COUNTED:
+        _, listed = self._manifest_list(cold)
+        if (
+            listed is None
+            or not listed.is_enough
+            or listed.rows is None
+            or not 0 <= listed.rows <= _MAX_COUNTED
+        ):
             return None
         return listed.rows
 
@@ -212,11 +219,9 @@ class ColdPlan:
         Raises:
             FileNotFoundError, DamagedFile, OSError: as ``files``.
         """
-        io = self._file_io(cold.metadata_location)
-        facts = self._of(io, cold)
-        if facts.manifest_list is None:
+        io, listed = self._manifest_list(cold)
+        if listed is None:
             return None
-        listed = self._manifests.list(io, facts.manifest_list)
         lowest: int | None = None
         for block in self._manifests.blocks(io, listed.data):
             bounds = block.bounds(column.field_id, column.type)
