@@ -26,6 +26,7 @@ _PROBE_S = 1.0
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say which server is asked, and as whom."""
+    command = login_options(command)
     for option in reversed(
         (
             click.option(
@@ -40,16 +41,21 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Ask no server: read broker and catalog of the configuration from this process. Also what "
                 "happens, with a note, when no server listens at the configured address.",
             ),
-            click.option(
-                "--user",
-                metavar="NAME",
-                help="User name; the password is $THERMOCLINE_PASSWORD, or asked for.",
-            ),
-            click.option("--token", metavar="TEXT", help="A bearer token instead."),
         )
     ):
         command = option(command)
     return command
+
+
+def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say as whom a server is asked."""
+    user = click.option(
+        "--user",
+        metavar="NAME",
+        help="User name; the password is $THERMOCLINE_PASSWORD, or asked for.",
+    )
+    token = click.option("--token", metavar="TEXT", help="A bearer token instead.")
+    return user(token(command))
 
 
 def contract_options(command: Callable[..., Any]) -> Callable[..., Any]:

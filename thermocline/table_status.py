@@ -43,12 +43,27 @@ class PartitionStanding:
 
 
 @dataclass(frozen=True, slots=True)
+class TailReading:
+    """How far a server has read a tail: ``read_offsets`` of ``offsets`` are in its memory.
+
+    ``rest_s`` is about how long the rest takes; None where it is not being read. ``error`` says why the server does
+    not tell.
+    """
+
+    offsets: int = 0
+    read_offsets: int | None = None
+    rest_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TableStatus:
     """One bound table. ``error`` says why it does not answer, with its class name in ``error_class``.
 
     ``lag_s`` is the age of the oldest record not tiered, ``headroom_s`` how long retention still keeps it; None
     where nothing waits, nothing expires, or the broker did not say. ``last_publish`` counts the last commit's
     records by outcome, ``gap_offsets``, ``skipped_records`` and ``accepted_snapshots`` all that people accepted.
+    ``tail`` is what a server was asked for; None where none was.
     """
 
     table: str
@@ -67,6 +82,7 @@ class TableStatus:
     last_publish: Mapping[str, int] | None = None
     error: str | None = None
     error_class: str | None = None
+    tail: TailReading | None = None
 
 
 def standings(

@@ -14,7 +14,7 @@ from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
-from tests.fixtures.commands import CliSite
+from tests.fixtures.commands import CliSite, cli_serving
 from tests.fixtures.kafka import Kafka
 from thermocline.commands.create import first_watermark
 from thermocline.config.settings import load
@@ -133,3 +133,31 @@ def test_brokers_that_do_not_answer_are_told_for_every_table(
     code, result = status_of(cli_site)
     assert code == 6
     assert {fields["error_class"] for fields in result.values()} == {"LogUnavailable"}
+
+
+def test_a_server_tells_how_far_it_has_read_each_tail(kafka: Kafka, cli_site: CliSite) -> None:
+    topics = [kafka.topic(2) for _ in range(2)]
+    bind(cli_site, topics)
+    kafka.produce(topics[0], records(10))
+    read, empty = (f"net.{topic.replace('-', '_')}" for topic in topics)
+    with cli_serving(cli_site):
+        assert cli_site.ask(f"SELECT count(*) FROM {read}") == [(10,)]
+        uri = f"grpc://127.0.0.1:{cli_site.port}"
+        _, tables = status_of(cli_site, "--server", uri)
+        assert tables[topics[0]]["tail"] == {
+            "offsets": 10,
+            "read_offsets": 10,
+            "rest_s": 0.0,
+            "error": None,
+        }
+        code, out, _ = cli_site.run("status", "--server", uri)
+        assert code == 0
+        assert "IN MEMORY" in out
+        [line] = [line for line in out.splitlines() if read in line]
+        assert " 100 % " in f"{line} "
+        [line] = [line for line in out.splitlines() if empty in line]
+        assert "%" not in line
+    code, _, err = cli_site.run("status", "--server", uri)
+    assert (code, "no server answers" in err) == (3, True)
+    code, _, err = cli_site.run("status", "--user", "amy")
+    assert (code, "are for a --server" in err) == (2, True)

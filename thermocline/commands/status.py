@@ -7,19 +7,23 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import asdict
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.errors import FederationError
 from planner.names import TableName
+from planner.sqltext import identifier
 from thermocline.config.settings import load
+from thermocline.connect import login_options
 from thermocline.output.colours import coloured
 from thermocline.output.units import size_text, span_text
 
 if TYPE_CHECKING:
-    from thermocline.table_status import TableStatus
+    from thermocline.client import Client
+    from thermocline.table_status import TableStatus, TailReading
 
 EXAMPLES = """\b
 Examples:
@@ -27,7 +31,12 @@ Examples:
   thermocline status lake.net.flows --partitions
   thermocline status --json | jq '.[] | select(.lag_s > 3600) | .table'
   thermocline status --watch 5
+  thermocline status --server grpc://localhost:31337
 """
+_READ = (
+    "SELECT coalesce(sum(tail_offsets), 0)::BIGINT AS offsets, sum(tail_read_offsets)::BIGINT AS read_offsets, "
+    "max(tail_rest_s) AS rest_s"
+)
 
 
 @click.command(epilog=EXAMPLES)
@@ -41,6 +50,13 @@ Examples:
     metavar="SECONDS",
     help="Again every so often, until Ctrl-C.",
 )
+@click.option(
+    "--server",
+    "uri",
+    metavar="URI",
+    help="Show in IN MEMORY how far this server has read each tail, too.",
+)
+@login_options
 @click.pass_obj
 def command(
     config: str | None,
@@ -48,6 +64,9 @@ def command(
     partitions: bool,
     as_json: bool,
     watch_s: float | None,
+    uri: str | None,
+    user: str | None,
+    token: str | None,
 ) -> None:
     """Show watermark, log and lag of every bound table, as broker and catalog say now.
 
@@ -63,7 +82,11 @@ def command(
     settings = load(config).require_catalogs()
     names = [TableName.parse(text) for text in tables]
     clusters = settings.require_clusters()
-    with KafkaClusters(clusters) as log, closing(IcebergStore(settings.catalogs)) as store:
+    with (
+        KafkaClusters(clusters) as log,
+        closing(IcebergStore(settings.catalogs)) as store,
+        _server(config, uri, user, token) as client,
+    ):
         while True:
             statuses = standings(
                 store,
@@ -72,6 +95,8 @@ def command(
                 clusters=clusters,
                 now_ms=time.time_ns() // 1_000_000,
             )
+            if client is not None:
+                statuses = [_with_tail(status, client) for status in statuses]
             if as_json:
                 click.echo(json.dumps([_document(status) for status in statuses], indent=2))
             else:
@@ -84,6 +109,33 @@ def command(
             time.sleep(watch_s)
     if any(status.error for status in statuses):
         raise SystemExit(6)
+
+
+def _server(
+    config: str | None, uri: str | None, user: str | None, token: str | None
+) -> AbstractContextManager[Client | None]:
+    if uri is None:
+        if user or token:
+            raise click.UsageError("--user and --token are for a --server; name it.")
+        return nullcontext()
+    from thermocline.connect import connect_server
+
+    return connect_server(config, uri=uri, local=False, user=user, token=token)
+
+
+def _with_tail(status: TableStatus, client: Client) -> TableStatus:
+    from thermocline.client import NoServer
+    from thermocline.table_status import TailReading
+
+    name = TableName.parse(status.table)
+    relation = ".".join(map(identifier, (name.catalog, name.schema, f"{name.name}$seam")))
+    try:
+        [row] = client.rows(f"{_READ} FROM {relation}")
+    except NoServer:
+        raise
+    except FederationError as error:
+        return replace(status, tail=TailReading(error=error.message))
+    return replace(status, tail=TailReading(**row))
 
 
 def _document(status: TableStatus) -> dict[str, Any]:
@@ -102,6 +154,9 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
     answering = [table for table in tables if table.error is None]
     titles = ["TABLE", "TOPIC", "LAG", "BYTES", "OLDEST", "HEADROOM", "NOTES"]
     right = [False, False, True, True, True, True, False]
+    if any(table.tail for table in answering):
+        titles.insert(-1, "IN MEMORY")
+        right.insert(-1, True)
     cells = [
         [
             table.table,
@@ -112,6 +167,7 @@ def _show(tables: Sequence[TableStatus], *, partitions: bool) -> None:
             else f"{'~' if table.lag else ''}{size_text(table.lag_bytes)}",
             span_text(table.lag_s) if table.lag else "-",
             _headroom(table),
+            *([] if table.tail is None else [_in_memory(table.tail)]),
             _notes(table),
         ]
         for table in answering
@@ -139,6 +195,15 @@ def _headroom(table: TableStatus) -> str:
     return f"{span_text(max(0.0, left_s))}{' or by size' if table.is_bounded_by_size else ''}"
 
 
+def _in_memory(tail: TailReading) -> str:
+    if tail.read_offsets is None:
+        return "?"
+    if not tail.offsets:
+        return "-"
+    share = f"{100 * tail.read_offsets // tail.offsets} %"
+    return f"{share}, {span_text(tail.rest_s)} left" if tail.rest_s else share
+
+
 def _notes(table: TableStatus) -> str:
     counts = table.last_publish or {}
     notes = (
@@ -148,7 +213,10 @@ def _notes(table: TableStatus) -> str:
         (counts.get("dead", 0), "dead letters in the last publish"),
         (counts.get("skipped", 0), "records skipped in the last publish"),
     )
-    return "; ".join(f"{count:,} {text}" for count, text in notes if count)
+    texts = [f"{count:,} {text}" for count, text in notes if count]
+    if table.tail is not None and table.tail.error is not None:
+        texts.append(f"the server: {table.tail.error}")
+    return "; ".join(texts)
 
 
 def _partition_lines(table: TableStatus, width: int | None) -> list[str]:
