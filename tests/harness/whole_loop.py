@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, settings_of
+from tests.harness.forked_commands import run
 from thermocline.serve.assembly import running_server
 
 
@@ -33,8 +32,8 @@ def check_whole_loop(
         sql = SqlServer(running, settings)
         table = sql.bind(topic, [Column(0, "id", pa.int64())], name=name)
         kafka.produce(topic, [b'{"id": %d}' % number for number in range(100)])
-        done = _tiered(properties, kafka, folder, table)
-        assert done.returncode == 0, done.stdout + done.stderr[-6_000:]
+        code, out, err = _tiered(properties, kafka, folder, table)
+        assert code == 0, out + err[-6_000:]
         kafka.produce(topic, [b'{"id": 1000}'])
         sql.refresh(table)
         answer = sql.ask(f"SELECT count(*) AS n, sum(id) AS s FROM {table}")
@@ -47,18 +46,12 @@ def check_whole_loop(
 
 def _tiered(
     properties: Mapping[str, str], kafka: Kafka, folder: Path, table: TableName
-) -> subprocess.CompletedProcess[str]:
-    """``thermocline tier --once`` as a process."""
+) -> tuple[int, str, str]:
+    """``thermocline tier --once`` as a process: exit code, standard output and error."""
     config = folder / "thermocline.toml"
     lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
     config.write_text(
         f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
         '[tier]\nmaster = "local[2]"\ndriver_memory = "512m"\n'
     )
-    return subprocess.run(
-        [sys.executable, "-m", "thermocline", "--config", config, "tier", "--once", str(table)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return run(("--config", str(config), "tier", "--once", str(table)), folder, timeout_s=240)

@@ -23,6 +23,7 @@ from planner.names import TableName
 from planner.tiering import TieringBudget
 from tests.harness import generated_log
 from tests.harness.generated_log import GeneratedLog, open_decoder
+from thermocline.demo.world import QUICK_JVM
 
 
 def main() -> None:
@@ -39,6 +40,7 @@ def main() -> None:
                 "spark.ui.port": "0",
                 "spark.executor.memory": "512m",
                 "spark.executor.cores": "1",
+                "spark.executor.defaultJavaOptions": " ".join(QUICK_JVM),
                 "spark.driver.host": "127.0.0.1",
                 **document["conf"],
             },

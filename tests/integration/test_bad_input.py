@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -27,6 +25,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, TieredServer, serving, settings_of, sqlite_catalog
+from tests.harness.forked_commands import run
 from tests.harness.quick_jvm import quick_jvm
 from tests.harness.wire import fetched
 from thermocline.demo.broker import Broker
@@ -434,17 +433,10 @@ def test_a_catalog_that_is_down_stops_no_table_in_use(fragile: Fragile) -> None:
 def thermocline(*arguments: str, config: str | None = None) -> tuple[int, str]:
     """Run the command in a process of its own: exit code, and all it said."""
     before = [] if config is None else ["--config", config]
-    ran = subprocess.run(
-        [sys.executable, "-m", "thermocline", *before, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=ROOT,
-        check=False,
-    )
-    said = ran.stdout + ran.stderr
+    code, out, err = run((*before, *arguments), ROOT, timeout_s=60)
+    said = out + err
     assert not re.search(r'Traceback|File "|\.py\b', said), said
-    return ran.returncode, said.strip()
+    return code, said.strip()
 
 
 CONFIGURATIONS = {

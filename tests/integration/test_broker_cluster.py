@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 #: Two copies that may differ: the second leads once the first is gone, whatever it lacks.
 UNCLEAN = [[2, 3]]
 ANSWER_S = 60.0
+#: Between two records: all of them are read again by each statement, by three brokers of two cores.
+PAUSE_S = 0.005
 NO_LEADER = re.compile("do not answer|target unreachable|refuses offsets|out of date")
 LOST = re.compile(
     "the log lost records|records that were readable are lost|but the log ends at"
@@ -244,6 +246,7 @@ def writing(cluster: KafkaCluster, topic: str) -> Iterator[list[int]]:
             value = json.dumps({"id": number}).encode()
             cluster.kafka.produce(topic, [value], partition=number % 4, producer=producer)
             acknowledged.append(number)
+            stopped.wait(PAUSE_S)
 
     thread = threading.Thread(target=write)
     thread.start()

@@ -140,6 +140,7 @@ def test_ctrl_c_during_set_up_leaves_nothing(tmp_path: Path, moment: str) -> Non
     assert run.text().endswith("thermocline: the demo was stopped; nothing is left behind.\n")
 
 
+@pytest.mark.soak
 def test_ctrl_c_twice_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--rate", "100") as run:
         run.wait_for(" hot;")

@@ -1,0 +1,69 @@
+"""Commands that end by themselves, each a fork of one process that has loaded what they load.
+
+Loading is most of what ``create`` or ``verify`` of a small table costs. That process has no thread, and of ours only
+what every command begins with.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    [
+        *("confluent_kafka", "confluent_kafka.admin", "duckdb", "msgspec", "pyarrow.parquet"),
+        *("pyiceberg.catalog.sql", "pyiceberg.catalog.rest", "pyiceberg.table", "rich.table"),
+        *("pyiceberg.io.pyarrow", "pydantic_settings", "sqlalchemy", "thermocline.cli"),
+    ]
+)
+
+
+def run(arguments: Sequence[str], folder: Path, timeout_s: float) -> tuple[int, str, str]:
+    """Run ``thermocline`` with these arguments in ``folder``; return exit code, standard output and error.
+
+    Raises:
+        TimeoutError: it did not end, and was killed.
+    """
+    with tempfile.TemporaryDirectory() as outputs:
+        out, err = Path(outputs) / "out", Path(outputs) / "err"
+        process = _FORKS.Process(
+            target=_command, args=(list(arguments), folder, out, err, dict(os.environ))
+        )
+        process.start()
+        process.join(timeout_s)
+        if process.is_alive():
+            process.kill()
+            raise TimeoutError(
+                f"thermocline {' '.join(arguments)} did not end: {err.read_text()}"
+            )
+        assert process.exitcode is not None
+        code = process.exitcode
+        process.close()
+        return code, out.read_text(), err.read_text()
+
+
+def _command(
+    arguments: list[str], folder: Path, out: Path, err: Path, environment: Mapping[str, str]
+) -> None:
+    for path, descriptor in ((out, 1), (err, 2)):
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = ["thermocline", *arguments]
+    from thermocline.entry import main
+
+    try:
+        main()
+    finally:
+        # A forked process ends without them.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
