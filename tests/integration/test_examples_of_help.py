@@ -16,6 +16,7 @@ from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer
 from thermocline.commands import completion, explain, sql, status, tail
+from thermocline.connect import URI_VARIABLE
 
 pytestmark = pytest.mark.kafka
 
@@ -87,10 +88,13 @@ def test_an_example_runs(
             line,
         )
     )
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
+    if f"${URI_VARIABLE}" in line:
+        environment[URI_VARIABLE] = f"grpc://127.0.0.1:{server.port}"
     done = subprocess.run(
         ["bash", "-c", shell],
         cwd=tmp_path,
-        env={"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=120,

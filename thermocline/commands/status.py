@@ -31,7 +31,7 @@ Examples:
   thermocline status lake.net.flows --partitions
   thermocline status --json | jq '.[] | select(.lag_s > 3600) | .table'
   thermocline status --watch 5
-  thermocline status --server grpc://localhost:31337
+  thermocline status --server "$THERMOCLINE_URI"
 """
 _READ = (
     "SELECT coalesce(sum(tail_offsets), 0)::BIGINT AS offsets, sum(tail_read_offsets)::BIGINT AS read_offsets, "
