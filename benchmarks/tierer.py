@@ -20,7 +20,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
 from connectors.spark.session import SparkSettings, start_session
-from connectors.spark.target import TASK_BUFFER_BYTES, SparkTieringTarget
+from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
 from planner.names import TableName
 from planner.tiering import TieringBudget
@@ -70,9 +70,7 @@ class Tierer:
             self.session,
             self.store,
             table,
-            open_log=functools.partial(
-                KafkaLog, self.world.kafka, buffer_bytes=TASK_BUFFER_BYTES
-            ),
+            open_log=functools.partial(KafkaLog, self.world.kafka),
             open_decoder=functools.partial(decoder_for, str(table)),
         )
         rounds: list[Round] = []

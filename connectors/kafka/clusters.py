@@ -8,7 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from connectors.kafka.log import BUFFER_BYTES, KafkaLog
+from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import named_section, no_cluster
 from connectors.kafka.subscription import KafkaSubscription
 from planner.cut import LogBounds
@@ -20,9 +20,7 @@ from planner.topics import by_cluster, cluster_of
 class KafkaClusters:
     """``planner.ports.Log`` for topics by their addresses (``planner.topics``); each cluster has connections of its own."""
 
-    def __init__(
-        self, clusters: Mapping[str, Mapping[str, str]], *, buffer_bytes: int = BUFFER_BYTES
-    ) -> None:
+    def __init__(self, clusters: Mapping[str, Mapping[str, str]]) -> None:
         """``clusters`` are librdkafka properties by name; no broker needs to answer yet.
 
         Raises:
@@ -31,7 +29,7 @@ class KafkaClusters:
         self._logs = {}
         for name, settings in clusters.items():
             with named_section(name):
-                self._logs[name] = KafkaLog(settings, cluster=name, buffer_bytes=buffer_bytes)
+                self._logs[name] = KafkaLog(settings, cluster=name)
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
         """See ``planner.ports.Log.measure``. Clusters are asked at the same time.

@@ -29,8 +29,6 @@ from planner.topics import topic_name
 
 #: Idle consumers of one kind that a pool keeps.
 MAX_IDLE = 4
-#: Bytes that a follower's consumer buffers: some hundred thousand records.
-FOLLOWER_BUFFER_BYTES = 32 * 1024 * 1024
 #: Messages taken in one call, under the interpreter lock. With more, their memory leaves the processor's cache before
 #: it is used again.
 MAX_MESSAGES = 2_048
@@ -155,9 +153,8 @@ class TopicConsumer:
 class ConsumerPool:
     """Lends each consumer to one reader at a time. Thread-safe."""
 
-    def __init__(self, settings: Mapping[str, str], *, buffer_bytes: int) -> None:
+    def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
-        self._buffer_bytes = buffer_bytes
         self._lock = threading.Lock()
         #: Consumers that read headers are another kind.
         self._idle: dict[bool, list[TopicConsumer]] = {False: [], True: []}
@@ -182,8 +179,7 @@ class ConsumerPool:
         with self._lock:
             reused = idle.pop() if idle and not epochs else None
         consumer = reused or self._new(
-            consumer_properties(self._settings, self._buffer_bytes),
-            with_headers=source.with_headers,
+            consumer_properties(self._settings), with_headers=source.with_headers
         )
         try:
             starts = {item.partition: item.start for item in ranges}
@@ -200,8 +196,7 @@ class ConsumerPool:
     def following(self, *, with_headers: bool) -> TopicConsumer:
         """Return a new consumer for a reader that goes on; the caller closes it."""
         settings = {**FOLLOWER_DEFAULTS, **self._settings}
-        properties = consumer_properties(settings, FOLLOWER_BUFFER_BYTES)
-        return self._new(properties, with_headers=with_headers)
+        return self._new(consumer_properties(settings), with_headers=with_headers)
 
     def close(self) -> None:
         """Close the idle consumers; those on loan are closed when they come back."""

@@ -25,8 +25,6 @@ from planner.ports import TopicSource
 from planner.topics import cluster_of, topic_name
 
 MEASURE_TIMEOUT_S = 5.0
-#: Bytes that one running fetch reads ahead of its caller: enough for a million small records a second.
-BUFFER_BYTES = 64 * 1024 * 1024
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -44,7 +42,6 @@ class KafkaLog:
         *,
         cluster: str = "",
         measure_timeout_s: float = MEASURE_TIMEOUT_S,
-        buffer_bytes: int = BUFFER_BYTES,
         with_high_watermark: bool = False,
     ) -> None:
         """``settings`` are librdkafka properties, ``cluster`` its name there. No broker needs to answer yet.
@@ -56,7 +53,7 @@ class KafkaLog:
         self._cluster = cluster
         self._measure_timeout_s = measure_timeout_s
         self._bounds = BoundsReader(properties, with_high_watermark=with_high_watermark)
-        self._consumers = ConsumerPool(properties, buffer_bytes=buffer_bytes)
+        self._consumers = ConsumerPool(properties)
 
     def measure(self, topics: Sequence[str]) -> dict[str, LogBounds]:
         for topic in topics:

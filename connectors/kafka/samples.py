@@ -14,7 +14,6 @@ from planner.topics import by_cluster, topic_address, topic_name
 
 #: Bytes of one answer for one partition: some hundred records, quick also for many partitions.
 _SAMPLE_BYTES = "65536"
-_BUFFER_BYTES = 16 << 20
 _POLL_S = 0.05
 _MESSAGES = 2_000
 
@@ -61,7 +60,7 @@ def _sample(
     settings: Mapping[str, str], spans: Mapping[tuple[str, int], OffsetRange], timeout_s: float
 ) -> dict[tuple[str, int], Sample]:
     properties = {
-        **consumer_properties(checked(settings), _BUFFER_BYTES),
+        **consumer_properties(checked(settings)),
         "max.partition.fetch.bytes": _SAMPLE_BYTES,
         "queued.min.messages": "1000",
     }

@@ -29,13 +29,15 @@ OWNED: Mapping[str, str] = MappingProxyType(
 # Ours, but a user may know better. librdkafka's defaults read 118 k records/s (its fetcher sleeps a second
 # whenever 100,000 are queued) and wait 500 ms at the end of a silent partition; these read a million.
 # Without a backoff its thread spins while its queue is full: 1.2 CPU s per million records and more. With 10 ms it
-# is 0.25, and the queue lasts longer than that.
+# is 0.25, and the queue lasts longer than that. A queue of 64 MB read no faster than one of 8, and took 250 MB more:
+# librdkafka spends more on a small record than the record takes.
 _CONSUMER_DEFAULTS = {
     "group.id": "thermocline",  # demanded by the constructor; with assign() no group is joined
     "fetch.wait.max.ms": "5",
     "fetch.queue.backoff.ms": "10",
     "fetch.error.backoff.ms": "50",
     "queued.min.messages": "1000000",
+    "queued.max.messages.kbytes": "8192",
     "max.partition.fetch.bytes": "8388608",
 }
 #: A reader that stays polls a silent topic twice a second. Records do not wait for that: a broker answers as soon as
@@ -120,10 +122,8 @@ def no_cluster(topic: str) -> LogUnavailable:
     return LogUnavailable(f"topic {topic} cannot be read: {why}", topic=topic)
 
 
-def consumer_properties(settings: Mapping[str, str], buffer_bytes: int) -> Properties:
-    """``buffer_bytes`` bounds what one consumer reads ahead."""
-    budget = {"queued.max.messages.kbytes": str(max(1, buffer_bytes // 1024))}
-    return {**CLIENT_DEFAULTS, **_CONSUMER_DEFAULTS, **budget, **settings, **OWNED}
+def consumer_properties(settings: Mapping[str, str]) -> Properties:
+    return {**CLIENT_DEFAULTS, **_CONSUMER_DEFAULTS, **settings, **OWNED}
 
 
 def refused(settings: Mapping[str, str], reason: str) -> BadConfig:

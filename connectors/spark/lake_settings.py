@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from connectors.kafka.clusters import KafkaClusters
 from planner.ports import Log
 
-#: What one task reads ahead of a log.
-_BUFFER_BYTES = 16 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class LakeSettings:
@@ -24,4 +21,4 @@ class LakeSettings:
 
 
 def open_log(clusters: Mapping[str, Mapping[str, str]]) -> AbstractContextManager[Log]:
-    return KafkaClusters(clusters, buffer_bytes=_BUFFER_BYTES)
+    return KafkaClusters(clusters)

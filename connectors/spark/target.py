@@ -26,9 +26,6 @@ from planner.watermark import Outcomes, Watermark
 TASK_TIMEOUT_S = 600.0
 #: What a lost task has to read again at most: half a minute's work. 40 bytes a row make a file of 160 MB.
 TASK_OFFSETS = 4_000_000
-#: What a task reads ahead. Four times as much read no faster, and took 130 MB more: librdkafka spends as
-#: much on a small record as the record takes.
-TASK_BUFFER_BYTES = 16 * 1024 * 1024
 
 
 class SparkTieringTarget:

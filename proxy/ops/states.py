@@ -28,12 +28,14 @@ class States(Collector):
         tails: Tails,
         engine_silent_s: Callable[[], float],
         readers_lost: Callable[[], int],
+        reader_peak_bytes: Callable[[], int],
         file_system_locked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._pins = pins
         self._tails = tails
         self._engine_silent_s = engine_silent_s
         self._readers_lost = readers_lost
+        self._reader_peak_bytes = reader_peak_bytes
         self._file_system_locked = file_system_locked
 
     def collect(self) -> Iterable[Metric]:
@@ -46,6 +48,11 @@ class States(Collector):
             "thermocline_readers_lost",
             "Processes that read topics and died or hung; each was replaced.",
             value=self._readers_lost(),
+        )
+        yield GaugeMetricFamily(
+            "thermocline_reader_peak_bytes",
+            "Most resident memory of the process that reads topics, since it started; 0 before its first answer.",
+            value=self._reader_peak_bytes(),
         )
         yield GaugeMetricFamily(
             "thermocline_file_system_locked",

@@ -54,7 +54,9 @@ def _server() -> CollectorRegistry:
     metrics = ServerMetrics()
     pins = [PinStatus(FLOWS, None, 42.0, None)]
     tails = [tail_state(1, 100, None)]
-    metrics.registry.register(States(lambda: pins, lambda: tails, lambda: 0.0, lambda: 0))
+    metrics.registry.register(
+        States(lambda: pins, lambda: tails, lambda: 0.0, lambda: 0, lambda: 0)
+    )
     failed = CallRecord("DO_GET")
     failed.is_executed, failed.outcome, failed.steps = True, "TailGap", {"plan": 0.1}
     metrics.read(failed)

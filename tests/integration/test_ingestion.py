@@ -32,6 +32,7 @@ from thermocline.serve.parts import Parts
 pytestmark = pytest.mark.kafka
 
 WAIT_S = 60.0
+MB = 1_000_000
 
 
 def wait_for(holds: Callable[[], object]) -> None:
@@ -153,6 +154,20 @@ def test_a_worker_that_is_silent_is_given_up(
         wait_for(lambda: worker_of(ingestion).pid != worker.pid)
         write(kafka, topic, 3)
         assert count(parts, table) == 4
+
+
+def test_what_a_backlog_needs_is_bounded_and_given_back(kafka: Kafka, tmp_path: Path) -> None:
+    """Half a million records of 100 bytes: with librdkafka's own queue of 64 MB it was 400 MB, and stayed."""
+    topic = kafka.topic(1)
+    name = bind(kafka, tmp_path, topic, COLUMNS)
+    values = [b'{"n": 1, "text": "%s"}' % (b"x" * 77)] * 100_000
+    for _ in range(5):
+        kafka.produce(topic, values)
+    with reading(tmp_path, kafka) as (parts, ingestion):
+        worker = worker_of(ingestion)
+        assert count(parts, name) == 500_000
+        assert 100 * MB < ingestion.peak_bytes < 300 * MB
+        wait_for(lambda: worker.memory_info().rss < 200 * MB)
 
 
 def test_what_does_not_decode_is_said_as_the_server_itself_would(

@@ -26,6 +26,10 @@ from thermocline.demo.broker import Broker
 pytestmark = pytest.mark.kafka
 
 
+#: Little is read ahead, so that a fetch is still under way when something happens.
+SMALL_QUEUE = {"queued.max.messages.kbytes": "1024"}
+
+
 @pytest.fixture
 def log(kafka: Kafka) -> Iterator[KafkaLog]:
     with KafkaLog(kafka.settings, with_high_watermark=True) as log:
@@ -222,7 +226,7 @@ def test_a_broker_killed_while_reading_is_waited_for(own_kafka: Kafka) -> None:
     topic = own_kafka.topic(2)
     for partition in (0, 1):
         own_kafka.produce(topic, [b"v" * 500] * RECORDS, partition=partition)
-    with KafkaLog(own_kafka.settings, buffer_bytes=1024 * 1024) as log:
+    with KafkaLog(own_kafka.settings | SMALL_QUEUE) as log:
         ranges = whole(log, topic)
         batches = log.fetch(TopicSource(topic), ranges, timeout_s=60)
         items = [next(batches)]
@@ -248,7 +252,7 @@ def test_a_broker_killed_while_reading_is_waited_for(own_kafka: Kafka) -> None:
 def test_a_broker_that_stays_away_fails_the_read_by_its_deadline(own_kafka: Kafka) -> None:
     topic = own_kafka.topic()
     own_kafka.produce(topic, [b"v" * 500] * RECORDS)
-    with KafkaLog(own_kafka.settings, measure_timeout_s=1, buffer_bytes=1024 * 1024) as log:
+    with KafkaLog(own_kafka.settings | SMALL_QUEUE, measure_timeout_s=1) as log:
         batches = log.fetch(TopicSource(topic), whole(log, topic), timeout_s=2)
         got = next(batches).num_rows
         own_kafka.broker.kill()

@@ -59,7 +59,9 @@ def watched(backend: CannedBackend) -> Iterator[Watched]:
         tail_state(1, 100, None),
         tail_state(2, 50, LogUnavailable("flows: no answer.", topic="flows")),
     ]
-    metrics.registry.register(States(lambda: pins, lambda: tails, lambda: 0.5, lambda: 3))
+    metrics.registry.register(
+        States(lambda: pins, lambda: tails, lambda: 0.5, lambda: 3, lambda: 5)
+    )
     fit, warm = [True], [True]
     ops = OpsServer(
         host="127.0.0.1",
@@ -147,6 +149,7 @@ def test_the_state_of_pins_and_tails_is_among_the_metrics(watched: Watched) -> N
     assert watched.value("thermocline_tail_bad_records", table="lake.net.flows") == 6
     assert watched.value("thermocline_engine_silent_seconds") == 0.5
     assert watched.value("thermocline_readers_lost_total") == 3
+    assert watched.value("thermocline_reader_peak_bytes") == 5
     assert watched.value("process_resident_memory_bytes") > 0
 
 

@@ -20,7 +20,7 @@ from connectors.kafka.retention import RetentionReader
 from connectors.spark.catalogs import jar_sets
 from connectors.spark.errors import java_errors
 from connectors.spark.session import SparkSettings, check_alive, start_session, stop_session
-from connectors.spark.target import TASK_BUFFER_BYTES, TASK_OFFSETS, SparkTieringTarget
+from connectors.spark.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.tiering.service import ServiceLimits, TieringService
 from planner.errors import BadConfig, FederationError, Inconsistent, RequestError
 from planner.names import TableName
@@ -178,9 +178,7 @@ def _target(
             spark,
             store,
             name,
-            open_log=functools.partial(
-                KafkaClusters, settings.clusters, buffer_bytes=TASK_BUFFER_BYTES
-            ),
+            open_log=functools.partial(KafkaClusters, settings.clusters),
             open_decoder=functools.partial(decoder_for, str(name)),
         )
     try:

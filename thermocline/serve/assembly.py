@@ -178,6 +178,7 @@ def running_server(
                 tails.states,
                 lambda: watchdog.silent_s,
                 lambda: 0 if ingestion is None else ingestion.lost,
+                lambda: 0 if ingestion is None else ingestion.peak_bytes,
                 lambda: lock.holds,
             )
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proxy.process.landlock import NoLandlock, Rights, restrict
-from proxy.process.malloc import bound_arenas
+from proxy.process.malloc import bound_arenas, give_back
 from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.worker import fork_workers, serve_requests
 from thermocline.logs import log_to_stderr
@@ -71,7 +71,9 @@ def _work(worker: socket.socket, clusters: dict[str, dict[str, str]]) -> None:
     from proxy.tail.reader.local import local_readers
 
     log_to_stderr()
-    readers = local_readers(KafkaClusters(clusters), decoder_for, pacing=IN_OWN_PROCESS)
+    readers = local_readers(
+        KafkaClusters(clusters), decoder_for, pacing=IN_OWN_PROCESS, give_back=give_back
+    )
     serve_requests(worker, readers)
 
 

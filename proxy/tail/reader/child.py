@@ -50,6 +50,8 @@ class Ingestion:
         self._worker: socket.socket | None = None
         #: Workers that died or hung.
         self.lost = 0
+        #: Most resident memory that the worker has had; 0 before its first answer.
+        self.peak_bytes = 0
 
     def close(self) -> None:
         """End the process and its worker."""
@@ -92,7 +94,7 @@ class Ingestion:
         channel = Channel(ours)
         with contextlib.suppress(Ended):  # reading from it raises the reason
             send_request(channel, request)
-        return ReadJob(channel, request, lambda: self._lost(worker))
+        return ReadJob(channel, request, lambda: self._lost(worker), self._note_peak)
 
     def _running(self) -> socket.socket:
         if self._worker is None:
@@ -110,7 +112,12 @@ class Ingestion:
                 self.lost += 1
                 self._forget()
 
+    def _note_peak(self, size: int) -> None:
+        # Answers of several channels may cross: the older one is at most a step behind.
+        self.peak_bytes = size
+
     def _forget(self) -> None:
+        self.peak_bytes = 0
         if self._worker is not None:
             self._worker.close()
             self._worker = None

@@ -36,6 +36,7 @@ class ReadJob:
     channel: Channel
     request: ReadRequest
     on_loss: Callable[[], None]
+    note_peak: Callable[[int], None]
 
     def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
         """Ask for what is next."""
@@ -50,9 +51,12 @@ class ReadJob:
             FederationError: what the worker met, or ``LogUnavailable``: it is gone.
         """
         with self._reading():
-            return receive_batch(
+            batch = receive_batch(
                 self.channel, self.request.subject.schema.arrow, timeout_s + _PATIENCE_S
             )
+        if batch is not None:
+            self.note_peak(batch.peak_bytes)
+        return batch
 
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
         """See ``Subscription.take``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -159,6 +160,7 @@ def send_batch(channel: Channel, batch: DecodedBatch | None) -> None:
         "epochs": list(batch.epochs.items()),
         "outcomes": astuple(decoded.outcomes),
         "errors": [astuple(error) for error in decoded.errors],
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     channel.send(header, decoded.rows.serialize())
 
@@ -198,7 +200,8 @@ def receive_batch(
         for pair in header["epochs"]:
             partition, epoch = _whole(pair)
             epochs[partition] = epoch
-        return DecodedBatch(decoded, ranges, epochs=epochs)
+        [peak_bytes] = _whole([header["peak_bytes"]])
+        return DecodedBatch(decoded, ranges, epochs=epochs, peak_bytes=peak_bytes)
     except (pa.ArrowException, OSError, EOFError, LookupError, TypeError, ValueError) as error:
         raise Ended from error
 

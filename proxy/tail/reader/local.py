@@ -20,10 +20,20 @@ DecoderFactory = Callable[[str, TableSchema, Binding], Decoder]
 MUCH_OFFSETS = 20_000
 
 
-def local_readers(log: Log, decoder_for: DecoderFactory, *, pacing: Pacing) -> TopicReaders:
-    """Read ``log`` in threads of this process."""
+def local_readers(
+    log: Log,
+    decoder_for: DecoderFactory,
+    *,
+    pacing: Pacing,
+    give_back: Callable[[], None] = lambda: None,
+) -> TopicReaders:
+    """Read ``log`` in threads of this process. ``give_back`` is called when much was read: its memory is free then."""
     return lambda subject: LocalReader(
-        log, subject, decoder_for(subject.table, subject.schema, subject.binding), pacing
+        log,
+        subject,
+        decoder_for(subject.table, subject.schema, subject.binding),
+        pacing,
+        give_back,
     )
 
 
@@ -33,6 +43,7 @@ class LocalReader:
     subject: TailSource
     decoder: Decoder
     pacing: Pacing
+    give_back: Callable[[], None] = lambda: None
 
     def follow(
         self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
@@ -42,6 +53,7 @@ class LocalReader:
             self.decoder,
             f"tail {self.subject.table}",
             pacing=self.pacing,
+            give_back=self.give_back,
         )
 
     def fetch(
@@ -64,3 +76,5 @@ class LocalReader:
         with contextlib.closing(batches):
             for batch in batches:
                 yield self.decoder.decode(batch)
+        if sum(map(len, ranges)) > MUCH_OFFSETS:
+            self.give_back()

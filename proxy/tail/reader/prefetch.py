@@ -34,6 +34,8 @@ class Prefetcher:
     decoder: Decoder
     name: str
     pacing: Pacing
+    #: Called when a backlog was read: gives what it needed back to the system.
+    give_back: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -92,11 +94,18 @@ class Prefetcher:
         try:
             with contextlib.closing(self.subscribe()) as subscription:
                 self._subscription = subscription
+                has_caught_up = True
                 while not self._is_closed:
                     batch = subscription.take(self.pacing.take_s)
                     if batch is not None:
                         decoded = self.decoder.decode(batch.batch)
                         self._put(DecodedBatch(decoded, batch.ranges, epochs=batch.epochs))
+                        if decoded.rows.num_rows >= self.pacing.backlog_rows:
+                            has_caught_up = False
+                            continue
+                    if not has_caught_up:
+                        has_caught_up = True
+                        self.give_back()
         except FederationError as error:
             self._fail(error)
         except Exception:  # noqa: BLE001

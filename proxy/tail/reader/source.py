@@ -33,13 +33,15 @@ class DecodedBatch:
     """Rows of every committed record of ``ranges``, and of no other, once ``confirm`` has returned.
 
     A partition's range begins where its previous one ended. ``confirm`` raises as ``Subscription.take``. Call it once,
-    before taking the next step. ``epochs`` as in ``planner.ports.LogBatch``.
+    before taking the next step. ``epochs`` as in ``planner.ports.LogBatch``. ``peak_bytes`` is the most resident memory
+    that a process of its own has had which decoded it.
     """
 
     decoded: Decoded
     ranges: tuple[OffsetRange, ...]
     confirm: Callable[[], None] = lambda: None
     epochs: Mapping[int, int] = field(default_factory=dict)
+    peak_bytes: int = 0
 
 
 class Subscription(Protocol):
