@@ -55,7 +55,8 @@ EXPLAIN_SCHEMA = pa.schema(
 class TableReport:
     """Facts of one table beside its cut; ``log_starts`` by partition. None: not known.
 
-    ``is_counted``: the user may see every row, so their number is no secret.
+    ``is_counted``: the user may see every row, so their number is no secret. ``is_cold_counted``: the statement asks for
+    no more than the snapshot's number of rows.
     """
 
     metadata_age_s: float | None = None
@@ -63,6 +64,7 @@ class TableReport:
     totals: ColdTotals | None = None
     files_to_read: int | None = None
     is_counted: bool = True
+    is_cold_counted: bool = False
     log_age_s: float | None = None
     contract: str | None = None
 
@@ -137,6 +139,8 @@ def _cold(cut: TableCut, report: TableReport) -> dict[str, object]:
             if cut.increment is None
             else "skipped: what is below the watermark was answered before"
         )
+    elif report.is_cold_counted:
+        why = "counted from the list of manifests: no file is read"
     elif report.files_to_read == 0:
         why = "skipped: no file can hold a row the statement asks for"
     else:

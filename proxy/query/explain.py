@@ -41,6 +41,8 @@ class Explainer:
         topics = sorted({side.topic for side in hot})
         bounds = self.bounds.measure(topics) if topics else {}
         ages = {item.table: item.age_s for item in self.pins.status()}
+        # A bare count asks the list of manifests.
+        is_cold_counted = self.sources.cold_rows(session, parsed, cuts) is not None
         reports = {}
         for table in parsed.tables:
             cut, rows = cuts[table.key], EVERYTHING
@@ -60,7 +62,8 @@ class Explainer:
                 report,
                 log_starts={item.partition: item.log_start for item in partitions},
                 totals=self.store.totals(cut.cold),
-                files_to_read=self.store.count_files(cut.cold, rows),
+                is_cold_counted=is_cold_counted,
+                files_to_read=0 if is_cold_counted else self.store.count_files(cut.cold, rows),
             )
         return explanation(
             parsed.tables, {item: cuts[item.key] for item in parsed.tables}, reports

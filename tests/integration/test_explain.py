@@ -83,6 +83,11 @@ def test_both_sides_are_told_and_pruned_files_are_counted(
     assert reply(f"SELECT * FROM {table} WHERE id > 1000")[0]["why"] == (
         "skipped: no file can hold a row the statement asks for"
     )
+    [count, _] = reply(f"SELECT count(*) FROM {table}")
+    assert (count["files_to_read"], count["why"]) == (
+        0,
+        "counted from the list of manifests: no file is read",
+    )
     main(["explain", f"SELECT * FROM {table} WHERE id = 7;", "--server", tiered_server.uri])
     out = capfd.readouterr().out.splitlines()
     assert out[0].startswith(f"{table}  ▓▓▓")

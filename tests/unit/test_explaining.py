@@ -85,6 +85,9 @@ def test_a_side_that_is_not_read_says_so() -> None:
     assert why(tiered, report=TableReport(files_to_read=0))[0] == (
         "skipped: no file can hold a row the statement asks for"
     )
+    assert why(tiered, report=TableReport(is_cold_counted=True))[0] == (
+        "counted from the list of manifests: no file is read"
+    )
     assert why(tiered, "cold") == ["offsets below the watermark are in Iceberg"]
     assert len(why(tiered, "tail")) == 1
     assert why(tiered, "seam") == ["facts of the cut; no record is read"]
