@@ -83,15 +83,29 @@ def test_a_topic_is_tiered_and_read_with_tokens_that_expire_meanwhile(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
+        pytest.param(
             {"credential": f"{CLIENT}:wrong-word"},
             "check token, or credential, scope and oauth2",
+            id="secret",
         ),
-        ({"credential": "nobody:wrong-word"}, "check token, or credential, scope and oauth2"),
-        ({"credential": "", "token": "wrong-word"}, "check token, or credential, scope and"),
-        ({"ssl.cabundle": ""}, "to the certificate of the authority that signed its"),
+        pytest.param(
+            {"credential": "nobody:wrong-word"},
+            "check token, or credential, scope and oauth2",
+            id="name",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            {"credential": "", "token": "wrong-word"},
+            "check token, or credential, scope and",
+            id="token",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            {"ssl.cabundle": ""},
+            "to the certificate of the authority that signed its",
+            id="authority",
+        ),
     ],
-    ids=["secret", "name", "token", "authority"],
 )
 @pytest.mark.kafka
 @pytest.mark.spark
