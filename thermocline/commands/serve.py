@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import logging
@@ -140,10 +141,10 @@ def _serve(
     try:
         with (
             _confined(settings, config) as (lock, ingestion),
+            _loaded(),
             _started(
                 settings, read, lock, ingestion, supervised=supervised, suspects=suspects
             ) as running,
-            collecting_rarely(),
         ):
             host = settings.server.host
             scheme = "grpc" if settings.access.tls_certificate is None else "grpc+tls"
@@ -202,6 +203,18 @@ def _try_lock(settings: Settings, config: str | None) -> int:
     except RequestError as error:
         click.echo(json.dumps({"holds": False, "says": error.message}))
     return 0
+
+
+@contextlib.contextmanager
+def _loaded() -> Iterator[None]:
+    """Load what a server needs. All of it stays, so it is looked at for cycles once, before anybody waits."""
+    gc.disable()
+    try:
+        importlib.import_module("thermocline.serve.assembly")
+    finally:
+        gc.enable()
+    with collecting_rarely():
+        yield
 
 
 @contextlib.contextmanager
