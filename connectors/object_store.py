@@ -18,6 +18,20 @@ _SCHEMES = ("s3", "s3a", "s3n")
 #: The authorities whose certificates a store may have; without it those that Arrow, DuckDB and Java trust by default.
 #: A name of ours: no client has one.
 CA_BUNDLE = "s3.cabundle"
+#: Keys that catalogs hand out with tables (Iceberg REST specification, "LoadTableResult").
+_VENDED = frozenset(
+    (
+        "s3.access-key-id",
+        "s3.secret-access-key",
+        "s3.session-token",
+        "s3.session-token-expires-at-ms",
+        "gcs.oauth2.token",
+        "gcs.oauth2.token-expires-at",
+    )
+)
+_SAS_TOKEN = "adls.sas-token"  # noqa: S105  a name
+#: Where the keys are good for.
+_PLACES = ("client.region", "s3.region", "s3.endpoint", "s3.path-style-access")
 #: A region has to be in every signature; stores other than Amazon's ignore which.
 _DEFAULT_REGION = "us-east-1"
 
@@ -87,6 +101,21 @@ def vended_secret(
         return None
     number = hashlib.sha256(location.encode()).hexdigest()[:16]
     return _secret(f"table_{number}", options, [location])
+
+
+def vended_properties(
+    configured: Mapping[str, str], vended: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what a catalog handed out with a table to read its files by, in Iceberg's names: no property of our own.
+
+    Empty where it handed out no keys. ``vended`` may have the ``configured`` ones in it, as pyiceberg joins both.
+    """
+    keys = {
+        name: value
+        for name, value in vended.items()
+        if (name in _VENDED or name.startswith(_SAS_TOKEN)) and configured.get(name) != value
+    }
+    return keys | {name: vended[name] for name in _PLACES if name in vended} if keys else {}
 
 
 def _on_s3(roots: Iterable[str]) -> list[str]:

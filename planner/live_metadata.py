@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from planner.binding import LIVE_CUT
 from planner.cut import Pin
@@ -27,33 +27,48 @@ MAIN = "main"
 COLD = "cold"
 _OWN = "thermocline."
 _GC = "gc.enabled"
+#: Whose presence makes an Iceberg writer encrypt (Iceberg's table properties).
+_ENCRYPTED = "encryption.key-id"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSnapshot:
-    """What the live snapshot adds to the pinned one. ``spec_id`` is the partition spec of its files."""
+    """What the live snapshot adds to the pinned one. ``row_ids``: how many of these it gives out (format version 3)."""
 
     snapshot_id: int
     manifest_list: str
     files: int
     rows: int
     size: int
+    row_ids: int = 0
 
 
-def check_version(pin: Pin, document: Mapping[str, Any]) -> None:
-    """Refuse metadata of a version that live files cannot be added to.
+def check_format(pin: Pin, document: Mapping[str, Any]) -> Literal[2, 3]:
+    """Return the format version of a table that live files can be added to.
 
     Raises:
-        UnsupportedFile: it is version 1, or 3 and above, whose rows have ids.
+        UnsupportedFile: it is another one; or the table's files are encrypted, and live files would not be.
     """
     version = document["format-version"]
-    if version != 2:
+    if version not in (2, 3):
         raise UnsupportedFile(
-            f"{pin.table}: its tail is served to Iceberg engines for tables of format version 2, and this one is of "
+            f"{pin.table}: its tail is served to Iceberg engines for tables of format versions 2 and 3, and this one is of "
             f"version {version}; read it over Flight SQL.",
             table=str(pin.table),
             version=version,
         )
+    if _ENCRYPTED in (document.get("properties") or {}):
+        raise UnsupportedFile(
+            f"{pin.table}: its files are encrypted ({_ENCRYPTED}), and those of its tail would not be; read it over Flight "
+            f"SQL.",
+            table=str(pin.table),
+        )
+    return 3 if version == 3 else 2
+
+
+def first_row_id(document: Mapping[str, Any]) -> int | None:
+    """Return the first row id that no row has (format version 3); None before."""
+    return int(document.get("next-row-id") or 0) if document["format-version"] == 3 else None
 
 
 def snapshot_id_of(parts: Sequence[str], in_use: Sequence[int]) -> int:
@@ -108,7 +123,13 @@ def live_metadata(
             specs = [*document["partition-specs"], {"spec-id": spec_id, "fields": []}]
             edited["partition-specs"] = specs
         edited["last-sequence-number"] = sequence
-        edited["snapshots"] = [*snapshots, _snapshot(live, parent, pin, sequence)]
+        snapshot = _snapshot(live, parent, pin, sequence)
+        row_id = first_row_id(document)
+        if row_id is not None:
+            # Iceberg spec, "Row Lineage": whoever commits gives out the ids from here on again, as this one commits nothing.
+            snapshot |= {"first-row-id": row_id, "added-rows": live.row_ids}
+            edited["next-row-id"] = row_id + live.row_ids
+        edited["snapshots"] = [*snapshots, snapshot]
         edited["current-snapshot-id"] = live.snapshot_id
         refs[MAIN] = {**refs.get(MAIN, {"type": "branch"}), "snapshot-id": live.snapshot_id}
     edited["snapshot-log"] = _log(document, pin)

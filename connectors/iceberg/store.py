@@ -24,9 +24,9 @@ from connectors.iceberg.file_io import with_file_io
 from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan, FileList
-from connectors.iceberg.scan.reach import local_path
 from connectors.iceberg.types import table_schema
-from connectors.object_store import vended_secret
+from connectors.object_store import vended_properties, vended_secret
+from connectors.places import local_path
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin, PinReference
@@ -208,6 +208,16 @@ class IcebergStore:
                 return
             self._take_secret(secret)
             self._vended[place] = secret
+
+    def vended(self, pin: Pin) -> dict[str, str]:
+        """Return the keys that a table's catalog handed out with it last, in Iceberg's names; none of our own."""
+        with self._lock:
+            loaded = self._loaded.get(pin.metadata_location)
+        if loaded is None:
+            return {}
+        return vended_properties(
+            self._catalogs.properties(pin.table.catalog), loaded[1].properties
+        )
 
     def scan(
         self,

@@ -9,20 +9,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from cachetools import FIFOCache
+
 from planner.errors import Overloaded
 from planner.live_pieces import LivePiece
 from proxy.deadline import Deadline
 
-#: Answers whose text stays in memory; older ones are read from their file again.
-_MAX_IN_MEMORY = 8
 #: One a second for the default of an hour, and as many again.
 _MAX_ANSWERS = 10_000
+#: Contracts of freshness whose pieces later answers may use: who accepts an older answer has other ranges than who does not.
+_MAX_CONTRACTS = 8
 _LOOK_S = 0.05
 
 
 @dataclass(eq=False, slots=True)
 class Answer:
-    """One answer to a load. ``raw`` is None where it has to be read from ``location`` again.
+    """One answer to a load, whose text is at ``location``.
 
     ``paths`` are files of it alone; ``pieces`` it shares with others. ``answered_s``: when it was answered last.
     """
@@ -30,15 +32,14 @@ class Answer:
     cut: str
     location: str
     etag: str
-    raw: bytes | None
     paths: tuple[str, ...]
     pieces: tuple[LivePiece, ...]
     answered_s: float
 
     @property
-    def can_be_read(self) -> bool:
-        """Whether its text is there: that of a table which passes through is in no file of ours."""
-        return self.raw is not None or self.location in self.paths
+    def is_ours(self) -> bool:
+        """Whether we wrote its text: that of a table which passes through is in no file."""
+        return self.location in self.paths
 
 
 def etag_of(location: str, raw: bytes) -> str:
@@ -48,14 +49,18 @@ def etag_of(location: str, raw: bytes) -> str:
 
 @dataclass(eq=False)
 class TableAnswers:
-    """Answers and pieces of one table. One load at a time writes; who waits shares what began after it asked."""
+    """Answers and pieces of one table, all in one folder. One load at a time writes; who waits shares what began after it asked."""
 
     clock: Callable[[], float]
+    replica: str = ""
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _answers: OrderedDict[str, Answer] = field(default_factory=OrderedDict)
-    #: By the key of their tail's generation: the pieces that later answers may use.
-    _usable: dict[tuple[object, ...], list[LivePiece]] = field(default_factory=dict)
+    #: Of the newest tail's generation: the pieces that later answers may use, by contract.
+    _key: tuple[object, ...] | None = None
+    _usable: FIFOCache[str, tuple[LivePiece, ...]] = field(
+        default_factory=lambda: FIFOCache(_MAX_CONTRACTS)
+    )
     #: Every file there is, and when an answer that names it was answered last.
     _pieces: dict[str, float] = field(default_factory=dict)
     #: The newest live answer, and when its measuring began.
@@ -93,8 +98,7 @@ class TableAnswers:
     def of(self, cut: str) -> Answer | None:
         """Return the answer of a cut; who gives it says so (``again``)."""
         with self._lock:
-            answer = self._answers.get(cut)
-        return answer if answer is not None and answer.can_be_read else None
+            return self._answers.get(cut)
 
     def again(self, answer: Answer) -> Answer | None:
         """Note that an answer is handed out now: its files stay as long as it is good for.
@@ -102,17 +106,18 @@ class TableAnswers:
         None where it was forgotten meanwhile, and its files with it (``expired``).
         """
         with self._lock:
-            if self._answers.get(answer.cut) is not answer or not answer.can_be_read:
+            if self._answers.get(answer.cut) is not answer:
                 return None
             self._hand_out(answer)
         return answer
 
     def _hand_out(self, answer: Answer) -> None:
-        answer.answered_s = now = self.clock()
-        for piece in answer.pieces:
-            if piece.path is not None:
-                self._pieces[piece.path] = now
+        answer.answered_s = self.clock()
+        self._note(answer.pieces)
         self._answers.move_to_end(answer.cut)
+
+    def __len__(self) -> int:
+        return len(self._answers)
 
     def check_room(self) -> None:
         """Make sure that one more answer may be kept, before it is written.
@@ -127,34 +132,49 @@ class TableAnswers:
                     f"iceberg_rest.live_ttl_s."
                 )
 
-    def keep(self, answer: Answer) -> Answer:
+    def keep(self, answer: Answer) -> Answer | None:
+        """Keep an answer; None where files that it names were removed meanwhile."""
         with self._lock:
+            if any(
+                piece.path is not None and piece.path not in self._pieces
+                for piece in answer.pieces
+            ):
+                return None
             before = self._answers.pop(answer.cut, None)
             if before is not None:  # its files stay as long as it is good for
                 self._answers[f"{answer.cut} {before.etag}"] = before
             self._answers[answer.cut] = answer
-            in_memory = [old for old in self._answers.values() if old.raw is not None]
-            for old in in_memory[:-_MAX_IN_MEMORY]:
-                old.raw = None
             self._hand_out(answer)
         return answer
 
     def usable(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
+        """Return pieces of a tail, some of which hold the same records; their files stay for now."""
         with self._lock:
-            return tuple(self._usable.get(key, ()))
+            if key != self._key:
+                return ()
+            pieces = {id(piece): piece for own in self._usable.values() for piece in own}
+            self._note(pieces.values())
+        return tuple(pieces.values())
 
-    def use(self, key: tuple[object, ...], pieces: Iterable[LivePiece]) -> None:
-        """Note the newest pieces of a tail: pieces that are not among them are not used again."""
+    def use(self, key: tuple[object, ...], contract: str, pieces: Iterable[LivePiece]) -> None:
+        """Note the newest pieces of a tail under a contract: those that are not among them are not used again for it."""
         with self._lock:
-            self._usable = {key: list(pieces)}
+            if key != self._key:
+                self._key = key
+                self._usable.clear()
+            self._usable.pop(contract, None)
+            self._usable[contract] = tuple(pieces)
 
     def note(self, written: Iterable[LivePiece]) -> None:
         """Note files that were written, whatever comes of them."""
-        now = self.clock()
         with self._lock:
-            for piece in written:
-                if piece.path is not None:
-                    self._pieces[piece.path] = now
+            self._note(written)
+
+    def _note(self, pieces: Iterable[LivePiece]) -> None:
+        now = self.clock()
+        for piece in pieces:
+            if piece.path is not None:
+                self._pieces[piece.path] = now
 
     def expired(self, before_s: float) -> tuple[str, ...]:
         """Forget answers that were answered last before that time; return the files that nothing names any more."""
@@ -165,12 +185,14 @@ class TableAnswers:
             old = [self._answers.pop(key) for key in keys]
             if self._newest is not None and self._newest[1].answered_s < before_s:
                 self._newest = None
-            in_use = {piece.path for pieces in self._usable.values() for piece in pieces}
-            unused = [
-                path
-                for path, answered_s in self._pieces.items()
-                if answered_s < before_s and path not in in_use
-            ]
+            unused = {
+                path for path, answered_s in self._pieces.items() if answered_s < before_s
+            }
             for path in unused:
                 del self._pieces[path]
+            for contract, pieces in list(self._usable.items()):
+                if not unused.isdisjoint(piece.path for piece in pieces):
+                    self._usable[contract] = tuple(
+                        piece for piece in pieces if piece.path not in unused
+                    )
         return (*unused, *(path for answer in old for path in answer.paths))

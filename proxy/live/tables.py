@@ -16,7 +16,15 @@ from functools import partial
 from connectors.iceberg.live.files import LiveFiles
 from connectors.iceberg.pin_cache import PinCache
 from planner.cut import HotSlice, Pin, TableCut
-from planner.errors import CutExpired, FederationError, InternalError, StalePlan, UnknownTable
+from planner.errors import (
+    ColdStoreUnavailable,
+    CutExpired,
+    FederationError,
+    InternalError,
+    Overloaded,
+    StalePlan,
+    UnknownTable,
+)
 from planner.live_pieces import LivePiece, check_tiled, tile
 from planner.names import TableName
 from planner.offsets import OffsetVector
@@ -26,16 +34,21 @@ from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
 from proxy.live.answers import Answer, TableAnswers, etag_of
 from proxy.live.tail_rows import tail_batches
+from proxy.live.texts import Texts
 from proxy.query.cut import FreshnessContract, SnapshotCutter
 from proxy.session import Session
 from proxy.tail.entries import key_of
 from proxy.tail.tails import Tails
 
+#: A load whose files somebody removes meanwhile is answered anew.
+_ATTEMPTS = 3
 _log = logging.getLogger(__name__)
 #: Between two looks at what may be removed, and two heartbeats: a fraction of what answers are good for.
 _TEND_SHARE = 8
 _LONGEST_TEND_S = 30.0
 _STOP_S = 5.0
+#: Answers of all tables that are still good: each takes one or two kilobytes.
+_MAX_ANSWERS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +85,17 @@ class LiveTables:
         self._ttl_s = ttl_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._tables: dict[TableName, TableAnswers] = {}
+        #: By table, and the folder that its files lie in.
+        self._tables: dict[tuple[TableName, str], TableAnswers] = {}
+        self._texts = Texts()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="live-files", daemon=True)
         self._thread.start()
+
+    @property
+    def text_bytes(self) -> int:
+        """What texts of answers take in memory."""
+        return self._texts.size
 
     def stop(self) -> None:
         """Beat no more. Files stay for those who read them; another replica removes them."""
@@ -107,22 +127,48 @@ class LiveTables:
             UnknownTable, NotAllowed: as ``check``.
             FederationError: as a statement over the table; or live files cannot be written.
         """
-        arrival_s = self._clock()
         self.check(session, table)
         contract = FreshnessContract.of(session)
+        for _ in range(_ATTEMPTS):
+            loaded = self._loaded(session, table, contract, deadline)
+            if loaded is not None:
+                return loaded
+        raise _gone(table)
+
+    def _loaded(
+        self,
+        session: Session,
+        table: TableName,
+        contract: FreshnessContract,
+        deadline: Deadline,
+    ) -> LoadedTable | None:
+        """Answer a load; None where files that the answer names are gone."""
+        arrival_s = self._clock()
         answers = self._answers_of(table)
         with answers.turn(deadline), self._grants.veiling(session, [table]):
             is_plain = contract == FreshnessContract()
-            answer = answers.since(arrival_s) if is_plain else None
-            if answer is None:
+            loaded = None
+            if is_plain and (answer := answers.since(arrival_s)) is not None:
+                loaded = self._again(table, answer)
+            if loaded is None:
                 began_s = self._clock()
-                answer = self._answered(answers, session, table, contract, deadline)
+                answered = self._answered(answers, session, table, contract, deadline)
+                if answered is None:
+                    return None
+                answer, loaded = answered
                 if is_plain:
                     answers.began(began_s, answer)
-            raw = answer.raw  # before a later load may forget it
-        if raw is None:
-            raw = self._files.read(table.catalog, answer.location)
-        return LoadedTable(answer.location, raw, answer.etag)
+        if self._files.replica(table.catalog) != answers.replica:
+            return None
+        return loaded
+
+    def _again(self, table: TableName, answer: Answer) -> LoadedTable | None:
+        """Answer as before; None where the text is not there."""
+        text = self._texts.get(answer.etag)
+        if text is None and answer.is_ours:
+            text = self._files.read(table.catalog, answer.location)
+            self._texts.put(answer.etag, text)
+        return None if text is None else LoadedTable(answer.location, text, answer.etag)
 
     def _answered(
         self,
@@ -131,7 +177,7 @@ class LiveTables:
         table: TableName,
         contract: FreshnessContract,
         deadline: Deadline,
-    ) -> Answer:
+    ) -> tuple[Answer, LoadedTable] | None:
         try:
             return self._at_cut(answers, session, table, contract, deadline)
         except StalePlan:
@@ -146,13 +192,15 @@ class LiveTables:
         table: TableName,
         contract: FreshnessContract,
         deadline: Deadline,
-    ) -> Answer:
+    ) -> tuple[Answer, LoadedTable] | None:
         cut = self._cutter.cut_table(table, contract, deadline)
         text = format_cut({(table, None): cut})
         answer = answers.of(text)
         if answer is not None and _still_holds(answer, cut, contract) and answers.again(answer):
-            return answer
-        answers.check_room()
+            loaded = self._again(table, answer)
+            if loaded is not None:
+                return answer, loaded
+        self._check_room(answers)
         if not cut.is_cold_whole:
             raise CutExpired(
                 f"{table}: the snapshot of this cut is not retained, and a newer one holds records from after the cut, "
@@ -166,11 +214,23 @@ class LiveTables:
         else:
             pieces = self._pieces(answers, session, pin, cut, contract, deadline)
             written = self._files.write_table(pin, pieces, text)
-        raw = written.raw
-        etag = etag_of(written.location, raw)
-        return answers.keep(
-            Answer(text, written.location, etag, raw, written.paths, pieces, 0.0)
-        )
+        etag = etag_of(written.location, written.raw)
+        new = answers.keep(Answer(text, written.location, etag, written.paths, pieces, 0.0))
+        if new is None:
+            self._files.remove(table.catalog, written.paths)
+            return None
+        self._texts.put(etag, written.raw)
+        return new, LoadedTable(written.location, written.raw, etag)
+
+    def _check_room(self, answers: TableAnswers) -> None:
+        answers.check_room()
+        with self._lock:
+            total = sum(map(len, self._tables.values()))
+        if total >= _MAX_ANSWERS:
+            raise Overloaded(
+                f"{_MAX_ANSWERS:,} answers of all tables are still good; load them less often, or lower "
+                f"iceberg_rest.live_ttl_s."
+            )
 
     def _pieces(
         self,
@@ -211,23 +271,31 @@ class LiveTables:
             _log.critical("%s: %s", cut.table, error)
             raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
         if contract.past is None and contract.freshness.side is None:
-            answers.use(key, pieces)
+            answers.use(key, str(contract), pieces)
         return pieces
 
     def _answers_of(self, table: TableName) -> TableAnswers:
+        replica = self._files.replica(table.catalog)
         with self._lock:
-            return self._tables.setdefault(table, TableAnswers(self._clock))
+            answers = self._tables.get((table, replica))
+            if answers is None:
+                answers = self._tables[table, replica] = TableAnswers(self._clock, replica)
+        return answers
 
     def tend(self) -> None:
         """Remove files of answers that are not good any more; beat."""
+        self._files.tend()
         before_s = self._clock() - self._ttl_s
         with self._lock:
             tables = list(self._tables.items())
-        for table, answers in tables:
+        for (table, replica), answers in tables:
+            if replica != self._files.replica(table.catalog):
+                with self._lock:
+                    del self._tables[table, replica]
+                continue
             expired = answers.expired(before_s)
             if expired:
                 self._files.remove(table.catalog, expired)
-        self._files.tend()
 
     def _run(self) -> None:
         pause_s = min(self._ttl_s / _TEND_SHARE, _LONGEST_TEND_S)
@@ -238,6 +306,13 @@ class LiveTables:
                 _log.warning("live files were not tended: %s", error)
             except Exception:  # noqa: BLE001  a bug of ours must not end the heartbeat
                 _log.exception("live files were not tended")
+
+
+def _gone(table: TableName) -> ColdStoreUnavailable:
+    return ColdStoreUnavailable(
+        f"{table}: its live files are removed while they are written; try again.",
+        table=str(table),
+    )
 
 
 def _still_holds(answer: Answer, cut: TableCut, contract: FreshnessContract) -> bool:

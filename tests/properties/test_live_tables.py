@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import random
+import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
 from connectors.iceberg.live.files import LiveFiles
 from planner.binding import LIVE_CUT, Binding
-from planner.errors import ColdStoreUnavailable, FederationError
+from planner.errors import ColdStoreUnavailable, CutExpired, FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetVector
 from planner.time_travel import parse_cut
 from planner.watermark import Watermark, format_watermark
 from proxy.deadline import Deadline
 from proxy.live.tables import LiveTables
+from proxy.query.cut import FreshnessContract
 from tests.doubles.log import MemoryLog, MemoryRecord
 from tests.fixtures.cold import IcebergCold
 from tests.harness.builders import FLOWS
@@ -250,6 +256,57 @@ def test_a_load_of_another_kind_does_not_write_the_tail_again(sea: Sea) -> None:
     assert rows_of(StaticTable.from_metadata(cut.location)) == expected(sea, document)
 
 
+def test_loads_that_accept_an_older_answer_write_no_row_again(sea: Sea) -> None:
+    stale = replace(SESSION, freshness="max_staleness 1h")
+    for number in range(10):
+        sea.produce(number % PARTITIONS, "a")
+        sea.load()
+        sea.produce(number % PARTITIONS, "b")
+        sea.statements.cutter.cut_table(FLOWS, FreshnessContract(), Deadline(60))
+        sea.produce(number % PARTITIONS, "c")
+        sea.live.load(stale, FLOWS, Deadline(60))
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document)
+    written = sum(pq.read_metadata(file).num_rows for file in sea.folder.rglob("*.parquet"))
+    assert written <= 2 * 30  # each row once, and once more where twelve files became one
+
+
+@pytest.mark.parametrize("loses", ["a beat", "a load"])
+def test_a_replica_whose_folder_was_removed_writes_anew(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch, loses: str
+) -> None:
+    sea.produce(0, "a")
+    before, _ = sea.load()
+    (own,) = sea.folder.iterdir()
+    shutil.rmtree(own)
+    if loses == "a beat":
+        sea.live.tend()
+    else:  # the process stood still: its first load comes before its beat
+        folder = sea.files._folder("lake")
+        monkeypatch.setattr(folder, "_clocks", lambda: (0.0, time.time() + TTL_S + 1))
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document) == expected(sea, before)
+    assert document["properties"][LIVE_CUT] == before["properties"][LIVE_CUT]
+    (new,) = sea.folder.iterdir()
+    assert new != own
+    sea.live.tend()
+    assert sea.load()[0] == document
+
+
+def test_a_cut_whose_snapshot_is_expired_is_refused_by_name(sea: Sea) -> None:
+    sea.produce(0, "a")
+    cut = sea.load()[0]["properties"][LIVE_CUT]
+    first = sea.head
+    sea.produce(0, "b")
+    sea.tier(sea.ends())
+    sea.cold.expire(first)
+    sea.pins.refresh(FLOWS)
+    sea.stop()
+    sea.start()  # else the answer of then is still good, with its files
+    with pytest.raises(CutExpired, match="the cut"):
+        sea.live.load(replace(SESSION, cut=cut), FLOWS, Deadline(60))
+
+
 def test_there_are_few_files_however_often_it_is_loaded(sea: Sea) -> None:
     for _ in range(150):
         sea.produce(0, "a")
@@ -315,6 +372,61 @@ def test_a_folder_of_a_replica_that_is_gone_is_removed_and_that_of_a_live_one_st
     assert not gone.exists()
     assert stranger.exists()
     assert len(list(sea.folder.iterdir())) == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with little room."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may mount nothing")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("cause", ["full", "read-only"])
+def test_a_disk_that_takes_no_file_is_named_and_nothing_is_left(
+    sea: Sea, small_disk: Path, cause: str
+) -> None:
+    sea.stop()
+    sea.folder = small_disk / "live"
+    sea.start()
+    sea.produce(0, "a")
+    document, _ = sea.load()
+    (own,) = sea.folder.iterdir()
+    for _ in range(50):
+        sea.produce(1, "b" * 50)
+
+    def remount(options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", str(small_disk)], check=True)
+
+    before = sorted(own.rglob("*"))
+    if cause == "full":
+        with contextlib.suppress(OSError), (small_disk / "fill").open("wb", 0) as fill:
+            while True:
+                fill.write(b"x" * 512)
+        reason = "No space left on device"
+    else:
+        remount("ro")
+        reason = "Read-only file system"
+    for _ in range(3):
+        with pytest.raises(ColdStoreUnavailable, match=f"cannot be written: {reason}; make"):
+            sea.load()
+    assert sorted(own.rglob("*")) == before
+    if cause == "full":
+        (small_disk / "fill").unlink()
+    else:
+        with pytest.raises(ColdStoreUnavailable, match=reason):
+            sea.live.tend()
+        remount("rw")
+    sea.live.tend()
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document)
+    sea.now_s += TTL_S + 1
+    sea.live.tend()
+    assert [path.name for path in own.rglob("*") if path.is_file()] == ["heartbeat"]
 
 
 def test_what_was_written_for_an_answer_that_failed_is_removed(

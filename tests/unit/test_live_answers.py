@@ -12,6 +12,7 @@ from planner.offsets import OffsetRange, OffsetVector
 from proxy.deadline import Cancellation, Deadline
 from proxy.live import answers as module
 from proxy.live.answers import Answer, TableAnswers, etag_of
+from proxy.live.texts import Texts
 
 KEY = ("tail",)
 
@@ -22,7 +23,13 @@ def piece(path: str | None) -> LivePiece:
 
 def answer(cut: str, *pieces: LivePiece, raw: bytes = b"{}") -> Answer:
     at = f"at {cut}"
-    return Answer(cut, at, etag_of(at, raw), raw, (f"list of {cut}", at), pieces, 0.0)
+    return Answer(cut, at, etag_of(at, raw), (f"list of {cut}", at), pieces, 0.0)
+
+
+def keep(answers: TableAnswers, new: Answer) -> Answer:
+    answers.note(new.pieces)
+    assert answers.keep(new) is new
+    return new
 
 
 @pytest.fixture
@@ -39,29 +46,41 @@ def test_files_go_once_no_answer_that_is_good_names_them(
     answers: TableAnswers, clock: list[float]
 ) -> None:
     shared, own = piece("shared"), piece("own")
-    answers.use(KEY, [shared, own])
+    answers.use(KEY, "live", [shared, own])
     answers.note([shared, own, piece(None)])
-    answers.keep(answer("first", shared, own))
+    keep(answers, answer("first", shared, own))
     clock[0] = 50.0
-    answers.keep(answer("second", shared))
-    answers.use(KEY, [shared])
+    keep(answers, answer("second", shared))
+    answers.use(KEY, "live", [shared])
     clock[0] = 101.0
     assert set(answers.expired(1.0)) == {"own", "list of first", "at first"}
     assert answers.of("first") is None
-    clock[0] = 200.0
-    assert answers.expired(100.0) == (
-        "list of second",
-        "at second",
-    )  # a later load may use the other
-    answers.use(KEY, [])
-    assert answers.expired(100.0) == ("shared",)
-    assert answers.expired(100.0) == ()
+    assert answers.usable(KEY) == (shared,)  # from here on a load may be at work with it
+    assert set(answers.expired(60.0)) == {"list of second", "at second"}
+    clock[0] = 300.0
+    assert answers.expired(200.0) == ("shared",)
+    assert answers.usable(KEY) == ()
+    assert answers.expired(200.0) == ()
+
+
+def test_each_contract_has_pieces_of_its_own_and_all_may_be_used(answers: TableAnswers) -> None:
+    old, new, both = piece("old"), piece("new"), piece(None)
+    answers.use(KEY, "max_staleness 5s", [old, both])
+    answers.use(KEY, "live", [new, both])
+    assert set(map(id, answers.usable(KEY))) == {id(old), id(new), id(both)}
+    for number in range(8):
+        answers.use(KEY, f"max_staleness {number}s", [])
+        answers.use(KEY, "live", [new])
+    assert answers.usable(KEY) == (new,)
+    answers.use(("another tail",), "live", [both])
+    assert answers.usable(KEY) == ()
+    assert answers.usable(("another tail",)) == (both,)
 
 
 def test_an_answer_is_good_from_when_it_was_answered_last(
     answers: TableAnswers, clock: list[float]
 ) -> None:
-    own = answers.keep(answer("cut", piece("file")))
+    own = keep(answers, answer("cut", piece("file")))
     clock[0] = 90.0
     assert answers.of("cut") is own
     assert answers.again(own) is own
@@ -71,35 +90,44 @@ def test_an_answer_is_good_from_when_it_was_answered_last(
 def test_an_answer_whose_files_went_meanwhile_is_not_handed_out_again(
     answers: TableAnswers, clock: list[float]
 ) -> None:
-    answers.keep(answer("cut", piece("file")))
-    answers.began(5.0, answer("cut"))
-    own = answers.of("cut")
-    assert own is not None
+    own = keep(answers, answer("cut", piece("file")))
+    answers.began(5.0, own)
     clock[0] = 101.0
     assert set(answers.expired(1.0)) == {"file", "list of cut", "at cut"}
     assert answers.again(own) is None
     assert answers.expired(101.0) == ()
 
 
-def test_what_passes_through_is_answered_as_long_as_its_text_is_there(
-    answers: TableAnswers,
+def test_an_answer_that_names_a_file_that_went_is_not_kept(
+    answers: TableAnswers, clock: list[float]
 ) -> None:
-    first = answers.keep(Answer("0", "of the catalog", "", b"{}", (), (), 0.0))
-    assert answers.of("0") is answers.again(first) is first
-    for cut in range(1, 9):
-        answers.keep(answer(f"{cut}"))
-    assert first.raw is None
-    assert answers.of("0") is answers.again(first) is None
+    own = piece("file")
+    answers.note([own])
+    clock[0] = 50.0
+    assert answers.expired(10.0) == ("file",)
+    assert answers.keep(answer("cut", own)) is None
+    assert answers.of("cut") is None
 
 
 def test_the_same_text_at_another_address_is_another_answer() -> None:
     assert etag_of("one", b"{}") == etag_of("one", b"{}") != etag_of("other", b"{}")
 
 
+def test_texts_in_memory_are_bounded_and_the_oldest_go_first() -> None:
+    texts = Texts(10)
+    texts.put("a", b"1234")
+    texts.put("b", b"1234")
+    assert texts.get("a") == b"1234"
+    texts.put("c", b"1234")
+    assert (texts.get("a"), texts.get("b"), texts.get("c")) == (b"1234", None, b"1234")
+    texts.put("large", b"12345678901")
+    assert (texts.get("large"), texts.size) == (None, 8)
+
+
 def test_who_waited_shares_what_began_after_he_asked(
     answers: TableAnswers, clock: list[float]
 ) -> None:
-    newest = answers.keep(answer("cut"))
+    newest = keep(answers, answer("cut"))
     assert answers.since(0.0) is None
     answers.began(5.0, newest)
     assert answers.since(4.9) is newest
@@ -112,18 +140,16 @@ def test_who_waited_shares_what_began_after_he_asked(
 def test_another_answer_to_the_same_cut_leaves_the_first_its_time(
     answers: TableAnswers, clock: list[float]
 ) -> None:
-    answers.keep(answer("cut", piece("a")))
+    keep(answers, answer("cut", piece("a")))
     clock[0] = 10.0
-    second = answers.keep(answer("cut", piece("b"), raw=b"[]"))
+    second = keep(answers, answer("cut", piece("b"), raw=b"[]"))
     assert answers.of("cut") is second
     assert answers.expired(5.0) == ("a", "list of cut", "at cut")
 
 
-def test_few_texts_stay_in_memory_and_few_answers_at_all(
-    answers: TableAnswers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many = [answers.keep(answer(f"{n}")) for n in range(20)]
-    assert [item.raw is None for item in many] == [True] * 12 + [False] * 8
+def test_there_are_few_answers(answers: TableAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        keep(answers, answer(f"{number}"))
     monkeypatch.setattr(module, "_MAX_ANSWERS", 20)
     with pytest.raises(Overloaded, match="20 answers of this table are still good"):
         answers.check_room()

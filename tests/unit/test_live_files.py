@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
@@ -18,9 +20,15 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from connectors.iceberg.live.files import LiveFiles
-from connectors.iceberg.live.folder import LiveFolder
+from connectors.iceberg.live.folder import LiveFolder, LostFolder
+from connectors.iceberg.live.manifests import EncodedFile, encode_file
 from connectors.iceberg.live.parquet import write_data_file
-from connectors.iceberg.live.snapshot import pinned_manifests, write_metadata, write_snapshot
+from connectors.iceberg.live.snapshot import (
+    WrittenSnapshot,
+    pinned_manifests,
+    write_metadata,
+    write_snapshot,
+)
 from connectors.iceberg.store import IcebergStore
 from planner.errors import BadConfig, ColdStoreUnavailable
 from planner.names import TableName
@@ -80,6 +88,7 @@ def test_only_folders_whose_beat_is_old_are_removed(tmp_path: Path) -> None:
     long_ago = own.beat().timestamp() - 2 * TTL_S - 1
     os.utime(f"{gone.location}/heartbeat", (long_ago, long_ago))
     Path(silent.location, "heartbeat").unlink()  # holds nothing at all
+    os.utime(silent.location, (long_ago, long_ago))
     Path(starting.location, "heartbeat").rename(f"{starting.location}/first.parquet")
     now = own.beat()
     assert own.sweep(now) == 2
@@ -90,6 +99,52 @@ def test_only_folders_whose_beat_is_old_are_removed(tmp_path: Path) -> None:
     }
     assert own.sweep(now + timedelta(seconds=2 * TTL_S + 1)) == 2
     assert Path(own.location).exists()
+
+
+def test_a_folder_that_others_may_have_removed_is_left(tmp_path: Path) -> None:
+    now_s = [0.0]
+    own = LiveFolder(PyArrowFileIO(), str(tmp_path), TTL_S, lambda: (0.0, now_s[0]))
+    own.check()  # there is none yet
+    own.make()
+    beat = Path(own.location, "heartbeat")
+    first = own.beat().timestamp()
+
+    def written(seconds: float) -> None:
+        """Have the last beat be so old, by the store and by a clock of ours."""
+        own._last = (own.beat() - timedelta(seconds=seconds), own._clocks())
+        now_s[0] += seconds
+        own.check()
+
+    written(TTL_S)  # not late yet: nothing is asked of the store
+    written(2 * TTL_S - 1)
+    assert beat.stat().st_mtime > first
+    with pytest.raises(LostFolder):
+        written(2 * TTL_S + 1)
+    with pytest.raises(LostFolder):
+        own.beat()
+    removed = folder(tmp_path)
+    removed.make()
+    shutil.rmtree(removed.location)
+    with pytest.raises(LostFolder):
+        removed.beat()
+    assert not Path(removed.location).exists()
+
+
+def test_what_was_written_before_a_folder_was_lost_is_not_used_again(tmp_path: Path) -> None:
+    io = PyArrowFileIO()
+    store = cast("IcebergStore", SimpleNamespace(io_at=lambda *_: io))
+    files = LiveFiles(store, {"lake": str(tmp_path)}, ttl_s=TTL_S)
+    first = files.replica("lake")
+    assert files.replica("lake") == first
+    assert files.replica("sea") == ""  # a catalog without a place
+    own = files._folder("lake")
+    own.make()
+    files._encoded[f"{own.location}/t/a.parquet"] = EncodedFile(b"", 1, 1)
+    shutil.rmtree(own.location)
+    files.tend()
+    assert files.replica("lake") != first
+    assert not files._encoded
+    assert not Path(own.location).exists()
 
 
 def test_a_place_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -108,25 +163,32 @@ def test_a_snapshot_lists_its_files_before_the_pinned_manifests(tmp_path: Path) 
         {"kafka_partition": [0, 0], "kafka_offset": [4, 5]}, ARROW
     )
     written = write_data_file(
-        io.new_output(f"{tmp_path}/a.parquet"), SCHEMA, ARROW, [rows], properties={}, spec_id=2
+        io.new_output(f"{tmp_path}/a.parquet"), SCHEMA, ARROW, [rows], properties={}
     )
     assert written is not None
 
-    def snapshot(number: int, parent: int | None, pinned: tuple[object, ...]) -> str:
+    def snapshot(
+        number: int,
+        parent: int | None,
+        pinned: tuple[object, ...],
+        first_row_id: int | None = None,
+    ) -> WrittenSnapshot:
         return write_snapshot(
             io.new_output(f"{tmp_path}/{number}-m.avro"),
             io.new_output(f"{tmp_path}/{number}-list.avro"),
+            version=2 if first_row_id is None else 3,
             schema=SCHEMA,
             spec_id=2,
             snapshot_id=number,
             parent_id=parent,
             sequence_number=number,
-            files=[written.data_file],
+            first_row_id=first_row_id,
+            files=[encode_file(written.data_file)],
             pinned=pinned,  # type: ignore[arg-type]
-        ).manifest_list
+        )
 
-    first = pinned_manifests(io, snapshot(7, None, ()))
-    both = list(read_manifest_list(io.new_input(snapshot(8, 7, first))))
+    first = pinned_manifests(io, snapshot(7, None, ()).manifest_list)
+    both = list(read_manifest_list(io.new_input(snapshot(8, 7, first).manifest_list)))
     assert [manifest.sequence_number for manifest in both] == [8, 7]
     assert both[1:] == list(first)
     (entry,) = both[0].fetch_manifest_entry(io)
@@ -135,6 +197,17 @@ def test_a_snapshot_lists_its_files_before_the_pinned_manifests(tmp_path: Path) 
         2,
         2,
     )
+    assert entry.data_file.lower_bounds == written.data_file.lower_bounds
+    assert entry.data_file.file_path == written.data_file.file_path
+    # Version 3: rows without ids get some, and those that have theirs keep them.
+    third = snapshot(9, 8, (), first_row_id=100)
+    lists = pinned_manifests(io, third.manifest_list)
+    fourth = snapshot(10, 9, (*lists, *first), first_row_id=102)
+    ids = [manifest[15] for manifest in pinned_manifests(io, fourth.manifest_list)]
+    assert (third.row_ids, fourth.row_ids, ids) == (2, 4, [102, 100, 104])
+    assert [manifest[15] for manifest in first] == [None]
+    (entry,) = lists[0].fetch_manifest_entry(io)
+    assert (entry.sequence_number, entry.data_file.record_count) == (9, 2)
     raw = write_metadata(io.new_output(f"{tmp_path}/m.json"), {"a": 1})
     assert raw == (tmp_path / "m.json").read_bytes() == b'{"a":1}'
 

@@ -13,7 +13,8 @@ from planner.binding import LIVE_CUT, parse_binding
 from planner.errors import BadBinding, NotAllowed, UnsupportedFile
 from planner.live_metadata import (
     LiveSnapshot,
-    check_version,
+    check_format,
+    first_row_id,
     is_head,
     live_metadata,
     plain_metadata,
@@ -170,7 +171,7 @@ def test_live_files_have_the_spec_without_fields_that_there_is_or_one_more() -> 
 
 def test_a_table_with_a_spec_without_fields_gets_no_other() -> None:
     document = {**DOCUMENT, "partition-specs": [{"spec-id": 4, "fields": []}]}
-    check_version(PIN, document)
+    assert check_format(PIN, document) == 2
     edited = live_metadata(document, PIN, LIVE, "c:cut")
     assert edited["partition-specs"] == document["partition-specs"]
 
@@ -194,10 +195,28 @@ def test_only_snapshots_that_a_ref_names_are_told_where_that_is_enough() -> None
     assert [s["snapshot-id"] for s in edited["snapshots"]] == [1, 99]
 
 
-@pytest.mark.parametrize("version", [1, 3, 4])
+def test_a_live_snapshot_of_version_3_gives_out_row_ids_that_nobody_has() -> None:
+    document = {**DOCUMENT, "format-version": 3, "next-row-id": 40}
+    assert check_format(PIN, document) == 3
+    edited = live_metadata(document, PIN, replace(LIVE, row_ids=12), "c:cut")
+    snapshot = edited["snapshots"][-1]
+    assert (snapshot["first-row-id"], snapshot["added-rows"]) == (40, 12)
+    assert first_row_id(edited) == 52
+    assert first_row_id(DOCUMENT) is None
+    assert "next-row-id" not in live_metadata(DOCUMENT, PIN, LIVE, "c:cut")
+    TableMetadataUtil.parse_obj(edited)
+
+
+def test_a_table_of_encrypted_files_is_refused() -> None:
+    document = {**DOCUMENT, "properties": {"encryption.key-id": "k"}}
+    with pytest.raises(UnsupportedFile, match="those of its tail would not be"):
+        check_format(PIN, document)
+
+
+@pytest.mark.parametrize("version", [1, 4])
 def test_other_versions_are_refused_by_name(version: int) -> None:
     with pytest.raises(UnsupportedFile, match=f"of version {version}; read it over Flight SQL"):
-        check_version(PIN, {**DOCUMENT, "format-version": version})
+        check_format(PIN, {**DOCUMENT, "format-version": version})
 
 
 def test_files_are_for_who_may_read_all_of_a_table_or_is_trusted_with_them() -> None:

@@ -89,7 +89,6 @@ def write(folder: Path, *batches: pa.RecordBatch, **properties: str) -> WrittenF
         ARROW,
         batches,
         properties=properties,
-        spec_id=3,
     )
 
 
@@ -105,7 +104,6 @@ def test_counts_bounds_and_ids_are_the_rows(tmp_path: Path) -> None:
     file = written.data_file
     assert written.rows == file.record_count == 4
     assert written.parts == (WrittenPart(0, 3, 5, 7), WrittenPart(1, 1, 9, 9))
-    assert file.spec_id == 3
     assert file.file_size_in_bytes == Path(file.file_path).stat().st_size
     assert file.nan_value_counts == {4: 1, 8: 1}
     assert {key: file.null_value_counts[key] for key in (1, 4, 5, 8)} == {
@@ -198,7 +196,6 @@ def test_values_beyond_pythons_and_of_every_kind_have_bounds(
         arrow,
         [rows],
         properties={"write.metadata.metrics.default": "no such mode"},
-        spec_id=0,
     )
     assert written is not None
     file = written.data_file

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from connectors import duckdb_extensions as extensions
-from connectors.object_store import is_object_store, secrets, vended_secret
+from connectors.object_store import is_object_store, secrets, vended_properties, vended_secret
 from planner.errors import BadConfig
 
 KEY = {"s3.access-key-id": "ours", "s3.secret-access-key": "it's secret"}
@@ -152,3 +152,30 @@ def test_keys_that_came_with_a_table_count_for_its_files_alone() -> None:
     other = vended_secret("lake", configured, vended, f"{place}2")
     assert other is not None
     assert secret.split("(")[0] != other.split("(")[0]
+
+
+def test_what_a_catalog_hands_out_goes_on_without_a_property_of_ours() -> None:
+    ours = {
+        "uri": "http://catalog",
+        "credential": "us:secret",
+        "s3.endpoint": "http://store",
+        "s3.access-key-id": "ours",
+        "s3.secret-access-key": "secret",
+    }
+    handed = {
+        "s3.access-key-id": "theirs",
+        "s3.secret-access-key": "key",
+        "s3.session-token": "t",
+        "adls.sas-token.account": "sas",
+    }
+    assert vended_properties(ours, ours) == {}
+    assert vended_properties(ours, {**ours, "token": "a token of ours"}) == {}
+    assert vended_properties(ours, {**ours, **handed, "token": "ours"}) == {
+        **handed,
+        "s3.endpoint": "http://store",
+    }
+    # What it hands out may be the key that we have anyway, which is ours.
+    assert vended_properties(ours, {**ours, "s3.session-token": "t"}) == {
+        "s3.session-token": "t",
+        "s3.endpoint": "http://store",
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from connectors.places import is_below, local_path, real_place
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
 
@@ -23,18 +24,20 @@ def live_locations(settings: Settings) -> dict[str, str]:
     roots |= {
         options["warehouse"] for options in settings.catalogs.values() if "warehouse" in options
     }
-    for place in set(filter(None, places.values())):
-        plain = _plain(place)
-        if "://" not in plain and (not plain.startswith("/") or ".." in plain.split("/")):
+    # The warehouse of a REST catalog may be a name.
+    tables = [real_place(root) for root in roots if "/" in root]
+    for location in set(filter(None, places.values())):
+        path = local_path(location)
+        is_relative = path is not None and not path.is_absolute()
+        if is_relative or ".." in location.split("/"):
             raise BadConfig(f"{_KEY} is not an absolute path or an address.", key=_KEY)
-        for root in roots:
-            if f"{plain}/".startswith(f"{_plain(root)}/") and "/" in root:
-                raise BadConfig(
-                    f"{_KEY} lies inside a place of tables: whoever removes orphans there would remove live files; name "
-                    f"another folder or prefix.",
-                    key=_KEY,
-                )
-    return {name: place for name, place in places.items() if place}
+        if is_below(real_place(location), tables):
+            raise BadConfig(
+                f"{_KEY} lies inside a place of tables: whoever removes orphans there would remove live files; name "
+                f"another folder or prefix.",
+                key=_KEY,
+            )
+    return {name: location for name, location in places.items() if location}
 
 
 def _beside(warehouse: str) -> str | None:
@@ -43,7 +46,3 @@ def _beside(warehouse: str) -> str | None:
     scheme, mark, rest = plain.removeprefix("file://").partition("://")
     path = rest if mark else scheme
     return f"{plain}-live" if "/" in path.strip("/") or (not mark and "/" in path) else None
-
-
-def _plain(place: str) -> str:
-    return place.removeprefix("file://").rstrip("/")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +16,22 @@ from typing import Any
 import pyarrow as pa
 from cachetools import LRUCache
 from pyiceberg.io import OutputFile
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 
 from connectors.iceberg.errors import decoding, file_errors
-from connectors.iceberg.live.folder import LiveFolder
+from connectors.iceberg.live.folder import LiveFolder, LostFolder, writing_errors
+from connectors.iceberg.live.manifests import EncodedFile, encode_file
 from connectors.iceberg.live.parquet import write_data_file
 from connectors.iceberg.live.snapshot import pinned_manifests, write_metadata, write_snapshot
 from connectors.iceberg.store import IcebergStore
+from connectors.places import is_below, real_place
 from planner.cut import Pin
 from planner.errors import BadConfig, ColdStoreUnavailable, SnapshotExpired
 from planner.live_metadata import (
     LiveSnapshot,
-    check_version,
+    check_format,
+    first_row_id,
     is_head,
     live_metadata,
     plain_metadata,
@@ -37,8 +42,13 @@ from planner.live_pieces import Hole, LivePiece, check_written, level_of
 from planner.names import TableName
 from planner.offsets import OffsetVector
 
-#: Pinned metadata files in memory, by location and snapshot.
-_MAX_SOURCES = 256
+_log = logging.getLogger(__name__)
+
+#: Pinned metadata files in memory, of all tables, by location and snapshot.
+MAX_SOURCE_BYTES = 64 << 20
+#: What is read of a metadata file's text takes at most so much more memory, and so many bytes an entry of its list.
+_MEMORY_OF_TEXT = 4
+_MANIFEST_BYTES = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class LiveSource:
     document: Mapping[str, Any]
     schema: Schema
     manifests: tuple[ManifestFile, ...]
+    size: int
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -64,7 +75,7 @@ class WrittenTable:
 
 
 class LiveFiles:
-    """Thread-safe but for ``tend``."""
+    """Thread-safe."""
 
     def __init__(
         self, store: IcebergStore, locations: Mapping[str, str], *, ttl_s: float
@@ -76,9 +87,48 @@ class LiveFiles:
         self._lock = threading.Lock()
         self._folders: dict[str, LiveFolder] = {}
         self._sources: LRUCache[tuple[str, int | None, int], LiveSource] = LRUCache(
-            _MAX_SOURCES
+            MAX_SOURCE_BYTES, getsizeof=attrgetter("size")
         )
-        self._data_files: dict[str, DataFile] = {}
+        #: What manifests say of the files there are.
+        self._encoded: dict[str, EncodedFile] = {}
+
+    @property
+    def source_bytes(self) -> int:
+        """What pinned metadata takes in memory, about."""
+        with self._lock:
+            return int(self._sources.currsize)
+
+    def replica(self, catalog: str) -> str:
+        """Name the folder that files of a catalog's tables are written to now.
+
+        It is another one once other replicas may have removed the one before: then nothing in that may be answered. Who
+        answers asks before and after.
+
+        Raises:
+            ColdStoreUnavailable: that cannot be found out.
+        """
+        if catalog not in self._locations:
+            return ""
+        folder = self._folder(catalog)
+        try:
+            folder.check()
+        except LostFolder:
+            self._leave(catalog, folder)
+            folder = self._folder(catalog)
+        return folder.replica
+
+    def _leave(self, catalog: str, folder: LiveFolder) -> None:
+        with self._lock:
+            if self._folders.get(catalog) is not folder:
+                return
+            del self._folders[catalog]
+            lost = [path for path in self._encoded if path.startswith(f"{folder.location}/")]
+            for path in lost:
+                del self._encoded[path]
+        _log.warning(
+            "this process stood still for longer than live files are good for, or somebody removed them: they are written "
+            "again"
+        )
 
     def source(self, pin: Pin) -> LiveSource:
         """Read what the pin was made from, once.
@@ -93,7 +143,10 @@ class LiveFiles:
             facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
             with file_errors(f"{pin.table}: its metadata", gone=SnapshotExpired, **facts):
                 source = self._read(pin)
-            with self._lock:
+            with (
+                self._lock,
+                contextlib.suppress(ValueError),
+            ):  # larger than all that is remembered
                 self._sources[key] = source
         return source
 
@@ -118,7 +171,8 @@ class LiveFiles:
         if pin.binding is not None and snapshot is not None and "manifest-list" in snapshot:
             with decoding("manifest lists"):
                 manifests = pinned_manifests(io, snapshot["manifest-list"])
-        return LiveSource(document, schema, manifests)
+        size = _MEMORY_OF_TEXT * len(raw) + _MANIFEST_BYTES * len(manifests)
+        return LiveSource(document, schema, manifests, size)
 
     def plain(self, pin: Pin, cut: str) -> WrittenTable:
         """Return a table without a topic as pinned, but for what keeps its files safe.
@@ -136,9 +190,10 @@ class LiveFiles:
             raw = json.dumps(document, separators=(",", ":")).encode()
             return WrittenTable(pin.metadata_location, raw, ())
         folder = self._folder(pin.table.catalog)
-        with self._writing(pin.table):
+        _check_place(pin, source, folder)
+        with writing_errors(pin.table):
             file = folder.output(_folder_of(pin), ".metadata.json")
-        with folder.undoing([file.location]), self._writing(pin.table):
+        with folder.undoing([file.location]), writing_errors(pin.table):
             raw = write_metadata(file, document)
         return WrittenTable(file.location, raw, (file.location,))
 
@@ -152,24 +207,23 @@ class LiveFiles:
             UnsupportedType, UnsupportedFile: the table cannot have live files.
         """
         source = self.source(pin)
-        check_version(pin, source.document)
-        spec_id, _ = unpartitioned_spec(source.document)
+        check_format(pin, source.document)
         own = OffsetVector.of(
             (span.partition, epoch)
             for span in hole.ranges
             if (epoch := epochs.get(span.partition)) is not None
         )
         folder = self._folder(pin.table.catalog)
-        with self._writing(pin.table):
+        _check_place(pin, source, folder)
+        with writing_errors(pin.table):
             output = folder.output(_folder_of(pin), ".parquet")
-        with folder.undoing([output.location]), self._writing(pin.table):
+        with folder.undoing([output.location]), writing_errors(pin.table):
             written = write_data_file(
                 output,
                 source.schema,
                 pin.schema.arrow,
                 batches,
                 properties=source.properties,
-                spec_id=spec_id,
             )
             if written is not None:
                 check_written(hole.ranges, written.parts, written.rows)
@@ -177,7 +231,7 @@ class LiveFiles:
             return LivePiece(hole.ranges, own, None, 0, hole.level)
         path = written.data_file.file_path
         with self._lock:
-            self._data_files[path] = written.data_file
+            self._encoded[path] = encode_file(written.data_file)
         level = level_of(written.rows, hole.level)
         return LivePiece(hole.ranges, own, path, written.rows, level)
 
@@ -188,9 +242,13 @@ class LiveFiles:
             ColdStoreUnavailable, UnsupportedFile: as ``write_piece``.
         """
         source = self.source(pin)
-        check_version(pin, source.document)
-        with self._lock:
-            files = [self._data_files[piece.path] for piece in pieces if piece.path is not None]
+        version = check_format(pin, source.document)
+        named = sorted(piece.path for piece in pieces if piece.path is not None)
+        try:
+            with self._lock:
+                files = [self._encoded[path] for path in named]
+        except KeyError as error:
+            raise _gone(pin.table) from error
         folder, place = self._folder(pin.table.catalog), _folder_of(pin)
         paths: list[str] = []
         live = None
@@ -200,23 +258,24 @@ class LiveFiles:
             paths.append(made.location)
             return made
 
-        with folder.undoing(paths), self._writing(pin.table):
+        with folder.undoing(paths), writing_errors(pin.table):
             if files:
                 in_use = [
                     snapshot["snapshot-id"]
                     for snapshot in source.document.get("snapshots") or ()
                 ]
-                named = (cut, folder.replica, *sorted(file.file_path for file in files))
-                snapshot_id = snapshot_id_of(named, in_use)
+                snapshot_id = snapshot_id_of((cut, folder.replica, *named), in_use)
                 spec_id, _ = unpartitioned_spec(source.document)
                 written = write_snapshot(
                     output("-m.avro"),
                     output("-list.avro"),
+                    version=version,
                     schema=source.schema,
                     spec_id=spec_id,
                     snapshot_id=snapshot_id,
                     parent_id=pin.snapshot_id,
                     sequence_number=int(source.document["last-sequence-number"]) + 1,
+                    first_row_id=first_row_id(source.document),
                     files=files,
                     pinned=source.manifests,
                 )
@@ -224,8 +283,9 @@ class LiveFiles:
                     snapshot_id,
                     written.manifest_list,
                     len(files),
-                    sum(file.record_count for file in files),
-                    sum(file.file_size_in_bytes for file in files),
+                    sum(file.rows for file in files),
+                    sum(file.size for file in files),
+                    written.row_ids,
                 )
             document = live_metadata(source.document, pin, live, cut)
             file = output(".metadata.json")
@@ -251,7 +311,7 @@ class LiveFiles:
         self._folder(catalog).remove(paths)
         with self._lock:
             for path in paths:
-                self._data_files.pop(path, None)
+                self._encoded.pop(path, None)
 
     def tend(self) -> None:
         """Say that this replica lives, and remove what replicas left that do not.
@@ -260,9 +320,14 @@ class LiveFiles:
             ColdStoreUnavailable: the store does not answer.
         """
         with self._lock:
-            folders = list(self._folders.values())
-        for folder in filter(attrgetter("is_made"), folders):
-            folder.sweep(folder.beat())
+            folders = list(self._folders.items())
+        for catalog, folder in folders:
+            if not folder.is_made:
+                continue
+            try:
+                folder.sweep(folder.beat())
+            except LostFolder:
+                self._leave(catalog, folder)
 
     def _folder(self, catalog: str) -> LiveFolder:
         with self._lock:
@@ -278,12 +343,21 @@ class LiveFiles:
         with self._lock:
             return self._folders.setdefault(catalog, made)
 
-    @staticmethod
-    def _writing(table: TableName) -> Any:
-        return file_errors(
-            f"{table}: the folder of live files (iceberg_rest.live_location)",
-            gone=ColdStoreUnavailable,
-            table=str(table),
+
+def _gone(table: TableName) -> ColdStoreUnavailable:
+    return ColdStoreUnavailable(
+        f"{table}: live files that an answer needs were removed meanwhile; try again.",
+        table=str(table),
+    )
+
+
+def _check_place(pin: Pin, source: LiveSource, folder: LiveFolder) -> None:
+    """Make sure that live files do not lie in the table: whoever removes its orphans would remove them."""
+    if is_below(real_place(folder.location), (real_place(source.document["location"]),)):
+        raise BadConfig(
+            f"{pin.table}: iceberg_rest.live_location lies inside the table's own location, where removing orphans would "
+            f"remove live files; name another folder or prefix.",
+            key="iceberg_rest.live_location",
         )
 
 

@@ -2,6 +2,9 @@
 
 A replica owns one folder with a heartbeat in it. Anyone may remove a folder whose last beat is older than twice the time
 that answers are good for; both times are the store's, so no clock of ours decides. Paths are never used again.
+
+A replica that stood still for so long, and goes on, leaves its folder: two beats of one folder are at most that time apart,
+by the store's clock, so what has one more beat was removed by nobody.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ import contextlib
 import logging
 import os
 import re
+import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +26,47 @@ from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connectors.iceberg.errors import file_errors
+from connectors.object_store_errors import cause
 from planner.errors import BadConfig, ColdStoreUnavailable
+from planner.names import TableName
 
 _log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"thermocline-live-[0-9a-f]{32}")
 _HEARTBEAT = "heartbeat"
+_SETTING = "iceberg_rest.live_location"
+#: Goes on while the machine sleeps, where there is such a clock.
+_BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: How long a load waits for a beat that another thread is at.
+_BEATING_S = 5.0
+
+
+def _now_s() -> tuple[float, ...]:
+    """By several clocks: what makes one stand still (a stopped machine, say) another one notices."""
+    return time.clock_gettime(_BOOT_CLOCK), time.time()
+
+
+class LostFolder(Exception):
+    """Other replicas may have removed the folder, or did: nothing in it may be answered any more."""
 
 
 class LiveFolder:
-    """One replica's folder below ``location``, made with the first file. Thread-safe but for ``beat``."""
+    """One replica's folder below ``location``, made with the first file. Thread-safe."""
 
-    def __init__(self, io: FileIO, location: str, ttl_s: float) -> None:
+    def __init__(
+        self,
+        io: FileIO,
+        location: str,
+        ttl_s: float,
+        clocks: Callable[[], tuple[float, ...]] = _now_s,
+    ) -> None:
         """``ttl_s``: how long an answer is good for."""
         self.io = io
         self._ttl_s = ttl_s
+        self._clocks = clocks
+        self._beating = threading.Lock()
+        #: Of the last beat: the store's time, and ours before it.
+        self._last: tuple[datetime, tuple[float, ...]] | None = None
         self._parent = location.rstrip("/")
         self.replica = uuid.uuid4().hex
         self._name = f"thermocline-live-{self.replica}"
@@ -79,18 +110,57 @@ class LiveFolder:
             self.remove(paths)
             raise
 
+    def check(self) -> None:
+        """Make sure that nobody may have removed the folder: where its last beat is old by a clock of ours, beat.
+
+        Raises:
+            LostFolder, ColdStoreUnavailable: as ``beat``; or another thread waits for the store already.
+        """
+        if not self._is_late():
+            return
+        if not self._beating.acquire(timeout=_BEATING_S):
+            raise ColdStoreUnavailable(
+                "iceberg_rest.live_location: the store does not answer; try again."
+            )
+        try:
+            if self._is_late():
+                self._beat()
+        finally:
+            self._beating.release()
+
     def beat(self) -> datetime:
         """Say that this replica lives; return the store's time.
 
         Raises:
             ColdStoreUnavailable: the store does not take it.
+            LostFolder: the beat before is gone, or so old that another replica may be removing the folder.
         """
+        with self._beating:
+            return self._beat()
+
+    def _is_late(self) -> bool:
+        if self._last is None:
+            return False
+        passed = (now - then for now, then in zip(self._clocks(), self._last[1], strict=True))
+        return max(passed) > self._ttl_s
+
+    def _beat(self) -> datetime:
+        began_s = self._clocks()
         path = f"{self.location}/{_HEARTBEAT}"
-        with file_errors("iceberg_rest.live_location", gone=ColdStoreUnavailable):
+        before = None if self._last is None else self._last[0]
+        with writing_errors():
+            filesystem, name = self._filesystem(path)
+            if (
+                before is not None
+                and filesystem.get_file_info(name).type == fs.FileType.NotFound
+            ):
+                raise LostFolder
             with self.io.new_output(path).create(overwrite=True) as stream:
                 stream.write(b"alive")
-            filesystem, name = self._filesystem(path)
             beat: datetime = filesystem.get_file_info(name).mtime
+        if before is not None and beat - before > timedelta(seconds=2 * self._ttl_s):
+            raise LostFolder
+        self._last = beat, began_s
         return beat
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -113,7 +183,8 @@ class LiveFolder:
             ):
                 if entry.base_name == self._name or not _NAME.fullmatch(entry.base_name):
                     continue
-                last = _last_beat(filesystem, entry.path)
+                # One that holds nothing was made just now, or its replica died before it wrote.
+                last = _last_beat(filesystem, entry.path) or entry.mtime
                 if last is None or (now - last).total_seconds() > 2 * self._ttl_s:
                     with contextlib.suppress(FileNotFoundError):
                         filesystem.delete_dir(entry.path)
@@ -135,6 +206,28 @@ def _last_beat(filesystem: fs.FileSystem, folder: str) -> datetime | None:
         return mtime
     selector = fs.FileSelector(folder, recursive=True, allow_not_found=True)
     return max((entry.mtime for entry in filesystem.get_file_info(selector)), default=None)
+
+
+@contextlib.contextmanager
+def writing_errors(table: TableName | None = None) -> Iterator[None]:
+    """Translate errors of writing live files.
+
+    Raises:
+        ColdStoreUnavailable: the store does not take a file: the disk is full, may not be written, or does not answer.
+    """
+    facts = {} if table is None else {"table": str(table)}
+    with file_errors(_SETTING, gone=ColdStoreUnavailable, **facts):
+        try:
+            yield
+        except OSError as error:
+            reason = cause(error)
+            if reason is None and error.errno is not None:
+                reason = f"{os.strerror(error.errno)}; make room there, or let the server write there"
+            where = _SETTING if table is None else f"{table}: {_SETTING}"
+            raise ColdStoreUnavailable(
+                f"{where} cannot be written: {reason or 'the store does not take files; try again'}.",
+                **facts,
+            ) from error
 
 
 def _local(location: str) -> Path | None:

@@ -51,7 +51,6 @@ def write_data_file(
     batches: Iterable[pa.RecordBatch],
     *,
     properties: Mapping[str, str],
-    spec_id: int,
 ) -> WrittenFile | None:
     """Write all rows of ``batches`` to one file; without rows none is made and None returned.
 
@@ -100,7 +99,6 @@ def write_data_file(
         key_metadata=None,
         **(counted | {"lower_bounds": bounds.lower, "upper_bounds": bounds.upper}),
     )
-    data_file.spec_id = spec_id
     return WrittenFile(data_file, statistics.record_count, tally.parts)
 
 

@@ -43,7 +43,7 @@ from connectors.iceberg.scan.metrics import (
     UPPER,
     Block,
 )
-from connectors.iceberg.scan.reach import local_path
+from connectors.places import local_path
 
 #: Manifest lists remembered.
 MAX_REMEMBERED = 1_000

@@ -6,38 +6,12 @@ root its metadata file lies below; its location, which that file says, counts on
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from connectors.iceberg.scan.metrics import CONTENT, Block
+from connectors.places import is_below, place
 from planner.errors import ForeignFile
-
-#: Schemes that name one store.
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
-
-
-def local_path(location: str) -> Path | None:
-    """Return the path of a local file: ``/a``, ``file:/a`` or ``file:///a``. None: it is elsewhere."""
-    for prefix in ("file://", "file:"):
-        if location.startswith(prefix):
-            return Path(location.removeprefix(prefix))
-    return None if "://" in location else Path(location)
-
-
-def place(location: str) -> str:
-    """Return a location in one form, to compare: ``/a/b``, or ``s3://bucket/a/b``."""
-    path = local_path(location)
-    if path is not None:
-        return posixpath.normpath(str(path))
-    scheme, _, rest = location.partition("://")
-    return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{posixpath.normpath(rest)}"
-
-
-def is_below(path: str, roots: Iterable[str]) -> bool:
-    """Both as ``place`` returns them."""
-    return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from connectors.iceberg.errors import UnreadableFiles, decoding
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.manifests import Manifests, live_files
-from connectors.iceberg.scan.reach import local_path
+from connectors.places import local_path
 
 #: Manifests and manifest lists remembered: a word and a count or two each.
 MAX_REMEMBERED = 200_000

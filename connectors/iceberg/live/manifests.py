@@ -1,0 +1,220 @@
+"""Writes manifests and manifest lists as Avro, of format versions 2 and 3; pyiceberg 0.12 writes none of version 3.
+
+Entries of live files are encoded once and written into each manifest that names their file: pyiceberg's encoder takes
+each number by itself, and a load has tens of files with hundreds of numbers each. Its schemas and value encoders are used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from typing import Literal
+
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.avro.writer import Writer
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+FormatVersion = Literal[2, 3]
+#: Position of ``first_row_id`` in an entry of a list (Iceberg spec, "Manifest Lists").
+_FIRST_ROW_ID = 15
+_LATEST: Literal[3] = 3
+_NULL = b"\x00"
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_CODEC = "deflate"
+_RAW_DEFLATE = -15
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """One live file as manifests name it; ``encoded`` is the same in all of them, as of version 2."""
+
+    encoded: bytes
+    rows: int
+    size: int
+
+
+def encode_file(file: DataFile) -> EncodedFile:
+    """Encode what a manifest says of a file, an unpartitioned one."""
+    encoded = BytesIO()
+    _data_file_writer().write(BinaryEncoder(encoded), file)
+    return EncodedFile(encoded.getvalue(), file.record_count, file.file_size_in_bytes)
+
+
+def write_manifest(
+    output: OutputFile,
+    files: Sequence[EncodedFile],
+    *,
+    version: FormatVersion,
+    schema: Schema,
+    spec_id: int,
+    snapshot_id: int,
+    sequence_number: int,
+) -> ManifestFile:
+    """Write a manifest of files that the snapshot adds; return its entry for a list."""
+    head = BytesIO()
+    encoder = BinaryEncoder(head)
+    encoder.write_int(ManifestEntryStatus.ADDED)
+    for value in (snapshot_id, None, None):  # the file's sequence numbers are the manifest's
+        encoder.write_int(0 if value is None else 1)
+        if value is not None:
+            encoder.write_int(value)
+    # Version 3 adds optional fields at the end: the first row's id, which is the manifest's, and those of delete files.
+    start, end = (
+        head.getvalue(),
+        _NULL * (len(DATA_FILE_TYPE[version]) - len(DATA_FILE_TYPE[2])),
+    )
+    raw = _container(
+        {
+            "schema": schema.model_dump_json(),
+            "partition-spec": "[]",
+            "partition-spec-id": str(spec_id),
+            "format-version": str(version),
+            "content": "data",
+        },
+        _entry_schema(version),
+        [start + file.encoded + end for file in files],
+    )
+    _write(output, raw)
+    return ManifestFile.from_args(
+        _LATEST,
+        manifest_path=output.location,
+        manifest_length=len(raw),
+        partition_spec_id=spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=sequence_number,
+        min_sequence_number=sequence_number,
+        added_snapshot_id=snapshot_id,
+        added_files_count=len(files),
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=sum(file.rows for file in files),
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=[],
+    )
+
+
+def read_list(source: InputFile) -> tuple[ManifestFile, ...]:
+    """Read a list's entries with all that version 3 knows of them."""
+    with AvroFile[ManifestFile](
+        source,
+        MANIFEST_LIST_FILE_SCHEMAS[_LATEST],
+        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    ) as reader:
+        return tuple(reader)
+
+
+def write_list(
+    output: OutputFile,
+    manifests: Sequence[ManifestFile],
+    *,
+    version: FormatVersion,
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence_number: int,
+    first_row_id: int | None,
+) -> int:
+    """Write a list; return how many row ids it gives out, from ``first_row_id`` on (version 3; else None, and none).
+
+    A manifest of data files that has no ids yet gets as many as it has rows (Iceberg spec, "First Row ID Assignment"): the
+    live one, and those from before the table was of version 3.
+    """
+    writer, encoded, next_id = _list_writer(version), [], first_row_id
+    for manifest in manifests:
+        entry = BytesIO()
+        if next_id is not None and _lacks_ids(manifest):
+            manifest = _with_first_row_id(manifest, next_id)
+            next_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        writer.write(BinaryEncoder(entry), manifest)
+        encoded.append(entry.getvalue())
+    meta = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "sequence-number": str(sequence_number),
+        "format-version": str(version),
+    }
+    if first_row_id is not None:
+        meta["first-row-id"] = str(first_row_id)
+    _write(output, _container(meta, _list_schema(version), encoded))
+    return 0 if next_id is None or first_row_id is None else next_id - first_row_id
+
+
+def _lacks_ids(manifest: ManifestFile) -> bool:
+    return manifest.content == ManifestContent.DATA and manifest[_FIRST_ROW_ID] is None
+
+
+def _with_first_row_id(manifest: ManifestFile, first_row_id: int) -> ManifestFile:
+    # A copy: the pinned ones are used again.
+    values = [manifest[position] for position in range(_FIRST_ROW_ID)]
+    return ManifestFile(*values, first_row_id)
+
+
+def _container(meta: Mapping[str, str], schema: str, records: Sequence[bytes]) -> bytes:
+    """Return an object container file with one block (Avro spec, "Object Container Files")."""
+    out = BytesIO()
+    encoder = BinaryEncoder(out)
+    encoder.write(_MAGIC)
+    described = {**meta, "avro.schema": schema, "avro.codec": _CODEC}
+    encoder.write_int(len(described))
+    for key, value in described.items():
+        encoder.write_utf8(key)
+        encoder.write_utf8(value)
+    encoder.write_int(0)
+    sync = os.urandom(_SYNC_BYTES)
+    encoder.write(sync)
+    deflate = zlib.compressobj(wbits=_RAW_DEFLATE)
+    block = deflate.compress(b"".join(records)) + deflate.flush()
+    encoder.write_int(len(records))
+    encoder.write_bytes(block)
+    encoder.write(sync)
+    return out.getvalue()
+
+
+def _write(output: OutputFile, raw: bytes) -> None:
+    with output.create(overwrite=False) as stream:
+        stream.write(raw)
+
+
+@cache
+def _data_file_writer() -> Writer:
+    return construct_writer(Schema(*DATA_FILE_TYPE[2].fields))
+
+
+@cache
+def _list_writer(version: FormatVersion) -> Writer:
+    return construct_writer(MANIFEST_LIST_FILE_SCHEMAS[version])
+
+
+@cache
+def _entry_schema(version: FormatVersion) -> str:
+    return _avro(MANIFEST_ENTRY_SCHEMAS[version], "manifest_entry")
+
+
+@cache
+def _list_schema(version: FormatVersion) -> str:
+    return _avro(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file")
+
+
+def _avro(schema: Schema, name: str) -> str:
+    return json.dumps(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name))
