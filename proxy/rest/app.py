@@ -25,7 +25,7 @@ from proxy.flightsql.middleware import CallGate
 from proxy.flightsql.options import OF_ONE_CALL, with_settings
 from proxy.ops.call_record import CallRecord, Journal
 from proxy.process.asgi import Receive, Scope, Send
-from proxy.rest.catalog import SEPARATOR, LiveCatalog, Page, Warehouse
+from proxy.rest.catalog import SEPARATOR, LiveCatalog, Page
 from proxy.rest.errors import (
     RETRY_AFTER_S,
     BodyTooLarge,
@@ -34,6 +34,7 @@ from proxy.rest.errors import (
     answer_of,
 )
 from proxy.rest.places import LoadPlaces
+from proxy.rest.warehouses import Warehouse
 from proxy.session import Session
 
 #: Requests at work; others wait for a thread.
@@ -50,7 +51,6 @@ _MAX_FIELDS = 100
 _TOKENS = ["oauth", "tokens"]
 #: Of a load, whatever the user's statements may take: engines give up after a minute.
 _LONGEST_LOAD_S = 60.0
-_WAITED_FOR_LOADS = "other loads took longer than the {:g} s this one may wait; try again."
 _READING = ("GET", "HEAD")
 _LOADED = "LoadTable"
 #: DuckDB, which looks up a table's head in its log.
@@ -62,6 +62,7 @@ class _Load:
     """A load that was let in, to be worked on once its user has a place."""
 
     user: str | None
+    deadline: Deadline
     work: Callable[[], Response]
 
 
@@ -105,7 +106,7 @@ class RestApplication:
 
     async def _loaded(self, load: _Load, record: CallRecord) -> Response:
         try:
-            async with self._loads.one(load.user):
+            async with self._loads.one(load.user, load.deadline):
                 return await self._on_thread(load.work, record)
         except Overloaded as error:
             refusal = _failure(error, record)
@@ -141,7 +142,6 @@ class RestApplication:
         session = self._gate.admitted(request.headers.get("authorization"))
         peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         record.entered(session, peer)
-        session = _with_headers(session, request)
         if rest == ["config"]:
             warehouse = self._catalog.warehouse(request.query_params.get("warehouse"))
             return JSONResponse(self._catalog.config(warehouse))
@@ -211,11 +211,11 @@ class RestApplication:
         if mode not in ("all", "refs"):
             raise BadParameter("snapshots is all or refs.")
         etags = [text.strip() for text in request.headers.get("if-none-match", "").split(",")]
+        session = _with_headers(warehouse.session(session), request)
         limits = self._gate.policy.limits_of(session.user, session.groups)
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
 
         def work() -> Response:
-            deadline.check(_WAITED_FOR_LOADS)
             etag, body = self._catalog.load(
                 session,
                 warehouse,
@@ -231,7 +231,7 @@ class RestApplication:
             record.bytes = len(body)
             return Response(body, headers={"etag": etag}, media_type="application/json")
 
-        return _Load(session.user, work)
+        return _Load(session.user, deadline, work)
 
     def _token(self, request: Request, body: bytes) -> Response:
         """OAuth2's client credentials: the client is a user. What it gets is a session's token, as over Flight."""
@@ -332,7 +332,7 @@ def _listing(
 
 
 def _with_headers(session: Session, request: Request) -> Session:
-    """Take the freshness that headers ask for; the session's other settings stay its own."""
+    """Take the freshness that headers ask for, whatever the warehouse says; other settings stay the session's own."""
     settings = [
         (name, request.headers[header])
         for header, name in OF_ONE_CALL.items()

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.binding import LIVE
 from planner.errors import BadParameter, UnknownTable
 from planner.live_metadata import with_referenced_snapshots, without_log
 from planner.names import TableName
-from planner.time_travel import CUT_PREFIX, AtCut, parse_cut
 from proxy.deadline import Deadline
 from proxy.live.tables import LiveTables
-from proxy.rest.errors import UnknownNamespace, UnknownWarehouse
+from proxy.live.texts import Texts
+from proxy.rest.errors import UnknownNamespace
+from proxy.rest.warehouses import Warehouse, parse_warehouse
 from proxy.session import Session
 
 #: Levels of a namespace in an address (Iceberg REST specification, "namespace-separator").
 SEPARATOR = "\x1f"
-#: Of a cut in an address: proxies in between stop at 8 KB for the whole of it.
-MAX_CUT_CHARS = 6 * 1024
 MAX_PAGE = 10_000
 #: All that is served. Java's client refuses by itself to call what is not among them.
 ENDPOINTS = (
@@ -33,22 +33,11 @@ ENDPOINTS = (
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 )
-_CUT_MARK = f"@{CUT_PREFIX}"
+_NOTHING = b"{}"
+#: Answers as some readers get them: to make one takes longer than a load.
+_MAX_VARIANT_BYTES = 32 << 20
 
 Namespace = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Warehouse:
-    """A catalog, and the cut that all its tables are read at; None: each load is a cut of its own."""
-
-    catalog: str
-    cut: AtCut | None = None
-    text: str = ""
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.catalog}@{self.text}" if self.cut is not None else self.catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +49,27 @@ class Page:
 
 
 class LiveCatalog:
-    """Thread-safe. ``credentials`` are properties by catalog that are handed out with its tables."""
+    """Thread-safe. ``credentials`` says which properties are handed out with a table."""
 
     def __init__(
         self,
         tables: LiveTables,
         catalogs: Sequence[str],
-        credentials: Mapping[str, Mapping[str, str]],
+        credentials: Callable[[TableName], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._tables = tables
         self._catalogs = tuple(catalogs)
         self._credentials = credentials
+        self._variants = Texts(_MAX_VARIANT_BYTES)
+
+    @property
+    def text_bytes(self) -> int:
+        """What variants of answers take in memory."""
+        return self._variants.size
 
     def warehouse(self, text: str | None) -> Warehouse:
-        """Read ``catalog`` or ``catalog@<cut>``; without one it is the only catalog there is.
-
-        Raises:
-            UnknownWarehouse: there is no such catalog.
-            BadParameter: none is named and there are several; or the cut is malformed or too long.
-        """
-        if not text:
-            if len(self._catalogs) > 1:
-                raise BadParameter(
-                    f"name a catalog as the warehouse: {', '.join(self._catalogs)}."
-                )
-            return Warehouse(self._catalogs[0])
-        catalog, mark, rest = text.partition(_CUT_MARK)
-        if catalog not in self._catalogs:
-            raise UnknownWarehouse(
-                f"there is no catalog {catalog[:80]}; there are {', '.join(self._catalogs)}."
-            )
-        if not mark:
-            return Warehouse(catalog)
-        cut = CUT_PREFIX + rest
-        if len(cut) > MAX_CUT_CHARS:
-            raise BadParameter(
-                f"the text of the cut has {len(cut):,} characters, and an address has room for {MAX_CUT_CHARS:,}; take a "
-                f"cut of fewer tables."
-            )
-        return Warehouse(catalog, parse_cut(cut), cut)
+        """Raises UnknownWarehouse, BadParameter: as ``parse_warehouse``."""
+        return parse_warehouse(text, self._catalogs)
 
     def config(self, warehouse: Warehouse) -> dict[str, object]:
         return {
@@ -174,19 +145,22 @@ class LiveCatalog:
             session = replace(session, cut=warehouse.text, freshness=None, wait_for=None)
         loaded = self._tables.load(session, table, deadline)
         variant = ("-refs" if only_referenced else "") + ("" if is_logged else "-nolog")
-        etag = f'{loaded.etag[:-1]}{variant}"'
+        config = _encoded(dict(self._credentials(table)))
+        # New keys are a new answer: a client whose own have expired asks with the ETag of then.
+        keys = "" if config == _NOTHING else f"-{hashlib.sha256(config).hexdigest()[:16]}"
+        etag = f'{loaded.etag[:-1]}{variant}{keys}"'
         if etag in etags:
             return etag, None
         metadata = loaded.metadata
         if variant:
-            document = json.loads(metadata)
-            document = with_referenced_snapshots(document) if only_referenced else document
-            metadata = _encoded(document if is_logged else without_log(document))
-        config = dict(self._credentials.get(table.catalog, {}))
+            name = loaded.etag + variant
+            before = self._variants.get(name)
+            metadata = before or _edited(metadata, only_referenced, is_logged)
+            self._variants.put(name, metadata)
         body = b'{"metadata-location":%s,"metadata":%s,"config":%s}' % (
             _encoded(loaded.location),
             metadata,
-            _encoded(config),
+            config,
         )
         return etag, body
 
@@ -222,6 +196,12 @@ class LiveCatalog:
         raise UnknownNamespace(
             f"{warehouse.catalog}.{'.'.join(namespace)}: there is no such namespace."
         )
+
+
+def _edited(metadata: bytes, only_referenced: bool, is_logged: bool) -> bytes:
+    document = json.loads(metadata)
+    document = with_referenced_snapshots(document) if only_referenced else document
+    return _encoded(document if is_logged else without_log(document))
 
 
 def paged(names: Sequence[Namespace], token: str | None, size: int | None) -> Page:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from planner.errors import Overloaded
+from proxy.deadline import Deadline
 from proxy.flightsql.state.shares import Shares, has_share
 
 
@@ -20,17 +22,22 @@ class LoadPlaces:
         self._waiting: list[asyncio.Future[None]] = []
 
     @asynccontextmanager
-    async def one(self, owner: str | None) -> AsyncIterator[None]:
+    async def one(self, owner: str | None, deadline: Deadline) -> AsyncIterator[None]:
         """Have a place for the time of the block; wait for it, first come, first served among those who may have one.
 
         Raises:
-            Overloaded: too many are there already, or of this owner.
+            Overloaded: too many are there already, or of this owner; or none was free by the deadline.
         """
         with self._present.one(owner):
             while not has_share(self._at_work[owner], self._at_work.total(), self._places):
                 turn = asyncio.get_running_loop().create_future()
                 self._waiting.append(turn)
-                await turn
+                try:
+                    await asyncio.wait_for(turn, deadline.left_s)
+                except TimeoutError as error:
+                    raise Overloaded(
+                        f"other loads took longer than the {deadline.limit_s:g} s this one may wait; try again."
+                    ) from error
             self._at_work[owner] += 1
             try:
                 yield

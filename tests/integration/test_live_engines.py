@@ -11,7 +11,6 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -59,6 +58,24 @@ STATEMENTS = (
     "SELECT n, host, price, day FROM {t} WHERE n < 5 ORDER BY n",
     "SELECT DISTINCT day FROM {t} ORDER BY day NULLS LAST",
 )
+MORE_STATEMENTS = (
+    "SELECT count(DISTINCT host) FROM {t}",
+    "SELECT avg(n) FROM {t} WHERE kafka_partition = 1",
+    "SELECT host, max(day) FROM {t} WHERE n BETWEEN 100 AND 450 GROUP BY host HAVING count(*) > 3 "
+    "ORDER BY host NULLS LAST",
+    "SELECT n FROM {t} WHERE host IN ('host 1', 'host 3') AND n < 30 ORDER BY n",
+    "SELECT count(*) FROM {t} WHERE NOT (n > 100) OR host IS NULL",
+    "SELECT count(*) FROM {t} WHERE price > 250.125",
+    "SELECT count(*) FROM {t} WHERE host LIKE 'host 2%'",
+    "SELECT n, kafka_offset FROM {t} ORDER BY n DESC LIMIT 7",
+    "SELECT count(*) FROM {t} WHERE kafka_timestamp IS NULL",
+    "SELECT sum(CASE WHEN ratio > 0 THEN 1 ELSE 0 END) FROM {t}",
+    "SELECT day, count(*), sum(n) FROM {t} GROUP BY day ORDER BY day NULLS LAST",
+    "SELECT count(*) FROM (SELECT DISTINCT kafka_partition, kafka_offset FROM {t}) x",
+    "SELECT n, host FROM {t} WHERE kafka_partition = 0 AND kafka_offset = 2",
+    "SELECT count(*) FROM {t} WHERE day = DATE '2026-01-03' AND host = 'host 2'",
+    "SELECT max(u.n), count(*) FROM (SELECT n FROM {t} WHERE n < 10 UNION ALL SELECT n FROM {t} WHERE n > 500) u",
+)
 
 
 def record(n: int) -> bytes:
@@ -78,14 +95,16 @@ def produce(kafka: Kafka, topic: str, start: int, stop: int) -> None:
         kafka.produce(topic, own, partition=partition, timestamp_ms=NOW_MS + start)
 
 
-def check_engines(live: LiveServer, table: TableName) -> None:
+def check_engines(
+    live: LiveServer, table: TableName, statements: tuple[str, ...] = STATEMENTS
+) -> None:
     """Ask all engines, and Flight, at the cut of one load."""
     cut = live.cut(table)
     warehouse = f"lake@{cut}"
     at = f"{table} AT (VERSION => '{cut}')"
     spark = live.through_spark(table, warehouse)
     with live.through_duckdb(table, warehouse) as duck, live.cursor() as flight:
-        for sql in STATEMENTS:
+        for sql in statements:
             alias = sql.replace("{t} a", f"(SELECT * FROM {at}) a").replace(
                 "{t} b", f"(SELECT * FROM {at}) b"
             )
@@ -99,25 +118,30 @@ def check_engines(live: LiveServer, table: TableName) -> None:
     )
     for ours, theirs in zip(rows.to_pylist(), read.to_pylist(), strict=True):
         assert all(same(ours[key], theirs[key]) for key in ours), (ours, theirs)
-    total = pc.sum(rows["n"]).as_py()
+    names = ["kafka_partition", "kafka_offset", "n", "host", "price", "day"]
     frame = live.polars(table, warehouse)
-    assert frame.select(pl.len(), pl.col("n").sum()).collect().row(0) == (
-        rows.num_rows,
-        total or 0,
+    assert frame.select(pl.len()).collect().item() == rows.num_rows
+    polars = frame.select(names).sort(names[:2]).collect().rows()
+    assert polars == [tuple(row[name] for name in names) for row in rows.to_pylist()]
+    few = frame.filter(pl.col("n") < 50, pl.col("host") == "host 1").select("n").collect()
+    assert sorted(few["n"].to_list()) == sorted(
+        row["n"] for row in rows.to_pylist() if row["n"] < 50 and row["host"] == "host 1"
     )
 
 
 @pytest.mark.parametrize(
-    "partition_by",
+    ("partition_by", "version"),
     [
-        pytest.param(("bucket(4, n)", "day"), id="bucket and day"),
-        pytest.param((), id="unpartitioned", marks=pytest.mark.soak),
-        pytest.param(("truncate(3, host)",), id="truncate", marks=pytest.mark.soak),
+        pytest.param(("bucket(4, n)", "day"), 3, id="bucket and day"),
+        pytest.param(("bucket(4, n)", "day"), 2, id="version 2", marks=pytest.mark.soak),
+        pytest.param((), 2, id="unpartitioned", marks=pytest.mark.soak),
+        pytest.param(("truncate(3, host)",), 3, id="truncate", marks=pytest.mark.soak),
     ],
 )
 def test_engines_read_what_flight_reads_while_rows_are_tiered(
-    kafka: Kafka, live: LiveServer, partition_by: tuple[str, ...]
+    kafka: Kafka, live: LiveServer, partition_by: tuple[str, ...], version: int
 ) -> None:
+    """Tables are made with version 2; one of version 3 has deletion vectors and row ids in the end."""
     topic = kafka.topic(2)
     table = live.bind(topic, COLUMNS, partition_by=partition_by)
     produce(kafka, topic, 0, 300)
@@ -130,12 +154,29 @@ def test_engines_read_what_flight_reads_while_rows_are_tiered(
     check_engines(live, table)  # both sides
     live.spark(table).sql("ALTER TABLE {t} RENAME COLUMN ratio TO quota")
     live.spark(table).sql("ALTER TABLE {t} ADD COLUMN added string")
+    live.spark(table).sql("ALTER TABLE {t} ALTER COLUMN n TYPE bigint")
     live.spark(table).sql("DELETE FROM {t} WHERE n = 11")
     live.spark(table).sql("ALTER TABLE {t} RENAME COLUMN quota TO ratio")
     live.spark(table).compact()
+    spark = live.through_spark(table)
+    count_ids = "SELECT count(*), count(_row_id), count(DISTINCT _row_id) FROM {t}"
+    if version == 3:
+        live.spark(table).sql(
+            "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
+        )
+        live.refresh(table)
+        # Rows of before it was of version 3 have ids in the answer, too.
+        assert spark(count_ids) == [(499, 499, 499)]
+        live.spark(table).sql("DELETE FROM {t} WHERE n = 13")
     live.refresh(table)
     produce(kafka, topic, 500, 600)
-    check_engines(live, table)
+    check_engines(live, table, STATEMENTS + MORE_STATEMENTS)
+    if version == 3:
+        assert spark(count_ids) == [(598, 598, 598)]
+        live.tier(table)  # the next commit gives out ids that live rows had
+        live.refresh(table)
+        produce(kafka, topic, 600, 610)
+        assert spark(count_ids) == [(608, 608, 608)]
 
 
 def test_every_type_is_the_same_in_a_live_file(kafka: Kafka, live: LiveServer) -> None:

@@ -7,8 +7,10 @@ import datetime as dt
 import http.client
 import json
 import socket
+import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,6 +34,7 @@ from planner.offsets import OffsetVector
 from planner.watermark import Watermark, format_watermark
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
+from tests.fixtures.oidc import AUDIENCE, Provider
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness import rest_specification
 from tests.harness.events import EVENT, events
@@ -320,6 +323,9 @@ def test_rough_clients_are_left(rest: Rest) -> None:
     with socket.create_connection(rest.address) as raw:
         raw.sendall(b"GET /v1/config HTTP/1.1\r\nhost: x\r\nfill: " + b"a" * 200_000)
         assert raw.recv(100).startswith(b"HTTP/1.1 400")
+    with socket.create_connection(rest.address) as raw, contextlib.suppress(ConnectionError):
+        raw.sendall(b"GET /v1/config HTTP/1.1\r\nhost: x\r\nfill: " + b"a" * (10 << 20))
+        assert raw.recv(100)[:12] in (b"HTTP/1.1 400", b"")
     big = b"x" * (2 << 20)
     assert rest.ask("/v1/oauth/tokens", "POST", big).error == (413, "BadRequestException")
     with socket.create_connection(rest.address) as silent:
@@ -328,6 +334,115 @@ def test_rough_clients_are_left(rest: Rest) -> None:
         silent.sendall(b"GET /v1/")
         assert silent.recv(100) == b""
         assert time.monotonic() - began_s < 15
+
+
+@pytest.mark.soak
+def test_a_thousand_loads_at_once_are_all_answered(
+    rest: Rest, kafka: Kafka, flows: TableName
+) -> None:
+    """Each with a connection of its own; none waits for longer than it may."""
+    topic, stopped = _topic(rest, flows), threading.Event()
+
+    def produce_on() -> None:
+        while not stopped.wait(0.05):
+            kafka.produce(topic, events(0, 5))
+
+    producing = threading.Thread(target=produce_on)
+    producing.start()
+    try:
+        with ThreadPoolExecutor(1_000) as asking:
+            answers = list(asking.map(lambda _: rest.ask(rest.table(flows)), range(3_000)))
+    finally:
+        stopped.set()
+        producing.join()
+    statuses = Counter(answer.status for answer in answers)
+    assert set(statuses) <= {200, 503}
+    assert statuses[200] > 1_500
+    assert all("retry-after" in answer.headers for answer in answers if answer.status == 503)
+
+
+@pytest.mark.parametrize("number", [10, pytest.param(500, marks=pytest.mark.soak)])
+def test_a_tool_that_loads_every_table_it_finds_gets_them(
+    kafka: Kafka, tmp_path: Path, number: int
+) -> None:
+    """More tables than may be followed: what is not needed now makes room."""
+    settings = live_settings(kafka, tmp_path)
+    tail = settings.tail.model_copy(update={"max_tables": 4})
+    topic = kafka.topic()
+    kafka.produce(topic, events(0, 3))
+    with serving(settings.model_copy(update={"tail": tail})) as server:
+        rest = Rest(server)
+        names = [f"t_{n:03}" for n in range(number)]
+        for name in names:
+            server.bind(topic, EVENT, name=TableName("lake", ("many",), name))
+        listed = rest.ask("/v1/lake/namespaces/many/tables").body["identifiers"]
+        assert [item["name"] for item in listed] == names
+        with ThreadPoolExecutor(16) as asking:
+            tables = [TableName("lake", ("many",), name) for name in names]
+            answers = list(asking.map(lambda table: rest.ask(rest.table(table)), tables))
+        assert Counter(answer.status for answer in answers) == {200: number}
+        totals = {
+            answer.body["metadata"]["snapshots"][-1]["summary"]["added-records"]
+            for answer in answers
+        }
+        assert totals == {"3"}
+
+
+def test_tokens_of_an_identity_provider_are_those_of_flight(
+    kafka: Kafka, tmp_path: Path, provider: Provider
+) -> None:
+    settings = live_settings(kafka, tmp_path)
+    log = tmp_path / "audit.log"
+    settings = settings.model_copy(
+        update={
+            "server": settings.server.model_copy(update={"audit_log": str(log)}),
+            "access": settings.access.model_copy(
+                update={
+                    "jwt_issuer": provider.issuer,
+                    "jwt_audience": AUDIENCE,
+                    "jwt_groups_claim": "groups",
+                }
+            ),
+            "permissions": {"eu": Granted(groups=("eu",), tables=("lake.net.*",))},
+        }
+    )
+    with serving(settings) as server:
+        rest = Rest(server)
+        topic = kafka.topic()
+        kafka.produce(topic, events(0, 3))
+        table = server.bind(topic, EVENT)
+
+        def load(token: str) -> Answer:
+            return rest.ask(rest.table(table), authorization=f"Bearer {token}")
+
+        good = provider.token(groups=["eu"])
+        assert load(good).status == 200
+        assert load(provider.token(groups=["us"])).error == (404, "NoSuchTableException")
+        for bad in (
+            provider.token(groups=["eu"], expires_in_s=-3_600),
+            provider.token(groups=["eu"], aud="another"),
+            provider.token(groups=["eu"], iss="https://another"),
+            good[:-4] + "AAAA",
+            "nonsense",
+        ):
+            assert load(bad).error == (401, "NotAuthorizedException")
+        assert rest.ask(rest.table(table)).error == (401, "NotAuthorizedException")
+        exchange = {
+            "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+            "subject_token": good,
+        }
+        answer = rest.ask("/v1/oauth/tokens", "POST", urlencode(exchange).encode())
+        assert (answer.status, answer.body["error"]) == (400, "unsupported_grant_type")
+        properties = {
+            "type": "rest",
+            "uri": "http://{}:{}".format(*rest.address),
+            "warehouse": "lake",
+            "token": good,
+        }
+        with contextlib.closing(load_catalog("live", **properties)) as live:
+            assert live.load_table((*table.namespace, table.name)).scan().count() == 3
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["user"] for line in lines if line["outcome"] == "ok"} == {"ada"}
 
 
 HANDED_OUT = {

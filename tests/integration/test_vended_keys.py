@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from planner.names import TableName
 from tests.fixtures.kafka import Kafka
@@ -19,6 +24,7 @@ from tests.fixtures.server import serving, settings_of
 from tests.harness.catalog_gateway import CatalogGateway
 from tests.harness.store_gateway import Fault, StoreGateway, StoreRequest
 from tests.harness.whole_loop import check_whole_loop
+from thermocline.config.settings import IcebergRest
 
 
 @dataclass
@@ -97,3 +103,32 @@ def test_keys_that_expire_are_named_and_the_next_ones_taken(
         assert f"{name}: " in str(caught.value)
         server.refresh(name)
         assert server.ask(second).to_pylist() == [{"s": 14_950}]
+
+
+def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
+    vending: Vending, rest_catalog: RestCatalog
+) -> None:
+    name = TableName("lake", (rest_catalog.namespace(),), "plain")
+    settings = settings_of({"lake": vending.properties}, {}, storage_roots=(vending.root,))
+
+    def handed(**changes: Any) -> dict[str, str]:
+        live = IcebergRest(port=0, **changes)
+        with serving(settings.model_copy(update={"iceberg_rest": live})) as server:
+            if name not in server.running.pins.tables():
+                server.create_plain(pa.table({"id": [1, 2, 3]}), name=name)
+            uri = f"http://127.0.0.1:{server.running.rest_port}"
+            path = f"/v1/lake/namespaces/{name.schema}/tables/{name.name}"
+            with urllib.request.urlopen(uri + path) as answer:
+                config: dict[str, str] = json.load(answer)["config"]
+            if config:
+                properties = {"type": "rest", "uri": uri, "warehouse": "lake"}
+                with contextlib.closing(load_catalog("live", **properties)) as live_catalog:
+                    table = live_catalog.load_table((*name.namespace, name.name))
+                    assert table.scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
+        return config
+
+    assert handed() == {}
+    config = handed(vended=("lake",))
+    assert config["s3.session-token"] in vending.valid
+    assert config["s3.endpoint"] == vending.store.endpoint
+    assert not set(config) & {"token", "credential", "uri", "warehouse"}

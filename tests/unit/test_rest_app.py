@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -64,9 +65,10 @@ class OpenGate:
     def __init__(self) -> None:
         self.policy = self
         self.is_draining = False
+        self.timeout_s = 60.0
 
     def limits_of(self, user: str | None, groups: frozenset[str]) -> UserLimits:
-        return UserLimits()
+        return UserLimits(timeout_s=self.timeout_s)
 
     def admitted(self, authorization: str | None) -> Session:
         if self.is_draining:
@@ -85,7 +87,10 @@ class Site:
     def __init__(self) -> None:
         self.tables, self.gate = FixedTables(), OpenGate()
         self.records: list[CallRecord] = []
-        catalog = LiveCatalog(cast("LiveTables", self.tables), ("lake",), {"lake": {"a": "b"}})
+        self.credentials: dict[str, str] = {}
+        catalog = LiveCatalog(
+            cast("LiveTables", self.tables), ("lake",), lambda _: self.credentials
+        )
         self.app = RestApplication(catalog, cast("CallGate", self.gate), [self.records.append])
 
     def ask(
@@ -138,7 +143,7 @@ def test_a_load_has_metadata_location_and_configuration(site: Site) -> None:
     assert body == {
         "metadata-location": "file:///x",
         "metadata": METADATA,
-        "config": {"a": "b"},
+        "config": {},
     }
     (record,) = site.records
     assert (record.method, record.table, record.outcome) == ("LoadTable", str(FLOWS), "ok")
@@ -162,10 +167,58 @@ def test_variants_of_an_answer_have_etags_of_their_own(
     assert site.ask(LOAD + path, if_none_match=f'"other", W/{etag}', **headers)[0] == 304
 
 
+def test_keys_are_handed_out_where_there_are_some_and_new_ones_are_another_answer(
+    site: Site,
+) -> None:
+    site.credentials = {"s3.access-key-id": "first"}
+    _, first, body = site.ask(LOAD)
+    assert body["config"] == site.credentials
+    assert site.ask(LOAD, if_none_match=first["etag"])[0] == 304
+    site.credentials = {"s3.access-key-id": "second"}
+    status, second, body = site.ask(LOAD, if_none_match=first["etag"])
+    assert (status, body["config"]) == (200, site.credentials)
+    assert len({'"tag"', first["etag"], second["etag"]}) == 3
+
+
 def test_headers_say_how_new(site: Site) -> None:
     site.ask(LOAD, thermocline_freshness="MAX_STALENESS 5s", thermocline_wait_for="flows/0:7")
     (session,) = site.tables.sessions
     assert (session.freshness, session.wait_for) == ("max_staleness 5s", "flows/0:7")
+
+
+@pytest.mark.parametrize(
+    ("contract", "freshness", "wait_for"),
+    [
+        ("cold", "cold", None),
+        ("MAX_STALENESS 5s", "max_staleness 5s", None),
+        ("wait_for flows/0:7, flows/1:9", None, "flows/0:7, flows/1:9"),
+        ("max_staleness 5s; wait_for flows/0:7", "max_staleness 5s", "flows/0:7"),
+    ],
+)
+def test_a_warehouse_says_how_new(
+    site: Site, contract: str, freshness: str | None, wait_for: str | None
+) -> None:
+    query = urlencode({"warehouse": f"lake@{contract}"})
+    prefix = site.ask(f"/v1/config?{query}")[2]["overrides"]["prefix"]
+    # No client encodes any of these, and each may stand in a path as it is.
+    assert re.fullmatch(r"lake@f:[\w-]+", prefix)
+    path = f"/v1/{prefix}/namespaces/net/tables/flows"
+    assert site.ask(path)[0] == 200
+    assert site.ask(path, thermocline_freshness="live")[0] == 200
+    by_warehouse, by_header = site.tables.sessions
+    assert (by_warehouse.freshness, by_warehouse.wait_for) == (freshness, wait_for)
+    assert (by_header.freshness, by_header.wait_for) == ("live", wait_for)
+    assert site.ask(f"/v1/{prefix}/namespaces")[2] == {"namespaces": [["net"]]}
+
+
+@pytest.mark.parametrize(
+    "contract", ["soon", "wait_for flows", "cold;live", "f:%%%", "f:_w", "", "max_staleness"]
+)
+def test_what_no_contract_is_is_refused_before_a_table_is_loaded(
+    site: Site, contract: str
+) -> None:
+    query = urlencode({"warehouse": f"lake@{contract}"})
+    assert kind(site.ask(f"/v1/config?{query}")) == (400, "BadRequestException")
 
 
 @pytest.mark.parametrize(
@@ -291,6 +344,33 @@ def test_loads_of_one_user_leave_places_for_others(site: Site) -> None:
 
     asyncio.run(story())
     assert len(site.records) == 202
+
+
+def test_a_load_waits_for_a_place_no_longer_than_it_may(site: Site) -> None:
+    site.tables.is_open.clear()
+    site.gate.timeout_s = 0.2
+
+    async def story() -> None:
+        token = "Bearer token of anna"
+        loads = [
+            asyncio.create_task(site.answer_to(LOAD, authorization=token)) for _ in range(40)
+        ]
+        deadline = time.monotonic() + 30
+        while sum(load.done() for load in loads) < 21:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        late, working = await asyncio.wait(loads, timeout=0)
+        assert (len(late), len(working)) == (21, 19)
+        for load in late:
+            status, headers, body = load.result()
+            assert (status, headers["retry-after"]) == (503, "2")
+            assert "longer than the 0.2 s this one may wait" in body["error"]["message"]
+        site.tables.is_open.set()
+        assert {answer[0] for answer in await asyncio.gather(*working)} == {200}
+
+    asyncio.run(story())
+    assert len(site.records) == 40
 
 
 def test_more_loads_than_may_wait_are_told_to_come_again(site: Site) -> None:

@@ -11,8 +11,9 @@ from planner.errors import BadParameter, UnknownTable
 from planner.names import TableName
 from planner.time_travel import format_cut
 from proxy.live.tables import LiveTables
-from proxy.rest.catalog import MAX_CUT_CHARS, LiveCatalog, paged
+from proxy.rest.catalog import LiveCatalog, paged
 from proxy.rest.errors import UnknownNamespace, UnknownWarehouse
+from proxy.rest.warehouses import MAX_CUT_CHARS
 from proxy.session import Session
 from tests.harness.builders import FLOWS, pin
 
@@ -33,7 +34,7 @@ class FixedTables:
 
 
 def catalog(*names: str) -> LiveCatalog:
-    return LiveCatalog(cast("LiveTables", FixedTables()), names or ("lake", "pond"), {})
+    return LiveCatalog(cast("LiveTables", FixedTables()), names or ("lake", "pond"))
 
 
 def test_a_warehouse_is_a_catalog_or_a_cut_of_it() -> None:
@@ -46,7 +47,7 @@ def test_a_warehouse_is_a_catalog_or_a_cut_of_it() -> None:
     assert catalog("lake").warehouse(None).catalog == "lake"
 
 
-@pytest.mark.parametrize("text", ["sea", "lake@", "lake@cut", f"sea@{CUT}"])
+@pytest.mark.parametrize("text", ["sea", "sea@cold", f"sea@{CUT}"])
 def test_another_warehouse_is_unknown(text: str) -> None:
     with pytest.raises(UnknownWarehouse, match="there is no catalog"):
         catalog().warehouse(text)
@@ -57,6 +58,8 @@ def test_another_warehouse_is_unknown(text: str) -> None:
     [
         (None, "name a catalog as the warehouse: lake, pond"),
         ("lake@c:nonsense", "cut"),
+        ("lake@", "'' is no freshness"),
+        ("lake@cut", "'cut' is no freshness"),
         ("lake@c:" + "a" * MAX_CUT_CHARS, "has room for 6,144"),
     ],
 )

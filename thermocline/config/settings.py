@@ -169,7 +169,8 @@ class IcebergRest(_Section):
 
     ``live_location``: where the tail is written as files, a folder or prefix that no table lies in; None: beside each
     catalog's warehouse, with ``-live`` after its name. An answer and its files are good for ``live_ttl_s``.
-    ``credentials`` are properties handed out with the tables of a catalog; without them an engine brings its own.
+    ``credentials`` are properties handed out with the tables of a catalog; of those in ``vended``, what the catalog itself
+    hands out with each table. Without either an engine brings its own.
     """
 
     host: str = "127.0.0.1"
@@ -177,6 +178,7 @@ class IcebergRest(_Section):
     live_location: str | None = Field(default=None, min_length=1)
     live_ttl_s: float = Field(default=3600.0, ge=1)
     credentials: dict[str, VendorOptions] = Field(default_factory=dict)
+    vended: tuple[str, ...] = ()
 
 
 class Tail(_Section):

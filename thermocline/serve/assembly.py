@@ -239,7 +239,9 @@ def running_server(
             from thermocline.serve.iceberg_rest import certificate_renewal, serving_live_tables
 
             rest = stack.enter_context(
-                serving_live_tables(settings, parts, flight.gate, (metrics.read, audit))
+                serving_live_tables(
+                    settings, parts, flight.gate, (metrics.read, audit), metrics.registry
+                )
             )
             renew = certificate_renewal(rest)
         reloader = Reloader(

@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Gauge
 
 from connectors.iceberg.live.files import LiveFiles
+from planner.errors import BadConfig
+from planner.names import TableName
 from proxy.flightsql.middleware import CallGate
 from proxy.live.tables import LiveTables
 from proxy.ops.call_record import Journal
 from proxy.process.asgi import HttpServer, HttpTls
 from proxy.rest.app import RestApplication
 from proxy.rest.catalog import LiveCatalog
-from thermocline.config.settings import Settings
+from thermocline.config.settings import IcebergRest, Settings
 from thermocline.serve.live_location import live_locations
 from thermocline.serve.parts import Parts
 
 
 @contextlib.contextmanager
 def serving_live_tables(
-    settings: Settings, parts: Parts, gate: CallGate, journals: Sequence[Journal]
+    settings: Settings,
+    parts: Parts,
+    gate: CallGate,
+    journals: Sequence[Journal],
+    registry: CollectorRegistry,
 ) -> Iterator[HttpServer]:
-    """Serve live tables over HTTP as ``[iceberg_rest]`` says.
+    """Serve live tables over HTTP as ``[iceberg_rest]`` says. ``registry`` is that of the server's metrics.
 
     Raises:
-        BadConfig: the place of live files is wrong, or the address cannot be listened on.
+        BadConfig: the place of live files is wrong, a catalog is unknown, or the address cannot be listened on.
     """
     rest = settings.iceberg_rest
     if rest.port is None:
         raise ValueError("no port is configured")
+    for name in (*rest.credentials, *rest.vended):
+        if name not in settings.catalogs:
+            raise BadConfig(
+                f"iceberg_rest.credentials or vended names catalog {name}, which is not configured."
+            )
+        if name in rest.credentials and name in rest.vended:
+            raise BadConfig(
+                f"iceberg_rest.credentials and vended both name catalog {name}; keep one of them."
+            )
     files = LiveFiles(parts.store, live_locations(settings), ttl_s=rest.live_ttl_s)
     tables = LiveTables(
         pins=parts.pins,
@@ -44,8 +61,13 @@ def serving_live_tables(
         catalog = LiveCatalog(
             tables,
             tuple(settings.catalogs),
-            {name: dict(options) for name, options in rest.credentials.items()},
+            lambda table: credentials(rest, parts, table),
         )
+        Gauge(
+            "thermocline_live_metadata_bytes",
+            "What metadata of live tables takes in memory, about: pinned files and answers.",
+            registry=registry,
+        ).set_function(lambda: files.source_bytes + tables.text_bytes + catalog.text_bytes)
         application = RestApplication(catalog, gate, journals)
         stack.callback(application.close)
         server = HttpServer(
@@ -58,6 +80,13 @@ def serving_live_tables(
         )
         stack.callback(server.stop)
         yield server
+
+
+def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> Mapping[str, str]:
+    """Return what is handed out with a table: what the settings name, or what its own catalog hands out; else nothing."""
+    if table.catalog in rest.vended:
+        return parts.store.vended(parts.pins.get(table))
+    return rest.credentials.get(table.catalog, {})
 
 
 def certificate_renewal(server: HttpServer) -> Callable[[Settings], None]:
