@@ -120,8 +120,16 @@ class LiveTables:
             raise UnknownTable(f"{table}: there is no such table.", table=str(table))
         self._grants.check_files(session, table)
 
-    def load(self, session: Session, table: TableName, deadline: Deadline) -> LoadedTable:
+    def load(
+        self,
+        session: Session,
+        table: TableName,
+        deadline: Deadline,
+        arrival_s: float | None = None,
+    ) -> LoadedTable:
         """Answer a load of the table as the session's freshness says.
+
+        ``arrival_s``: when it was asked for, by the clock, if not now: an answer whose measuring began later is its own.
 
         Raises:
             UnknownTable, NotAllowed: as ``check``.
@@ -129,8 +137,10 @@ class LiveTables:
         """
         self.check(session, table)
         contract = FreshnessContract.of(session)
+        if arrival_s is None:
+            arrival_s = self._clock()
         for _ in range(_ATTEMPTS):
-            loaded = self._loaded(session, table, contract, deadline)
+            loaded = self._loaded(session, table, contract, deadline, arrival_s)
             if loaded is not None:
                 return loaded
         raise _gone(table)
@@ -141,9 +151,9 @@ class LiveTables:
         table: TableName,
         contract: FreshnessContract,
         deadline: Deadline,
+        arrival_s: float,
     ) -> LoadedTable | None:
         """Answer a load; None where files that the answer names are gone."""
-        arrival_s = self._clock()
         answers = self._answers_of(table)
         with answers.turn(deadline), self._grants.veiling(session, [table]):
             is_plain = contract == FreshnessContract()

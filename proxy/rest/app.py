@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -214,6 +215,8 @@ class RestApplication:
         session = _with_headers(warehouse.session(session), request)
         limits = self._gate.policy.limits_of(session.user, session.groups)
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
+        # Not once it has a place: those that waited for one share what was measured meanwhile.
+        arrival_s = time.monotonic()
 
         def work() -> Response:
             etag, body = self._catalog.load(
@@ -223,6 +226,7 @@ class RestApplication:
                 deadline,
                 etags=[text.removeprefix("W/") for text in etags],
                 only_referenced=mode == "refs",
+                arrival_s=arrival_s,
                 is_logged=not request.headers.get("user-agent", "").startswith(_READS_LOG),
             )
             record.ended()

@@ -132,10 +132,11 @@ class LiveCatalog:
         etags: Collection[str],
         only_referenced: bool,
         is_logged: bool = True,
+        arrival_s: float | None = None,
     ) -> tuple[str, bytes | None]:
         """Return an answer's ETag, and its body; None where its ETag is among the client's ``etags``.
 
-        ``is_logged``: with the snapshots' log, see ``planner.live_metadata``.
+        ``is_logged``: with the snapshots' log, see ``planner.live_metadata``. ``arrival_s``: as for ``LiveTables.load``.
 
         Raises:
             UnknownTable, NotAllowed, FederationError: as ``LiveTables.load``.
@@ -143,7 +144,7 @@ class LiveCatalog:
         self._check_cut(warehouse, table)
         if warehouse.cut is not None:
             session = replace(session, cut=warehouse.text, freshness=None, wait_for=None)
-        loaded = self._tables.load(session, table, deadline)
+        loaded = self._tables.load(session, table, deadline, arrival_s)
         variant = ("-refs" if only_referenced else "") + ("" if is_logged else "-nolog")
         config = _encoded(dict(self._credentials(table)))
         # New keys are a new answer: a client whose own have expired asks with the ETag of then.

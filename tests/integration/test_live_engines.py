@@ -292,6 +292,23 @@ def test_the_past_stays_what_was_committed(kafka: Kafka, live: LiveServer) -> No
     assert past is not None
     assert loaded.scan(snapshot_id=past.snapshot_id).to_arrow().num_rows == 100
     opened.close()
+    # The same by a warehouse, which every engine can name.
+    count = "SELECT count(*) FROM {t}"
+    assert live.through_spark(table, "lake@cold")(count) == [(100,)]
+    with live.through_duckdb(table, "lake@cold") as duck:
+        assert duck(count) == [(100,)]
+    assert live.arrow(table, "lake@cold").num_rows == 100
+    assert live.arrow(table, f"lake@max_staleness 1h; wait_for {topic}/0:74").num_rows == 150
+    # A cut whose snapshot is expired is refused with where to read it.
+    cut = live.cut(table)
+    produce(kafka, topic, 150, 160)
+    live.tier(table)
+    live.spark(table).expire_to_one()
+    live.refresh(table)
+    spark = live.through_spark(table, f"lake@{cut}")
+    assert "read the cut over Flight SQL" in refused(lambda: spark("SELECT * FROM {t}"))
+    rows = live.ask(f"SELECT count(*) AS n FROM {table} AT (VERSION => '{cut}')")
+    assert rows["n"].to_pylist() == [150]
 
 
 def test_spark_is_told_our_sentence_when_the_log_lost_records(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import ssl
 import threading
@@ -69,26 +70,62 @@ class LiveProcess(ServerProcess):
     def rows(self) -> pa.Table:
         return StaticTable.from_metadata(self.load()["metadata-location"]).scan().to_arrow()
 
+    @property
+    def children(self) -> list[int]:
+        own = self.process.pid
+        return [*map(int, Path(f"/proc/{own}/task/{own}/children").read_text().split())]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the supervisor and what it supervises."""
+        for pid in (self.process.pid, *self.children):
+            os.kill(pid, number)
+
     def kill(self) -> None:
         """SIGKILL the process that serves; its supervisor starts another."""
-        children = Path(
-            f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        ).read_text()
-        for child in children.split():
-            os.kill(int(child), signal.SIGKILL)
+        for child in self.children:
+            os.kill(child, signal.SIGKILL)
         self.port = int(self.says(r"serving Flight SQL on grpc\+tls://127\.0\.0\.1:(\d+)")[1])
         self.rest_port = int(self.says(r"serving live tables on https://127\.0\.0\.1:(\d+)")[1])
+
+
+def bound(kafka: Kafka, folder: Path, rows: int) -> str:
+    """Bind a table to a new topic with so many rows; return the topic."""
+    topic = kafka.topic(2)
+    binding = Binding(topic)
+    with KafkaLog(kafka.settings) as log:
+        first = first_watermark(log.measure([topic])[topic], binding)
+    create_table({"lake": sqlite_catalog(folder)}, FLOWS, EVENT, binding, first)
+    kafka.produce(topic, events(0, rows))
+    return topic
+
+
+@pytest.mark.soak
+def test_a_process_that_stood_still_answers_with_files_that_are_there(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    bound(kafka, tmp_path, 100)
+    server = LiveProcess(tmp_path, kafka)
+    try:
+        assert server.rows().num_rows == 100
+        (own,) = (tmp_path / "warehouse-live").iterdir()
+        serving = server.children
+        server.signal(signal.SIGSTOP)
+        try:
+            time.sleep(2 * TTL_S + 1)
+            shutil.rmtree(own)  # as another replica does
+        finally:
+            server.signal(signal.SIGCONT)
+        assert server.rows().num_rows == 100
+        assert not own.exists()
+        assert server.children == serving
+    finally:
+        server.stop()
 
 
 def test_a_process_writes_where_it_may_and_a_killed_one_leaves_nothing(
     kafka: Kafka, tmp_path: Path
 ) -> None:
-    topic = kafka.topic(2)
-    binding = Binding(topic)
-    with KafkaLog(kafka.settings) as log:
-        first = first_watermark(log.measure([topic])[topic], binding)
-    create_table({"lake": sqlite_catalog(tmp_path)}, FLOWS, EVENT, binding, first)
-    kafka.produce(topic, events(0, 1_000))
+    topic = bound(kafka, tmp_path, 1_000)
     server = LiveProcess(tmp_path, kafka)
     try:
         assert server.rows().num_rows == 1_000

@@ -340,25 +340,32 @@ def test_rough_clients_are_left(rest: Rest) -> None:
 def test_a_thousand_loads_at_once_are_all_answered(
     rest: Rest, kafka: Kafka, flows: TableName
 ) -> None:
-    """Each with a connection of its own; none waits for longer than it may."""
+    """Of one user, who may have three quarters of all places: the others ask again when they are told to."""
     topic, stopped = _topic(rest, flows), threading.Event()
 
     def produce_on() -> None:
         while not stopped.wait(0.05):
             kafka.produce(topic, events(0, 5))
 
+    def loaded(_: int) -> list[int]:
+        statuses: list[int] = []
+        while not statuses or statuses[-1] != 200:
+            answer = rest.ask(rest.table(flows))
+            statuses.append(answer.status)
+            if answer.status != 200:
+                assert answer.error == (503, "ServiceUnavailableException")
+                time.sleep(int(answer.headers["retry-after"]))
+        return statuses
+
     producing = threading.Thread(target=produce_on)
     producing.start()
     try:
         with ThreadPoolExecutor(1_000) as asking:
-            answers = list(asking.map(lambda _: rest.ask(rest.table(flows)), range(3_000)))
+            tries = list(asking.map(loaded, range(1_000)))
     finally:
         stopped.set()
         producing.join()
-    statuses = Counter(answer.status for answer in answers)
-    assert set(statuses) <= {200, 503}
-    assert statuses[200] > 1_500
-    assert all("retry-after" in answer.headers for answer in answers if answer.status == 503)
+    assert max(map(len, tries)) < 20
 
 
 @pytest.mark.parametrize("number", [10, pytest.param(500, marks=pytest.mark.soak)])

@@ -47,7 +47,15 @@ class FixedTables:
         if table != FLOWS:
             raise UnknownTable("there is no such table.")
 
-    def load(self, session: Session, table: TableName, deadline: Deadline) -> LoadedTable:
+    def load(
+        self,
+        session: Session,
+        table: TableName,
+        deadline: Deadline,
+        arrival_s: float | None = None,
+    ) -> LoadedTable:
+        assert arrival_s is not None
+        assert arrival_s <= time.monotonic()
         self.sessions.append(session)
         self.check(session, table)
         if session.user == "anna":
