@@ -71,6 +71,12 @@ class ServerMetrics:
             registry=self.registry,
         )
 
+        self.live_metadata = Gauge(
+            "thermocline_live_metadata_bytes",
+            "What metadata of live tables takes in memory, about: pinned files and answers.",
+            registry=self.registry,
+        )
+
     def read(self, record: CallRecord) -> None:
         """Count what a call that is over did; a ``Journal``. A statement counts once, where it fails or where it ends."""
         if record.table is not None and record.outcome is not None:

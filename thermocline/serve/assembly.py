@@ -240,7 +240,7 @@ def running_server(
 
             rest = stack.enter_context(
                 serving_live_tables(
-                    settings, parts, flight.gate, (metrics.read, audit), metrics.registry
+                    settings, parts, flight.gate, (metrics.read, audit), metrics.live_metadata
                 )
             )
             renew = certificate_renewal(rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Gauge
 
 from connectors.iceberg.live.files import LiveFiles
 from planner.errors import BadConfig
@@ -27,9 +27,9 @@ def serving_live_tables(
     parts: Parts,
     gate: CallGate,
     journals: Sequence[Journal],
-    registry: CollectorRegistry,
+    memory: Gauge,
 ) -> Iterator[HttpServer]:
-    """Serve live tables over HTTP as ``[iceberg_rest]`` says. ``registry`` is that of the server's metrics.
+    """Serve live tables over HTTP as ``[iceberg_rest]`` says. ``memory`` shows what is remembered.
 
     Raises:
         BadConfig: the place of live files is wrong, a catalog is unknown, or the address cannot be listened on.
@@ -63,11 +63,7 @@ def serving_live_tables(
             tuple(settings.catalogs),
             lambda table: credentials(rest, parts, table),
         )
-        Gauge(
-            "thermocline_live_metadata_bytes",
-            "What metadata of live tables takes in memory, about: pinned files and answers.",
-            registry=registry,
-        ).set_function(lambda: files.source_bytes + tables.text_bytes + catalog.text_bytes)
+        memory.set_function(lambda: files.source_bytes + tables.text_bytes + catalog.text_bytes)
         application = RestApplication(catalog, gate, journals)
         stack.callback(application.close)
         server = HttpServer(
