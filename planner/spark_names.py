@@ -1,13 +1,14 @@
-"""Puts views in the place of tables in a text of Spark's SQL: those of one cut, and no other table of their catalogs.
+"""Puts views in the place of tables in a query of Spark's SQL: those of one cut, and no other table of their catalogs.
 
 The text is cut into tokens and not parsed. A dotted name that begins with one of the catalogs is a table of the cut, or
-the statement is refused: let through, Spark would answer with the cold rows of the moment alone.
+the statement is refused: let through, Spark would answer with the cold rows of the moment alone. So is every kind of
+statement that may name tables where tokens do not show them, such as scripts, which can change the catalog on their way.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.errors import UnsupportedStatement
@@ -19,12 +20,28 @@ _TOKEN = re.compile(
       |(?P<text>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
       |(?P<quoted>`(?:[^`]|``)*`)
       |(?P<nested>/\*(?!\+))
+      |(?P<hint>/\*\+)
       |(?P<word>\w+)
       |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
 #: They read names out of texts.
 _NAMES_OF_TEXTS = ("identifier", "execute")
+#: How statements begin whose tables are all written in them, as dotted names.
+_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
+_OTHERS = ("EXPLAIN", "DESCRIBE", "DESC", "INSERT", "MERGE")
+#: Behind these Spark's grammar has a name alone; elsewhere a table may be any relation.
+_NAME_FOLLOWS = frozenset(
+    ("TABLE", "INTO", "OVERWRITE", "USING", "DESCRIBE", "DESC", "EXTENDED", "FORMATTED")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementView:
+    """What stands for a table in one statement: a view, and the name that its columns are called by."""
+
+    view: str
+    alias: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,53 +61,57 @@ class _Token:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
+    """``is_part``: there is a dot behind it, and no further part of a name. ``before`` is the token in front of it."""
+
     parts: tuple[str, ...]
     #: Where each part ends.
     stops: tuple[int, ...]
     start: int
+    before: str
+    is_part: bool
+    in_hint: bool
 
 
 def with_views(
     sql: str,
-    views: Mapping[TableName, str],
+    views: Mapping[TableName, StatementView],
     catalogs: Collection[str],
     *,
+    foreign_views: Collection[str] = (),
     double_quotes_are_names: bool = False,
-) -> str:
-    """Return ``sql`` with the views of tables, quoted, instead of their names. Catalogs' names are in any case.
+) -> tuple[str, frozenset[TableName]]:
+    """Return ``sql`` with views instead of tables, and the tables that it reads. Catalogs' names are in any case.
 
-    ``double_quotes_are_names``: as the session's setting spark.sql.ansi.doubleQuotedIdentifiers.
+    ``foreign_views``: views, in small letters, that are of another cut. ``double_quotes_are_names``: as the session's
+    setting spark.sql.ansi.doubleQuotedIdentifiers.
 
     Raises:
-        UnsupportedStatement: it names another table of the catalogs, or might.
+        UnsupportedStatement: it is no query; or it names another table of the catalogs or another cut's view, or might.
     """
     tokens = [
         _Token(str(match.lastgroup), match[0], match.start(), match.end())
         for match in _TOKEN.finditer(sql)
     ]
-    if "${" in sql:
-        raise UnsupportedStatement(
-            "${...} is replaced by a setting of the session, which may be a name; write what it stands for."
-        )
-    if any(token.kind == "nested" for token in tokens):
-        # A quote in the outer one would seem to begin a text, and hide names behind it.
-        raise UnsupportedStatement("a comment within a comment is not read here; leave it out.")
-    if double_quotes_are_names and any(
-        token.kind == "text" and token.text[0] == '"' for token in tokens
-    ):
-        raise UnsupportedStatement(
-            "double quotes are names in this session (spark.sql.ansi.doubleQuotedIdentifiers), which are not looked for "
-            "tables here; write names in backticks, and texts in single quotes."
-        )
+    _check_readable(sql, tokens, double_quotes_are_names=double_quotes_are_names)
+    solid = [token for token in tokens if token.kind != "space"]
+    _check_kind(solid)
     lowered = {catalog.lower() for catalog in catalogs}
-    pieces, end = [], 0
-    for name in _names(tokens):
-        if name.parts[0].lower() in _NAMES_OF_TEXTS:
+    pieces: list[str] = []
+    tables: set[TableName] = set()
+    end = 0
+    for name in _names(solid):
+        first = name.parts[0].lower()
+        if first in _NAMES_OF_TEXTS:
             raise UnsupportedStatement(
                 f"{name.parts[0]} makes names out of texts, which nobody can tell before it runs; use cut.views(), and "
                 f"spark.sql()."
             )
-        if len(name.parts) == 1 or name.parts[0].lower() not in lowered:
+        if len(name.parts) == 1 and first in foreign_views:
+            raise UnsupportedStatement(
+                f"{name.parts[0]} is a view of another cut in this session; write the table's full name, or call views() "
+                f"of this cut first."
+            )
+        if len(name.parts) == 1 or first not in lowered:
             continue
         table = next((each for each in views if _begins(name, each)), None)
         if table is None:
@@ -99,30 +120,87 @@ def with_views(
                 f"{'.'.join(name.parts)} is no table of this cut, and Spark would read its cold rows alone; the cut is of "
                 f"{listed}. Name the table in at(), or give an alias that is not called like a catalog."
             )
-        pieces += [sql[end : name.start], "`" + views[table].replace("`", "``") + "`"]
+        pieces += [sql[end : name.start], _standing(name, table, views[table])]
         end = name.stops[len(_parts(table)) - 1]
-    return "".join([*pieces, sql[end:]])
+        tables.add(table)
+    return "".join([*pieces, sql[end:]]), frozenset(tables)
 
 
-def _names(tokens: list[_Token]) -> Iterator[_Name]:
+def _check_readable(
+    sql: str, tokens: Sequence[_Token], *, double_quotes_are_names: bool
+) -> None:
+    """Refuse what the tokens would be taken wrongly for."""
+    if "${" in sql:
+        raise UnsupportedStatement(
+            "${...} is replaced by a setting of the session, which may be a name; write what it stands for."
+        )
+    if any(token.kind == "nested" for token in tokens):
+        # A quote in the outer one would seem to begin a text, and hide names behind it.
+        raise UnsupportedStatement("a comment within a comment is not read here; leave it out.")
+    if any(token.text == "$" for token in tokens):
+        raise UnsupportedStatement(
+            "$ begins a text that is not read here, and names may stand in it; write it in single quotes."
+        )
+    if double_quotes_are_names and any(
+        token.kind == "text" and token.text[0] == '"' for token in tokens
+    ):
+        raise UnsupportedStatement(
+            "double quotes are names in this session (spark.sql.ansi.doubleQuotedIdentifiers), which are not looked for "
+            "tables here; write names in backticks, and texts in single quotes."
+        )
+
+
+def _check_kind(solid: Sequence[_Token]) -> None:
+    first = next((token.text for token in solid if token.text != "("), "")
+    if first.upper() not in (*_QUERIES, *_OTHERS):
+        raise UnsupportedStatement(
+            f"{first[:80] or 'an empty text'} begins no query; cut.sql() runs {', '.join((*_QUERIES[:5], *_OTHERS))}. Save "
+            f"what it returns (writeTo, createOrReplaceTempView); say other statements, and scripts, with spark.sql()."
+        )
+
+
+def _standing(name: _Name, table: TableName, view: StatementView) -> str:
+    """Return what stands where a table does: as a relation its view, called like the table; before a column that alone."""
+    if name.in_hint or name.is_part or len(name.parts) > len(_parts(table)):
+        return _quoted(view.alias)
+    if name.before.upper() in _NAME_FOLLOWS:
+        return _quoted(view.view)
+    # In parentheses another alias may follow.
+    return f"({_quoted(view.view)} AS {_quoted(view.alias)})"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _names(solid: Sequence[_Token]) -> Iterator[_Name]:
     """Yield every dotted name, single words included; there may be space and comments around the dots."""
-    solid = [token for token in tokens if token.kind != "space"]
-    index = 0
+    index, in_hint = 0, False
     while index < len(solid):
-        part = solid[index].part
+        token = solid[index]
+        if token.kind == "hint":
+            in_hint = True
+        elif token.text == "/" and index and solid[index - 1].text == "*":
+            in_hint = False
+        part = token.part
         if part is None:
             index += 1
             continue
-        start, parts, stops = solid[index].start, [part], [solid[index].stop]
-        while index + 2 < len(solid) and solid[index + 1].text == ".":
-            part = solid[index + 2].part
+        before = solid[index - 1].text if index else ""
+        start, parts, stops = token.start, [part], [token.stop]
+        while _is_dot(solid, index + 1):
+            part = solid[index + 2].part if index + 2 < len(solid) else None
             if part is None:
                 break
             parts.append(part)
             stops.append(solid[index + 2].stop)
             index += 2
         index += 1
-        yield _Name(tuple(parts), tuple(stops), start)
+        yield _Name(tuple(parts), tuple(stops), start, before, _is_dot(solid, index), in_hint)
+
+
+def _is_dot(solid: Sequence[_Token], index: int) -> bool:
+    return index < len(solid) and solid[index].text == "."
 
 
 def _parts(table: TableName) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -13,13 +14,13 @@ from connectors.spark.cold import cold_rows, within
 from connectors.spark.source import FORMAT
 from connectors.spark.tail import TailKeeper
 from connectors.spark.types import quoted
-from connectors.spark.views import ViewNames
+from connectors.spark.views import SessionViews, aliases
 from planner.cut import ColdSlice, TableCut
 from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema
-from planner.spark_names import with_views
+from planner.spark_names import StatementView, with_views
 from planner.time_travel import format_cut
 
 Side = Literal["cold", "tail"]
@@ -38,6 +39,7 @@ class LakeCut:
         register: Callable[[], None],
     ) -> None:
         """``own_schema`` is what a slice's snapshot was written with; ``register`` registers the source with Spark."""
+        self._id = uuid.uuid4().hex
         self._register = register
         self._session = session
         self._cuts = dict(cuts)
@@ -66,7 +68,7 @@ class LakeCut:
         return self._frame(self._find(name), side)
 
     def views(self) -> Mapping[str, TableName]:
-        """Make a temporary view of each table; return their names.
+        """Make a temporary view of each table; return their names. Those of another cut go.
 
         A table is called by its full name in backticks (`lake.net.flows`), by namespace and name (net_flows), and by its
         name alone where no other of the cut has it.
@@ -74,18 +76,17 @@ class LakeCut:
         Raises:
             BadParameter: the session has a view of such a name that is not ours.
         """
-        names = ViewNames(self._session).of(self.tables)
+        names = SessionViews(self._session).take(self._id, self.tables)
         for view, table in names.items():
             self._frame(table, None).createOrReplaceTempView(quoted(view))
         return names
 
     def sql(self, text: str) -> DataFrame:
-        """Run a statement of Spark's own SQL, in which the tables of this cut have their full names.
+        """Run a query of Spark's own SQL, in which the tables of this cut have their full names.
 
         Raises:
-            UnsupportedStatement: it names another table of the cut's catalogs, or might; or the session is one of Spark
-                Connect, which looks names up only when the rows are asked for.
-            BadParameter: as ``views``.
+            UnsupportedStatement: it is no query; it names another table of the cut's catalogs or a view of another cut, or
+                might; or the session is one of Spark Connect, which looks names up only when the rows are asked for.
         """
         if not hasattr(self._session, "_jsparkSession"):
             raise UnsupportedStatement(
@@ -98,15 +99,27 @@ class LakeCut:
                 f"the session's current catalog is {current}, so short names would be its tables' cold rows; say USE "
                 f"spark_catalog first."
             )
-        views = self.views()
-        # The last name of a table is also what its columns may be called by.
-        named = {
-            table: view for view, table in views.items() if view in (str(table), table.name)
+        # Of this statement alone: another cut, or another thread, has views of the same tables.
+        prefix = f"thermocline_{uuid.uuid4().hex}"
+        views = {
+            table: StatementView(f"{prefix}_{number}", alias)
+            for number, (table, alias) in enumerate(aliases(self.tables).items())
         }
-        double_quoted = self._session.conf.get(_DOUBLE_QUOTED, "false") == "true"
-        return self._session.sql(
-            with_views(text, named, catalogs, double_quotes_are_names=double_quoted)
+        rewritten, tables = with_views(
+            text,
+            views,
+            catalogs,
+            foreign_views=SessionViews(self._session).of_others(self._id),
+            double_quotes_are_names=self._session.conf.get(_DOUBLE_QUOTED, "false") == "true",
         )
+        try:
+            for table in tables:
+                self._frame(table, None).createTempView(views[table].view)
+            # Names are looked up here, not when the rows are asked for.
+            return self._session.sql(rewritten)
+        finally:
+            for table in tables:
+                self._session.catalog.dropTempView(views[table].view)
 
     def follow(self, name: str) -> DataFrame:
         """Return a stream of a table's rows that begins right behind this cut.

@@ -10,24 +10,26 @@ from pyspark.sql import SparkSession
 from planner.errors import BadParameter
 from planner.names import TableName
 
-#: In the session's own settings: views that are ours, and may be replaced.
+#: In the session's own settings: whose views it has, and which they are. They are ours, and may be replaced.
 _OURS = "thermocline.views"
 
 
 @dataclass(frozen=True, slots=True)
-class ViewNames:
+class SessionViews:
+    """The temporary views of a session that are of a cut: of one cut at a time."""
+
     session: SparkSession
 
-    def of(self, tables: Sequence[TableName]) -> Mapping[str, TableName]:
-        """Choose the names, and note that they are ours.
+    def take(self, cut_id: str, tables: Sequence[TableName]) -> Mapping[str, TableName]:
+        """Choose names for the views of a cut, and note that they are ours; drop those of another cut.
 
-        A view of an earlier cut goes where its name may mean several tables now: it would answer for one of them.
+        A view of an earlier cut would answer with that cut, without saying so.
 
         Raises:
             BadParameter: the session has a temporary view of such a name that is not ours.
         """
         views = view_names(tables)
-        ours = set((self.session.conf.get(_OURS, None) or "").split("\n"))
+        _, ours = self._noted()
         others = {
             each.name.lower() for each in self.session.catalog.listTables() if each.isTemporary
         } - ours
@@ -38,21 +40,34 @@ class ViewNames:
                     f"cut.table({str(table)!r}).",
                     table=str(table),
                 )
-        for name in ours & shared_names(tables):
+        names = {view.lower() for view in views}
+        for name in ours - names:
             self.session.catalog.dropTempView(name)
-        ours |= {view.lower() for view in views}
-        self.session.conf.set(_OURS, "\n".join(sorted(ours)))
+        self.session.conf.set(_OURS, "\n".join([cut_id, *sorted(names)]))
         return views
+
+    def of_others(self, cut_id: str) -> frozenset[str]:
+        """Return the names of the views, in small letters, where these are of another cut."""
+        owner, ours = self._noted()
+        return frozenset() if owner == cut_id else ours
+
+    def _noted(self) -> tuple[str, frozenset[str]]:
+        owner, *names = (self.session.conf.get(_OURS, None) or "").split("\n")
+        return owner, frozenset(names)
+
+
+def aliases(tables: Sequence[TableName]) -> dict[TableName, str]:
+    """Return what columns of each table may be called by: its name, or all of it where several have that name.
+
+    Tables whose full names differ in case alone are left out: to Spark they are one.
+    """
+    views = view_names(tables)
+    return {table: view for view, table in views.items() if view in (str(table), table.name)}
 
 
 def view_names(tables: Sequence[TableName]) -> dict[str, TableName]:
     """Return views by name: full names, namespace_name and name, where no two tables would have it in any case."""
     return {name: tables_[0] for name, tables_ in _called(tables) if len(tables_) == 1}
-
-
-def shared_names(tables: Sequence[TableName]) -> frozenset[str]:
-    """Return the names, in small letters, that several of the tables would have."""
-    return frozenset(name.lower() for name, tables_ in _called(tables) if len(tables_) > 1)
 
 
 def _called(tables: Sequence[TableName]) -> Iterator[tuple[str, Sequence[TableName]]]:

@@ -152,12 +152,41 @@ def test_several_tables_are_one_cut_with_views(
             cut.sql(f"SELECT * FROM {other.name}")
     finally:
         session.sql("USE spark_catalog.default")
+    with pytest.raises(UnsupportedStatement, match="begin begins no query"):
+        cut.sql(f"begin USE lake; SELECT * FROM net.{table.name}; END")
     cut.views()
     session.range(1).createOrReplaceTempView("mine")
     session.catalog.dropTempView(other.name)
     session.range(1).createOrReplaceTempView(other.name)
     # One that was ours may be replaced, also by somebody else, and by us again.
     assert spark_lake.at(str(other)).views()
+
+
+def test_a_cut_reads_no_view_of_another(
+    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, topic = flows
+    other = tiered_server.bind(kafka.topic(1), PAYLOAD, name=tiered_server.name("edr"))
+    session = tiered_server.lake.session
+    first = spark_lake.at(str(table))
+    first.views()
+    kafka.produce(topic, [record(1)])
+    second = spark_lake.at(str(table), str(other))
+    count = f"SELECT count(*) FROM {table} JOIN (SELECT 1) ON {table.name}.id IS NOT NULL"
+    frame = second.sql(count)
+    assert first.sql(count).collect()[0][0] == 60
+    assert frame.collect()[0][0] == 61
+    assert session.table(table.name).count() == 60
+    for name in (table.name, f"`{table}`"):
+        with pytest.raises(UnsupportedStatement, match="is a view of another cut"):
+            second.sql(f"SELECT * FROM {name}")
+    second.views()
+    assert second.sql(f"SELECT * FROM {table.name}").count() == 61
+    spark_lake.at(str(other)).views()
+    assert not session.catalog.tableExists(table.name)
+    # Views of one statement go with it.
+    listed = [each.name for each in session.catalog.listTables() if each.isTemporary]
+    assert [name for name in listed if name.startswith("thermocline_")] == []
 
 
 def test_a_time_is_before_its_first_row(

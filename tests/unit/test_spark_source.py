@@ -20,7 +20,7 @@ from connectors.spark.sharing import offsets_filter
 from connectors.spark.source import LakeReader, check_options, chosen_columns
 from connectors.spark.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.tail import TailKeeper
-from connectors.spark.views import shared_names, view_names
+from connectors.spark.views import aliases, view_names
 from planner.cut import TableCut, plan_cut
 from planner.errors import BadParameter, StalePlan, UnknownTable
 from planner.names import TableName
@@ -133,6 +133,8 @@ def test_views_have_short_names_where_these_are_of_one_table() -> None:
         "edr_eu_flows": edr,
     }
     assert view_names([FLOWS])["flows"] == FLOWS
+    assert aliases([FLOWS, edr]) == {FLOWS: "lake.net.flows", edr: "lake.edr.eu.flows"}
+    assert aliases([FLOWS]) == {FLOWS: "flows"}
 
 
 def test_pins_are_no_older_than_the_staleness_that_is_allowed() -> None:
@@ -152,7 +154,7 @@ def test_pins_are_no_older_than_the_staleness_that_is_allowed() -> None:
 def test_no_view_is_of_two_tables_that_differ_in_case() -> None:
     upper = TableName("lake", ("net",), "FLOWS")
     assert view_names([FLOWS, upper]) == {}
-    assert shared_names([FLOWS, upper]) == {"lake.net.flows", "net_flows", "flows"}
+    assert aliases([FLOWS, upper]) == {}
     short = TableName("lake", ("edr",), "Net_Flows")
     assert view_names([FLOWS, short]) == {
         "lake.net.flows": FLOWS,
