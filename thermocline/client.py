@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
@@ -16,18 +15,7 @@ from typing import Any, TypeVar
 import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
 
-from planner.errors import (
-    Cancelled,
-    DeadlineExceeded,
-    FederationError,
-    Inconsistent,
-    InternalError,
-    LimitExceeded,
-    RequestError,
-    Unavailable,
-    UnknownTable,
-    UnsupportedStatement,
-)
+from connectors.flight_server import NoServer, to_ours
 from planner.sqltext import literal
 from proxy.flightsql import messages
 
@@ -41,39 +29,6 @@ _SIGNAL_S = 0.1
 #: A cancelled call ends at once; one that does not is left behind, the program is about to end.
 _CANCEL_S = 2.0
 _HEADER = "adbc.flight.sql.rpc.call_header."
-#: ``INVALID_ARGUMENT: [FlightSQL] <sentence>. Detail: Python exception: <class> (InvalidArgument; Prepare)``;
-#: amid the rows without the first word. The word in brackets is gRPC's.
-_SERVER_ERROR = re.compile(
-    r"^(?:[A-Z_]+: )?\[FlightSQL\] (?P<text>.*?)"
-    r"(?:\. Detail: (?:Python exception: )?(?P<detail>\w+))?"
-    r" \((?P<code>\w+); .*\)(?:\. Vendor code: \d+)?$",
-    re.DOTALL,
-)
-
-
-class NotLetIn(RequestError):
-    """The server does not take user, password or token; also a token of before it was started again."""
-
-
-class NoServer(Unavailable):
-    """Nobody answers at the address, or the connection broke."""
-
-
-_FAMILIES: dict[str, type[FederationError]] = {
-    "InvalidArgument": RequestError,
-    "NotFound": UnknownTable,
-    "Unimplemented": UnsupportedStatement,
-    "Unauthenticated": NotLetIn,
-    "PermissionDenied": RequestError,
-    "Unavailable": Unavailable,
-    "Canceled": Cancelled,
-    "DeadlineExceeded": DeadlineExceeded,
-    "Internal": Inconsistent,
-}
-#: What gRPC says when nobody answered: no sentence of a server's.
-_NOBODY = re.compile(
-    r"connection error|transport:|dial tcp|error reading from server|name resolver", re.I
-)
 
 
 class ClientAnswer:
@@ -293,22 +248,3 @@ def _apart(call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T
     if errors:
         raise to_ours(errors[0]) from errors[0]
     return results[0]
-
-
-def to_ours(error: BaseException) -> BaseException:
-    """Return our error for one of the driver's, or of its reader's; anything else as it is."""
-    if not isinstance(error, (flight_sql.Error, pa.ArrowException, OSError)):
-        return error
-    match = _SERVER_ERROR.match(str(error))
-    if match is None:
-        return error
-    text = match["text"]
-    if match["code"] == "Unavailable" and _NOBODY.search(text):
-        return NoServer("no Thermocline server answers at that address.")
-    if not text.endswith((".", "?", "^", "…")):
-        text = f"{text}."
-    if match["code"] == "Internal" and text.startswith("Internal error "):
-        return InternalError(text.replace("..", "."))
-    if match["detail"] == LimitExceeded.__name__:
-        return LimitExceeded(text)
-    return _FAMILIES.get(match["code"], InternalError)(text)

@@ -8,7 +8,6 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 
@@ -101,13 +100,14 @@ def connect_server(
         BadConfig: no server is named, and the configuration has none either; contradicting options.
         Unavailable, RequestError: as ``client.connected`` and ``Client.set``.
     """
+    from connectors.flight_server import server_uri
     from thermocline.client import connected
 
     uri = uri or (None if local else os.environ.get(URI_VARIABLE))
     if uri and local:
         raise BadConfig("--server and --local contradict each other; give one of them.")
     if uri:
-        address: str | None = _checked(uri)
+        address: str | None = server_uri(uri)
     else:
         settings = load(config)
         address = None if local else _configured(settings)
@@ -171,15 +171,6 @@ def _own_server(settings: Settings) -> Iterator[Client]:
         ) as client,
     ):
         yield client
-
-
-def _checked(uri: str) -> str:
-    parts = urlsplit(uri if "://" in uri else f"grpc://{uri}")
-    if parts.scheme not in ("grpc", "grpc+tcp", "grpc+tls") or not parts.hostname:
-        raise BadConfig(
-            f"{uri!r} is not a server's address; write grpc://HOST:PORT, or grpc+tls://HOST:PORT."
-        )
-    return parts.geturl() if parts.port else f"{parts.geturl()}:31337"
 
 
 def _password(user: str | None) -> str | None:

@@ -10,8 +10,9 @@ from typing import IO
 
 import pyarrow as pa
 
+from connectors.flight_server import NotLetIn
 from planner.errors import FederationError, StalePlan, Unavailable
-from thermocline.client import Client, NotLetIn
+from thermocline.client import Client
 
 #: A round is held here until it is whole; larger ones go to a file of the system's temporary folder.
 MAX_ROUND_BYTES = 64 << 20

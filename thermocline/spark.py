@@ -2,39 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from connectors.spark.errors import unpack
 from connectors.spark.lake import Lake
 from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
-from connectors.spark.source import register_source
+from connectors.spark.served import ServerAddress
+from connectors.spark.server_lake import ServerCut, ServerLake
+from connectors.spark.source import register_served, register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES
-from planner.errors import FederationError
+from planner.errors import BadConfig, FederationError
 from thermocline.config.settings import load
 from thermocline.engine_secrets import engine_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Lake", "LakeCut", "connect", "error_of", "follow", "register"]
+__all__ = [
+    "Lake",
+    "LakeCut",
+    "ServerCut",
+    "ServerLake",
+    "connect",
+    "error_of",
+    "follow",
+    "register",
+]
 
 
+@overload
 def connect(
     spark: SparkSession,
     config: str | None = None,
     *,
     tail_local_bytes: int = TAIL_LOCAL_BYTES,
     tail_location: str | None = None,
-) -> Lake:
-    """Attach to a Spark session. ``config`` is a file of settings, by default found as the commands find it.
+) -> Lake: ...
 
-    The rest as ``connectors.spark.lake.Lake``. Whoever can read that file reads everything: permissions of the server
-    do not hold here.
+
+@overload
+def connect(
+    spark: SparkSession,
+    *,
+    server: str,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls_root_certificates: str | None = None,
+) -> ServerLake: ...
+
+
+def connect(
+    spark: SparkSession,
+    config: str | None = None,
+    *,
+    server: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls_root_certificates: str | None = None,
+    tail_local_bytes: int = TAIL_LOCAL_BYTES,
+    tail_location: str | None = None,
+) -> Lake | ServerLake:
+    """Attach to a Spark session: with settings directly, or through a ``server``, where its user's grants hold.
+
+    ``config`` is a file of settings, by default found as the commands find it; ``tail_local_bytes`` and ``tail_location``
+    as ``connectors.spark.lake.Lake``. Whoever can read that file reads everything: permissions of the server do not hold
+    then. ``server`` is grpc://HOST:PORT or grpc+tls://HOST:PORT; ``tls_root_certificates`` a file.
 
     Raises:
-        BadConfig: the settings are wrong, or name no catalog.
+        BadConfig: the settings are wrong, or name no catalog; or settings and a server are given.
     """
+    address = _address(config, server, user, password, token, tls_root_certificates)
+    if address is not None:
+        return ServerLake(spark, address)
     return Lake(
         spark,
         _settings(config),
@@ -48,13 +90,28 @@ def follow(cut: LakeCut, table: str) -> tuple[DataFrame, DataFrame]:
     return cut.table(table), cut.follow(table)
 
 
-def register(spark: SparkSession, config: str | None = None) -> None:
+def register(
+    spark: SparkSession,
+    config: str | None = None,
+    *,
+    server: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls_root_certificates: str | None = None,
+) -> None:
     """Register the source ``thermocline`` with a session: ``spark.read.format("thermocline")``, and its stream.
+
+    With a ``server`` it reads through that alone, and there is no stream.
 
     Raises:
         BadConfig: as ``connect``.
     """
-    register_source(spark, _settings(config))
+    address = _address(config, server, user, password, token, tls_root_certificates)
+    if address is not None:
+        register_served(spark, address)
+    else:
+        register_source(spark, _settings(config))
 
 
 def error_of(error: BaseException) -> FederationError | None:
@@ -69,4 +126,34 @@ def _settings(config: str | None) -> LakeSettings:
         clusters=settings.clusters,
         catalog_roots=settings.server.catalog_roots,
         secrets=engine_secrets(settings),
+    )
+
+
+def _address(
+    config: str | None,
+    server: str | None,
+    user: str | None,
+    password: str | None,
+    token: str | None,
+    tls_root_certificates: str | None,
+) -> ServerAddress | None:
+    """Return the server to read through; None: there is none, and settings say what to read directly.
+
+    Raises:
+        BadConfig: both are given, or half of one.
+    """
+    if server is None:
+        if any(each is not None for each in (user, password, token, tls_root_certificates)):
+            raise BadConfig("user, password, token and certificates are for a server; name it.")
+        return None
+    if config is not None:
+        raise BadConfig(
+            "settings read everything directly, and a server what its user may; give one of config and server."
+        )
+    return ServerAddress.of(
+        server,
+        user=user,
+        password=password,
+        token=token,
+        tls_root_certificates=tls_root_certificates,
     )

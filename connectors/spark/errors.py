@@ -88,7 +88,8 @@ class SparkLost(Unavailable):
 
 def pack(error: FederationError) -> RuntimeError:
     """Return an error whose text carries ``error`` from an executor to the driver."""
-    document = {"kind": type(error).__name__, "message": error.message, "facts": error.facts}
+    kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _BY_NAME)
+    document = {"kind": kind, "message": error.message, "facts": error.facts}
     return RuntimeError(f"thermocline-error {json.dumps(document, default=str)}")
 
 

@@ -7,15 +7,13 @@ import datetime as dt
 import functools
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from connectors.cuts import BoundsCache, Cancellable, current_cuts
+from connectors.cuts import BoundsCache, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
@@ -25,9 +23,10 @@ from connectors.spark.errors import java_errors
 from connectors.spark.lake_cut import LakeCut, first_offsets
 from connectors.spark.lake_settings import LakeSettings, open_log
 from connectors.spark.naming import find_tables
-from connectors.spark.shipping import ship_to
+from connectors.spark.shipping import is_local, ship_to
 from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
+from connectors.spark.waiting import WAIT_S, Waiting
 from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import BadParameter, LimitExceeded, UnknownTable
 from planner.freshness import parse_freshness, parse_wait_for
@@ -40,8 +39,6 @@ MAX_TABLES = 100
 _NEVER_S = 365 * 86_400.0
 #: Catalog calls at once: they wait for the catalog more than they work.
 _PINS_AT_ONCE = 16
-#: How long ``wait_for`` waits.
-WAIT_S = 60.0
 
 
 class Lake:
@@ -70,13 +67,13 @@ class Lake:
         self._bounds = BoundsCache(self._log)
         self._past = PastCuts(self._pins, self._bounds.measure)
         self._checked: set[tuple[TableName, str]] = set()
-        is_local = (session.conf.get("spark.master", None) or "").startswith("local")
-        folder = Path(tempfile.mkdtemp(prefix="thermocline-tails-")) if is_local else None
+        folder = (
+            Path(tempfile.mkdtemp(prefix="thermocline-tails-")) if is_local(session) else None
+        )
         self._folder = folder
         # Not before: DataFrames of its cuts may outlive whatever refers to this.
         atexit.register(self.close)
-        if not is_local:
-            ship_to(session)
+        ship_to(session)
         self._tails = TailKeeper(
             session,
             self._log,
@@ -134,7 +131,7 @@ class Lake:
             self._pins,
             self._bounds,
             names,
-            _Waiting(WAIT_S),
+            Waiting(WAIT_S),
             max_staleness_s=staleness_s,
             wait_for=None if wait_for is None else parse_wait_for(wait_for),
         )
@@ -209,30 +206,6 @@ class Lake:
                 tables=len(names),
             )
         return names
-
-
-@dataclass(frozen=True, slots=True)
-class _Never:
-    def check(self) -> None:
-        """Somebody waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    limit_s: float
-    began_s: float = field(default_factory=time.monotonic)
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self.limit_s - (time.monotonic() - self.began_s))
-
-    @property
-    def is_over(self) -> bool:
-        return self.left_s == 0
-
-    @property
-    def cancellation(self) -> Cancellable:
-        return _Never()
 
 
 def outdated(

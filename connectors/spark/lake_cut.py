@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -11,20 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from connectors.spark.cold import cold_rows, within
+from connectors.spark.cut_sql import CutSql
 from connectors.spark.source import FORMAT
 from connectors.spark.tail import TailKeeper
-from connectors.spark.types import quoted
-from connectors.spark.views import SessionViews, aliases
 from planner.cut import ColdSlice, TableCut
-from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.schema import TableSchema
-from planner.spark_names import StatementView, with_views
 from planner.time_travel import format_cut
 
 Side = Literal["cold", "tail"]
-_DOUBLE_QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 
 
 class LakeCut:
@@ -39,7 +34,6 @@ class LakeCut:
         register: Callable[[], None],
     ) -> None:
         """``own_schema`` is what a slice's snapshot was written with; ``register`` registers the source with Spark."""
-        self._id = uuid.uuid4().hex
         self._register = register
         self._session = session
         self._cuts = dict(cuts)
@@ -48,6 +42,7 @@ class LakeCut:
         self._lock = threading.Lock()
         self._tails: dict[TableName, DataFrame] = {}
         self._frames: dict[tuple[TableName, Side | None], DataFrame] = {}
+        self._sql = CutSql(session, tuple(cuts), lambda name: self._frame(name, None))
 
     @property
     def token(self) -> str:
@@ -65,7 +60,7 @@ class LakeCut:
             UnknownTable: the cut is of other tables.
             FederationError: as Spark's catalog, the log or the decoder refuse.
         """
-        return self._frame(self._find(name), side)
+        return self._frame(self._sql.table(name), side)
 
     def views(self) -> Mapping[str, TableName]:
         """Make a temporary view of each table; return their names. Those of another cut go.
@@ -76,10 +71,7 @@ class LakeCut:
         Raises:
             BadParameter: the session has a view of such a name that is not ours.
         """
-        names = SessionViews(self._session).take(self._id, self.tables)
-        for view, table in names.items():
-            self._frame(table, None).createOrReplaceTempView(quoted(view))
-        return names
+        return self._sql.views()
 
     def sql(self, text: str) -> DataFrame:
         """Run a query of Spark's own SQL, in which the tables of this cut have their full names.
@@ -88,38 +80,7 @@ class LakeCut:
             UnsupportedStatement: it is no query; it names another table of the cut's catalogs or a view of another cut, or
                 might; or the session is one of Spark Connect, which looks names up only when the rows are asked for.
         """
-        if not hasattr(self._session, "_jsparkSession"):
-            raise UnsupportedStatement(
-                "Spark Connect looks names up after the statement was sent; use cut.table(), or cut.views() and spark.sql()."
-            )
-        catalogs = {name.catalog for name in self._cuts}
-        current = self._session.catalog.currentCatalog()
-        if current in catalogs:
-            raise UnsupportedStatement(
-                f"the session's current catalog is {current}, so short names would be its tables' cold rows; say USE "
-                f"spark_catalog first."
-            )
-        # Of this statement alone: another cut, or another thread, has views of the same tables.
-        prefix = f"thermocline_{uuid.uuid4().hex}"
-        views = {
-            table: StatementView(f"{prefix}_{number}", alias)
-            for number, (table, alias) in enumerate(aliases(self.tables).items())
-        }
-        rewritten, tables = with_views(
-            text,
-            views,
-            catalogs,
-            foreign_views=SessionViews(self._session).of_others(self._id),
-            double_quotes_are_names=self._session.conf.get(_DOUBLE_QUOTED, "false") == "true",
-        )
-        try:
-            for table in tables:
-                self._frame(table, None).createTempView(views[table].view)
-            # Names are looked up here, not when the rows are asked for.
-            return self._session.sql(rewritten)
-        finally:
-            for table in tables:
-                self._session.catalog.dropTempView(views[table].view)
+        return self._sql.query(text)
 
     def follow(self, name: str) -> DataFrame:
         """Return a stream of a table's rows that begins right behind this cut.
@@ -130,7 +91,7 @@ class LakeCut:
         self._register()
         return (
             self._session.readStream.format(FORMAT)
-            .option("table", str(self._find(name)))
+            .option("table", str(self._sql.table(name)))
             .option("startingPosition", self.token)
             .load()
         )
@@ -143,21 +104,6 @@ class LakeCut:
                 name: within(rows, cuts[name].new_hot) for name, rows in self._tails.items()
             }
         return other
-
-    def _find(self, text: str) -> TableName:
-        matches = [
-            name
-            for name in self._cuts
-            if text in (str(name), f"{name.schema}.{name.name}", name.name)
-        ]
-        exact = [name for name in matches if str(name) == text]
-        if len(exact or matches) == 1:
-            return (exact or matches)[0]
-        listed = ", ".join(map(str, self._cuts))
-        raise UnknownTable(
-            f"this cut has no table {text!r}; it is of {listed}. Name the table in at().",
-            table=text,
-        )
 
     def _frame(self, name: TableName, side: Side | None) -> DataFrame:
         with self._lock:

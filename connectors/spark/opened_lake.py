@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from connectors.cuts import BoundsCache, cut_tables
+from connectors.cuts import BoundsCache, current_cuts
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.past_cuts import PastCuts
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.shares import cold_errors, engine
+from connectors.spark.waiting import Waiting
 from planner.cut import TableCut
+from planner.freshness import parse_wait_for
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
 from planner.ports import SqlRelation, TopicSource
@@ -43,9 +45,11 @@ class OpenedLake:
         pins = PinCache(store, refresh_s=_REFRESH_S, idle_s=float("inf"))
         return cls(settings, store, log, pins, BoundsCache(log))
 
-    def cut(self, table: TableName) -> TableCut:
-        """Cut a table as it is; raises as ``connectors.cuts.cut_tables``."""
-        return cut_tables(self.pins, self.bounds, [table])[table]
+    def cut(self, table: TableName, wait_for: str | None = None) -> TableCut:
+        """Cut a table as it is, once it has the records of ``wait_for``; raises as ``connectors.cuts.current_cuts``."""
+        records = None if wait_for is None else parse_wait_for(wait_for)
+        cuts, _ = current_cuts(self.pins, self.bounds, [table], Waiting(), wait_for=records)
+        return cuts[table]
 
     def past_cut(self, entry: CutEntry) -> TableCut:
         return PastCuts(self.pins, self.bounds.measure).cut(entry)

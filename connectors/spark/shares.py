@@ -25,6 +25,7 @@ from planner.binding import Binding
 from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
 from planner.projection import project
 from planner.schema import TableSchema
+from planner.spark_conditions import SparkCondition, mask
 
 #: Rows of one Arrow batch from DuckDB.
 _BATCH_ROWS = 65_536
@@ -74,16 +75,19 @@ class HotShare(InputPartition):
 class TaskReader:
     """Reads shares on executors, in the columns of ``schema`` by field id. Pickled to them.
 
-    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name.
+    ``secrets`` are DuckDB's, for object stores; ``clusters`` librdkafka's properties by name. ``condition``: no other rows;
+    the columns behind the first ``width`` of ``schema`` are there for it alone.
     """
 
     schema: TableSchema
     clusters: Mapping[str, Mapping[str, str]]
     secrets: tuple[str, ...]
+    condition: SparkCondition | None = None
+    width: int | None = None
 
     @property
     def arguments(self) -> tuple[object, ...]:
-        return self.schema, self.clusters, self.secrets
+        return self.schema, self.clusters, self.secrets, self.condition, self.width
 
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share; of nothing, nothing.
@@ -96,7 +100,10 @@ class TaskReader:
         try:
             batches = self._cold(share) if isinstance(share, ColdShare) else self._hot(share)
             for batch in batches:
-                yield in_columns(share.table, batch, share.schema, self.schema)
+                rows = in_columns(share.table, batch, share.schema, self.schema)
+                if self.condition is not None:
+                    rows = rows.filter(mask(self.condition, rows))
+                yield rows if self.width is None else rows.select(range(self.width))
         except FederationError as error:
             raise pack(error) from error
 

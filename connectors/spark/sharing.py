@@ -17,7 +17,9 @@ from planner.ports import SqlRelation
 from planner.pruning import EVERYTHING, Condition, ScanFilter
 from planner.range_sql import rows_within
 from planner.schema import Column, TableSchema
+from planner.spark_conditions import SparkCondition, both, duckdb_sql, files_filter
 from planner.sqltext import identifier
+from planner.tail_pruning import needed_ranges
 from planner.tiering import cut_up
 
 SIDES = ("cold", "tail")
@@ -36,16 +38,20 @@ def shares(
     sides: Collection[str] = SIDES,
     *,
     whole_cold: bool,
+    condition: SparkCondition | None = None,
 ) -> list[InputPartition]:
     """Share out the rows of a cut, which an increment may narrow; ``columns`` are those that are read, by field id.
 
-    ``whole_cold``: with cold rows that came from no record, where the cut has them.
+    ``whole_cold``: with cold rows that came from no record, where the cut has them. ``condition``: other rows may be left
+    out, as far as that takes no reading.
 
     Raises:
         FederationError: as ``IcebergStore.scan``.
     """
-    cold = _cold(store, cut, columns, whole_cold=whole_cold) if "cold" in sides else []
-    return [*cold, *(_hot(cut) if "tail" in sides else [])]
+    cold = (
+        _cold(store, cut, columns, condition, whole_cold=whole_cold) if "cold" in sides else []
+    )
+    return [*cold, *(_hot(cut, condition) if "tail" in sides else [])]
 
 
 def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFilter:
@@ -69,32 +75,42 @@ def offsets_filter(schema: TableSchema, ranges: Sequence[OffsetRange]) -> ScanFi
 
 
 def _cold(
-    store: IcebergStore, cut: TableCut, columns: Sequence[Column], *, whole_cold: bool
+    store: IcebergStore,
+    cut: TableCut,
+    columns: Sequence[Column],
+    condition: SparkCondition | None,
+    *,
+    whole_cold: bool,
 ) -> list[InputPartition]:
     ids = {column.field_id for column in columns}
     schema = cut.cold.schema
     names = {column.name for column in schema.columns if column.field_id in ids}
+    rows = _rows(condition)
     if whole_cold and cut.is_cold_whole:
         # One column at least: rows without any could not be counted.
         names = names or {schema.columns[0].name}
-        relations, _ = store.shares(cut.cold, EVERYTHING, names, MAX_SHARES)
-        return [_share(cut, relation, names, None) for relation in relations]
-    ranges = cut.new_cold
+        relations, _ = store.shares(cut.cold, rows, names, MAX_SHARES)
+        return [_share(cut, relation, names, None, condition) for relation in relations]
+    ranges = needed_ranges(cut.new_cold, rows)
     if not ranges:
         return []
     names |= {KAFKA_PARTITION, KAFKA_OFFSET}
     relations, are_files = store.shares(
-        cut.cold, offsets_filter(schema, ranges), names, MAX_SHARES
+        cut.cold, both(offsets_filter(schema, ranges), rows), names, MAX_SHARES
     )
     if are_files:
-        return [_share(cut, relation, names, ranges) for relation in relations]
+        return [_share(cut, relation, names, ranges, condition) for relation in relations]
     # The engine's own scan reads the whole table: each task a part of the offsets.
     splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
     return [
-        _share(cut, relation, names, task)
+        _share(cut, relation, names, task, condition)
         for relation in relations
         for task in share_out(splits, MAX_SHARES)
     ]
+
+
+def _rows(condition: SparkCondition | None) -> ScanFilter:
+    return EVERYTHING if condition is None else files_filter(condition)
 
 
 def _share(
@@ -102,17 +118,24 @@ def _share(
     relation: SqlRelation,
     names: Collection[str],
     ranges: Sequence[OffsetRange] | None,
+    condition: SparkCondition | None,
 ) -> ColdShare:
     rows = relation.sql if ranges is None else rows_within(relation.sql, ranges)
     listed = ", ".join(identifier(name) for name in cut.cold.schema.names if name in names)
+    where = "" if condition is None else f" WHERE {duckdb_sql(condition)}"
     # The engine's own scan has all columns.
-    return ColdShare(str(cut.table), f"SELECT {listed} FROM ({rows})", cut.cold.schema)  # noqa: S608 - quoted
+    return ColdShare(
+        str(cut.table),
+        f"SELECT {listed} FROM ({rows}){where}",  # noqa: S608 - quoted
+        cut.cold.schema,
+    )
 
 
-def _hot(cut: TableCut) -> list[InputPartition]:
+def _hot(cut: TableCut, condition: SparkCondition | None) -> list[InputPartition]:
     if cut.hot is None or cut.binding is None:
         return []
-    splits = [split for span in cut.new_hot for split in cut_up(span, SHARE_OFFSETS)]
+    ranges = needed_ranges(cut.new_hot, _rows(condition))
+    splits = [split for span in ranges for split in cut_up(span, SHARE_OFFSETS)]
     return [
         HotShare(
             str(cut.table),

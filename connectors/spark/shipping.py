@@ -30,8 +30,15 @@ def ship_sources(context: SparkContext) -> None:
     context.addPyFile(str(archive))
 
 
+def is_local(session: SparkSession) -> bool:
+    """Whether executors are in this process: what is imported here is there, and so are this machine's disks."""
+    return (session.conf.get("spark.master", None) or "").startswith("local")
+
+
 def ship_to(session: SparkSession) -> None:
-    """Send our packages to the executors of somebody else's session, which may be one of Spark Connect."""
+    """Send our packages to executors of somebody else's session on other machines; it may be one of Spark Connect."""
+    if is_local(session):
+        return
     if hasattr(session, "_jsparkSession"):
         ship_sources(session.sparkContext)
         return

@@ -7,8 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource
 
 from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.served import ServerAddress
+from connectors.spark.source import source_class
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
@@ -42,6 +45,20 @@ def settings_of(server: TieredServer) -> LakeSettings:
         catalogs={name: dict(each) for name, each in server.settings.catalogs.items()},
         clusters=server.settings.clusters,
     )
+
+
+def source_of(of: LakeSettings | ServerAddress, **options: str) -> DataSource:
+    """The registered source as Spark makes it, in this process: Spark starts one for each load."""
+    settings, server = (of, None) if isinstance(of, LakeSettings) else (None, of)
+    return source_class(settings, server)(CaseInsensitiveDict(options))  # type: ignore[arg-type]
+
+
+def read_here(of: LakeSettings | ServerAddress, **options: str) -> list[dict[str, Any]]:
+    """The rows of a ``load()``, read in this process by what tasks read with."""
+    source = source_of(of, **options)
+    reader = source.reader(source.schema())  # type: ignore[arg-type]
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return [row for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
 
 
 def bound_flows(tiered_server: TieredServer, kafka: Kafka) -> tuple[TableName, str]:

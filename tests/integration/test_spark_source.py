@@ -22,9 +22,11 @@ from tests.harness.spark_rows import (
     bound_flows,
     in_order,
     over_flight,
+    read_here,
     record,
     rows_of,
     settings_of,
+    source_of,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -90,10 +92,68 @@ def test_columns_and_sides_are_chosen(
     assert loaded(session, table).count() == 59
 
 
+#: Each is true of some rows of both sides.
+FILTERS = (
+    "id > 15",
+    "NOT (host = 'host-1' OR id IN (3, 25))",
+    "load > 5.5 AND kafka_partition = 1",
+    "seen_at >= TIMESTAMP '2026-11-24T08:10:00+00:00'",
+    "kafka_offset BETWEEN 5 AND 24 OR ID <= 2.0",
+    "host <> 'host-2' AND place IS NOT NULL",
+)
+
+
+def test_a_filter_is_exact_on_both_sides(
+    session: SparkSession, tiered_server: TieredServer, kafka: Kafka
+) -> None:
+    """As Spark itself says it, also of NULL and of NaN, and wherever a row is."""
+    topic = kafka.topic(2)
+    table = tiered_server.bind(topic, PAYLOAD, json_mode="lenient")
+    odd = [b'{"id": null, "load": "NaN"}', b'{"id": 16, "load": -0.0}', record(25)]
+    for start in (0, 20):
+        values = [record(n) for n in range(start, start + 17)] + odd
+        kafka.produce(topic, values, partition=0)
+        kafka.produce(topic, values, partition=1)
+        if start == 0:
+            tiered_server.tier(table)
+    tiered_server.refresh(table)
+    whole = loaded(session, table).cache()
+    options = {"table": str(table), "columns": "kafka_partition, kafka_offset"}
+    assert loaded(session, table, filter=FILTERS[0]).count() == whole.where(FILTERS[0]).count()
+    for condition in FILTERS:
+        expected = in_order(whole.where(condition).select(*PLACES).toArrow())
+        rows = read_here(settings_of(tiered_server), filter=condition, **options)
+        assert sorted(rows, key=lambda row: tuple(row.values())) == expected, condition
+        assert 0 < len(expected) < 80
+    whole.unpersist()
+
+
+PLACES = ("kafka_partition", "kafka_offset")
+
+
+def test_a_load_says_how_new_it_is(
+    tiered_server: TieredServer, flows: tuple[TableName, str], kafka: Kafka
+) -> None:
+    table, topic = flows
+    kafka.produce(topic, [record(77)], partition=0)
+    settings = settings_of(tiered_server)
+    counts = [
+        len(read_here(settings, table=str(table), **options))
+        for options in (
+            {"freshness": "cold"},
+            {"freshness": "tail"},
+            {"freshness": "max_staleness 5s"},
+            {"wait_for": f"{topic}/0:30"},
+        )
+    ]
+    assert counts == [40, 21, 61, 61]
+
+
 def test_options_are_refused_by_name(
-    session: SparkSession, flows: tuple[TableName, str]
+    session: SparkSession, tiered_server: TieredServer, flows: tuple[TableName, str]
 ) -> None:
     table, _ = flows
+    settings = settings_of(tiered_server)
     with pytest.raises(PySparkException) as refusal:
         loaded(session, TableName("lake", ("net",), f"{table.name}x"))
     assert isinstance(unpack(str(refusal.value)), UnknownTable)
@@ -102,6 +162,17 @@ def test_options_are_refused_by_name(
     error = unpack(str(refusal.value))
     assert isinstance(error, BadParameter)
     assert "option startingposition is unknown here" in error.message
+    for options, words in (
+        ({"filter": "upper(host) = 'A'"}, r"upper\( begins a function"),
+        ({"filtre": "id = 1"}, "did you mean filter"),
+        ({"freshness": "fresh"}, "'fresh' is no freshness"),
+        ({"freshness": "cold", "side": "tail"}, "freshness and side contradict each other"),
+        ({"side": "cold", "wait_for": f"{table.name}/0:1"}, "leave the option wait_for out"),
+        ({"query": "SELECT 1"}, "add the option server"),
+        ({"token": "x"}, "token is for a server"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            source_of(settings, table=str(table), **options).schema()
     with pytest.raises(PySparkException, match=r"leave \.schema"):
         session.read.format("thermocline").schema("n int").option(
             "table", str(table)

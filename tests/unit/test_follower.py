@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.flight_server import NotLetIn
 from planner.errors import FederationError, LogUnavailable, StalePlan, TailGap
 from thermocline import follower
-from thermocline.client import NotLetIn
 
 ROWS = pa.schema([("n", pa.int64())])
 

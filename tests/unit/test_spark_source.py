@@ -15,9 +15,10 @@ from connectors.spark.lake import outdated
 from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.naming import find_tables
+from connectors.spark.options import check_options, chosen_columns
 from connectors.spark.shares import TaskReader, in_columns
 from connectors.spark.sharing import offsets_filter
-from connectors.spark.source import LakeReader, check_options, chosen_columns
+from connectors.spark.source import LakeReader
 from connectors.spark.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.tail import TailKeeper
 from connectors.spark.views import aliases, view_names

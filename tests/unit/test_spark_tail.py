@@ -12,7 +12,8 @@ import pytest
 
 from connectors.spark import tail
 from connectors.spark.attaching import missing_conf
-from connectors.spark.lake import _microseconds, _Waiting
+from connectors.spark.lake import _microseconds
+from connectors.spark.waiting import Waiting
 from planner.errors import BadConfig, BadParameter
 
 
@@ -55,10 +56,10 @@ def test_times_without_a_zone_are_utc() -> None:
 
 
 def test_a_wait_ends() -> None:
-    waiting = _Waiting(0.0)
+    waiting = Waiting(0.0)
     assert (waiting.left_s, waiting.is_over) == (0.0, True)
     waiting.cancellation.check()
-    assert not _Waiting(60.0).is_over
+    assert not Waiting(60.0).is_over
 
 
 def test_the_configuration_that_is_missing_keeps_secrets() -> None:

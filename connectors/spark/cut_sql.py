@@ -1,0 +1,98 @@
+"""Spark's SQL over the tables of one cut: views of them, and queries that name them in full."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from connectors.spark.types import quoted
+from connectors.spark.views import SessionViews, aliases
+from planner.errors import UnknownTable, UnsupportedStatement
+from planner.names import TableName
+from planner.spark_names import StatementView, with_views
+
+_DOUBLE_QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
+
+
+@dataclass(frozen=True)
+class CutSql:
+    """``frame`` gives the rows of a table of the cut: of one table always the same."""
+
+    session: SparkSession
+    tables: Sequence[TableName]
+    frame: Callable[[TableName], DataFrame]
+    cut_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def table(self, text: str) -> TableName:
+        """Find a table by its full name, with its namespace, or by its name alone.
+
+        Raises:
+            UnknownTable: the cut is of other tables.
+        """
+        matches = [
+            name
+            for name in self.tables
+            if text in (str(name), f"{name.schema}.{name.name}", name.name)
+        ]
+        exact = [name for name in matches if str(name) == text]
+        if len(exact or matches) == 1:
+            return (exact or matches)[0]
+        listed = ", ".join(map(str, self.tables))
+        raise UnknownTable(
+            f"this cut has no table {text!r}; it is of {listed}. Name the table in at().",
+            table=text,
+        )
+
+    def views(self) -> Mapping[str, TableName]:
+        """Make a temporary view of each table, instead of another cut's views; return their names.
+
+        Raises:
+            BadParameter: the session has a view of such a name that is not ours.
+        """
+        names = SessionViews(self.session).take(self.cut_id, self.tables)
+        for view, table in names.items():
+            self.frame(table).createOrReplaceTempView(quoted(view))
+        return names
+
+    def query(self, text: str) -> DataFrame:
+        """Run a query in which the tables of the cut have their full names.
+
+        Raises:
+            UnsupportedStatement: it is no query; it names another table of the cut's catalogs or a view of another cut, or
+                might; or the session is one of Spark Connect, which looks names up only when the rows are asked for.
+        """
+        if not hasattr(self.session, "_jsparkSession"):
+            raise UnsupportedStatement(
+                "Spark Connect looks names up after the statement was sent; use cut.table(), or cut.views() and spark.sql()."
+            )
+        catalogs = {name.catalog for name in self.tables}
+        current = self.session.catalog.currentCatalog()
+        if current in catalogs:
+            raise UnsupportedStatement(
+                f"the session's current catalog is {current}, so short names would be its tables' cold rows; say USE "
+                f"spark_catalog first."
+            )
+        # Of this statement alone: another cut, or another thread, has views of the same tables.
+        prefix = f"thermocline_{uuid.uuid4().hex}"
+        views = {
+            table: StatementView(f"{prefix}_{number}", alias)
+            for number, (table, alias) in enumerate(aliases(self.tables).items())
+        }
+        rewritten, tables = with_views(
+            text,
+            views,
+            catalogs,
+            foreign_views=SessionViews(self.session).of_others(self.cut_id),
+            double_quotes_are_names=self.session.conf.get(_DOUBLE_QUOTED, "false") == "true",
+        )
+        try:
+            for table in tables:
+                self.frame(table).createTempView(views[table].view)
+            # Names are looked up here, not when the rows are asked for.
+            return self.session.sql(rewritten)
+        finally:
+            for table in tables:
+                self.session.catalog.dropTempView(views[table].view)

@@ -1,0 +1,51 @@
+"""Options of the registered source: which there are, and what they choose."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from planner.errors import BadParameter
+from planner.names import TableName
+from planner.schema import TableSchema
+
+
+def check_options(options: Mapping[str, str], names: tuple[str, ...]) -> None:
+    """Refuse options that are not ``names`` (in small letters).
+
+    Raises:
+        BadParameter: one is unknown, or the table lies in a catalog that loses them.
+    """
+    if any(key.lower().startswith("option.") for key in options):
+        raise BadParameter(
+            "CREATE TABLE ... USING thermocline loses its options in Spark's catalog; write CREATE TEMPORARY VIEW ... "
+            "USING thermocline OPTIONS (...) instead."
+        )
+    for key in options:
+        name = key.lower()
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"options are {', '.join(names)}."
+            raise BadParameter(f"option {key} is unknown here; {hint}", option=key)
+
+
+def chosen_columns(table: TableName, schema: TableSchema, text: str | None) -> TableSchema:
+    """Return the columns named in ``text``, separated by commas, in its order; all without one.
+
+    Raises:
+        BadParameter: one is unknown, or there are none.
+    """
+    if text is None:
+        return schema
+    by_name = {column.name: column for column in schema.columns}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in by_name:
+            close = difflib.get_close_matches(name, by_name, n=3)
+            hint = f"did you mean {' or '.join(close)}?" if close else "no name is like it."
+            raise BadParameter(
+                f"{table}: there is no column {name}; {hint}", table=str(table), column=name
+            )
+    if not names:
+        raise BadParameter(f"{table}: option columns names none.", table=str(table))
+    return TableSchema(schema.schema_id, tuple(by_name[name] for name in dict.fromkeys(names)))

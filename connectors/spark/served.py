@@ -1,0 +1,185 @@
+"""Answers of a Thermocline server for Spark: planned once, read by tasks. The server applies its user's grants.
+
+A plan is the server's ticket, and the cut it stands for. When the ticket's time is over, the statement is planned again at
+that cut, so whatever is done with a DataFrame reads the same rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import pyarrow as pa
+from adbc_driver_flightsql import DatabaseOptions
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from connectors.flight_server import server_uri, to_ours
+from connectors.spark.errors import pack
+from connectors.spark.served_types import in_spark
+from planner.errors import BadConfig, FederationError, RequestError, StalePlan, Unavailable
+
+_HEADER = "adbc.flight.sql.rpc.call_header.thermocline-"
+#: Key of a cut's text in the metadata of an answer's schema.
+_CUT = b"thermocline.cut"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where a server is, and as whom it is asked. ``root_certificates``: PEM, for one that no public authority signed."""
+
+    uri: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    root_certificates: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        uri: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        tls_root_certificates: str | os.PathLike[str] | None = None,
+    ) -> ServerAddress:
+        """``tls_root_certificates`` is a file of this machine.
+
+        Raises:
+            BadConfig: the address is none, user and token contradict each other, or the file cannot be read.
+        """
+        if user is not None and token is not None:
+            raise BadConfig("user and token contradict each other; give one of them.")
+        if password is not None and user is None:
+            raise BadConfig("a password is given without a user; name the user.")
+        roots = None
+        if tls_root_certificates is not None:
+            try:
+                roots = Path(tls_root_certificates).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise BadConfig(
+                    f"tls_root_certificates: {tls_root_certificates} cannot be read as PEM text."
+                ) from error
+        return cls(server_uri(uri), user, password, token, roots)
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[flight_sql.Connection]:
+        """Connect; errors of the driver within the block are raised as ours.
+
+        Raises:
+            FederationError: nobody answers, or does not let this user in; and what the server refuses.
+        """
+        options: dict[str, str] = {}
+        if self.user is not None:
+            options |= {"username": self.user, "password": self.password or ""}
+        if self.token is not None:
+            options[DatabaseOptions.AUTHORIZATION_HEADER.value] = f"Bearer {self.token}"
+        if self.root_certificates is not None:
+            options[DatabaseOptions.TLS_ROOT_CERTS.value] = self.root_certificates
+        try:
+            with flight_sql.connect(self.uri, db_kwargs=options, autocommit=True) as connection:
+                yield connection
+        except (flight_sql.Error, pa.ArrowException, OSError) as error:
+            ours = to_ours(error)
+            if isinstance(ours, FederationError):
+                raise ours from error
+            raise Unavailable(
+                "the server's answer broke off; try again.", uri=self.uri
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPlan:
+    """A planned statement. ``settings``: freshness, wait_for, cut, by name; ``cut`` is "" where the user may not know it."""
+
+    address: ServerAddress
+    sql: str
+    settings: Mapping[str, str]
+    schema: pa.Schema
+    endpoint: bytes
+    cut: str
+
+    @classmethod
+    def of(
+        cls, address: ServerAddress, sql: str, settings: Mapping[str, str] | None = None
+    ) -> ServedPlan:
+        """Have a server plan a statement; nothing is read.
+
+        Raises:
+            FederationError: the server's sentence, in the family its status stands for.
+        """
+        with address.connected() as connection, connection.cursor() as cursor:
+            return _planned(cursor, address, sql, settings or {})
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, as Spark holds them; the driver reads a few batches ahead.
+
+        Raises:
+            FederationError: as ``of``; a ticket whose time is over, without a cut to plan it again.
+        """
+        with self.address.connected() as connection, connection.cursor() as cursor:
+            for batch in self._opened(cursor):
+                yield in_spark(batch)
+
+    def _opened(self, cursor: flight_sql.Cursor) -> pa.RecordBatchReader:
+        try:
+            return _reader(cursor, self.endpoint)
+        except flight_sql.Error as error:
+            ours = to_ours(error)
+            # Over, or of a server that began again with another secret.
+            if not isinstance(ours, RequestError | Unavailable):
+                raise
+            if not self.cut:
+                raise type(ours)(
+                    f"{ours.message} If the statement was planned some minutes ago, its ticket is over: load() it again."
+                ) from error
+        again = _planned(cursor, self.address, self.sql, {"cut": self.cut})
+        if not again.schema.equals(self.schema):
+            raise StalePlan(
+                "the statement has other columns now than when it was loaded; load() it again."
+            )
+        return _reader(cursor, again.endpoint)
+
+
+def _planned(
+    cursor: flight_sql.Cursor, address: ServerAddress, sql: str, settings: Mapping[str, str]
+) -> ServedPlan:
+    cursor.adbc_statement.set_options(
+        **{f"{_HEADER}{name.replace('_', '-')}": value for name, value in settings.items()}
+    )
+    partitions, schema = cursor.adbc_execute_partitions(sql)
+    # This server answers with one endpoint.
+    [endpoint] = partitions
+    cut = ((schema.metadata or {}).get(_CUT) or b"").decode()
+    return ServedPlan(address, sql, settings, schema, endpoint, cut)
+
+
+def _reader(cursor: flight_sql.Cursor, endpoint: bytes) -> pa.RecordBatchReader:
+    cursor.adbc_read_partition(endpoint)
+    return cursor.fetch_record_batch()
+
+
+class ServedShare(InputPartition):
+    """All rows of a plan."""
+
+
+class ServedReader(DataSourceReader):
+    """Reads a plan in one task: one connection carries a statement's rows."""
+
+    def __init__(self, plan: ServedPlan) -> None:
+        self._plan = plan
+
+    def partitions(self) -> list[InputPartition]:
+        return [ServedShare(0)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        del partition
+        try:
+            yield from self._plan.rows()
+        except FederationError as error:
+            raise pack(error) from error

@@ -1,0 +1,105 @@
+"""What the options of a ``load()`` ask a server: a statement of one's own, or a table with columns and a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from connectors.spark.options import chosen_columns
+from connectors.spark.served import ServedPlan, ServerAddress
+from planner.errors import BadParameter
+from planner.names import TableName
+from planner.schema import Column, TableSchema
+from planner.spark_conditions import duckdb_sql, parse_condition
+from planner.sqltext import identifier
+
+#: Options that say which server, and as whom.
+ADDRESS = ("server", "user", "password", "token", "tls_root_certificates")
+#: Options that a server is told with the statement.
+SETTINGS = ("cut", "freshness", "wait_for")
+_OF_A_TABLE = ("table", "path", "columns", "filter", "side")
+OPTIONS = (*ADDRESS, "query", *_OF_A_TABLE, *SETTINGS)
+
+
+def address_of(
+    options: Mapping[str, str], registered: ServerAddress | None
+) -> ServerAddress | None:
+    """Return the server that the options name, else the one that the source was registered with, if any.
+
+    Raises:
+        BadParameter: they say as whom, and not where.
+        BadConfig: as ``ServerAddress.of``.
+    """
+    uri = options.get("server")
+    more = {name: options.get(name) for name in ADDRESS[1:]}
+    if uri is not None:
+        return ServerAddress.of(uri, **more)
+    for name, value in more.items():
+        if value is not None:
+            raise BadParameter(
+                f"option {name} is for a server; add the option server.", option=name
+            )
+    return registered
+
+
+def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPlan:
+    """Have a server plan what the options ask for.
+
+    Raises:
+        BadParameter: they contradict each other, or do not fit the table.
+        FederationError: as ``ServedPlan.of``.
+    """
+    settings = {name: text for name in SETTINGS if (text := options.get(name)) is not None}
+    query = options.get("query")
+    if query is not None:
+        more = [name for name in _OF_A_TABLE if options.get(name) is not None]
+        if more:
+            raise BadParameter(
+                f"options query and {more[0]} contradict each other; write it into the query.",
+                option=more[0],
+            )
+        return ServedPlan.of(address, query, settings)
+    text = options.get("table") or options.get("path")
+    if text is None:
+        raise BadParameter(
+            "option query or table is missing; say what to read: .option('table', 'lake.net.flows')."
+        )
+    source = relation(text, options.get("side"))
+    whole = ServedPlan.of(address, f"SELECT * FROM {source}", settings)  # noqa: S608 - quoted
+    columns, condition = options.get("columns"), options.get("filter")
+    if columns is None and condition is None:
+        return whole
+    if whole.cut:
+        settings = {"cut": whole.cut}
+    table, schema = TableName("", (), text), _table_schema(whole.schema)
+    names = chosen_columns(table, schema, columns).names
+    listed = ", ".join(map(identifier, names))
+    where = (
+        ""
+        if condition is None
+        else f" WHERE {duckdb_sql(parse_condition(condition, table, schema))}"
+    )
+    return ServedPlan.of(address, f"SELECT {listed} FROM {source}{where}", settings)  # noqa: S608
+
+
+def relation(text: str, side: str | None = None) -> str:
+    """Return a table, or a side of it, as a server's SQL names it; ``text`` is its name, with or without the catalog.
+
+    Raises:
+        BadParameter: the side is none.
+    """
+    if side not in (None, "cold", "tail"):
+        raise BadParameter(
+            f"option side is cold or tail, not {str(side)[:80]!r}.", option="side"
+        )
+    *front, name = text.split(".")
+    parts = [front[0], ".".join(front[1:])] if len(front) > 1 else front
+    return ".".join(map(identifier, (*parts, name if side is None else f"{name}${side}")))
+
+
+def _table_schema(schema: pa.Schema) -> TableSchema:
+    """The columns of an answer as a table's; their ids are their places."""
+    return TableSchema(
+        0, tuple(Column(at, each.name, each.type) for at, each in enumerate(schema, 1))
+    )
