@@ -7,11 +7,12 @@ statement that may name tables where tokens do not show them, such as scripts, w
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.errors import UnsupportedStatement
+from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
 
 #: Spark's SqlBaseLexer.g4. A hint is no comment: what is quoted in it may end one. Of a string that is not closed, the quote is a character like any other: Spark refuses it.
@@ -88,32 +89,18 @@ def with_views(
     Raises:
         UnsupportedStatement: it is no query; or it names another table of the catalogs or another cut's view, or might.
     """
-    tokens = [
-        _Token(str(match.lastgroup), match[0], match.start(), match.end())
-        for match in _TOKEN.finditer(sql)
-    ]
-    _check_readable(sql, tokens, double_quotes_are_names=double_quotes_are_names)
-    solid = [token for token in tokens if token.kind != "space"]
-    _check_kind(solid)
-    lowered = {catalog.lower() for catalog in catalogs}
     pieces: list[str] = []
     tables: set[TableName] = set()
     end = 0
-    for name in _names(solid):
-        first = name.parts[0].lower()
-        if first in _NAMES_OF_TEXTS:
-            raise UnsupportedStatement(
-                f"{name.parts[0]} makes names out of texts, which nobody can tell before it runs; use cut.views(), and "
-                f"spark.sql()."
-            )
-        if len(name.parts) == 1 and first in foreign_views:
+    for name in _names(_solid(sql, double_quotes_are_names=double_quotes_are_names)):
+        if len(name.parts) == 1 and name.parts[0].lower() in foreign_views:
             raise UnsupportedStatement(
                 f"{name.parts[0]} is a view of another cut in this session; write the table's full name, or call views() "
                 f"of this cut first."
             )
-        if len(name.parts) == 1 or first not in lowered:
+        if not _is_of(name, catalogs):
             continue
-        table = next((each for each in views if _begins(name, each)), None)
+        table = _table(name, views)
         if table is None:
             listed = ", ".join(map(str, views))
             raise UnsupportedStatement(
@@ -124,6 +111,83 @@ def with_views(
         end = name.stops[len(_parts(table)) - 1]
         tables.add(table)
     return "".join([*pieces, sql[end:]]), frozenset(tables)
+
+
+def tables_of(
+    sql: str,
+    tables: Collection[TableName],
+    catalogs: Collection[str],
+    *,
+    double_quotes_are_names: bool = False,
+) -> list[TableName]:
+    """Return the tables that a query names, each once; ``tables`` are all those of ``catalogs``.
+
+    Raises:
+        UnsupportedStatement: it is no query, or may name tables unnoticed.
+        UnknownTable: it names one that is not there.
+    """
+    named: dict[TableName, None] = {}
+    for name in _names(_solid(sql, double_quotes_are_names=double_quotes_are_names)):
+        if not _is_of(name, catalogs):
+            continue
+        table = _table(name, tables)
+        if table is None:
+            text = ".".join(name.parts)
+            close = difflib.get_close_matches(text, [str(each) for each in tables], n=3)
+            hint = f"did you mean {' or '.join(close)}?" if close else "no name is like it."
+            raise UnknownTable(f"there is no table {text!r}; {hint}", table=text)
+        named[table] = None
+    return list(named)
+
+
+def statements(text: str) -> list[str]:
+    """Return the statements of a text, which end with semicolons; what has no words is left out."""
+    pieces: list[list[_Token]] = [[]]
+    for token in _tokens(text):
+        if token.text == ";":
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    return [
+        "".join(token.text for token in piece).strip()
+        for piece in pieces
+        if any(token.kind != "space" for token in piece)
+    ]
+
+
+def _tokens(sql: str) -> list[_Token]:
+    return [
+        _Token(str(match.lastgroup), match[0], match.start(), match.end())
+        for match in _TOKEN.finditer(sql)
+    ]
+
+
+def _solid(sql: str, *, double_quotes_are_names: bool) -> list[_Token]:
+    """Return the tokens of a query without spaces and comments.
+
+    Raises:
+        UnsupportedStatement: it is no query, or a text whose names are not to be seen.
+    """
+    tokens = _tokens(sql)
+    _check_readable(sql, tokens, double_quotes_are_names=double_quotes_are_names)
+    solid = [token for token in tokens if token.kind != "space"]
+    _check_kind(solid)
+    for name in _names(solid):
+        if name.parts[0].lower() in _NAMES_OF_TEXTS:
+            raise UnsupportedStatement(
+                f"{name.parts[0]} makes names out of texts, which nobody can tell before it runs; use cut.views(), and "
+                f"spark.sql()."
+            )
+    return solid
+
+
+def _is_of(name: _Name, catalogs: Collection[str]) -> bool:
+    first = name.parts[0].lower()
+    return len(name.parts) > 1 and any(first == catalog.lower() for catalog in catalogs)
+
+
+def _table(name: _Name, tables: Iterable[TableName]) -> TableName | None:
+    return next((each for each in tables if _begins(name, each)), None)
 
 
 def _check_readable(

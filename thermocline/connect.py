@@ -82,6 +82,23 @@ def contract_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def server_named(uri: str | None, *, local: bool) -> str | None:
+    """Return the server that an option or the environment names, if any.
+
+    Raises:
+        BadConfig: it contradicts ``local``, or is no address.
+    """
+    uri = uri or (None if local else os.environ.get(URI_VARIABLE))
+    if uri and local:
+        raise BadConfig("--server and --local contradict each other; give one of them.")
+    if not uri:
+        return None
+    # The driver takes a tenth of a second to load.
+    from connectors.flight_server import server_uri
+
+    return server_uri(uri)
+
+
 @contextlib.contextmanager
 def connect_server(
     config: str | None,
@@ -100,19 +117,14 @@ def connect_server(
         BadConfig: no server is named, and the configuration has none either; contradicting options.
         Unavailable, RequestError: as ``client.connected`` and ``Client.set``.
     """
-    from connectors.flight_server import server_uri
     from thermocline.client import connected
 
-    uri = uri or (None if local else os.environ.get(URI_VARIABLE))
-    if uri and local:
-        raise BadConfig("--server and --local contradict each other; give one of them.")
-    if uri:
-        address: str | None = server_uri(uri)
-    else:
+    address = server_named(uri, local=local)
+    if address is None:
         settings = load(config)
         address = None if local else _configured(settings)
     opening = (
-        connected(address, user=user, password=_password(user), token=token)
+        connected(address, user=user, password=password_of(user), token=token)
         if address
         else _own_server(settings)
     )
@@ -173,7 +185,7 @@ def _own_server(settings: Settings) -> Iterator[Client]:
         yield client
 
 
-def _password(user: str | None) -> str | None:
+def password_of(user: str | None) -> str | None:
     if user is None:
         return None
     password = os.environ.get("THERMOCLINE_PASSWORD")

@@ -17,6 +17,10 @@ from planner.spark_names import StatementView, with_views
 _DOUBLE_QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 
 
+def has_double_quoted_names(session: SparkSession) -> bool:
+    return session.conf.get(_DOUBLE_QUOTED, "false") == "true"
+
+
 @dataclass(frozen=True)
 class CutSql:
     """``frame`` gives the rows of a table of the cut: of one table always the same."""
@@ -86,7 +90,7 @@ class CutSql:
             views,
             catalogs,
             foreign_views=SessionViews(self.session).of_others(self.cut_id),
-            double_quotes_are_names=self.session.conf.get(_DOUBLE_QUOTED, "false") == "true",
+            double_quotes_are_names=has_double_quoted_names(self.session),
         )
         try:
             for table in tables:

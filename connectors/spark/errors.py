@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from planner import errors
 from planner.errors import (
     BadBinding,
+    BadStatement,
     CatalogUnavailable,
     ColdStoreUnavailable,
     FederationError,
@@ -101,6 +102,30 @@ def unpack(text: str) -> FederationError | None:
     document = json.loads(match[1])
     kind = _BY_NAME.get(document["kind"], InternalError)
     return kind(document["message"], **document["facts"])
+
+
+@contextmanager
+def statement_errors() -> Iterator[None]:
+    """Translate what Spark raises about a statement of a user's.
+
+    Raises:
+        FederationError: of ours, packed within Spark's.
+        BadStatement: Spark refuses it, with the first line of its words.
+        InternalError: all else; the log has it.
+    """
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        packed = unpack(str(error))
+        if packed is not None:
+            raise packed from error
+        if isinstance(error, PySparkException) and error.getCondition() is not None:
+            words = str(error).strip().partition("\n")[0]
+            raise BadStatement(f"Spark: {words.rstrip(';')}") from error
+        _log.error("%s", str(error)[:_MAX_LOGGED])
+        raise InternalError(
+            "the statement failed inside Spark; its log has the rest."
+        ) from error
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.past_cuts import PastCuts
 from connectors.spark.attaching import check_catalog, check_same_table
+from connectors.spark.cut_sql import has_double_quoted_names
 from connectors.spark.errors import java_errors
 from connectors.spark.lake_cut import LakeCut, first_offsets
 from connectors.spark.lake_settings import LakeSettings, open_log
@@ -31,6 +32,7 @@ from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import BadParameter, LimitExceeded, UnknownTable
 from planner.freshness import parse_freshness, parse_wait_for
 from planner.names import TableName
+from planner.spark_names import tables_of
 from planner.time_travel import AtTime, ended, parse_cut
 
 #: Tables of one cut at most, where nobody named them.
@@ -138,6 +140,19 @@ class Lake:
         if timestamp is None:
             return self._made(cuts)
         return self._before(cuts, _microseconds(timestamp))
+
+    def named(self, text: str) -> list[TableName]:
+        """Return the tables that a query of Spark's SQL names.
+
+        Raises:
+            UnsupportedStatement, UnknownTable: as ``planner.spark_names.tables_of``.
+        """
+        return tables_of(
+            text,
+            self._pins.relist(),
+            self._settings.catalogs,
+            double_quotes_are_names=has_double_quoted_names(self._session),
+        )
 
     def close(self) -> None:
         """Close connections, and remove the files of tails: DataFrames of cuts cannot be read any more."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.spark.cut_sql import CutSql
+from connectors.spark.cut_sql import CutSql, has_double_quoted_names
 from connectors.spark.errors import unpack
 from connectors.spark.naming import find_tables
 from connectors.spark.served import ServedPlan, ServerAddress
@@ -17,6 +17,7 @@ from connectors.spark.served_load import relation
 from connectors.spark.source import register_served
 from planner.errors import BadParameter, LimitExceeded, NotAllowed, UnknownTable
 from planner.names import TableName
+from planner.spark_names import tables_of
 from planner.sqltext import literal
 from planner.time_travel import parse_cut
 
@@ -95,6 +96,16 @@ class ServerLake:
             FederationError: the server's sentence.
         """
         return self.load({"query": sql})
+
+    def named(self, text: str) -> list[TableName]:
+        """Return the tables that a query of Spark's SQL names, as ``connectors.spark.lake.Lake.named``."""
+        tables = self._tables()
+        return tables_of(
+            text,
+            tables,
+            {table.catalog for table in tables},
+            double_quotes_are_names=has_double_quoted_names(self._session),
+        )
 
     def load(self, options: Mapping[str, str | None]) -> DataFrame:
         """Load with options of the source; None is as if it were not there.

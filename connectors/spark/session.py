@@ -131,6 +131,11 @@ def start_session(
     return session
 
 
+def session_of_process() -> SparkSession | None:
+    """Return the session that somebody started in this process, if there is one that lives."""
+    return SparkSession.getActiveSession()
+
+
 def _without_traces(session: SparkSession) -> None:
     """Keep py4j and pyspark from printing tracebacks when the JVM ends; the caller gets an exception.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from _pytest.mark import ParameterSet
 
 from planner.names import TableName
 from planner.schema import Column
@@ -32,7 +33,11 @@ ENDLESS = re.compile(r"tail (?!.*--once)|--watch|thermocline sql$")
 STAND_INS = {"jq": "cat >/dev/null", "consumer": "cat >/dev/null"}
 
 
-def examples() -> list[str]:
+#: Starts a Spark of its own; test_spark_engine.py runs the command in the one there is.
+SLOW = "--engine spark"
+
+
+def examples() -> list[ParameterSet]:
     lines = [
         line.strip()
         for module in MODULES
@@ -40,7 +45,11 @@ def examples() -> list[str]:
         if line.startswith("  thermocline ")
     ]
     bare = [re.sub(r"\s{3,}.*", "", line) for line in lines]
-    return [line for line in bare if not ENDLESS.search(line.split("|")[0].strip())]
+    return [
+        pytest.param(line, marks=[pytest.mark.soak] if SLOW in line else [])
+        for line in bare
+        if not ENDLESS.search(line.split("|")[0].strip())
+    ]
 
 
 @pytest.fixture(scope="module")

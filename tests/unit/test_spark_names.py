@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.errors import UnsupportedStatement
+from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
-from planner.spark_names import StatementView, with_views
+from planner.spark_names import StatementView, statements, tables_of, with_views
 from tests.harness.builders import FLOWS
 
 ODD = TableName("lake", ("net", "eu"), "my`flows")
@@ -137,3 +137,22 @@ def test_double_quotes_are_refused_where_they_are_names() -> None:
             with_views(text, VIEWS, ["lake"], double_quotes_are_names=True)
     single = "SELECT 'a \"b\" c' FROM lake.net.flows"
     assert with_views(single, VIEWS, ["lake"], double_quotes_are_names=True)[1] == {FLOWS}
+
+
+def test_tables_of_a_query_are_those_of_the_catalog() -> None:
+    sql = "SELECT lake.net.flows.id FROM lake.net.flows JOIN other.net.x JOIN lake.net.eu.`my``flows`"
+    assert tables_of(sql, [FLOWS, ODD], ["lake"]) == [FLOWS, ODD]
+    for text, words in (
+        ("SELECT * FROM lake.net.flow", "did you mean lake.net.flows"),
+        ("SELECT * FROM lake.zzz", "no name is like it"),
+    ):
+        with pytest.raises(UnknownTable, match=words):
+            tables_of(text, [FLOWS], ["lake"])
+    with pytest.raises(UnsupportedStatement):
+        tables_of("BEGIN SELECT 1; END", [FLOWS], ["lake"])
+
+
+def test_statements_of_a_text_end_with_semicolons() -> None:
+    text = "SELECT 'a;\\';b'; -- one;\n ; SELECT `x;y` /* ; */;\nSELECT 3"
+    assert statements(text) == ["SELECT 'a;\\';b'", "SELECT `x;y` /* ; */", "SELECT 3"]
+    assert statements(" -- nothing") == []

@@ -9,8 +9,15 @@ from typing import Any
 
 import click
 
+from planner import spark_names
 from planner.errors import BadConfig
-from thermocline.connect import connect_server, contract_options, server_options
+from thermocline.connect import (
+    connect_server,
+    contract_options,
+    password_of,
+    server_named,
+    server_options,
+)
 from thermocline.statements import split
 
 FORMATS = ("table", "csv", "json", "jsonl", "arrow", "parquet")
@@ -23,6 +30,7 @@ Examples:
   thermocline sql "FROM lake.net.flows" -o flows.parquet
   thermocline sql -f report.sql --format csv > report.csv
   thermocline sql "SELECT count(*) FROM lake.net.flows" --freshness cold
+  thermocline sql --engine spark "SELECT count(*) FROM lake.net.flows"
   thermocline sql                          a prompt: \\d lists tables
 """
 
@@ -56,6 +64,15 @@ Examples:
     show_default=True,
     help="Rows a table shows; 0 for all.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="Who runs the statement. For spark it is written in Spark's SQL, with full names; a Spark starts in this process "
+    "(as under [tier]), which takes seconds, reads store and brokers by itself unless --server is given, and collects "
+    "the whole answer.",
+)
 @contract_options
 @server_options
 @click.pass_obj
@@ -67,6 +84,7 @@ def command(
     form: str | None,
     output: str | None,
     max_rows: int,
+    engine: str,
     **server: Any,
 ) -> None:
     """Run STATEMENT, the statements of a file, or a prompt.
@@ -83,13 +101,19 @@ def command(
     asks = statement is None and file is None
     if asks and not sys.stdin.isatty():
         file, asks = "-", False
-    statements = [] if asks else _statements(statement, file)
+    if asks and engine == "spark":
+        raise click.UsageError("--engine spark runs a STATEMENT or a file; it has no prompt.")
+    statements = [] if asks else _statements(statement, file, engine)
     if len(statements) > 1 and form not in CONCATENATED and form != "table":
         raise click.UsageError(
             f"{len(statements)} results do not make one {form} file; use --format jsonl, or run them one by one."
         )
     if form in _BINARY and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{form} is not for a terminal; name a file with -o.")
+    if engine == "spark":
+        limit = max_rows if form == "table" and max_rows else None
+        _run_on_spark(config, statements, output, form, max_rows, limit, server)
+        return
     with connect_server(config, **server) as client:
         if asks:
             from thermocline.prompt import run
@@ -101,12 +125,35 @@ def command(
                     deliver(client, text, sink, form=form, max_rows=max_rows)
 
 
-def _statements(statement: str | None, file: str | None) -> Sequence[str]:
+def _run_on_spark(
+    config: str | None,
+    statements: Sequence[str],
+    output: str | None,
+    form: str,
+    max_rows: int,
+    limit: int | None,
+    server: dict[str, Any],
+) -> None:
+    from thermocline.output.answers import deliver
+    from thermocline.output.formats import opened
+    from thermocline.spark_statements import spark_statements
+
+    uri = server_named(server.pop("uri"), local=server.pop("local"))
+    password = password_of(server["user"])
+    with (
+        spark_statements(config, uri=uri, password=password, max_rows=limit, **server) as spark,
+        opened(output) as sink,
+    ):
+        for text in statements:
+            deliver(spark, text, sink, form=form, max_rows=max_rows)
+
+
+def _statements(statement: str | None, file: str | None, engine: str) -> Sequence[str]:
     if statement is None:
         text = sys.stdin.read() if file == "-" else _text_of(Path(str(file)))
     else:
         text = statement
-    statements = split(text)
+    statements = split(text) if engine == "duckdb" else spark_names.statements(text)
     if not statements:
         raise click.UsageError("there is no statement to run.")
     return statements

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import BinaryIO
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol
 
-from thermocline.client import Client
+import pyarrow as pa
+
 from thermocline.output.colours import coloured
 from thermocline.output.formats import WRITERS
 from thermocline.output.progress import progress
 from thermocline.output.table import RenderedTable, show
 
 
+class Answer(Protocol):
+    """The rows of one statement, read once."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]: ...
+
+
+class Asks(Protocol):
+    """Whoever runs statements: a client of a server, or a Spark."""
+
+    def ask(self, sql: str) -> AbstractContextManager[Answer]: ...
+
+
 def deliver(
-    client: Client,
+    client: Asks,
     statement: str,
     sink: BinaryIO,
     *,

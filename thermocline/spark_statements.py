@@ -1,0 +1,158 @@
+"""``thermocline sql --engine spark``: Spark's SQL at a cut that is decided as always, run by a Spark of this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from connectors import jars
+from connectors.spark.catalogs import jar_sets
+from connectors.spark.errors import statement_errors
+from connectors.spark.session import (
+    SparkSettings,
+    session_of_process,
+    start_session,
+    stop_session,
+)
+from planner.errors import BadConfig
+from planner.freshness import parse_freshness
+from thermocline import spark as tc
+from thermocline.config.settings import Settings, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class SparkAnswer:
+    """The rows of one statement, collected by Spark's driver."""
+
+    table: pa.Table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        yield from self.table.to_batches()
+
+
+class SparkStatements:
+    """Runs statements, each at a cut of its own. ``contract`` are arguments of ``at``; ``max_rows``: no more are collected."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        lake: tc.Lake | tc.ServerLake,
+        contract: dict[str, str],
+        max_rows: int | None,
+    ) -> None:
+        self._session = session
+        self._lake = lake
+        self._contract = contract
+        self._max_rows = max_rows
+
+    @contextlib.contextmanager
+    def ask(self, sql: str) -> Iterator[SparkAnswer]:
+        """Run one statement.
+
+        Raises:
+            BadStatement: Spark refuses it.
+            FederationError: as ``at`` and ``sql`` of a cut.
+        """
+        with statement_errors():
+            frame = self._frame(sql)
+            # One more shows that there are more.
+            rows = frame if self._max_rows is None else frame.limit(self._max_rows + 1)
+            answer = SparkAnswer(rows.toArrow())
+        yield answer
+
+    def _frame(self, sql: str) -> DataFrame:
+        names = self._lake.named(sql)
+        if not names:
+            return self._session.sql(sql)
+        contract: dict[str, Any] = self._contract
+        return self._lake.at(*map(str, names), **contract).sql(sql)
+
+
+@contextlib.contextmanager
+def spark_statements(
+    config: str | None,
+    *,
+    uri: str | None,
+    user: str | None,
+    password: str | None,
+    token: str | None,
+    freshness: str | None = None,
+    cut: str | None = None,
+    wait_for: str | None = None,
+    max_rows: int | None = None,
+) -> Iterator[SparkStatements]:
+    """Attach to the Spark session of this process, or start one as the tierer's settings say, and stop it again.
+
+    Raises:
+        BadConfig: no catalog is configured, and no server named; or Spark does not start as configured.
+        BadParameter: the freshness is none, or one side.
+    """
+    contract = {
+        name: text
+        for name, text in (
+            ("max_staleness", _staleness(freshness)),
+            ("cut", cut),
+            ("wait_for", wait_for),
+        )
+        if text is not None
+    }
+    settings = load(config)
+    if uri is None:
+        settings.require_catalogs()
+        if user is not None or token is not None:
+            raise BadConfig("--user and --token are for a server; name it with --server.")
+    with _session(settings) as session:
+        if uri is not None:
+            served = tc.connect(session, server=uri, user=user, password=password, token=token)
+            yield SparkStatements(session, served, contract, max_rows)
+            return
+        with tc.connect(session, config) as lake:
+            yield SparkStatements(session, lake, contract, max_rows)
+
+
+@contextlib.contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    session = session_of_process()
+    if session is not None:
+        yield session
+        return
+    jars.java()
+    tier = settings.tier
+    session = start_session(
+        SparkSettings(
+            master=tier.master,
+            driver_memory=tier.driver_memory,
+            environment=tier.environment,
+            conf=tier.conf,
+        ),
+        settings.catalogs,
+        [jar for name in jar_sets(settings.catalogs) for jar in jars.resolve(name)],
+    )
+    try:
+        yield session
+    finally:
+        stop_session(session)
+
+
+def _staleness(freshness: str | None) -> str | None:
+    """Return the part of a freshness behind max_staleness; None: it is live."""
+    if freshness is None:
+        return None
+    contract = parse_freshness(freshness)
+    if contract.side is not None:
+        raise BadConfig(
+            f"--engine spark reads both sides; {contract.side} rows alone are those of cut.table(name, "
+            f"side={contract.side!r}) in thermocline.spark."
+        )
+    return None if contract.max_staleness_s is None else str(contract).partition(" ")[2]
