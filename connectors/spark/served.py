@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from connectors.flight_server import server_uri, to_ours
 from connectors.spark.errors import pack
 from connectors.spark.served_types import in_spark
+from connectors.spark.versioned import sent
 from planner.errors import BadConfig, FederationError, RequestError, StalePlan, Unavailable
 
 _HEADER = "adbc.flight.sql.rpc.call_header.thermocline-"
@@ -168,18 +169,35 @@ class ServedShare(InputPartition):
     """All rows of a plan."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServedTask:
+    """Reads a plan on an executor. Pickled to it."""
+
+    plan: ServedPlan
+
+    def read(self, _: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows.
+
+        Raises:
+            RuntimeError: with an error of ``planner.errors`` in its text.
+        """
+        try:
+            yield from self.plan.rows()
+        except FederationError as error:
+            raise pack(error) from error
+
+
 class ServedReader(DataSourceReader):
     """Reads a plan in one task: one connection carries a statement's rows."""
 
     def __init__(self, plan: ServedPlan) -> None:
-        self._plan = plan
+        self._task = ServedTask(plan)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return sent(self._task)
 
     def partitions(self) -> list[InputPartition]:
         return [ServedShare(0)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        del partition
-        try:
-            yield from self._plan.rows()
-        except FederationError as error:
-            raise pack(error) from error
+        return self._task.read(partition)

@@ -85,10 +85,6 @@ class TaskReader:
     condition: SparkCondition | None = None
     width: int | None = None
 
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        return self.schema, self.clusters, self.secrets, self.condition, self.width
-
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share; of nothing, nothing.
 

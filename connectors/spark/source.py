@@ -33,6 +33,7 @@ from connectors.spark.sharing import SIDES, shares
 from connectors.spark.shipping import ship_to
 from connectors.spark.stream import LakeStream, StreamOptions
 from connectors.spark.types import struct_type
+from connectors.spark.versioned import sent
 from planner.cut import TableCut, cold_cut
 from planner.errors import BadParameter, FederationError
 from planner.freshness import parse_freshness
@@ -182,9 +183,9 @@ class LakeReader(DataSourceReader):
         self._settings = settings
         self._tasks = _tasks(columns, settings, condition)
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
-        return TaskReader, self._tasks.arguments
+        return sent(self._tasks)
 
     def partitions(self) -> list[InputPartition]:
         opened = OpenedLake.of(self._settings)

@@ -21,6 +21,7 @@ from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.opened_lake import OpenedLake
 from connectors.spark.shares import TaskReader
 from connectors.spark.sharing import shares
+from connectors.spark.versioned import sent
 from planner.cut import TableCut
 from planner.errors import BadParameter, FederationError
 from planner.incremental import parse_after
@@ -122,9 +123,9 @@ class LakeStream(DataSourceStreamReader):
         #: Below these no partition has a row: a topic may begin at a high offset, and nothing comes before it.
         self._first: OffsetVector | None = None
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Arrive on executors as a ``TaskReader``: they need no catalog, and none of its credentials."""
-        return TaskReader, self._tasks.arguments
+        return sent(self._tasks)
 
     def initialOffset(self) -> dict[str, Any]:
         return _packing(lambda: self._start(self._cut()).document)

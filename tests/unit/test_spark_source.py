@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import cast
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.iceberg.pin_cache import PinCache
+from connectors.spark.errors import unpack
 from connectors.spark.lake import outdated
 from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
@@ -21,9 +23,10 @@ from connectors.spark.sharing import offsets_filter
 from connectors.spark.source import LakeReader
 from connectors.spark.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.tail import TailKeeper
+from connectors.spark.versioned import VERSION, sent
 from connectors.spark.views import aliases, view_names
 from planner.cut import TableCut, plan_cut
-from planner.errors import BadParameter, StalePlan, UnknownTable
+from planner.errors import BadConfig, BadParameter, StalePlan, UnknownTable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
@@ -83,6 +86,18 @@ def test_executors_are_sent_no_credentials_of_a_catalog() -> None:
         sent = pickle.dumps(reader)
         assert b"hush" not in sent
         assert pickle.loads(sent) == TaskReader(columns, settings.clusters, ())
+
+
+def test_executors_of_another_version_are_told_both() -> None:
+    assert version("thermocline") == VERSION
+    arrive, (_, content) = sent(TaskReader(schema(*COLUMNS), {}, ()))
+    with pytest.raises(RuntimeError) as refusal:
+        arrive("9.9.9", content)
+    error = unpack(str(refusal.value))
+    assert isinstance(error, BadConfig)
+    assert error.message == (
+        f"executors have version {VERSION} of Thermocline and the driver has 9.9.9; install one version on both."
+    )
 
 
 @pytest.mark.parametrize(

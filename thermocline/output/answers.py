@@ -16,7 +16,7 @@ from thermocline.output.progress import progress
 from thermocline.output.table import RenderedTable, show
 
 
-class Answer(Protocol):
+class StatementRows(Protocol):
     """The rows of one statement, read once."""
 
     @property
@@ -28,7 +28,7 @@ class Answer(Protocol):
 class Asks(Protocol):
     """Whoever runs statements: a client of a server, or a Spark."""
 
-    def ask(self, sql: str) -> AbstractContextManager[Answer]: ...
+    def ask(self, sql: str) -> AbstractContextManager[StatementRows]: ...
 
 
 def deliver(
