@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
+from adbc_driver_flightsql import DatabaseOptions
 
 from planner.errors import (
     BadConfig,
@@ -30,6 +31,9 @@ _SERVER_ERROR = re.compile(
     r" \((?P<code>\w+); .*\)(?:\. Vendor code: \d+)?$",
     re.DOTALL,
 )
+
+
+DriverError = flight_sql.Error
 
 
 class NotLetIn(RequestError):
@@ -69,6 +73,29 @@ def server_uri(text: str) -> str:
             f"{text!r} is not a server's address; write grpc://HOST:PORT, or grpc+tls://HOST:PORT."
         )
     return parts.geturl() if parts.port else f"{parts.geturl()}:31337"
+
+
+def connect(
+    uri: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    root_certificates: str | None = None,
+) -> flight_sql.Connection:
+    """Connect; the caller closes. ``root_certificates`` is PEM.
+
+    Raises:
+        DriverError: for ``to_ours``.
+    """
+    options: dict[str, str] = {}
+    if user is not None:
+        options |= {"username": user, "password": password or ""}
+    if token is not None:
+        options[DatabaseOptions.AUTHORIZATION_HEADER.value] = f"Bearer {token}"
+    if root_certificates is not None:
+        options[DatabaseOptions.TLS_ROOT_CERTS.value] = root_certificates
+    return flight_sql.connect(uri, db_kwargs=options, autocommit=True)
 
 
 def to_ours(error: BaseException) -> BaseException:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
 
-from connectors.flight_server import NoServer, to_ours
+from connectors.flight_server import NoServer, connect, to_ours
 from planner.sqltext import literal
 from proxy.flightsql import messages
 
@@ -199,12 +199,7 @@ def connected(
         RequestError: user, password or token are refused.
         Unavailable: nobody answers.
     """
-    options: dict[str, str] = {}
-    if user is not None:
-        options |= {"username": user, "password": password or ""}
-    if token is not None:
-        options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
-    connection = _apart(lambda: flight_sql.connect(uri, db_kwargs=options, autocommit=True))
+    connection = _apart(lambda: connect(uri, user=user, password=password, token=token))
     try:
         yield Client(connection)
     except NoServer as error:

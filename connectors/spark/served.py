@@ -11,18 +11,20 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow as pa
-from adbc_driver_flightsql import DatabaseOptions
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from connectors.flight_server import server_uri, to_ours
 from connectors.spark.errors import pack
 from connectors.spark.served_types import in_spark
 from connectors.spark.versioned import sent
 from planner.errors import BadConfig, FederationError, RequestError, StalePlan, Unavailable
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import adbc_driver_flightsql.dbapi as flight_sql
 
 _HEADER = "adbc.flight.sql.rpc.call_header.thermocline-"
 #: Key of a cut's text in the metadata of an answer's schema.
@@ -66,7 +68,7 @@ class ServerAddress:
                 raise BadConfig(
                     f"tls_root_certificates: {tls_root_certificates} cannot be read as PEM text."
                 ) from error
-        return cls(server_uri(uri), user, password, token, roots)
+        return cls(_client().server_uri(uri), user, password, token, roots)
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[flight_sql.Connection]:
@@ -75,18 +77,18 @@ class ServerAddress:
         Raises:
             FederationError: nobody answers, or does not let this user in; and what the server refuses.
         """
-        options: dict[str, str] = {}
-        if self.user is not None:
-            options |= {"username": self.user, "password": self.password or ""}
-        if self.token is not None:
-            options[DatabaseOptions.AUTHORIZATION_HEADER.value] = f"Bearer {self.token}"
-        if self.root_certificates is not None:
-            options[DatabaseOptions.TLS_ROOT_CERTS.value] = self.root_certificates
+        client = _client()
         try:
-            with flight_sql.connect(self.uri, db_kwargs=options, autocommit=True) as connection:
+            with client.connect(
+                self.uri,
+                user=self.user,
+                password=self.password,
+                token=self.token,
+                root_certificates=self.root_certificates,
+            ) as connection:
                 yield connection
-        except (flight_sql.Error, pa.ArrowException, OSError) as error:
-            ours = to_ours(error)
+        except (client.DriverError, pa.ArrowException, OSError) as error:
+            ours = client.to_ours(error)
             if isinstance(ours, FederationError):
                 raise ours from error
             raise Unavailable(
@@ -130,8 +132,8 @@ class ServedPlan:
     def _opened(self, cursor: flight_sql.Cursor) -> pa.RecordBatchReader:
         try:
             return _reader(cursor, self.endpoint)
-        except flight_sql.Error as error:
-            ours = to_ours(error)
+        except _client().DriverError as error:
+            ours = _client().to_ours(error)
             # Over, or of a server that began again with another secret.
             if not isinstance(ours, RequestError | Unavailable):
                 raise
@@ -145,6 +147,13 @@ class ServedPlan:
                 "the statement has other columns now than when it was loaded; load() it again."
             )
         return _reader(cursor, again.endpoint)
+
+
+def _client() -> ModuleType:
+    """The driver takes a fifth of a second to load, in each process of Spark's, and most loads are not of a server."""
+    from connectors import flight_server
+
+    return flight_server
 
 
 def _planned(
