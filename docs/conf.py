@@ -11,7 +11,14 @@ from typing import Any
 
 #: A page of docs/ that is not listed stands at the end of "Run it".
 NAVIGATION = {
-    "Use it": ["quickstart", "concepts", "clients", "engines", "spark", "spark-sql-differences"],
+    "Use it": [
+        "quickstart",
+        "concepts",
+        "clients",
+        "engines",
+        "spark",
+        "spark-sql-differences",
+    ],
     "Run it": [
         "install",
         "configuration",

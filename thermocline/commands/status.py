@@ -124,7 +124,7 @@ def _server(
 
 
 def _with_tail(status: TableStatus, client: Client) -> TableStatus:
-    from thermocline.client import NoServer
+    from connectors.flight_server import NoServer
     from thermocline.table_status import TailReading
 
     name = TableName.parse(status.table)
