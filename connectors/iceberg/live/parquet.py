@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
@@ -24,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
 from connectors.iceberg.live.bounds import ColumnBounds, counts_only, plan_of
+from connectors.nan_counts import NanCounts
 from planner.errors import UnsupportedType
 from planner.live_pieces import WrittenPart
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
@@ -32,7 +31,6 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 _GROUP_ROWS = 128 * 1024
 _GROUP_BYTES = 64 * 1024 * 1024
 _UUID_BYTES = 16
-_ID = b"PARQUET:field_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def write_data_file(
         OSError: the store refuses the file, or the disk is full. What was written of it may be left behind.
     """
     plan = plan_of(schema, properties)
-    tally, nans, bounds = _Tally(), _NanCounts(arrow), ColumnBounds(arrow, plan)
+    tally, nans, bounds = _Tally(), NanCounts(arrow), ColumnBounds(arrow, plan)
     writer: pq.ParquetWriter | None = None
     with contextlib.ExitStack() as stack:
         for table in _groups(batches, arrow):
@@ -177,29 +175,3 @@ class _Tally:
     @property
     def parts(self) -> tuple[WrittenPart, ...]:
         return tuple(self._parts[at] for at in sorted(self._parts))
-
-
-class _NanCounts:
-    """NaN values by field id, of columns and fields of structs. Bounds leave NaN out."""
-
-    def __init__(self, arrow: pa.Schema) -> None:
-        self._paths = [
-            path for index, field in enumerate(arrow) for path in _floats((index,), field)
-        ]
-        self.by_id: dict[int, int] = {field_id: 0 for _, field_id in self._paths}
-
-    def add(self, table: pa.Table) -> None:
-        for path, field_id in self._paths:
-            column: Any = table.column(path[0])
-            if path[1:]:
-                column = pc.struct_field(column, list(path[1:]))
-            count = pc.sum(pc.is_nan(column)).as_py()
-            self.by_id[field_id] += count or 0
-
-
-def _floats(path: tuple[int, ...], field: pa.Field) -> Iterator[tuple[tuple[int, ...], int]]:
-    if pa.types.is_floating(field.type):
-        yield path, int(field.metadata[_ID])
-    elif pa.types.is_struct(field.type):
-        for index in range(field.type.num_fields):
-            yield from _floats((*path, index), field.type.field(index))

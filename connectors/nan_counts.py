@@ -1,0 +1,36 @@
+"""Counts NaN values: a Parquet footer does not, and its bounds leave them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ID = b"PARQUET:field_id"
+
+
+class NanCounts:
+    """NaN values by field id, of columns and fields of structs. The schema has field ids."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._places = [
+            place for index, column in enumerate(schema) for place in _floats((index,), column)
+        ]
+        self.by_id: dict[int, int] = {field_id: 0 for _, field_id in self._places}
+
+    def add(self, rows: pa.Table) -> None:
+        for place, field_id in self._places:
+            column: Any = rows.column(place[0])
+            if place[1:]:
+                column = pc.struct_field(column, list(place[1:]))
+            self.by_id[field_id] += pc.sum(pc.is_nan(column)).as_py() or 0
+
+
+def _floats(place: tuple[int, ...], column: pa.Field) -> Iterator[tuple[tuple[int, ...], int]]:
+    if pa.types.is_floating(column.type):
+        yield place, int(column.metadata[_ID])
+    elif pa.types.is_struct(column.type):
+        for index in range(column.type.num_fields):
+            yield from _floats((*place, index), column.type.field(index))
