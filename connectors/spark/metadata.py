@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from planner.binding import MIRROR
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
 from planner.offsets import OffsetVector
+from planner.parquet_writing import PartitionTerm
 from planner.snapshots import TAG, History, Snapshot
 from planner.triggers import ColdSurvey, parse_options
 
@@ -22,17 +23,23 @@ class TableState:
     """One metadata file. ``refs`` are snapshot ids by branch or tag; ``head`` is that of the main branch.
 
     ``schema`` is the JSON form of the current one, ``committed_ms`` when each snapshot was committed, since 1970.
+    ``partitions`` are the fields of the default spec, ``is_sorted`` whether it has a sort order.
     """
 
     table_uuid: str
     head: int | None
     schema_id: int
     schema: Mapping[str, Any]
-    partitioned: bool
+    partitions: tuple[PartitionTerm, ...]
+    is_sorted: bool
     properties: Mapping[str, str]
     refs: Mapping[str, int]
     history: History
     committed_ms: Mapping[int, int]
+
+    @property
+    def partitioned(self) -> bool:
+        return any(term.transform != "void" for term in self.partitions)
 
 
 def identifier(table: TableName, branch: str | None = None) -> str:
@@ -81,9 +88,12 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
             for ref in document["schemas"]
             if ref["schema-id"] == document["current-schema-id"]
         ),
-        partitioned=any(
-            field["transform"] != "void" for field in specs[document["default-spec-id"]]
+        partitions=tuple(
+            PartitionTerm(field["name"], field["source-id"], field["transform"])
+            for field in specs[document["default-spec-id"]]
         ),
+        # Order 0 is no order (Iceberg spec, "Sort Orders").
+        is_sorted=document.get("default-sort-order-id", 0) != 0,
         properties=properties,
         refs=refs,
         history=History(

@@ -14,18 +14,30 @@ from pyspark import AccumulatorParam
 from connectors import failpoints
 from connectors.spark.columns import to_spark
 from connectors.spark.errors import pack
+from connectors.spark.parquet_files import ParquetFile, TableFiles, TableFolder
 from planner.binding import Binding
-from planner.errors import FederationError
-from planner.names import KAFKA_VALUE
+from planner.errors import ColdStoreUnavailable, FederationError
+from planner.names import KAFKA_VALUE, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange, joined
+from planner.parquet_writing import ParquetOptions
 from planner.ports import Decoder, Log, TopicSource
 from planner.schema import TableSchema
 from planner.watermark import Outcomes
 
 #: The splits of one task: one or many small ones.
 Task = tuple[OffsetRange, ...]
-#: A task's report: outcomes, number of rows handed over, and bytes of the values read.
-TaskReport = tuple[Outcomes, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a task did: ``rows`` handed over, or written to ``files``; ``log_bytes`` of the values it read."""
+
+    outcomes: Outcomes
+    rows: int
+    log_bytes: int
+    files: tuple[ParquetFile, ...] = ()
+
+
 #: By (run, index of the task).
 TaskReports = dict[tuple[str, int], TaskReport]
 
@@ -96,7 +108,60 @@ class SplitReader:
             rows += decoded.rows.num_rows
             yield to_spark(decoded.rows)
         failpoints.reach("after_fetch")
-        self.reports.add({(self.run, index): (outcomes, rows, log_bytes)})
+        self.reports.add({(self.run, index): TaskReport(outcomes, rows, log_bytes)})
+
+
+@dataclass(frozen=True)
+class SplitWriter:
+    """Reads splits as ``reader`` does and writes their rows to files in the task itself: it hands over none.
+
+    The function ``mapInArrow`` runs, as ``SplitReader``.
+    """
+
+    reader: SplitReader
+    table: TableName
+    folder: TableFolder
+    options: ParquetOptions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.reader.open_log() as log:
+                for batch in batches:
+                    for index in batch.column(0).to_pylist():
+                        self._write(log, index)
+        except FederationError as error:
+            raise pack(error) from error
+        yield from ()
+
+    def _write(self, log: Log, index: int) -> None:
+        reader, outcomes, rows, log_bytes = self.reader, Outcomes(), 0, 0
+        decoder = reader.open_decoder(reader.schema, reader.binding)
+        source = TopicSource.of_table(reader.schema, reader.binding.address, reader.topic_id)
+        name = f"{index:05d}-{reader.run}"
+        with TableFiles(self.folder, reader.schema.arrow, self.options, name=name) as files:
+            for raw in log.fetch(source, reader.tasks[index], timeout_s=reader.timeout_s):
+                log_bytes += raw.column(KAFKA_VALUE).nbytes
+                decoded = decoder.decode(raw)
+                outcomes += decoded.outcomes
+                rows += decoded.rows.num_rows
+                with _store_errors(self.table):
+                    files.write(decoded.rows)
+            failpoints.reach("after_fetch")
+            with _store_errors(self.table):
+                written = files.close()
+        reader.reports.add(
+            {(reader.run, index): TaskReport(outcomes, rows, log_bytes, written)}
+        )
+
+
+@contextlib.contextmanager
+def _store_errors(table: TableName) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ColdStoreUnavailable(
+            f"{table}: a data file could not be written; try again.", table=str(table)
+        ) from error
 
 
 @dataclass(frozen=True)

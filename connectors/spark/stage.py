@@ -1,4 +1,6 @@
-"""Stages a plan: executors read its splits and Iceberg's own writer puts the rows on a branch of their own.
+"""Stages a plan: executors read its splits, and their rows come to a branch of their own.
+
+The tasks write the files by themselves where they can, and Iceberg's Spark writer does otherwise (decision 32).
 
 The branch keeps the files from anybody's ``expire_snapshots`` until they are published. It is created first
 and written to by name (``<table>.branch_<name>``), so that the rows can never land on the main branch, as they
@@ -10,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -23,23 +25,28 @@ from connectors.iceberg.types import parsed_schema
 from connectors.spark.arrow_map import map_in_arrow
 from connectors.spark.errors import java_classes, java_errors
 from connectors.spark.metadata import TableState, identifier, load_table, read_state, survey
+from connectors.spark.parquet_files import ParquetFile, local_folder
 from connectors.spark.splits import (
     SplitReader,
+    SplitWriter,
     Task,
     TaskReport,
     TaskReports,
     TaskReportsParam,
     share_out,
 )
+from connectors.spark.written import append_files, remove_files
 from connectors.table_facts import with_units
 from planner.binding import Binding, parse_binding
 from planner.errors import FederationError, InternalError, SnapshotExpired, TieringConflict
-from planner.layout import plan_layout
+from planner.layout import Layout, plan_layout
 from planner.names import TableName
+from planner.parquet_writing import LOCATION_PROVIDER, SparkWriter, WritingFacts, choose_writer
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from planner.snapshots import STAGE_BRANCH_PREFIX
 from planner.tiering import TieringPlan
+from planner.triggers import parse_options
 from planner.watermark import Outcomes
 from planner.writing import write_options
 
@@ -102,22 +109,81 @@ class Stager:
             # An estimate may ask for fewer tasks than what a lost task may read again allows; never for more
             # than there are splits to share out.
             tasks = share_out(plan.splits, layout.tasks)
-            self._reports.value = {}
-            rows = self._rows(plan, run, tasks)
-            self._name_jobs()
-            (
-                rows.writeTo(identifier(self.table, branch_of(run)))
-                .option("distribution-mode", layout.distribution)
-                .option("fanout-enabled", str(layout.fanout).lower())
-                .options(**write_options(self.table, state.properties))
-                .option(f"snapshot-property.{RUN_KEY}", run)
-                .append()
+            reader = self._reader(plan, run, tasks)
+            options = write_options(self.table, state.properties)
+            loaded = load_table(self.session, self.table)
+            folder = None if LOCATION_PROVIDER in state.properties else local_folder(loaded)
+            writer = choose_writer(
+                WritingFacts(
+                    state.properties,
+                    plan.pin.schema,
+                    state.partitions,
+                    state.is_sorted,
+                    layout,
+                    is_local=folder is not None,
+                    codec=options["compression-codec"],
+                    target_file_bytes=parse_options(
+                        self.table, state.properties
+                    ).target_file_bytes,
+                )
             )
-            reports: TaskReports = self._reports.value
             self._reports.value = {}
+            self._name_jobs()
+            try:
+                if isinstance(writer, SparkWriter) or folder is None:
+                    self._write_by_spark(reader, layout, options)
+                else:
+                    self._write_by_tasks(
+                        SplitWriter(reader, self.table, folder, writer), loaded
+                    )
+                reports: TaskReports = self._reports.value
+            finally:
+                self._reports.value = {}
             return self._counted(
                 plan, run, [reports.get((run, index)) for index in range(len(tasks))]
             )
+
+    def _write_by_spark(
+        self, reader: SplitReader, layout: Layout, options: Mapping[str, str]
+    ) -> None:
+        """Have Iceberg's Spark writer write the rows and commit them."""
+        schema = self.session.table(identifier(self.table)).schema
+        rows = map_in_arrow(self._indexes(reader), reader, schema)
+        (
+            rows.writeTo(identifier(self.table, branch_of(reader.run)))
+            .option("distribution-mode", layout.distribution)
+            .option("fanout-enabled", str(layout.fanout).lower())
+            .options(**options)
+            .option(f"snapshot-property.{RUN_KEY}", reader.run)
+            .append()
+        )
+
+    def _write_by_tasks(self, writer: SplitWriter, loaded: Any) -> None:
+        """Have the tasks write files, and commit those of the tasks that ended well: one report for each task."""
+        indexes = self._indexes(writer.reader)
+        try:
+            map_in_arrow(indexes, writer, indexes.schema).collect()
+        except BaseException:
+            # Tasks that a failed one took along; Spark's own files are removed likewise.
+            remove_files(loaded, self._written(writer))
+            raise
+        append_files(
+            self.session,
+            loaded,
+            self._written(writer),
+            branch=branch_of(writer.reader.run),
+            summary={RUN_KEY: writer.reader.run},
+        )
+
+    def _written(self, writer: SplitWriter) -> list[ParquetFile]:
+        reports: TaskReports = self._reports.value
+        run = writer.reader.run
+        return [file for key in sorted(reports) if key[0] == run for file in reports[key].files]
+
+    def _indexes(self, reader: SplitReader) -> DataFrame:
+        """One row and one Spark partition per task."""
+        count = len(reader.tasks)
+        return self.session.range(0, count, 1, count)
 
     def cancel(self) -> None:
         """Cancel the jobs of this table's thread on Spark, unless Spark has ended."""
@@ -172,10 +238,12 @@ class Stager:
                 return state
         raise AssertionError
 
-    def _rows(self, plan: TieringPlan, run: str, tasks: tuple[Task, ...]) -> DataFrame:
+    def _reader(self, plan: TieringPlan, run: str, tasks: tuple[Task, ...]) -> SplitReader:
         schema = plan.pin.schema
-        spark_schema = self.session.table(identifier(self.table)).schema
-        reader = SplitReader(
+        names = tuple(self.session.table(identifier(self.table)).schema.fieldNames())
+        if names != schema.names:
+            raise _schema_changed(plan)
+        return SplitReader(
             run=run,
             tasks=tasks,
             schema=schema,
@@ -186,11 +254,6 @@ class Stager:
             reports=self._reports,
             timeout_s=self.task_timeout_s,
         )
-        if tuple(spark_schema.fieldNames()) != schema.names:
-            raise _schema_changed(plan)
-        # One row and one Spark partition per task.
-        indexes = self.session.range(0, len(tasks), 1, len(tasks))
-        return map_in_arrow(indexes, reader, spark_schema)
 
     def _counted(
         self, plan: TieringPlan, run: str, reports: Sequence[TaskReport | None]
@@ -203,9 +266,9 @@ class Stager:
                     f"{self.table}: a task ended without a report; nothing was published.",
                     table=str(self.table),
                 )
-            total += report[0]
-            handed_over += report[1]
-            log_bytes += report[2]
+            total += report.outcomes
+            handed_over += report.rows
+            log_bytes += report.log_bytes
         state = self._state()
         staged = staged_snapshot(plan, state, run)
         written = state.history.snapshots[staged].count("added-records") or 0

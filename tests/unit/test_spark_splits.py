@@ -3,7 +3,8 @@ import time
 import pytest
 
 from connectors.spark.errors import pack, unpack
-from connectors.spark.splits import TaskReportsParam, share_out
+from connectors.spark.parquet_files import ParquetFile
+from connectors.spark.splits import TaskReport, TaskReportsParam, share_out
 from connectors.spark.stage import new_run, started_s
 from planner.errors import LogUnavailable, OffsetsExpired
 from planner.offsets import OffsetRange
@@ -50,10 +51,18 @@ def test_a_thousand_small_partitions_make_as_many_files_as_run_at_once() -> None
 
 
 def test_a_task_that_ran_twice_counts_once() -> None:
+    """Its files, too: each attempt wrote its own, and the table gets those of one."""
     param = TaskReportsParam()
-    first = {("run", 0): (Outcomes(rows=3), 3, 99)}
-    value = param.addInPlace(param.addInPlace(param.zero({}), dict(first)), dict(first))
-    assert value == first
+    first, second = (
+        {("run", 0): TaskReport(Outcomes(rows=3), 3, 99, (_file(name),))}
+        for name in ("first", "second")
+    )
+    value = param.addInPlace(param.addInPlace(param.zero({}), first), second)
+    assert value == second
+
+
+def _file(name: str) -> ParquetFile:
+    return ParquetFile(name, 1, 3, (), split_offsets=(4,), nans=(), unbounded=())
 
 
 def test_an_executors_error_survives_as_text() -> None:

@@ -1,0 +1,116 @@
+"""Commits files that tasks wrote by themselves to a branch, with the statistics Iceberg's own writer would give them.
+
+Iceberg reads each footer and makes its metrics of it, under the table's own modes: counts, sizes, bounds and how they are
+cut. Only NaN values are not in a footer; tasks counted them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from connectors.spark.errors import java_classes
+from connectors.spark.metadata import java
+from connectors.spark.parquet_files import ParquetFile
+from planner.errors import InternalError
+
+#: Iceberg's number of the order that is none.
+_UNSORTED = 0
+_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+
+
+def append_files(
+    session: SparkSession,
+    loaded: Any,
+    files: Sequence[ParquetFile],
+    *,
+    branch: str,
+    summary: Mapping[str, str],
+) -> None:
+    """Append ``files`` to a branch of the Java table ``loaded``, in one commit; if it fails they are removed.
+
+    Raises:
+        Py4JError: the commit's.
+        InternalError: a file does not hold the rows its task wrote.
+    """
+    try:
+        registered = Registration(session, loaded)
+        append = loaded.newAppend()
+        for file in files:
+            append.appendFile(registered.data_file(file))
+        for key, text in summary.items():
+            append.set(key, text)
+        append.toBranch(branch).commit()
+    except (Py4JError, InternalError) as error:
+        # If nobody knows whether the commit landed, they may be the table's.
+        if _UNKNOWN not in java_classes(error):
+            remove_files(loaded, files)
+        raise
+
+
+def remove_files(loaded: Any, files: Sequence[ParquetFile]) -> None:
+    """Remove files that nobody refers to, as far as that goes: what stays is an orphan."""
+    for file in files:
+        with contextlib.suppress(Py4JError):
+            loaded.io().deleteFile(file.location)
+
+
+class Registration:
+    """Makes Iceberg's ``DataFile`` of files of a table's current partition spec."""
+
+    def __init__(self, session: SparkSession, table: Any) -> None:
+        self._iceberg = java(session).org.apache.iceberg
+        self._maps = java(session).java.util.HashMap
+        self._table = table
+        self._config = self._iceberg.MetricsConfig.forTable(table)
+
+    def data_file(self, file: ParquetFile) -> Any:
+        spec = self._table.spec()
+        stored = self._table.io().newInputFile(file.location)
+        footer = self._iceberg.parquet.ParquetUtil.fileMetrics(stored, self._config)
+        if (footer.recordCount(), stored.getLength()) != (file.rows, file.size_bytes):
+            raise InternalError("A file is not as its task wrote it.")
+        counts = footer.valueCounts()
+        document = {
+            "spec-id": spec.specId(),
+            "content": "data",
+            "file-path": file.location,
+            "file-format": "parquet",
+            "partition": list(file.partition),
+            "file-size-in-bytes": file.size_bytes,
+            "record-count": file.rows,
+            # A column of which nothing is to be counted has no count of values either.
+            "nan-value-counts": _typed({key: n for key, n in file.nans if key in counts}),
+            "split-offsets": list(file.split_offsets),
+            "sort-order-id": _UNSORTED,
+        }
+        tree = self._iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
+        own = self._iceberg.ContentFileParser.fromJson(tree, spec)
+        metrics = self._iceberg.Metrics(
+            footer.recordCount(),
+            footer.columnSizes(),
+            counts,
+            footer.nullValueCounts(),
+            own.nanValueCounts(),
+            self._without(footer.lowerBounds(), file.unbounded),
+            self._without(footer.upperBounds(), file.unbounded),
+        )
+        return self._iceberg.DataFiles.builder(spec).copy(own).withMetrics(metrics).build()
+
+    def _without(self, bounds: Any, field_ids: Sequence[int]) -> Any:
+        """Leave out columns of which a row group has no bounds: those of the others would be too narrow."""
+        if bounds is None or not any(field_id in bounds for field_id in field_ids):
+            return bounds
+        rest = self._maps(bounds)
+        for field_id in field_ids:
+            rest.remove(field_id)
+        return rest
+
+
+def _typed(counts: Mapping[int, int]) -> dict[str, list[int]]:
+    return {"keys": list(counts), "values": list(counts.values())}

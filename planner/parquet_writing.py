@@ -1,0 +1,198 @@
+"""Which tables' files a task writes by itself, from the Arrow it decoded, and how. Pure.
+
+Arrow's own Parquet writer spares each row the way through the JVM, which was half of tiering's CPU. Iceberg's Spark writer
+knows more: it sorts, shuffles, and obeys properties that Arrow has no option for. Whatever is not known here to come out
+as it would write it is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from planner.layout import Layout
+from planner.schema import TableSchema
+
+Transform = Literal["identity", "year", "month", "day", "hour"]
+Codec = Literal["zstd", "snappy", "gzip", "lz4_raw", "none"]
+
+_PARQUET = "write.parquet."
+_CODEC = _PARQUET + "compression-codec"
+_LEVEL = _PARQUET + "compression-level"
+_GROUP_BYTES = _PARQUET + "row-group-size-bytes"
+_PAGE_BYTES = _PARQUET + "page-size-bytes"
+_PAGE_ROWS = _PARQUET + "page-row-limit"
+_DICTIONARY_BYTES = _PARQUET + "dict-size-bytes"
+#: How often Iceberg's writer looks at the size of a row group: no matter here, where it is known.
+_CHECKS = (
+    _PARQUET + "row-group-check-min-record-count",
+    _PARQUET + "row-group-check-max-record-count",
+)
+_OBEYED = frozenset(
+    {_CODEC, _LEVEL, _GROUP_BYTES, _PAGE_BYTES, _PAGE_ROWS, _DICTIONARY_BYTES, *_CHECKS}
+)
+#: What a batch's values of partitions are numbered with, together, in 64 bits.
+MAX_PARTITION_FIELDS = 4
+#: Smaller pages and dictionaries are for Iceberg's writer to take or to refuse.
+_LEAST_BYTES = 4096
+_MIB = 1024 * 1024
+#: Levels that Java's codec and Arrow's both take, and what Java's is without one.
+_LEVELS: dict[Codec, tuple[range, int]] = {"zstd": (range(1, 23), 3), "gzip": (range(1, 10), 6)}
+LOCATION_PROVIDER = "write.location-provider.impl"
+_HASHED = "write.object-storage.enabled"
+#: Identity of other types would need Iceberg's way to write a value into a path, and equality of floats.
+_IDENTITY = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
+_MICROSECONDS = (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTerm:
+    """One field of a partition spec, as metadata writes it: ``transform`` may be any."""
+
+    name: str
+    source_id: int
+    transform: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """A field of a partition spec that a task works out.
+
+    ``index`` is that of its column among the table's. ``is_date``: its values are days, which Iceberg writes as dates.
+    """
+
+    name: str
+    index: int
+    transform: Transform
+    is_date: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetOptions:
+    """How files are written. ``level`` None: the codec has none. Sizes are in bytes."""
+
+    codec: Codec
+    level: int | None
+    group_bytes: int
+    page_bytes: int
+    page_rows: int
+    dictionary_bytes: int
+    target_file_bytes: int
+    partitions: tuple[PartitionColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkWriter:
+    """The table is left to Iceberg's Spark writer, because of ``reason``."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WritingFacts:
+    """What is known of a table and of one publish. ``is_local``: its data folder is one of a file system.
+
+    ``codec`` is what is left of the table's own (``planner.writing.write_options``).
+    """
+
+    properties: Mapping[str, str]
+    schema: TableSchema
+    partitions: Sequence[PartitionTerm]
+    is_sorted: bool
+    layout: Layout
+    is_local: bool
+    codec: str
+    target_file_bytes: int
+
+
+def choose_writer(facts: WritingFacts) -> ParquetOptions | SparkWriter:
+    """Decide who writes. Numbers among the properties have been checked (``planner.writing``)."""
+    reason = _not_ours(facts)
+    if reason is not None:
+        return SparkWriter(reason)
+    partitions: list[PartitionColumn] = []
+    for term in facts.partitions:
+        column = _partition_column(facts.schema, term)
+        if column is None:
+            return SparkWriter(f"partitions by {term.transform} of {term.name}")
+        partitions.append(column)
+    return _options(facts, tuple(partitions))
+
+
+def _not_ours(facts: WritingFacts) -> str | None:
+    properties = facts.properties
+    if facts.is_sorted:
+        return "a sort order"
+    if facts.layout.distribution != "none":
+        return "rows are shuffled by partition"
+    if facts.partitions and not facts.layout.fanout:
+        return "partitions nobody has counted"
+    if len(facts.partitions) > MAX_PARTITION_FIELDS:
+        return f"more than {MAX_PARTITION_FIELDS} partition fields"
+    if not facts.is_local:
+        return "files in an object store"
+    if LOCATION_PROVIDER in properties or properties.get(_HASHED, "false").lower() != "false":
+        return "paths of a location provider"
+    for key, text in properties.items():
+        if key.startswith(_PARQUET) and key not in _OBEYED:
+            return f"property {key}"
+        if key in (_PAGE_BYTES, _DICTIONARY_BYTES) and int(text) < _LEAST_BYTES:
+            return f"property {key}"
+    level = properties.get(_LEVEL)
+    if level is not None and facts.codec in _LEVELS and int(level) not in _levels(facts.codec):
+        return f"property {_LEVEL}"
+    return None
+
+
+def _levels(codec: str) -> range:
+    return next(levels for name, (levels, _) in _LEVELS.items() if name == codec)
+
+
+def _partition_column(schema: TableSchema, term: PartitionTerm) -> PartitionColumn | None:
+    ids = [column.field_id for column in schema.columns]
+    if term.source_id not in ids:
+        return None  # a field of a struct
+    index = ids.index(term.source_id)
+    kind = schema.columns[index].type
+    match term.transform:
+        case "identity":
+            fits = any(accepts(kind) for accepts in _IDENTITY)
+        case "year" | "month" | "day":
+            fits = kind in _MICROSECONDS or pa.types.is_date32(kind)
+        case "hour":
+            fits = kind in _MICROSECONDS
+        case _:
+            return None
+    if not fits:
+        return None
+    is_date = term.transform == "day" or (
+        term.transform == "identity" and pa.types.is_date32(kind)
+    )
+    return PartitionColumn(term.name, index, term.transform, is_date)
+
+
+def _options(facts: WritingFacts, partitions: tuple[PartitionColumn, ...]) -> ParquetOptions:
+    properties = facts.properties
+    codec: Codec
+    match facts.codec:
+        case "zstd" | "snappy" | "gzip" | "lz4_raw":
+            codec = facts.codec
+        case _:
+            codec = "none"
+    level: int | None = None
+    if codec in _LEVELS:
+        level = int(properties.get(_LEVEL, _LEVELS[codec][1]))
+    # Iceberg's defaults, "Write properties".
+    return ParquetOptions(
+        codec=codec,
+        level=level,
+        group_bytes=int(properties.get(_GROUP_BYTES, 128 * _MIB)),
+        page_bytes=int(properties.get(_PAGE_BYTES, _MIB)),
+        page_rows=int(properties.get(_PAGE_ROWS, 20_000)),
+        dictionary_bytes=int(properties.get(_DICTIONARY_BYTES, 2 * _MIB)),
+        target_file_bytes=facts.target_file_bytes,
+        partitions=partitions,
+    )
