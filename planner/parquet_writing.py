@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from planner.layout import Layout
 from planner.schema import TableSchema
+from planner.triggers import WRITER, TierOptions
 
 Transform = Literal["identity", "year", "month", "day", "hour"]
 Codec = Literal["zstd", "snappy", "gzip", "lz4_raw", "none"]
@@ -93,11 +94,14 @@ class SparkWriter:
 
 @dataclass(frozen=True, slots=True)
 class WritingFacts:
-    """What is known of a table and of one publish. ``is_local``: its data folder is one of a file system.
+    """What is known of a table and of one publish. ``options`` are its own for tiering.
+
+    ``is_local``: its data folder is one of a file system.
 
     ``codec`` is what is left of the table's own (``planner.writing.write_options``).
     """
 
+    options: TierOptions
     properties: Mapping[str, str]
     schema: TableSchema
     partitions: Sequence[PartitionTerm]
@@ -105,7 +109,6 @@ class WritingFacts:
     layout: Layout
     is_local: bool
     codec: str
-    target_file_bytes: int
 
 
 def choose_writer(facts: WritingFacts) -> ParquetOptions | SparkWriter:
@@ -124,6 +127,8 @@ def choose_writer(facts: WritingFacts) -> ParquetOptions | SparkWriter:
 
 def _not_ours(facts: WritingFacts) -> str | None:
     properties = facts.properties
+    if facts.options.writer == "spark":
+        return f"property {WRITER}"
     if facts.is_sorted:
         return "a sort order"
     if facts.layout.distribution != "none":
@@ -193,6 +198,6 @@ def _options(facts: WritingFacts, partitions: tuple[PartitionColumn, ...]) -> Pa
         page_bytes=int(properties.get(_PAGE_BYTES, _MIB)),
         page_rows=int(properties.get(_PAGE_ROWS, 20_000)),
         dictionary_bytes=int(properties.get(_DICTIONARY_BYTES, 2 * _MIB)),
-        target_file_bytes=facts.target_file_bytes,
+        target_file_bytes=facts.options.target_file_bytes,
         partitions=partitions,
     )

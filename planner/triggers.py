@@ -17,6 +17,8 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 
 Distribution = Literal["auto", "none", "hash"]
+#: Who writes data files: Iceberg's Spark writer, or the tasks that decode records, where they can.
+Writer = Literal["spark", "tasks"]
 #: Reasons of a publish, most urgent first.
 Kind = Literal["pressure", "bytes", "age"]
 
@@ -24,6 +26,7 @@ Kind = Literal["pressure", "bytes", "age"]
 MAX_AGE_S = TIER_PREFIX + "max_age_s"
 MAX_ROWS = TIER_PREFIX + "max_rows"
 DISTRIBUTION = TIER_PREFIX + "distribution"
+WRITER = TIER_PREFIX + "writer"
 #: Iceberg's own, "Table behavior properties".
 TARGET_FILE_BYTES = "write.target-file-size-bytes"
 DEFAULT_TARGET_FILE_BYTES = 512 * 1024**2
@@ -52,6 +55,7 @@ class TierOptions:
     max_age_s: float = DEFAULT_MAX_AGE_S
     max_rows: int | None = None
     distribution: Distribution = "auto"
+    writer: Writer = "spark"
     target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES
 
 
@@ -124,7 +128,7 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
     Raises:
         BadBinding: an unknown key or a value that does not fit. Tiering of this table stops; reading does not.
     """
-    allowed = (MAX_AGE_S, MAX_ROWS, DISTRIBUTION)
+    allowed = (MAX_AGE_S, MAX_ROWS, DISTRIBUTION, WRITER)
     for key in properties:
         if key.startswith(TIER_PREFIX) and key not in allowed:
             what = f"unknown property {key}; known are {', '.join(allowed)}."
@@ -138,6 +142,10 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
             f"property {DISTRIBUTION} is {distribution!r}; it must be one of auto, none, hash."
         )
         raise bad_property(table, DISTRIBUTION, what)
+    writer = properties.get(WRITER, "spark")
+    if writer not in get_args(Writer):
+        what = f"property {WRITER} is {writer!r}; it must be one of spark, tasks."
+        raise bad_property(table, WRITER, what)
     max_rows = count_property(table, properties, MAX_ROWS)
     target = count_property(table, properties, TARGET_FILE_BYTES)
     age_s = count_property(table, properties, MAX_AGE_S)
@@ -145,6 +153,7 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
         max_age_s=DEFAULT_MAX_AGE_S if age_s is None else float(age_s),
         max_rows=max_rows,
         distribution=distribution,  # type: ignore[arg-type]
+        writer=writer,  # type: ignore[arg-type]
         target_file_bytes=target or DEFAULT_TARGET_FILE_BYTES,
     )
 

@@ -115,6 +115,7 @@ class Stager:
             folder = None if LOCATION_PROVIDER in state.properties else local_folder(loaded)
             writer = choose_writer(
                 WritingFacts(
+                    parse_options(self.table, state.properties),
                     state.properties,
                     plan.pin.schema,
                     state.partitions,
@@ -122,9 +123,6 @@ class Stager:
                     layout,
                     is_local=folder is not None,
                     codec=options["compression-codec"],
-                    target_file_bytes=parse_options(
-                        self.table, state.properties
-                    ).target_file_bytes,
                 )
             )
             self._reports.value = {}

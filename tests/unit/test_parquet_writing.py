@@ -17,6 +17,7 @@ from planner.parquet_writing import (
     choose_writer,
 )
 from planner.schema import TIMESTAMPTZ, Column, TableSchema
+from planner.triggers import TierOptions
 
 SCHEMA = TableSchema(
     0,
@@ -30,6 +31,7 @@ SCHEMA = TableSchema(
     ),
 )
 FACTS = WritingFacts(
+    options=TierOptions(writer="tasks", target_file_bytes=1000),
     properties={},
     schema=SCHEMA,
     partitions=(),
@@ -37,7 +39,6 @@ FACTS = WritingFacts(
     layout=Layout(1, "none", fanout=True),
     is_local=True,
     codec="zstd",
-    target_file_bytes=1000,
 )
 MIB = 1024**2
 DEFAULT = ParquetOptions("zstd", 3, 128 * MIB, MIB, 20_000, 2 * MIB, 1000, ())
@@ -53,6 +54,12 @@ def chosen(**properties: str) -> ParquetOptions | SparkWriter:
                 for name, text in properties.items()
             },
         )
+    )
+
+
+def test_tasks_write_where_the_table_says_so_alone() -> None:
+    assert choose_writer(replace(FACTS, options=TierOptions())) == SparkWriter(
+        "property thermocline.tier.writer"
     )
 
 

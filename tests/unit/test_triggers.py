@@ -175,11 +175,12 @@ def test_options_come_from_the_tables_properties() -> None:
             "thermocline.tier.max_age_s": "60",
             "thermocline.tier.max_rows": "1000",
             "thermocline.tier.distribution": "none",
+            "thermocline.tier.writer": "tasks",
             "write.target-file-size-bytes": "1048576",
             "write.distribution-mode": "hash",
         },
     )
-    assert value == TierOptions(60.0, 1000, "none", MIB)
+    assert value == TierOptions(60.0, 1000, "none", "tasks", MIB)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +198,7 @@ def test_icebergs_distribution_mode_counts_where_it_can_be_kept(
         ("thermocline.tier.max_age_s", "0"),
         ("thermocline.tier.max_rows", "many"),
         ("thermocline.tier.distribution", "range"),
+        ("thermocline.tier.writer", "java"),
         ("thermocline.tier.max_age", "60"),
         ("write.target-file-size-bytes", "-1"),
     ],
