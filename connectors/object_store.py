@@ -33,7 +33,7 @@ _SAS_TOKEN = "adls.sas-token"  # noqa: S105  a name
 #: Where the keys are good for.
 _PLACES = ("client.region", "s3.region", "s3.endpoint", "s3.path-style-access")
 #: A region has to be in every signature; stores other than Amazon's ignore which.
-_DEFAULT_REGION = "us-east-1"
+DEFAULT_REGION = "us-east-1"
 
 
 def is_object_store(location: str) -> bool:
@@ -126,7 +126,7 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
     def value(key: str) -> str | None:
         return properties.get(f"s3.{key}", properties.get(f"client.{key}"))
 
-    options: dict[str, str | bool] = {"REGION": value("region") or _DEFAULT_REGION}
+    options: dict[str, str | bool] = {"REGION": value("region") or DEFAULT_REGION}
     key, secret = value("access-key-id"), value("secret-access-key")
     if (key is None) != (secret is None):
         raise BadConfig(

@@ -13,6 +13,7 @@ from typing import Any
 NAVIGATION = {
     "Use it": [
         "quickstart",
+        "quickstart-s3",
         "concepts",
         "clients",
         "engines",

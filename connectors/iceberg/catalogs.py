@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,6 +33,11 @@ def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
+#: Amazon's libraries, Arrow's and this process' Java, send sums behind the content unless told otherwise. Other stores answer
+#: that with 400: https://docs.aws.amazon.com/sdkref/latest/guide/feature-dataintegrity.html.
+_SUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+
+
 class Catalogs:
     """pyiceberg catalogs by name. Thread-safe; ``close`` ends their connections.
 
@@ -41,6 +47,9 @@ class Catalogs:
 
     def __init__(self, properties: Mapping[str, Mapping[str, str]]) -> None:
         self._properties = {name: dict(options) for name, options in properties.items()}
+        if any("s3.endpoint" in options for options in properties.values()):
+            for variable in _SUMS:
+                os.environ.setdefault(variable, "when_required")
         self._locks = {name: threading.Lock() for name in properties}
         self._open: dict[str, Catalog] = {}
 

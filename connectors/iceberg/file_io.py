@@ -11,7 +11,7 @@ from pyarrow.fs import FileSystem
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from connectors.object_store import CA_BUNDLE
+from connectors.object_store import CA_BUNDLE, DEFAULT_REGION
 
 _OURS = f"{__name__}.TrustingFileIO"
 
@@ -28,6 +28,8 @@ class TrustingFileIO(PyArrowFileIO):
 
 def with_file_io(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties with which pyiceberg opens files as they say. A FileIO that the user named stays."""
-    if CA_BUNDLE in properties:
-        return {PY_IO_IMPL: _OURS, **properties}
-    return dict(properties)
+    options = dict(properties)
+    if "s3.endpoint" in options and "client.region" not in options:
+        # Else pyiceberg asks Amazon where the bucket lies.
+        options.setdefault("s3.region", DEFAULT_REGION)
+    return {PY_IO_IMPL: _OURS, **options} if CA_BUNDLE in options else options

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from connectors.catalog_properties import REST_TIMEOUTS_MS, catalog_type
-from connectors.object_store import CA_BUNDLE, is_object_store
+from connectors.object_store import CA_BUNDLE, DEFAULT_REGION, is_object_store
 from planner.errors import BadConfig
 
 _CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
@@ -70,6 +70,9 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     is_virtual = properties.get("s3.force-virtual-addressing", "").lower()
     if is_virtual == "false" or ("s3.endpoint" in properties and is_virtual != "true"):
         conf["s3.path-style-access"] = "true"
+    if "s3.endpoint" in properties:
+        # Else Amazon's library asks Amazon's machines where it runs.
+        conf.setdefault("client.region", DEFAULT_REGION)
     # A REST catalog's warehouse is a name: its keys tell where the files are.
     if is_object_store(properties.get("warehouse", "")) or any(
         key.startswith("s3.") for key in properties

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def test_every_version_and_shared_setting_is_in_one_file() -> None:
 
 def test_ports_are_open_to_this_machine_only(services: dict[str, Any]) -> None:
     opened = [port for service in services.values() for port in service.get("ports") or ()]
-    assert {port["target"] for port in opened} == {9092, 31337, 8080, 9090}
+    assert {port["target"] for port in opened} == {9092, 9000, 8181, 31337, 8080, 9090, 3000}
     assert {port["host_ip"] for port in opened} == {"127.0.0.1"}
 
 
@@ -98,3 +99,47 @@ def test_prometheus_asks_the_jobs_of_the_rules(services: dict[str, Any]) -> None
     for job in jobs:
         assert f'up{{job="{job}"}}' in rules
     assert set(targets) <= services.keys()
+
+
+def test_grafana_shows_the_dashboard_over_that_prometheus(services: dict[str, Any]) -> None:
+    sources = {
+        volume["target"]: Path(volume["source"]) for volume in services["grafana"]["volumes"]
+    }
+    folder = "/etc/grafana/provisioning"
+    [url] = re.findall(
+        r"url: http://(\w+):9090", sources[f"{folder}/datasources/prometheus.yaml"].read_text()
+    )
+    assert url in services
+    [path] = re.findall(
+        r"path: ([^}\s]+)", sources[f"{folder}/dashboards/thermocline.yaml"].read_text()
+    )
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home.startswith(f"{path}/")
+    assert sources[home] == (DEPLOY / "grafana" / "thermocline.json").resolve()
+
+
+def test_values_for_a_cluster_are_those_of_the_trial(
+    check: Check, services: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    objects = check("chart", DEPLOY / "chart", TRIAL / "values.yaml")
+    [text] = [
+        fields["data"]["thermocline.toml"]
+        for fields in objects
+        if fields["kind"] == "ConfigMap"
+    ]
+    [encoded] = [fields["data"] for fields in objects if fields["kind"] == "Secret"]
+    secret = {key: base64.b64decode(value).decode() for key, value in encoded.items()}
+    chart: list[Any] = []
+    compose: list[Any] = []
+    for kind, environment, settings in (
+        (chart, secret, text),
+        (compose, services["serve"]["environment"], (TRIAL / "thermocline.toml").read_text()),
+    ):
+        with monkeypatch.context() as patch:
+            for key, value in environment.items():
+                patch.setenv(key, value)
+            (tmp_path / "thermocline.toml").write_text(settings)
+            read_back, _ = validate(read(str(tmp_path / "thermocline.toml")))
+        assert read_back is not None
+        kind += [read_back.catalogs, read_back.kafka, read_back.server.storage_roots]
+    assert chart == compose

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,21 +12,22 @@ from connectors import jars
 from tests.docs.pages import NOT_RUN, PRINTS, ROOT, Block, blocks, pages
 from tests.docs.walk import Walk
 from tests.fixtures.kafka import Kafka
+from tests.fixtures.rest_catalog import RestCatalog
+from tests.harness.ports import lasting_port
 
 QUICKSTART = ROOT / "docs" / "quickstart.md"
+ON_S3 = ROOT / "docs" / "quickstart-s3.md"
 BLOCKS = [block for page in pages() for block in blocks(page)]
 OTHERS = sorted(
     {block.page for block in BLOCKS if block.directive not in (NOT_RUN, PRINTS)}
-    - {QUICKSTART.relative_to(ROOT).as_posix()}
+    - {page.relative_to(ROOT).as_posix() for page in (QUICKSTART, ON_S3)}
 )
 
 
 @pytest.fixture(scope="module")
 def walked(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """The folder in which the quickstart was followed to its end; its server still runs."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = lasting_port()
     replaced = {"localhost:9092": kafka.bootstrap, "31337": str(port)}
     folder = tmp_path_factory.mktemp("reader")
     for jar in jars.resolve("flight-jdbc"):
@@ -47,6 +48,25 @@ def test_the_quickstart_works_as_written(walked: Walk) -> None:
 @pytest.mark.parametrize("page", OTHERS)
 def test_the_examples_of_a_page_work_after_the_quickstart(walked: Walk, page: str) -> None:
     walked.follow(blocks(ROOT / page))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_quickstart_on_s3_and_rest_works_as_written(
+    kafka: Kafka, rest_catalog: RestCatalog, tmp_path: Path
+) -> None:
+    port, store = lasting_port(), rest_catalog.store
+    replaced = {
+        "localhost:9092": kafka.bootstrap,
+        "localhost:8181": f"127.0.0.1:{rest_catalog.port}",
+        "http://localhost:9000": store["s3.endpoint"],
+        '"trial"': f'"{store["s3.access-key-id"]}"',
+        "trial-secret": store["s3.secret-access-key"],
+        "s3://lake/warehouse": rest_catalog.root,
+        "31337": str(port),
+    }
+    with contextlib.closing(Walk(tmp_path, replaced, port)) as walk:
+        walk.follow(blocks(ON_S3))
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)

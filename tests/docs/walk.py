@@ -144,7 +144,7 @@ class Walk:
         fields = {
             key: value
             for key, value in os.environ.items()
-            if not key.startswith("THERMOCLINE_")
+            if not key.startswith(("THERMOCLINE_", "AWS_"))
         }
         bin_folder = str(Path(sys.executable).parent)
         return {**fields, "PATH": f"{bin_folder}{os.pathsep}{fields['PATH']}", "COLUMNS": "120"}

@@ -22,6 +22,7 @@ from thermocline.serve.assembly import running_server
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.soak  # tests/docs walks the quickstart over the same parts
 def test_a_topic_is_tiered_and_read_on_both_sides_of_the_seam(
     rest_catalog: RestCatalog, kafka: Kafka, tmp_path: Path
 ) -> None:
