@@ -63,11 +63,13 @@ class IcebergStore:
         max_cache_memory_bytes: int = 512 << 20,
         catalog_roots: Mapping[str, Sequence[str]] | None = None,
         take_secret: Callable[[str], None] | None = None,
+        open_file: Callable[[str], None] | None = None,
     ) -> None:
         """``catalogs``: pyiceberg properties by catalog name.
 
         A table reads below its location and its catalog's warehouse; ``catalog_roots`` are more places of a catalog.
         ``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys with it, and again for each new key.
+        ``open_file`` has the engine keep length and footer of a file.
         """
         self._catalogs = Catalogs(catalogs)
         self._take_secret = take_secret
@@ -76,7 +78,7 @@ class IcebergStore:
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
-            self._manifests, self.file_io, _roots(catalogs, catalog_roots or {})
+            self._manifests, self.file_io, _roots(catalogs, catalog_roots or {}), open_file
         )
         self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
         self._loaded: LRUCache[str, tuple[TableName, FileIO]] = LRUCache(MAX_REMEMBERED_FILE_IO)

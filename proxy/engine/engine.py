@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from connectors import duckdb_extensions as extensions
+from connectors.object_store import is_object_store
 from planner.errors import (
     BadConfig,
     BadStatement,
@@ -97,6 +98,8 @@ class Engine:
             # Iceberg's files never change: a file of which a part was read is not asked for its length again. Without,
             # each statement asks once for each file, whatever is in memory.
             connection.execute("SET GLOBAL enable_http_metadata_cache = true")
+            # Else each file has a connection of its own, and a handshake.
+            connection.execute("SET GLOBAL httpfs_connection_caching = true")
             if ca_file is not None:
                 connection.execute(f"SET GLOBAL ca_cert_file = {literal(str(ca_file))}")
         for secret in secrets:
@@ -133,6 +136,18 @@ class Engine:
         """
         with contextlib.closing(self._connection.cursor()) as cursor:
             _keep(secret, cursor)
+
+    def open_file(self, path: str) -> None:
+        """Have length and footer of a Parquet file on an object store in memory; nothing for one on a disk.
+
+        It takes two requests, one after the other. A statement over the file then asks for columns alone.
+
+        Raises:
+            FederationError: it cannot be read.
+        """
+        if is_object_store(path):
+            sql = "SELECT 1 FROM parquet_file_metadata(?)"
+            self._planned("UTC", lambda cursor: cursor.execute(sql, [path]).fetchall())
 
     def healthy(self) -> bool:
         """Whether the engine still answers.

@@ -40,15 +40,20 @@ class Fault(Enum):
     TOO_SHORT = "passed on; the answer says a file shorter than it is"
 
 
+#: Status, code and sentence: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html.
 _ANSWERS = {
-    Fault.FAILED: (500, "InternalError"),
-    Fault.BUSY: (503, "SlowDown"),
-    Fault.MISSING: (404, "NoSuchKey"),
-    Fault.DENIED: (403, "AccessDenied"),
-    Fault.EXPIRED: (400, "ExpiredToken"),
-    Fault.SKEWED: (403, "RequestTimeTooSkewed"),
-    Fault.ELSEWHERE: (301, "PermanentRedirect"),
-    Fault.NO_BUCKET: (404, "NoSuchBucket"),
+    Fault.FAILED: (500, "InternalError", "We encountered an internal error. Please try again."),
+    Fault.BUSY: (503, "SlowDown", "Please reduce your request rate."),
+    Fault.MISSING: (404, "NoSuchKey", "The specified key does not exist."),
+    Fault.DENIED: (403, "AccessDenied", "Access Denied"),
+    Fault.EXPIRED: (400, "ExpiredToken", "The provided token has expired."),
+    Fault.SKEWED: (
+        403,
+        "RequestTimeTooSkewed",
+        "The difference between the request time and the server's time is too large.",
+    ),
+    Fault.ELSEWHERE: (301, "PermanentRedirect", "The bucket must be addressed elsewhere."),
+    Fault.NO_BUCKET: (404, "NoSuchBucket", "The specified bucket does not exist."),
 }
 
 
@@ -72,8 +77,12 @@ class StoreGateway:
     def __init__(self, target: int, certificate: Path | None = None) -> None:
         self._target = target
         self.latency_s = 0.0
+        #: After so many seconds without a request the gateway ends a connection.
+        self.idle_s: float | None = None
         self.choose_fault: Callable[[StoreRequest], Fault | None] = lambda _: None
         self.requests: list[StoreRequest] = []
+        #: How many connections clients have opened.
+        self.connections = 0
         self._over = threading.Event()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         if certificate is not None:
@@ -106,6 +115,11 @@ class StoreGateway:
             wbufsize = _CHUNK_BYTES
             _store: http.client.HTTPConnection | None = None
 
+            def setup(self) -> None:
+                super().setup()
+                self.connection.settimeout(gateway.idle_s)
+                gateway.connections += 1
+
             def handle_any(self) -> None:
                 request = StoreRequest(
                     self.command,
@@ -128,8 +142,11 @@ class StoreGateway:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
-            def _refuse(self, status: int, code: str) -> None:
-                text = f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()
+            def _refuse(self, status: int, code: str, sentence: str) -> None:
+                text = (
+                    f"<?xml version='1.0'?><Error><Code>{code}</Code>"
+                    f"<Message>{sentence}</Message></Error>"
+                ).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/xml")
                 self.send_header("Content-Length", str(len(text)))

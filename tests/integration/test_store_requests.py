@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from planner.names import TableName
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.server import SqlServer, settings_of
 from tests.harness.store_gateway import StoreGateway
 from thermocline.serve.assembly import running_server
 
+_FLOWS = TableName("lake", ("default",), "flows")
 _FILES, _ROWS = 4, 50_000
 
 
@@ -33,12 +36,17 @@ def server(
     with closing(load_catalog("lake", **properties)) as catalog:
         catalog.create_namespace("default")
         for number in range(_FILES):
-            ids = range(number * _ROWS, (number + 1) * _ROWS)
-            data = pa.table({"id": pa.array(ids, pa.int64()), "name": ["x"] * _ROWS})
+            data = _rows(number)
             catalog.create_table_if_not_exists("default.flows", data.schema).append(data)
     settings = settings_of({"lake": properties | {"s3.endpoint": gateway.endpoint}}, {})
     with running_server(settings) as running:
         yield SqlServer(running, settings)
+
+
+def _rows(number: int) -> pa.Table:
+    """Those of one file."""
+    ids = range(number * _ROWS, (number + 1) * _ROWS)
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": ["x"] * _ROWS})
 
 
 def _of_data(gateway: StoreGateway) -> Counter[str]:
@@ -86,3 +94,35 @@ def test_rows_are_counted_without_asking_for_a_data_file(
     assert not _of_data(gateway)
     assert server.ask("SELECT count(id) AS n FROM flows").to_pylist() == [{"n": _FILES * _ROWS}]
     assert _of_data(gateway)
+
+
+def test_a_point_in_a_file_that_was_published_meanwhile_takes_two_round_trips(
+    server: SqlServer, gateway: StoreGateway
+) -> None:
+    gateway.latency_s = 0.005
+    server.ask("SELECT name FROM flows WHERE id = 60_000")
+    with server.catalog() as catalog:
+        catalog.load_table("default.flows").append(_rows(_FILES))
+    server.refresh(_FLOWS)
+    gateway.requests.clear()
+    answer = server.ask(f"SELECT name FROM flows WHERE id = {_FILES * _ROWS + 7}")
+    assert answer.to_pylist() == [{"name": "x"}]
+    # The column of the condition, then the other. What comes before was read when the pin was refreshed.
+    assert len(gateway.requests) <= 2, gateway.requests
+    assert {request.method for request in gateway.requests} == {"GET"}
+
+
+def test_connections_are_used_again_and_one_that_the_store_ended_is_no_error(
+    server: SqlServer, gateway: StoreGateway
+) -> None:
+    gateway.idle_s = 0.3
+    first, second, third, fourth = (
+        f"SELECT name FROM flows WHERE id = {number * _ROWS}" for number in range(_FILES)
+    )
+    assert server.ask(first).num_rows == 1
+    assert server.ask(second).num_rows == 1
+    before = gateway.connections
+    assert server.ask(third).num_rows == 1
+    assert gateway.connections - before <= 1
+    time.sleep(2 * gateway.idle_s)
+    assert server.ask(fourth).num_rows == 1

@@ -105,6 +105,7 @@ def running_parts(
             max_cache_memory_bytes=cold.max_memory_bytes,
             catalog_roots=server.catalog_roots,
             take_secret=engine.take_secret,
+            open_file=engine.open_file,
         )
         stack.callback(store.close)
         log = stack.enter_context(open_log(settings))

@@ -2,13 +2,18 @@
 
 DuckDB 1.5.5's ``read_parquet(schema => ...)`` finds top-level columns by field id, but nested fields by name, and no
 column without an id. A file's footer never changes, so each is read once per process.
+
+The engine asks an object store for a file's length and footer before it reads columns, one after the other. So it opens
+the file while its footer is read here; not where the store tells another length than the manifest, since the engine
+would keep that (DuckDB 1.5.5).
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -19,12 +24,17 @@ from cachetools import FIFOCache
 from pyiceberg.io import FileIO
 
 from connectors.iceberg.errors import decoding
-from connectors.iceberg.scan.metrics import NARROW
+from connectors.iceberg.scan.metrics import NARROW, Block
 from planner.schema import TableSchema
 
 #: Footers remembered: a reference to one of few shapes each.
 MAX_REMEMBERED = 200_000
 _READERS = 8
+#: What the engine opens ahead of a statement, or a new snapshot's files: of more, it may need few.
+MAX_OPENED = 64
+#: A store that is silent holds the engine for longer than a statement should wait for help, and others' files may be
+#: opened meanwhile.
+_OPENING_S, _OPENERS = 5.0, 2 * _READERS
 _ID = b"PARQUET:field_id"
 
 
@@ -47,16 +57,26 @@ class Fit(IntEnum):
 class Footers:
     """Thread-safe; ``close`` ends its threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_file: Callable[[str], None] | None = None) -> None:
+        """``open_file`` has the engine keep length and footer of a file. What it raises is of no matter: the statement
+        meets it again.
+        """
+        self._open_file = open_file
         self._lock = threading.Lock()
         self._shapes: FIFOCache[str, _Shape] = FIFOCache(MAX_REMEMBERED)
         self._shapes_by_text: dict[str, _Shape] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="footers")
+        self._openers = ThreadPoolExecutor(_OPENERS, thread_name_prefix="openers")
+        self._places = threading.BoundedSemaphore(_OPENERS)
 
     def fit(
-        self, io: FileIO, paths: Sequence[str], schema: TableSchema, required: frozenset[int]
+        self,
+        io: FileIO,
+        files: Mapping[str, int],
+        schema: TableSchema,
+        required: frozenset[int],
     ) -> Fit:
-        """Return how every file gives the columns of ``schema``.
+        """Return how every file gives the columns of ``schema``. ``files`` are lengths in bytes by path.
 
         ``required`` are fields that a file must have itself: others may be their default or null.
 
@@ -64,29 +84,61 @@ class Footers:
             FileNotFoundError: a file is gone.
             DamagedFile: a file is damaged.
         """
-        with self._lock:
-            cached = {path: self._shapes.get(path) for path in paths}
-        missing = [path for path, shape in cached.items() if shape is None]
-        read = self._readers.map(partial(self._read, io), missing)
-        cached.update(zip(missing, read, strict=True))
-        shapes = {id(shape): shape for shape in cached.values()}
+        shapes = {id(shape): shape for shape in self._shapes_of(io, files)}
         return min(
-            (
-                Fit.NOT if shape is None else _fit(shape, schema, required)
-                for shape in shapes.values()
-            ),
-            default=Fit.BY_NAME,
+            (_fit(shape, schema, required) for shape in shapes.values()), default=Fit.BY_NAME
         )
 
+    def read_ahead(self, io: FileIO, blocks: Iterable[Block]) -> None:
+        """Read the footers of the first new files of some manifests.
+
+        Raises:
+            FileNotFoundError, DamagedFile, OSError: as ``fit``.
+        """
+        files = itertools.chain.from_iterable(
+            zip(block.paths.to_pylist(), block.lengths.to_pylist(), strict=True)
+            for block in blocks
+        )
+        with self._lock:
+            new = (file for file in files if file[0] not in self._shapes)
+            chosen = dict(itertools.islice(new, MAX_OPENED))
+        self._shapes_of(io, chosen)
+
     def close(self) -> None:
+        self._openers.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(cancel_futures=True)
 
-    def _read(self, io: FileIO, path: str) -> _Shape:
+    def _shapes_of(self, io: FileIO, files: Mapping[str, int]) -> Sequence[_Shape]:
+        with self._lock:
+            cached = {path: self._shapes.get(path) for path in files}
+        missing = [path for path, shape in cached.items() if shape is None]
+        is_opened = self._open_file is not None and len(missing) <= MAX_OPENED
+        read = self._readers.map(
+            partial(self._read, io, is_opened=is_opened),
+            missing,
+            [files[path] for path in missing],
+        )
+        cached.update(zip(missing, read, strict=True))
+        return [shape for shape in cached.values() if shape is not None]
+
+    def _open(self, path: str) -> None:
+        try:
+            if self._open_file is not None:
+                self._open_file(path)
+        finally:
+            self._places.release()
+
+    def _read(self, io: FileIO, path: str, length: int, *, is_opened: bool) -> _Shape:
+        opening: list[Future[None]] = []
         with decoding("data files"), io.new_input(path).open() as stream:
+            # pyiceberg's type of a stream has no size; Arrow's, which all are, has.
+            if is_opened and stream.size() == length and self._places.acquire(blocking=False):  # type: ignore[attr-defined]
+                opening.append(self._openers.submit(self._open, path))
             try:
                 shape = _shape(pq.read_schema(stream))
             except pa.ArrowNotImplementedError:
                 shape = _Shape(None)
+        wait(opening, _OPENING_S)
         with self._lock:
             # Few files differ: files of equal shape share one object.
             shape = self._shapes_by_text.setdefault(repr(shape), shape)

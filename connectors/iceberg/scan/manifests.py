@@ -35,6 +35,7 @@ from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.metrics import (
     CONTENT,
     FORMAT,
+    LENGTH,
     LOWER,
     NANS,
     NULLS,
@@ -62,6 +63,7 @@ _COLUMNS = ", ".join(
         f"{_FILE}.file_path AS {PATH}",
         f"{_FILE}.file_format AS {FORMAT}",
         f"{_FILE}.record_count AS {ROWS}",
+        f"{_FILE}.file_size_in_bytes AS {LENGTH}",
         f"{_FILE}.content AS {CONTENT}",
         *(
             f"map_{part}({_FILE}.{name}) AS {column}_{suffix}"
@@ -293,6 +295,7 @@ def _by_pyiceberg(io: FileIO, manifest: Manifest) -> Block:
         PATH: pa.array([file.file_path for file in files], pa.string()),
         FORMAT: pa.array([file.file_format.value for file in files], pa.string()),
         ROWS: pa.array([file.record_count for file in files], pa.int64()),
+        LENGTH: pa.array([file.file_size_in_bytes for file in files], pa.int64()),
         CONTENT: pa.array([int(file.content or 0) for file in files], pa.int32()),
     }
     for name, kind, maps in (

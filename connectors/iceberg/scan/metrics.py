@@ -12,7 +12,7 @@ from planner.pruning import Bounds
 
 #: Columns of a block; those of its partition values follow as ``p0``, ``p1``, ... The maps of a manifest are
 #: lists of field ids and lists of values, one entry per file.
-PATH, FORMAT, ROWS = "path", "format", "rows"
+PATH, FORMAT, ROWS, LENGTH = "path", "format", "rows", "length"
 #: 0: rows, 1: deletes by position, 2: by equality (Iceberg spec, field 134).
 CONTENT = "content"
 NULLS, NANS, LOWER, UPPER = "nulls", "nans", "lower", "upper"
@@ -52,6 +52,11 @@ class Block:
     @property
     def rows(self) -> pa.Array:
         return self._column(ROWS)
+
+    @property
+    def lengths(self) -> pa.Array:
+        """In bytes, as the writer told."""
+        return self._column(LENGTH)
 
     @cached_property
     def without_nan(self) -> frozenset[int]:
@@ -132,6 +137,10 @@ class Files:
     def paths(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
         paths = pa.chunked_array([block.paths for block in self._blocks], pa.string())
         return paths if chosen is None else paths.filter(chosen)
+
+    def lengths(self, chosen: pa.BooleanArray | None) -> pa.ChunkedArray:
+        lengths = pa.chunked_array([block.lengths for block in self._blocks], pa.int64())
+        return lengths if chosen is None else lengths.filter(chosen)
 
     def rows(self, chosen: pa.BooleanArray | None) -> int:
         rows = pa.chunked_array([block.rows for block in self._blocks], pa.int64())

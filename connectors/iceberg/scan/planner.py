@@ -37,6 +37,7 @@ from connectors.iceberg.scan.projection import (
 )
 from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
+from connectors.object_store import is_object_store
 from planner.cut import ColdSlice
 from planner.pruning import Bounds, Condition, ScanFilter, prune
 from planner.schema import Column
@@ -61,10 +62,11 @@ _PATTERN = frozenset("*?[")
 class FileList:
     """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN.
 
-    ``by_name``: all of them have all columns under their names of today, and of their types.
+    ``lengths`` are in bytes, by their manifests. ``by_name``: all of them have all columns under their names of today, and of their types.
     """
 
     paths: Sequence[str]
+    lengths: Sequence[int]
     rows: int
     without_nan: frozenset[int]
     by_name: bool = False
@@ -78,14 +80,17 @@ class ColdPlan:
         manifests: Manifests,
         file_io: Callable[[str], FileIO],
         roots: Sequence[Sequence[str]] = (),
+        open_file: Callable[[str], None] | None = None,
     ) -> None:
-        """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's."""
+        """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's; ``open_file`` as for
+        ``Footers``.
+        """
         self._roots = roots
         #: Manifests whose files passed the check of their places, with the table's reach and the kind of manifest.
         self._checked: FIFOCache[tuple[Reach, str, bool], None] = FIFOCache(MAX_CHECKED)
         self._manifests = manifests
         self._file_io = file_io
-        self._footers = Footers()
+        self._footers = Footers(open_file)
         self._extension = ExtensionCheck(manifests)
         self._lock = threading.Lock()
         self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
@@ -96,8 +101,8 @@ class ColdPlan:
     def remember(self, location: str, metadata: TableMetadata) -> None:
         """Take the facts of a metadata file that was read to pin it.
 
-        Decodes the new manifests of a table that statements have read: the background refresh of pins pays for it,
-        not the next statement.
+        Decodes the new manifests of a table that statements have read, and reads the footers of a few new files: the
+        background refresh of pins pays for it, not the next statement.
         """
         facts = Facts.of(metadata)
         key = location, metadata.current_snapshot_id, metadata.current_schema_id
@@ -111,9 +116,11 @@ class ColdPlan:
             before = {manifest.path for manifest in self._manifests.list(io, read_last).data}
             listing = self._manifests.list(io, facts.manifest_list)
             if listing.is_enough:
-                self._manifests.blocks(
+                new = self._manifests.blocks(
                     io, [manifest for manifest in listing.data if manifest.path not in before]
                 )
+                if is_object_store(facts.manifest_list):
+                    self._footers.read_ahead(io, new)
 
     def files(self, cold: ColdSlice, rows: ScanFilter) -> FileList | None:
         """Return the files that may hold wanted rows of a slice.
@@ -137,7 +144,8 @@ class ColdPlan:
             with self._lock:
                 self._read_last[facts.table_uuid] = facts.manifest_list
         if files is not None:
-            fit = self._footers.fit(io, files.paths, cold.schema, facts.own)
+            lengths = dict(zip(files.paths, files.lengths, strict=True))
+            fit = self._footers.fit(io, lengths, cold.schema, facts.own)
             if fit is not Fit.NOT:
                 return replace(files, by_name=fit is Fit.BY_NAME)
         self._manifests.check(io, facts.manifest_list)
@@ -263,6 +271,7 @@ class ColdPlan:
         if not all(rows) and files > MAX_LISTED_FILES:
             return None
         paths: list[str] = []
+        lengths: list[int] = []
         counted_rows = 0
         without_nan = None
         for spec_id, manifests in groups.items():
@@ -275,12 +284,13 @@ class ColdPlan:
             if len(paths) + len(file_paths) > MAX_LISTED_FILES:
                 return None
             paths += file_paths.to_pylist()
+            lengths += members.lengths(chosen).to_pylist()
             counted_rows += members.rows(chosen)
             counted = members.without_nan
             without_nan = counted if without_nan is None else without_nan & counted
         if any(_PATTERN.intersection(path) for path in paths):
             return None
-        return FileList(tuple(paths), counted_rows, without_nan or frozenset())
+        return FileList(paths, lengths, counted_rows, without_nan or frozenset())
 
     @cachedmethod(
         lambda self: self._together,
