@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from connectors.failpoints import Failpoint
 
-Victim = Literal["driver", "jvm", "executor", "worker", "broker", "catalog"]
+Victim = Literal["driver", "jvm", "executor", "worker", "broker", "catalog", "store"]
 #: Drivers are what tiering is about; the rest is their weather. A kill of driver or JVM costs a start of Spark.
 _WEIGHTS: dict[Victim, int] = {
     "driver": 4,
@@ -18,6 +18,7 @@ _WEIGHTS: dict[Victim, int] = {
     "worker": 2,
     "broker": 2,
     "catalog": 2,
+    "store": 2,
 }
 #: At a random moment as often as at any one failpoint.
 _POINTS: tuple[Failpoint | None, ...] = (*get_args(Failpoint), None)
@@ -30,7 +31,7 @@ class Kill:
     """``point``: the victim is struck while the tierer is held there. None: ``wait_s`` seconds after the kill before,
     or after the next publish if ``at_work``.
 
-    ``outage_s``: how long broker or catalog are away.
+    ``outage_s``: how long broker, catalog or store are away.
     """
 
     victim: Victim
@@ -40,10 +41,11 @@ class Kill:
     outage_s: float
 
 
-def victims(*, executors: bool) -> tuple[Victim, ...]:
-    """Whom there is to kill. In one process (``local[n]``) the driver is its own executor."""
+def victims(*, executors: bool, store: bool = False) -> tuple[Victim, ...]:
+    """Whom there is to kill. In one process (``local[n]``) the driver is its own executor; a folder is always there."""
     value: tuple[Victim, ...] = get_args(Victim)
-    return value if executors else tuple(victim for victim in value if victim != "executor")
+    missing = {"executor": executors, "store": store}
+    return tuple(victim for victim in value if missing.get(victim, True))
 
 
 def schedule(seed: int, count: int, among: Sequence[Victim]) -> list[Kill]:

@@ -6,10 +6,8 @@ import contextlib
 import datetime as dt
 import json
 import random
-import sqlite3
-import subprocess
-import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,14 +24,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
 from connectors.iceberg.create import create_table
+from connectors.iceberg.store import IcebergStore
 from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
 from tests.chaos.kills import Kill, schedule, victims
-from tests.chaos.tierer import ROOT, Tierer
+from tests.chaos.lakes import Lake, sqlite_lake
+from tests.chaos.tierer import Tierer
 from tests.chaos.writers import Ledger, Writers
-from tests.fixtures.server import sqlite_catalog
 from tests.harness.quick_jvm import quick_jvm
 from thermocline.commands.create import first_watermark
 from thermocline.demo.broker import Broker
@@ -47,7 +46,6 @@ PARTITIONS = 3
 LOCAL, WITH_EXECUTOR = "local[2]", "local-cluster[1,2,512]"
 _DRAIN_TIMEOUT_S = 1800.0
 _STABLE_TIMEOUT_S = 600.0
-_LOCK_TIMEOUT_S = 600.0
 
 
 @dataclass
@@ -60,6 +58,7 @@ class Outcome:
     seed: int
     master: str
     began: str = ""
+    catalogs: list[str] = field(default_factory=list)
     took_s: float = 0.0
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     ledger: dict[str, int] = field(default_factory=dict)
@@ -87,34 +86,61 @@ def run(
     seed: int,
     count: int,
     master: str = LOCAL,
+    lake: Lake | None = None,
 ) -> Outcome:
-    """Kill ``count`` times; then let the tierer catch up, and compare."""
-    began = time.monotonic()
-    outcome = Outcome(seed, master, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
-    chance = random.Random(seed)
+    """Kill ``count`` times; then let the tierer catch up, and compare. ``lake``: by default on this disk."""
+    lake = lake or sqlite_lake(folder, TABLE)
     with Broker(folder / "kafka", jvm_flags=quick_jvm("kafka"), start_timeout_s=900) as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
         admin = AdminClient({**kafka, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
-        catalog = sqlite_catalog(folder)
-        create(catalog, kafka)
-        writers = Writers(broker.bootstrap, TOPIC, PARTITIONS, seed)
+        among = victims(executors=master != LOCAL, store=lake.store is not None)
+        kills = schedule(seed, count, among)
+        return run_kills(folder, kafka, lake, kills, seed=seed, master=master, broker=broker)
+
+
+def run_kills(
+    folder: Path,
+    kafka: dict[str, str],
+    lake: Lake,
+    kills: Sequence[Kill],
+    *,
+    seed: int,
+    topic: str = TOPIC,
+    master: str = LOCAL,
+    broker: Broker | None = None,
+) -> Outcome:
+    """As ``run``, over a topic that is there. Without ``broker`` none of the kills may be of one."""
+    began = time.monotonic()
+    outcome = Outcome(seed, master, dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
+    outcome.catalogs = [*lake.catalogs]
+    chance = random.Random(seed)
+    for table in lake.tables:
+        create(lake.catalogs[table.catalog], kafka, Binding(topic), table)
+    writers = Writers(kafka["bootstrap.servers"], topic, PARTITIONS, seed)
+    config = write_config(folder, lake.catalogs, kafka, master=master)
+    arguments = ("loop", "--interval", "0.3", *map(str, lake.tables))
+    with Tierer(config, folder / "hit", *arguments).running() as tierer:
         writers.start()
-        config = write_config(folder, catalog, kafka, master=master)
-        with Tierer(config, folder / "hit", "loop", "--interval", "0.3").running() as tierer:
-            for kill in schedule(seed, count, victims(executors=master != LOCAL)):
-                tierer.ensure()
-                at_s = time.monotonic() - began
-                if _carry_out(kill, tierer, broker, writers, folder, chance):
-                    outcome.add(kill, at_s)
-            ledger = writers.end()
-            outcome.starts = tierer.starts
-            outcome.publishes = tierer.said.count(": published ")
-            outcome.refused = tierer.said.count("plan again")
-        outcome.ledger = ledger.facts()
-        until_stable(kafka)
-        drain(config)
-        outcome.rows, outcome.wrong = compare(catalog, kafka, ledger)
+        for kill in kills:
+            tierer.ensure()
+            lake.disturb(chance)
+            at_s = time.monotonic() - began
+            if _carry_out(kill, tierer, broker, writers, lake, chance):
+                outcome.add(kill, at_s)
+        ledger = writers.end()
+        until_stable(kafka, topic)
+        until_level(tierer, lake, kafka, topic)
+        outcome.starts = tierer.starts
+        outcome.publishes = tierer.said.count(": published ")
+        outcome.refused = tierer.said.count("plan again")
+    outcome.ledger = ledger.facts()
+    for table in lake.tables:
+        rows, wrong = compare(
+            lake.catalogs[table.catalog], kafka, ledger, table=table, topic=topic
+        )
+        outcome.rows += rows
+        outcome.wrong += [f"{table}: {sentence}" for sentence in wrong]
     outcome.took_s = round(time.monotonic() - began, 1)
     return outcome
 
@@ -122,9 +148,9 @@ def run(
 def _carry_out(
     kill: Kill,
     tierer: Tierer,
-    broker: Broker,
+    broker: Broker | None,
     writers: Writers,
-    folder: Path,
+    lake: Lake,
     chance: random.Random,
 ) -> bool:
     """Whether somebody was killed."""
@@ -152,18 +178,18 @@ def _carry_out(
             with manager:
                 return _within(60, lambda: tierer.kill_worker(chance))
         case "broker":
+            assert broker is not None
             with manager:
                 writers.crash()
                 broker.kill()
             time.sleep(kill.outage_s)
             broker.start()
-        case "catalog":
-            # What any other writer of the database could do, for longer than its clients wait.
-            with sqlite3.connect(folder / "catalog.db", timeout=_LOCK_TIMEOUT_S) as lock:
+        case "catalog" | "store":
+            outages = lake.catalog_outages if kill.victim == "catalog" else (lake.store_outage,)
+            with contextlib.ExitStack() as stack:
                 with manager:
-                    lock.execute("BEGIN EXCLUSIVE")
+                    stack.enter_context(chance.choice(outages)())
                 time.sleep(kill.outage_s)
-                lock.rollback()
     return True
 
 
@@ -177,17 +203,20 @@ def _within(timeout_s: float, done: Any) -> bool:
 
 
 def create(
-    catalog: dict[str, str], kafka: dict[str, str], binding: Binding | None = None
+    catalog: Mapping[str, str],
+    kafka: dict[str, str],
+    binding: Binding | None = None,
+    table: TableName = TABLE,
 ) -> None:
     binding = binding or Binding(TOPIC)
     with KafkaLog(kafka) as log:
         first = first_watermark(log.measure([binding.topic])[binding.topic], binding)
-    create_table({"lake": catalog}, TABLE, COLUMNS, binding, first)
+    create_table({table.catalog: catalog}, table, COLUMNS, binding, first)
 
 
 def write_config(
     folder: Path,
-    catalog: dict[str, str],
+    catalogs: Mapping[str, Mapping[str, str]],
     kafka: dict[str, str],
     *,
     master: str = LOCAL,
@@ -195,13 +224,17 @@ def write_config(
 ) -> Path:
     """``max_rows``: of one publish."""
     config = folder / "thermocline.toml"
-    lake = "".join(f"{key} = {json.dumps(value)}\n" for key, value in catalog.items())
+    lakes = "".join(
+        f"[catalogs.{name}]\n"
+        + "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in fields.items())
+        for name, fields in catalogs.items()
+    )
     conf = {
         "spark.executor.defaultJavaOptions": " ".join(QUICK_JVM),
         "spark.executor.memory": "512m",
     }
     config.write_text(
-        f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{kafka["bootstrap.servers"]}"\n'
+        f'{lakes}[kafka]\n"bootstrap.servers" = "{kafka["bootstrap.servers"]}"\n'
         f'[tier]\nmaster = "{master}"\ndriver_memory = "512m"\npoll_s = 0.2\nsplit_rows = 2000\n'
         f"max_rows = {max_rows}\n"
         "[tier.conf]\n"
@@ -210,49 +243,48 @@ def write_config(
     return config
 
 
-def until_stable(kafka: dict[str, str]) -> None:
+def until_stable(kafka: dict[str, str], topic: str = TOPIC) -> None:
     """Wait until no transaction is open: the coordinator ends those whose producer is gone after a minute."""
     deadline = time.monotonic() + _STABLE_TIMEOUT_S
     with KafkaLog(kafka, with_high_watermark=True) as log:
         while time.monotonic() < deadline:
-            partitions = log.measure([TOPIC])[TOPIC].partitions
+            partitions = log.measure([topic])[topic].partitions
             if all(item.log_end == item.high_watermark for item in partitions):
                 return
             time.sleep(0.2)
     raise AssertionError("a transaction stays open")
 
 
-def drain(config: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "thermocline",
-            "--config",
-            str(config),
-            *("tier", "--once", str(TABLE)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=_DRAIN_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def until_level(tierer: Tierer, lake: Lake, kafka: dict[str, str], topic: str) -> None:
+    """Wait until the watermark of each table is at the log's end."""
+    with KafkaLog(kafka) as log:
+        partitions = log.measure([topic])[topic].partitions
+    ends = {item.partition: item.log_end for item in partitions}
+    deadline = time.monotonic() + _DRAIN_TIMEOUT_S
+    with contextlib.closing(IcebergStore(lake.catalogs)) as store:
+        for table in lake.tables:
+            while (mark := store.pin(table).watermark) is None or dict(mark.next) != ends:
+                assert time.monotonic() < deadline, tierer.said[-2000:]
+                tierer.ensure()
+                time.sleep(0.1)
 
 
 def compare(
-    catalog: dict[str, str],
+    catalog: Mapping[str, str],
     kafka: dict[str, str],
     ledger: Ledger,
     *,
     deleted: frozenset[int] = frozenset(),
+    table: TableName = TABLE,
+    topic: str = TOPIC,
 ) -> tuple[int, list[str]]:
     """Return the number of rows, and what is wrong. ``deleted``: numbers that another writer removed from cold."""
-    cold = load_catalog("lake", **catalog).load_table((*TABLE.namespace, TABLE.name))
+    cold = load_catalog(table.catalog, **catalog).load_table((*table.namespace, table.name))
     rows = cold.scan(selected_fields=("kafka_partition", "kafka_offset", "id")).to_arrow()
     items = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-    committed = [record for record in committed_records(kafka) if record[2] not in deleted]
+    committed = [
+        record for record in committed_records(kafka, topic) if record[2] not in deleted
+    ]
     wrong = []
     if len(items) != len(set(items)):
         wrong.append(f"{len(items) - len(set(items))} rows twice")
@@ -278,7 +310,7 @@ def compare(
     return len(items), wrong
 
 
-def committed_records(kafka: dict[str, str]) -> list[tuple[int, int, int]]:
+def committed_records(kafka: dict[str, str], topic: str = TOPIC) -> list[tuple[int, int, int]]:
     """What a stock consumer reads of committed records over the whole log: (partition, offset, number) each."""
     consumer = Consumer(
         {
@@ -290,9 +322,9 @@ def committed_records(kafka: dict[str, str]) -> list[tuple[int, int, int]]:
         }
     )
     with contextlib.closing(consumer):
-        partitions = consumer.list_topics(TOPIC, timeout=120).topics[TOPIC].partitions
+        partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
         consumer.assign(
-            [TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in partitions]
+            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
         )
         items, open_ends = [], set(partitions)
         while open_ends:

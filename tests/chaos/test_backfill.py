@@ -113,7 +113,7 @@ def site(kafka: Kafka, folder: Path, *, records: int, max_rows: int) -> Iterator
     catalog = sqlite_catalog(folder)
     # One publish is what a proxy would still serve; before that it refuses.
     create(catalog, kafka.settings, Binding(topic, max_tail_rows=max_rows))
-    config = write_config(folder, catalog, kafka.settings, max_rows=max_rows)
+    config = write_config(folder, {"lake": catalog}, kafka.settings, max_rows=max_rows)
     with Tierer(
         config, folder / "hit", "loop", "--interval", "0.3", str(TABLE)
     ).running() as it:

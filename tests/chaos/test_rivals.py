@@ -124,7 +124,7 @@ def rivalry(lake: SparkLake, kafka: Kafka, folder: Path, tierers: int) -> Iterat
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
     create(catalog, kafka.settings)
     table = BoundTable(lake.session, lake.store, lake.catalogs, TABLE)
-    config = write_config(folder, catalog, kafka.settings)
+    config = write_config(folder, {"lake": catalog}, kafka.settings)
     writers = Writers(kafka.bootstrap, TOPIC, PARTITIONS, SEED)
     with contextlib.ExitStack() as stack:
         started = [
