@@ -22,7 +22,13 @@ from connectors.spark.errors import java_errors
 from connectors.spark.session import SparkSettings, check_alive, start_session, stop_session
 from connectors.spark.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.tiering.service import ServiceLimits, TieringService
-from planner.errors import BadConfig, FederationError, Inconsistent, RequestError
+from planner.errors import (
+    BadConfig,
+    FederationError,
+    Inconsistent,
+    RequestError,
+    Unavailable,
+)
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.triggers import ColdSurvey
@@ -67,7 +73,7 @@ def command(
         raise click.UsageError("say either --once or loop.")
     names = [TableName.parse(text) for text in arguments[loop:]]
     settings = load(config).require_catalogs()
-    with running_service(settings, names, interval_s, metrics_port) as service:
+    with running_service(settings, names, interval_s, metrics_port, once=once) as service:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.stop())
         if not once:
@@ -84,8 +90,12 @@ def running_service(
     names: list[TableName],
     interval_s: float | None = None,
     metrics_port: int | None = None,
+    *,
+    once: bool = False,
 ) -> Iterator[TieringService]:
     """Start Spark and everything a tierer needs; stop it in the opposite order. No names: all bound tables.
+
+    ``once``: tables of which nobody can say whether they are bound are tried, so that their failure is told.
 
     Raises:
         BadConfig: a setting does not fit.
@@ -132,7 +142,7 @@ def running_service(
             stack.callback(ops.stop)
             ops.accept()
             click.echo(f"metrics on port {ops.port}", err=True)
-        bound = BoundTables(store)
+        bound = BoundTables(store, with_unread=once)
         yield TieringService(
             log,
             discover=(lambda: names) if names else bound,
@@ -190,10 +200,14 @@ def _target(
 
 
 class BoundTables:
-    """Lists the tables that name a topic. One whose binding is refused is told of once and left out."""
+    """Lists the tables that name a topic. One whose binding is refused is told of once and left out.
 
-    def __init__(self, store: ColdStore) -> None:
+    So is one that cannot be read now, as an entry of somebody else's whose files are gone, unless ``with_unread``.
+    """
+
+    def __init__(self, store: ColdStore, *, with_unread: bool = False) -> None:
         self._store = store
+        self._with_unread = with_unread
         self._bound: set[TableName] = set()
         self._reported: dict[TableName, str] = {}
 
@@ -201,7 +215,7 @@ class BoundTables:
         """List them.
 
         Raises:
-            CatalogUnavailable: no answer.
+            CatalogUnavailable: a catalog does not answer.
         """
         listed = self._store.tables()
         self._bound &= set(listed)
@@ -217,7 +231,9 @@ class BoundTables:
         except Inconsistent:
             # Its rounds say what is wrong, and when it is well again.
             return True
-        except RequestError as error:
+        except (RequestError, Unavailable) as error:
+            if self._with_unread and isinstance(error, Unavailable):
+                return True
             if self._reported.get(name) != error.message:
                 self._reported[name] = error.message
                 click.echo(f"{name}: left out: {error.message}", err=True)
