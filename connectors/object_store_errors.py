@@ -1,7 +1,8 @@
-"""Why an object store did not give a file, from the words of the two clients that read there. Pure.
+"""Why an object store did not give or take a file, from the words of the three clients that there are. Pure.
 
 Arrow names Amazon's errors in capitals (``AWS Error ACCESS_DENIED``) and curl's by number (``curlCode: 60``); DuckDB's
-httpfs gives the HTTP status, the store's own name for the error (``SignatureDoesNotMatch``) and curl's words.
+httpfs gives the HTTP status, the store's own name for the error (``SignatureDoesNotMatch``) and curl's words. Amazon's
+library for Java (Spark) gives the store's sentence and ``Status Code: 403``.
 Names of errors: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html.
 """
 
@@ -12,20 +13,20 @@ import re
 #: The first that fits. Each text ends with what to do.
 _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
-        ("ExpiredToken", "EXPIRED_TOKEN", "TokenRefreshRequired"),
+        ("ExpiredToken", "EXPIRED_TOKEN", "TokenRefreshRequired", "provided token has expired"),
         "the catalog's session token has expired; renew s3.session-token",
     ),
     (
-        ("RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED"),
+        ("RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED", "the server's time is too large"),
         "the clock of this machine is not the object store's; set it",
     ),
     (
         ("PermanentRedirect", "PERMANENT_REDIRECT", "AuthorizationHeaderMalformed", "HTTP 301", "HTTP status 301",
-         "AUTHORIZATION_HEADER_MALFORMED", "while the bucket is located in"),
+         "AUTHORIZATION_HEADER_MALFORMED", "while the bucket is located in", "Status Code: 301"),
         "the bucket lies in another region; correct s3.region",
     ),
     (
-        ("NoSuchBucket", "NO_SUCH_BUCKET"),
+        ("NoSuchBucket", "NO_SUCH_BUCKET", "specified bucket does not exist"),
         "there is no such bucket; check the catalog's warehouse and the table's location",
     ),
     (
@@ -41,7 +42,7 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("AccessDenied", "ACCESS_DENIED", "InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID",
-         "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH", "HTTP 401", "HTTP 403"),
+         "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH", "HTTP 401", "HTTP 403", "Status Code: 403"),
         "the object store refuses the catalog's key; check s3.access-key-id, s3.secret-access-key and what it may read",
     ),
     (
@@ -61,11 +62,11 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
         "the object store does not answer; check s3.endpoint, or try again",
     ),
     (
-        ("SlowDown", "SLOW_DOWN", "HTTP 429", "HTTP 503", "SERVICE_UNAVAILABLE"),
+        ("SlowDown", "SLOW_DOWN", "HTTP 429", "HTTP 503", "SERVICE_UNAVAILABLE", "Status Code: 503"),
         "the object store has too much to do; try again",
     ),
     (
-        ("INTERNAL_FAILURE", "HTTP 500", "HTTP 502", "HTTP 504"),
+        ("INTERNAL_FAILURE", "HTTP 500", "HTTP 502", "HTTP 504", "Status Code: 500"),
         "the object store failed; try again",
     ),
 )  # fmt: skip

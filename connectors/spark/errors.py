@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from connectors.object_store_errors import cause
 from planner import errors
 from planner.errors import (
     BadBinding,
@@ -36,6 +37,8 @@ _BY_NAME: dict[str, type[FederationError]] = {
     if isinstance(kind, type) and issubclass(kind, FederationError)
 }
 _ICEBERG = "org.apache.iceberg.exceptions."
+#: Where the errors of Amazon's library for S3 are.
+_STORE = "software.amazon.awssdk.services.s3.model."
 
 #: Errors before a task's first row: a number, a class or a path in a table property.
 _REFUSED_BY_WRITER = re.compile(
@@ -150,6 +153,11 @@ def translated(table: TableName, error: Exception) -> FederationError:
             f"it right, or unset it.",
             table=str(table),
         )
+    if refusal := _of_store(str(error)):
+        return ColdStoreUnavailable(
+            f"{table}: a metadata or data file could not be read or written: {refusal}.",
+            table=str(table),
+        )
     classes = java_classes(error)
     kind = next((_KINDS[name] for name in classes if name in _KINDS), None)
     if kind is None:
@@ -159,6 +167,12 @@ def translated(table: TableName, error: Exception) -> FederationError:
         _log.error("%s: %s", table, str(error)[:_MAX_LOGGED])
     reason = next((_REASONS[name] for name in classes if name in _REASONS), _SENTENCES[kind])
     return kind(f"{table}: {reason}", table=str(table))
+
+
+def _of_store(text: str) -> str | None:
+    """What the object store said, where it was that; an executor's error comes as text."""
+    start = text.find(_STORE)
+    return None if start < 0 else cause(ValueError(text[start:]))
 
 
 def java_classes(error: Exception) -> tuple[str, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,21 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from connectors.iceberg.store import IcebergStore
+from connectors.spark.catalogs import catalog_conf
+from planner.errors import ColdStoreUnavailable
 from planner.names import TableName
+from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.rest_catalog import RestCatalog
-from tests.fixtures.server import serving, settings_of
+from tests.fixtures.server import TieredServer, serving, settings_of
+from tests.fixtures.spark import SparkLake
 from tests.harness.catalog_gateway import CatalogGateway
 from tests.harness.store_gateway import Fault, StoreGateway, StoreRequest
 from tests.harness.whole_loop import check_whole_loop
 from thermocline.config.settings import IcebergRest
+from thermocline.serve.assembly import running_server
 
 
 @dataclass
@@ -36,6 +44,8 @@ class Vending:
     store: StoreGateway
     keys: dict[str, str]
     valid: set[str] = field(default_factory=set)
+    #: After so many data files all keys expire, once.
+    files_left: float = math.inf
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def vend(self) -> dict[str, str]:
@@ -46,6 +56,10 @@ class Vending:
     def judge(self, request: StoreRequest) -> Fault | None:
         if not request.token:
             return Fault.DENIED
+        if request.method == "PUT" and request.path.partition("?")[0].endswith(".parquet"):
+            self.files_left -= 1
+            if self.files_left == -1:
+                self.valid.clear()
         return None if request.token in self.valid else Fault.EXPIRED
 
 
@@ -78,6 +92,41 @@ def test_a_topic_is_tiered_and_read_with_keys_that_came_with_the_table(
     used = {request.token for request in vending.store.requests}
     assert "" not in used
     assert len(used) > 3
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_keys_that_expire_while_spark_writes_are_named_and_the_next_round_goes_on(
+    vending: Vending, rest_catalog: RestCatalog, kafka: Kafka, lake: SparkLake
+) -> None:
+    # A name for each test: Spark keeps what it has once opened.
+    catalog = f"vending_{vending.store.endpoint.rpartition(':')[2]}"
+    catalogs = {catalog: vending.properties}
+    for key, value in catalog_conf(catalog, vending.properties).items():
+        lake.session.conf.set(key, value)
+    settings = settings_of(catalogs, kafka.settings, storage_roots=(vending.root,))
+    topic = kafka.topic(3)
+    with closing(IcebergStore(catalogs)) as store, running_server(settings) as running:
+        there = SparkLake(lake.session, catalogs, store, itertools.count(1))
+        server = TieredServer(running, settings, own_catalog=catalog, lake=there)
+        table = server.bind(
+            topic,
+            [Column(0, "id", pa.int64())],
+            name=TableName(catalog, (rest_catalog.namespace(),), "flows"),
+        )
+        for partition in range(3):
+            kafka.produce(topic, [b'{"id": 1}'] * 400, partition=partition)
+        vending.files_left = 1
+        with pytest.raises(ColdStoreUnavailable, match="session token has expired"):
+            server.tier(table)
+        assert vending.files_left < 0
+        server.refresh(table)
+        assert server.ask(f"SELECT sum(id) AS s FROM {table}").to_pylist() == [{"s": 1_200}]
+        server.tier(table)
+        server.refresh(table)
+        cold = server.ask(f'SELECT sum(id) AS s FROM {table.namespace[0]}."flows$cold"')
+        assert cold.to_pylist() == [{"s": 1_200}]
+        assert server.ask(f"SELECT sum(id) AS s FROM {table}").to_pylist() == [{"s": 1_200}]
 
 
 def test_keys_that_expire_are_named_and_the_next_ones_taken(

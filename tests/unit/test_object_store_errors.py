@@ -1,4 +1,4 @@
-"""Texts of errors as the two clients gave them, against s3proxy 3.0 where it has them (pyarrow 26.0, DuckDB 1.5)."""
+"""Texts of errors as the three clients gave them, against s3proxy 3.0 where it has them (pyarrow 26.0, DuckDB 1.5, Iceberg 1.10)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from connectors.object_store_errors import cause
 
 ARROW = "When reading information for key 'x.parquet' in bucket 'bucket': AWS Error {} during HeadObject operation: {}"
 DUCKDB = "HTTP Error: HTTP GET error reading 'http://127.0.0.1:1/b/t.parquet' in region 'us-east-1' (HTTP {})"
+JAVA = "S3Exception: {} (Service: S3, Status Code: {}, Request ID: null) (SDK Attempt Count: 1)"
 
 CASES = [
+    (JAVA.format("The provided token has expired.", 400), "s3.session-token"),
+    (JAVA.format("Access Denied", 403), "s3.access-key-id"),
+    (
+        JAVA.format(
+            "The difference between the request time and the server's time is too large.", 403
+        ),
+        "clock",
+    ),
+    (JAVA.format("The specified bucket does not exist", 404), "no such bucket"),
+    (JAVA.format("Please reduce your request rate.", 503), "too much to do"),
+    (JAVA.format("null", 500), "the object store failed"),
     (ARROW.format("ACCESS_DENIED", "No response body."), "s3.access-key-id"),
     (DUCKDB.format("403 Forbidden\n\nSignatureDoesNotMatch: Forbidden"), "s3.access-key-id"),
     (DUCKDB.format("403 Forbidden\n\nInvalidAccessKeyId: Forbidden"), "s3.access-key-id"),
