@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as adbc
@@ -21,7 +22,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 READING = (AclOperation.DESCRIBE, AclOperation.READ)
 LOGINS = ("certificate", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-SOON_S = 30
+SOON_S = 60
+#: Of Spark.
+START_S = 120
 
 
 def filled(guarded: GuardedKafka, *operations: AclOperation, count: int = 3) -> str:
@@ -102,30 +105,60 @@ def test_settings_of_a_topic_need_a_right_of_their_own(guarded: GuardedKafka) ->
 def test_a_right_taken_away_stops_its_table_alone_and_loses_nothing(
     guarded: GuardedKafka, tmp_path: Path
 ) -> None:
-    """Certificate and key are files: the sandbox of a server with default settings has to let its processes read them."""
+    """Of server and tierer while both run. No right to any group is ever given.
+
+    Certificate and key are files: the sandbox of a server with default settings has to let its processes read them.
+    """
     topics = {name: filled(guarded, *READING, count=10) for name in ("flows", "orders")}
     site = cli_site_of(tmp_path, guarded.login("certificate"))
     for name, topic in topics.items():
         code, _, err = site.run("create", f"lake.net.{name}", "--topic", topic, "--infer")
         assert (code, err) == (0, "")
-    code, _, err = site.run("tier", "--once", "lake.net.flows")
-    assert code == 0, err
     for topic in topics.values():
         guarded.produce(topic, [b'{"id": 100}'])
-    with cli_serving(site):
+    with cli_serving(site), tiering(site) as tierer:
         expected = [(11, 145)]
         assert count(site, "flows") == count(site, "orders") == expected
+        wait_until(
+            lambda: published(tierer(), "flows") and published(tierer(), "orders"), START_S
+        )
         guarded.deny(topics["flows"])
         guarded.produce(topics["flows"], [b'{"id": 1000}'])
         wait_until(lambda: "grant it the ACLs Describe and Read" in refusal(site), SOON_S)
-        assert count(site, "orders") == expected
-        assert site.ask('SELECT count(*) FROM net."flows$cold"') == [(10,)]
-        code, _, err = site.run("tier", "--once", "lake.net.flows")
-        assert code != 0
-        assert "grant it the ACLs Describe and Read" in err
+        guarded.produce(topics["orders"], [b'{"id": 1000}'])
+        assert count(site, "orders") == [(12, 1145)]
+        wait_until(lambda: published(tierer(), "orders") == 2, SOON_S)
+        wait_until(lambda: "grant it the ACLs Describe and Read" in tierer(), SOON_S)
+        assert published(tierer(), "flows") == 1
         guarded.allow(topics["flows"], *READING)
         wait_until(lambda: not refusal(site), SOON_S)
         assert count(site, "flows") == [(12, 1145)]
+        wait_until(lambda: published(tierer(), "flows") == 2, SOON_S)
+        wait_until(lambda: cold(site, "flows") == 12, SOON_S)
+
+
+@contextmanager
+def tiering(site: CliSite) -> Iterator[Callable[[], str]]:
+    """A tierer that goes on for ever; what it has said so far."""
+    log = site.config.with_name("tier.log")
+    with (
+        log.open("w") as sink,
+        site.start("tier", "loop", "--interval", "1", sink=sink) as process,
+    ):
+        try:
+            yield log.read_text
+        finally:
+            process.terminate()
+
+
+def published(said: str, table: str) -> int:
+    """How often."""
+    return said.count(f"net.{table}: published ")
+
+
+def cold(site: CliSite, table: str) -> int:
+    [(rows,)] = site.ask(f'SELECT count(*) FROM net."{table}$cold"')
+    return int(rows)
 
 
 def count(site: CliSite, table: str) -> list[tuple[int, int]]:
