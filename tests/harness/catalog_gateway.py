@@ -55,7 +55,7 @@ class CatalogGateway:
         #: Asked for the configuration that goes out with each table that is loaded or created.
         self.vend: Callable[[], Mapping[str, str]] | None = None
         self._over = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -153,6 +153,11 @@ class CatalogGateway:
                 """Quiet."""
 
         return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Quiet: clients go away, and are killed."""
 
 
 def _with_keys(body: bytes, keys: Mapping[str, str]) -> bytes:
