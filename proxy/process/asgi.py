@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 import threading
@@ -148,7 +149,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=int(REQUEST_TIMEOUT_S),
+            timeout_keep_alive=math.ceil(REQUEST_TIMEOUT_S),
             timeout_graceful_shutdown=_STOP_S,
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,

@@ -86,7 +86,7 @@ def test_who_does_not_read_its_answer_is_left(server: HttpServer, more: bytes) -
 def test_who_reads_and_sends_gets_all(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asgi, "MIN_BYTES_PER_S", 1 << 17)
+    monkeypatch.setattr(asgi, "MIN_BYTES_PER_S", 1 << 20)
     with connected(server, b"POST / " + HEAD + b"content-length: 4\r\n\r\nso") as client:
         client.sendall(b"me")
         answer = b""
