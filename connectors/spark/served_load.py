@@ -11,7 +11,8 @@ from connectors.spark.served import ServedPlan, ServerAddress
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.schema import Column, TableSchema
-from planner.spark_conditions import duckdb_sql, parse_condition
+from planner.spark_condition_text import parse_condition
+from planner.spark_conditions import duckdb_sql
 from planner.sqltext import identifier
 
 #: Options that say which server, and as whom.

@@ -39,7 +39,8 @@ from planner.errors import BadParameter, FederationError
 from planner.freshness import parse_freshness
 from planner.names import TableName
 from planner.schema import TableSchema
-from planner.spark_conditions import SparkCondition, columns_of, parse_condition
+from planner.spark_condition_text import parse_condition
+from planner.spark_conditions import SparkCondition, columns_of
 from planner.time_travel import parse_cut
 
 FORMAT = "thermocline"

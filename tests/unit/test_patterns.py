@@ -120,7 +120,7 @@ OF_OTHERS = {
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
     "connectors/spark/attaching.py _SECRET": "the operator's settings",
     "connectors/spark/stream.py _SPAN": "the user's own process",
-    "planner/spark_conditions.py _TOKEN": "the user's own process",
+    "planner/spark_condition_text.py _TOKEN": "the user's own process",
     "planner/spark_names.py _TOKEN": "the user's own process",
     "planner/typetext.py _TOKEN": "the command line of `create`",
     "proxy/access/authentication/credentials.py _SHA256": "the operator's credentials file",

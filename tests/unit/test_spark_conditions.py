@@ -19,6 +19,7 @@ import pytest
 from planner.errors import BadParameter
 from planner.pruning import EVERYTHING, Bounds, Condition, prune
 from planner.schema import Column, TableSchema
+from planner.spark_condition_text import parse_condition
 from planner.spark_conditions import (
     Both,
     Comparison,
@@ -27,7 +28,6 @@ from planner.spark_conditions import (
     duckdb_sql,
     files_filter,
     mask,
-    parse_condition,
 )
 from tests.harness.builders import FLOWS
 
