@@ -15,19 +15,20 @@ from dataclasses import dataclass
 from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
 
-#: Spark's SqlBaseLexer.g4. A hint is no comment: what is quoted in it may end one. Of a string that is not closed, the quote is a character like any other: Spark refuses it.
+#: Spark's SqlBaseLexer.g4. A hint is no comment: what is quoted in it may end one; and the star at its end begins none. Of a string that is not closed, the quote is a character like any other: Spark refuses it.
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--(?:\\\n|[^\r\n])*|/\*(?!\+)(?:(?!/\*).)*?\*/)
       |(?P<text>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
       |(?P<quoted>`(?:[^`]|``)*`)
       |(?P<nested>/\*(?!\+))
       |(?P<hint>/\*\+)
+      |(?P<unhint>\*/)
       |(?P<word>\w+)
       |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-#: They read names out of texts.
-_NAMES_OF_TEXTS = ("identifier", "execute")
+#: They read names out of texts. In capitals, as Spark's lexer takes words: a dotless i is an I to it.
+_NAMES_OF_TEXTS = ("IDENTIFIER", "EXECUTE")
 #: How statements begin whose tables are all written in them, as dotted names.
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 _OTHERS = ("EXPLAIN", "DESCRIBE", "DESC", "INSERT", "MERGE")
@@ -173,7 +174,7 @@ def _solid(sql: str, *, double_quotes_are_names: bool) -> list[_Token]:
     solid = [token for token in tokens if token.kind != "space"]
     _check_kind(solid)
     for name in _names(solid):
-        if name.parts[0].lower() in _NAMES_OF_TEXTS:
+        if name.parts[0].upper() in _NAMES_OF_TEXTS:
             raise UnsupportedStatement(
                 f"{name.parts[0]} makes names out of texts, which nobody can tell before it runs; use cut.views(), and "
                 f"spark.sql()."
@@ -244,7 +245,7 @@ def _names(solid: Sequence[_Token]) -> Iterator[_Name]:
         token = solid[index]
         if token.kind == "hint":
             in_hint = True
-        elif token.text == "/" and index and solid[index - 1].text == "*":
+        elif token.kind == "unhint":
             in_hint = False
         part = token.part
         if part is None:
