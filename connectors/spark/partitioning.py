@@ -5,6 +5,7 @@ Iceberg spec, "Partition Transforms" and "JSON single-value serialization"; path
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote_plus
@@ -21,6 +22,8 @@ _US_PER_HOUR = 3_600_000_000
 _HOURS_PER_DAY = 24
 _MONTHS_PER_YEAR = 12
 _EPOCH_YEAR = 1970
+#: Of the Gregorian calendar, after which it begins again. Arrow's years end with 32,767, Python's with 9,999.
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 #: The last year that ISO dates write without a sign.
 _LAST_PLAIN_YEAR = 9999
 
@@ -67,9 +70,17 @@ def transformed(values: pa.Array, column: PartitionColumn) -> pa.Array:
             return values.cast(pa.int32())
         case "day":
             return _floored(values.cast(pa.int64()), _US_PER_HOUR * _HOURS_PER_DAY)
-    # Without its zone, which is UTC: no table of time zones is looked up.
-    plain = values if pa.types.is_date32(kind) else values.cast(pa.timestamp("us"))
-    years = pc.subtract(pc.year(plain), _EPOCH_YEAR)
+    days = (
+        values.cast(pa.int32()).cast(pa.int64())
+        if pa.types.is_date32(kind)
+        else _floored(values.cast(pa.int64()), _US_PER_HOUR * _HOURS_PER_DAY)
+    )
+    cycles = _floored(days, _CYCLE_DAYS)
+    rest = pc.subtract(days, pc.multiply(cycles, _CYCLE_DAYS))
+    plain = rest.cast(pa.int32()).cast(pa.date32())
+    years = pc.add(
+        pc.subtract(pc.year(plain), _EPOCH_YEAR), pc.multiply(cycles, _CYCLE_YEARS)
+    )
     if column.transform == "year":
         return years
     return pc.add(pc.multiply(years, _MONTHS_PER_YEAR), pc.subtract(pc.month(plain), 1))
@@ -134,7 +145,7 @@ def _iso_date(days: int) -> str:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of a day since 1970. Python's own dates end with the year 9999."""
-    day = pa.scalar(days, pa.int32()).cast(pa.date32())
-    parts = pc.year_month_day(day)
-    return parts["year"].as_py(), parts["month"].as_py(), parts["day"].as_py()
+    """Return year, month and day of a day since 1970."""
+    cycles, rest = divmod(days, _CYCLE_DAYS)
+    date = dt.date(_EPOCH_YEAR, 1, 1) + dt.timedelta(rest)
+    return date.year + _CYCLE_YEARS * cycles, date.month, date.day

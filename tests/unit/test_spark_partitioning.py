@@ -99,3 +99,22 @@ def test_days_are_iso_dates_in_json() -> None:
     assert partition_json((3_000_000, "x"), (DAY, HOST)) == ["+10183-09-21", "x"]
     assert partition_json((-800_000, None), (DAY, HOST)) == ["-0221-09-04", None]
     assert partition_json((None, "y"), (DAY, HOST)) == [None, "y"]
+
+
+def test_years_beyond_what_a_calendar_of_arrow_has() -> None:
+    """Dates as java.time.LocalDate.ofEpochDay writes them."""
+    days = [12_000_000, -12_000_000, 100_000_000]
+    years, months = [34_824, -30_885, 275_760], [11, 2, 9]
+    values = pa.array([day * 86_400_000_000 for day in days], pa.timestamp("us"))
+    for kind in (values, pa.array(days, pa.int32()).cast(pa.date32())):
+        year = transformed(kind, PartitionColumn("at", 0, "year", is_date=False)).to_pylist()
+        assert year == [each - 1970 for each in years]
+        month = transformed(kind, PartitionColumn("at", 0, "month", is_date=False)).to_pylist()
+        assert month == [
+            12 * (year - 1970) + month - 1 for year, month in zip(years, months, strict=True)
+        ]
+    assert [partition_json((day,), (DAY,))[0] for day in days] == [
+        "+34824-11-19",
+        "-30885-02-13",
+        "+275760-09-13",
+    ]
