@@ -60,6 +60,14 @@ class Catalogs:
     def properties(self, name: str) -> Mapping[str, str]:
         return self._properties[name]
 
+    def own_properties(self, name: str) -> Mapping[str, str]:
+        """Return what a catalog's client goes by: as configured, and what the catalog's service told it when it was opened.
+
+        None of it came with a table: keys among it are good for all that this process may read.
+        """
+        catalog = self._open.get(name)
+        return self._properties[name] if catalog is None else catalog.properties
+
     @contextmanager
     def using(self, name: str, table: TableName | None = None) -> Iterator[Catalog]:
         """Hold catalog ``name`` for one call, its errors translated.

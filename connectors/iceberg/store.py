@@ -213,13 +213,13 @@ class IcebergStore:
 
     def vended(self, pin: Pin) -> dict[str, str]:
         """Return the keys that a table's catalog handed out with it last, in Iceberg's names; none of our own."""
+        name = pin.table.catalog
         with self._lock:
             loaded = self._loaded.get(pin.metadata_location)
-        if loaded is None:
+        # The metadata file may be that of a table of another catalog too, whose own keys came with it then.
+        if loaded is None or loaded[0].catalog != name:
             return {}
-        return vended_properties(
-            self._catalogs.properties(pin.table.catalog), loaded[1].properties
-        )
+        return vended_properties(self._catalogs.own_properties(name), loaded[1].properties)
 
     def scan(
         self,

@@ -1,0 +1,47 @@
+"""Keys of a catalog's own are never handed out with a table (``iceberg_rest.vended``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+
+from connectors.iceberg.catalogs import Catalogs
+from connectors.iceberg.store import IcebergStore
+from planner.names import TableName
+
+OWN = {"s3.access-key-id": "ours", "s3.secret-access-key": "secret"}
+
+
+def catalog(folder: Path, name: str) -> dict[str, str]:
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/{name}.db",
+        "warehouse": f"file://{folder}/wh",
+    }
+
+
+def test_a_metadata_file_of_two_catalogs_brings_no_keys_of_the_other(tmp_path: Path) -> None:
+    lake, other = catalog(tmp_path, "lake") | OWN, catalog(tmp_path, "other")
+    made = load_catalog("lake", **lake)
+    made.create_namespace("net")
+    table = made.create_table("net.flows", pa.schema([("id", pa.int64())]))
+    shared = load_catalog("other", **other)
+    shared.create_namespace("net")
+    shared.register_table("net.flows", table.metadata_location)
+    store = IcebergStore({"lake": lake, "other": other})
+    ours = TableName("other", ("net",), "flows")
+    pin = store.pin(ours)
+    store.pin(TableName("lake", ("net",), "flows"))
+    assert store.vended(pin) == {}
+    store.close()
+
+
+def test_what_a_catalog_says_of_all_its_tables_is_our_own(tmp_path: Path) -> None:
+    catalogs = Catalogs({"lake": catalog(tmp_path, "lake")})
+    with catalogs.using("lake") as opened:
+        # As pyiceberg's client of a REST catalog does with what /v1/config says.
+        opened.properties.update(OWN)
+    assert OWN.items() <= catalogs.own_properties("lake").items()
+    catalogs.close()
