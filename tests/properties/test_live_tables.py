@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,23 @@ def test_a_cut_whose_snapshot_is_expired_is_refused_by_name(sea: Sea) -> None:
     sea.start()  # else the answer of then is still good, with its files
     with pytest.raises(CutExpired, match="the cut"):
         sea.live.load(replace(SESSION, cut=cut), FLOWS, Deadline(60))
+
+
+def test_who_waits_for_a_record_holds_no_other_load_up(sea: Sea) -> None:
+    sea.produce(0, "a")
+    waiting = replace(SESSION, wait_for="flows/0:1")
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(sea.live.load, waiting, FLOWS, Deadline(60))
+        time.sleep(0.2)
+        try:
+            sea.live.load(SESSION, FLOWS, Deadline(10))
+            assert not waiter.done()
+        finally:
+            sea.produce(0, "b")
+        loaded = waiter.result(60)
+    rows = rows_of(StaticTable.from_metadata(loaded.location))
+    assert rows == expected(sea, json.loads(loaded.metadata))
+    assert len(rows) == 2
 
 
 def test_there_are_few_files_however_often_it_is_loaded(sea: Sea) -> None:
