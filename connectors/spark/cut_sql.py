@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,22 @@ _DOUBLE_QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 
 
 def has_double_quoted_names(session: SparkSession) -> bool:
-    return session.conf.get(_DOUBLE_QUOTED, "false") == "true"
+    # Spark keeps the text as it was set, and reads it in any case.
+    return str(session.conf.get(_DOUBLE_QUOTED, "false")).strip().lower() == "true"
+
+
+def check_current_catalog(session: SparkSession, catalogs: Collection[str]) -> None:
+    """Make sure that names without a catalog are none of the lake's tables.
+
+    Raises:
+        UnsupportedStatement: they would be.
+    """
+    current = session.catalog.currentCatalog()
+    if current in catalogs:
+        raise UnsupportedStatement(
+            f"the session's current catalog is {current}, so short names would be its tables' cold rows; say USE "
+            f"spark_catalog first, and leave spark.sql.defaultCatalog out."
+        )
 
 
 @dataclass(frozen=True)
@@ -73,12 +88,7 @@ class CutSql:
                 "Spark Connect looks names up after the statement was sent; use cut.table(), or cut.views() and spark.sql()."
             )
         catalogs = {name.catalog for name in self.tables}
-        current = self.session.catalog.currentCatalog()
-        if current in catalogs:
-            raise UnsupportedStatement(
-                f"the session's current catalog is {current}, so short names would be its tables' cold rows; say USE "
-                f"spark_catalog first."
-            )
+        check_current_catalog(self.session, catalogs)
         # Of this statement alone: another cut, or another thread, has views of the same tables.
         prefix = f"thermocline_{uuid.uuid4().hex}"
         views = {

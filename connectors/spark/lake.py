@@ -19,7 +19,7 @@ from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
 from connectors.past_cuts import PastCuts
 from connectors.spark.attaching import check_catalog, check_same_table
-from connectors.spark.cut_sql import has_double_quoted_names
+from connectors.spark.cut_sql import check_current_catalog, has_double_quoted_names
 from connectors.spark.errors import java_errors
 from connectors.spark.lake_cut import LakeCut, first_offsets
 from connectors.spark.lake_settings import LakeSettings, open_log
@@ -145,8 +145,9 @@ class Lake:
         """Return the tables that a query of Spark's SQL names.
 
         Raises:
-            UnsupportedStatement, UnknownTable: as ``planner.spark_names.tables_of``.
+            UnsupportedStatement, UnknownTable: as ``planner.spark_names.tables_of``; or short names would be tables' too.
         """
+        check_current_catalog(self._session, self._settings.catalogs)
         return tables_of(
             text,
             self._pins.relist(),

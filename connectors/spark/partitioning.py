@@ -78,9 +78,7 @@ def transformed(values: pa.Array, column: PartitionColumn) -> pa.Array:
     cycles = _floored(days, _CYCLE_DAYS)
     rest = pc.subtract(days, pc.multiply(cycles, _CYCLE_DAYS))
     plain = rest.cast(pa.int32()).cast(pa.date32())
-    years = pc.add(
-        pc.subtract(pc.year(plain), _EPOCH_YEAR), pc.multiply(cycles, _CYCLE_YEARS)
-    )
+    years = pc.add(pc.subtract(pc.year(plain), _EPOCH_YEAR), pc.multiply(cycles, _CYCLE_YEARS))
     if column.transform == "year":
         return years
     return pc.add(pc.multiply(years, _MONTHS_PER_YEAR), pc.subtract(pc.month(plain), 1))

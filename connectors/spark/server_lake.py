@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.spark.cut_sql import CutSql, has_double_quoted_names
+from connectors.spark.cut_sql import CutSql, check_current_catalog, has_double_quoted_names
 from connectors.spark.errors import unpack
 from connectors.spark.naming import find_tables
 from connectors.spark.served import ServedPlan, ServerAddress
@@ -100,10 +100,12 @@ class ServerLake:
     def named(self, text: str) -> list[TableName]:
         """Return the tables that a query of Spark's SQL names, as ``connectors.spark.lake.Lake.named``."""
         tables = self._tables()
+        catalogs = {table.catalog for table in tables}
+        check_current_catalog(self._session, catalogs)
         return tables_of(
             text,
             tables,
-            {table.catalog for table in tables},
+            catalogs,
             double_quotes_are_names=has_double_quoted_names(self._session),
         )
 
