@@ -141,12 +141,21 @@ class ServedPlan:
                 raise type(ours)(
                     f"{ours.message} If the statement was planned some minutes ago, its ticket is over: load() it again."
                 ) from error
-        again = _planned(cursor, self.address, self.sql, {"cut": self.cut})
+        again = _planned(cursor, self.address, self.sql, settings_at(self.cut, self.settings))
         if not again.schema.equals(self.schema):
             raise StalePlan(
                 "the statement has other columns now than when it was loaded; load() it again."
             )
         return _reader(cursor, again.endpoint)
+
+
+def settings_at(cut: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings with which a statement reads at a cut what it read with ``settings`` when that was taken.
+
+    A freshness stays: it may say which side a table's name means. No record is waited for again.
+    """
+    freshness = {name: text for name, text in settings.items() if name == "freshness"}
+    return freshness | {"cut": cut}
 
 
 def _client() -> ModuleType:

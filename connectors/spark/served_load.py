@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from connectors.spark.options import chosen_columns
-from connectors.spark.served import ServedPlan, ServerAddress
+from connectors.spark.served import ServedPlan, ServerAddress, settings_at
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.schema import Column, TableSchema
@@ -72,7 +72,7 @@ def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPl
     if columns is None and condition is None:
         return whole
     if whole.cut:
-        settings = {"cut": whole.cut}
+        settings = settings_at(whole.cut, settings)
     table, schema = TableName("", (), text), _table_schema(whole.schema)
     names = chosen_columns(table, schema, columns).names
     listed = ", ".join(map(identifier, names))

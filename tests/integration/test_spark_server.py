@@ -138,10 +138,11 @@ def test_options_name_a_server(
             {"server": tiered_server.uri},
             {"side": "cold"},
             {"freshness": "tail"},
+            {"freshness": "tail", "columns": "id"},
             {"filter": "id < 5 AND kafka_partition = 0"},
         )
     ]
-    assert counts == [60, 40, 20, 5]
+    assert counts == [60, 40, 20, 20, 5]
     for options, kind, words in (
         ({"query": "SELECT 1", "table": "x"}, BadParameter, "query and table contradict"),
         ({"table": f"{table}x"}, UnknownTable, f"{table.name}x"),

@@ -8,15 +8,16 @@ import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
 
+from connectors import flight_server
 from connectors.flight_server import NoServer, NotLetIn, server_uri, to_ours
-from connectors.spark import served_load, server_lake
+from connectors.spark import served, served_load, server_lake
 from connectors.spark.errors import pack, unpack
 from connectors.spark.served import ServedPlan, ServedReader, ServedTask, ServerAddress
 from connectors.spark.served_load import address_of, planned_load, relation
@@ -155,6 +156,36 @@ def test_a_load_is_planned_at_one_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(BadParameter, match=words):
             planned_load(ADDRESS, options)
+
+
+def test_a_side_of_a_freshness_stays_when_it_is_planned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planner = planning(monkeypatch)
+    planned_load(ADDRESS, {"table": "f", "columns": "host", "freshness": "tail"})
+    assert [settings for _, settings in planner.plans] == [
+        {"freshness": "tail"},
+        {"freshness": "tail", "cut": "c:1"},
+    ]
+    plans: list[Mapping[str, str]] = []
+
+    def planned(*arguments: Any) -> ServedPlan:
+        plans.append(arguments[-1])
+        return plan
+
+    def reader(_: object, endpoint: bytes) -> str:
+        if plans:
+            return "rows"
+        raise OSError("[FlightSQL] The ticket's time is over (InvalidArgument; DoGet)")
+
+    monkeypatch.setattr(served, "_planned", planned)
+    monkeypatch.setattr(served, "_reader", reader)
+    monkeypatch.setattr(flight_server, "DriverError", OSError)
+    settings = {"freshness": "tail", "wait_for": "f/0:1"}
+    plan = ServedPlan(ADDRESS, "SELECT 1", settings, SCHEMA, b"", "c:1")
+    opened: object = plan._opened(cast("Any", None))
+    assert opened == "rows"
+    assert plans == [{"freshness": "tail", "cut": "c:1"}]
 
 
 def test_a_source_without_settings_reads_through_its_server(
