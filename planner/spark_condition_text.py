@@ -47,6 +47,8 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - of times without a zone
 _WORDS = frozenset(
     ("AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "TRUE", "FALSE", "LIKE", "RLIKE", "ILIKE", "CASE", "EXISTS")
 )  # fmt: skip
+#: What floating numbers of 64 bits have exactly: lower integers, and each in decimal by itself up to so many digits.
+_EXACT_INTEGERS, _EXACT_DIGITS = 2**53, 15
 _TIMES = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"}
 
 
@@ -282,11 +284,19 @@ def _boolean(constant: _Constant, _: pa.DataType) -> pa.Scalar | None:
 
 
 def _number(constant: _Constant, kind: pa.DataType) -> pa.Scalar | None:
-    """A number that the type has exactly; of floating ones the nearest, as in Spark."""
+    """A number that the type has exactly; of floating ones the nearest, as in Spark.
+
+    To Spark 1e3 is floating, and so are comparisons with it: only of numbers that such have exactly they mean the same.
+    """
     if constant.kind != "number":
         return None
     number = decimal.Decimal(constant.text)
     value: Any = number
+    if "e" in constant.text.lower() and (
+        (pa.types.is_integer(kind) and abs(number) >= _EXACT_INTEGERS)
+        or (pa.types.is_decimal(kind) and kind.precision > _EXACT_DIGITS)
+    ):
+        return None
     if pa.types.is_floating(kind):
         value = float(number)
         if math.isinf(value):
@@ -304,7 +314,12 @@ def _number(constant: _Constant, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _string(constant: _Constant, kind: pa.DataType) -> pa.Scalar | None:
-    return pa.scalar(constant.text, kind) if constant.kind == "text" else None
+    if constant.kind != "text":
+        return None
+    try:
+        return pa.scalar(constant.text, kind)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return None
 
 
 def _date(constant: _Constant, kind: pa.DataType) -> pa.Scalar | None:

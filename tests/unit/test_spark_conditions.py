@@ -262,6 +262,8 @@ def test_columns_are_listed_once() -> None:
         ("id = 1e30", "1e30 is no constant"),
         ("big = 9223372036854775808", "is no constant"),
         ("load = 1e400", "is no constant"),
+        ("big = 1e16", "is no constant"),
+        ("host = '\ud800'", "is no constant"),
         ("load = '1'", "is no constant"),
         ("price = 1.005", "is no constant"),
         ("price = 1e9", "is no constant"),
