@@ -359,6 +359,16 @@ def test_a_cut_brings_later_statements_back_to_it(lake: Lake) -> None:
     assert places(lake.ask(WHOLE)) == written(lake) - Counter([(0, 0)])
 
 
+@pytest.mark.parametrize("freshness", ["cold", "tail"])
+def test_a_side_at_a_cut_is_that_side_of_then(lake: Lake, freshness: str) -> None:
+    before = places(lake.ask(PLACES, freshness=freshness))
+    cut = cut_of(lake, freshness=freshness)
+    write(lake, 0, 4)
+    tier(lake, 4)
+    lake.board.refresh(FLOWS)
+    assert places(lake.ask(PLACES, cut=cut, freshness=freshness)) == before
+
+
 def test_a_cut_outlives_the_log_and_it_outlives_the_snapshot(lake: Lake) -> None:
     before = lake.ask(WHOLE)
     cut = cut_of(lake, WHOLE)
