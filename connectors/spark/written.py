@@ -21,7 +21,11 @@ from planner.errors import InternalError
 
 #: Iceberg's number of the order that is none.
 _UNSORTED = 0
-_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+#: Errors that say that a commit did not land (Iceberg's ``CleanableFailure``).
+_NOT_COMMITTED = frozenset(
+    f"org.apache.iceberg.exceptions.{name}"
+    for name in ("CommitFailedException", "ValidationException", "NotFoundException")
+)
 
 
 def append_files(
@@ -32,7 +36,7 @@ def append_files(
     branch: str,
     summary: Mapping[str, str],
 ) -> None:
-    """Append ``files`` to a branch of the Java table ``loaded``, in one commit; if it fails they are removed.
+    """Append ``files`` to a branch of the Java table ``loaded``, in one commit; if it is known to have failed they are removed.
 
     Raises:
         Py4JError: the commit's.
@@ -45,10 +49,14 @@ def append_files(
             append.appendFile(registered.data_file(file))
         for key, text in summary.items():
             append.set(key, text)
+    except (Py4JError, InternalError):
+        remove_files(loaded, files)
+        raise
+    try:
         append.toBranch(branch).commit()
-    except (Py4JError, InternalError) as error:
-        # If nobody knows whether the commit landed, they may be the table's.
-        if _UNKNOWN not in java_classes(error):
+    except Py4JError as error:
+        # After any other error the commit may have landed, and they are the table's.
+        if _NOT_COMMITTED.intersection(java_classes(error)):
             remove_files(loaded, files)
         raise
 
