@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from connectors import jars
-from connectors.spark.catalogs import jar_sets
 from connectors.spark.errors import statement_errors
-from connectors.spark.session import (
-    SparkSettings,
-    session_of_process,
-    start_session,
-    stop_session,
-)
+from connectors.spark.session import session_of_process
 from planner.errors import BadConfig
 from planner.freshness import parse_freshness
 from thermocline import spark as tc
 from thermocline.config.settings import Settings, load
+from thermocline.spark_session import configured_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,22 +121,8 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     if session is not None:
         yield session
         return
-    jars.java()
-    tier = settings.tier
-    session = start_session(
-        SparkSettings(
-            master=tier.master,
-            driver_memory=tier.driver_memory,
-            environment=tier.environment,
-            conf=tier.conf,
-        ),
-        settings.catalogs,
-        [jar for name in jar_sets(settings.catalogs) for jar in jars.resolve(name)],
-    )
-    try:
-        yield session
-    finally:
-        stop_session(session)
+    with configured_session(settings) as started:
+        yield started
 
 
 def _staleness(freshness: str | None) -> str | None:

@@ -24,6 +24,7 @@ from connectors.spark.errors import java_errors
 from connectors.spark.lake_cut import LakeCut, first_offsets
 from connectors.spark.lake_settings import LakeSettings, open_log
 from connectors.spark.naming import find_tables
+from connectors.spark.options import check_cut_arguments
 from connectors.spark.shipping import is_local, ship_to
 from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
@@ -103,13 +104,8 @@ class Lake:
             UnknownTable, BadParameter, CutExpired, NotYetCommitted, LimitExceeded, BadConfig: as they say.
             FederationError: a system does not answer, or a table's state is refused.
         """
-        if sum(way is not None for way in (cut, timestamp, max_staleness)) > 1:
-            raise BadParameter(
-                "cut, timestamp and max_staleness contradict each other; give one of them."
-            )
+        check_cut_arguments(cut, timestamp, max_staleness, wait_for)
         if cut is not None:
-            if wait_for is not None:
-                raise BadParameter("a cut that was taken does not wait; leave wait_for out.")
             entries = parse_cut(cut)
             names = (
                 find_tables(self._pins.relist(), tables)

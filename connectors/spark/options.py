@@ -1,4 +1,4 @@
-"""Options of the registered source: which there are, and what they choose."""
+"""Options of the registered source and arguments of cuts: which there are, and what they choose."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from collections.abc import Mapping
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.schema import TableSchema
+
+
+def check_cut_arguments(
+    cut: str | None, timestamp: object, max_staleness: str | None, wait_for: str | None
+) -> None:
+    """Refuse arguments of ``at`` that contradict each other; None is as if it were not there.
+
+    Raises:
+        BadParameter: they do.
+    """
+    if sum(way is not None for way in (cut, timestamp, max_staleness)) > 1:
+        raise BadParameter(
+            "cut, timestamp and max_staleness contradict each other; give one of them."
+        )
+    if cut is not None and wait_for is not None:
+        raise BadParameter("a cut that was taken does not wait; leave wait_for out.")
 
 
 def check_options(options: Mapping[str, str], names: tuple[str, ...]) -> None:

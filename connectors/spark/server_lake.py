@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from connectors.spark.cut_sql import CutSql, check_current_catalog, has_double_quoted_names
 from connectors.spark.errors import unpack
 from connectors.spark.naming import find_tables
+from connectors.spark.options import check_cut_arguments
 from connectors.spark.served import ServedPlan, ServerAddress
 from connectors.spark.served_load import relation
 from connectors.spark.source import register_served
-from planner.errors import BadParameter, LimitExceeded, NotAllowed, UnknownTable
+from planner.errors import LimitExceeded, NotAllowed, UnknownTable
 from planner.names import TableName
 from planner.spark_names import tables_of
 from planner.sqltext import literal
@@ -50,13 +51,8 @@ class ServerLake:
             UnknownTable, BadParameter, LimitExceeded: as they say.
             FederationError: the server's sentence.
         """
-        if sum(way is not None for way in (cut, timestamp, max_staleness)) > 1:
-            raise BadParameter(
-                "cut, timestamp and max_staleness contradict each other; give one of them."
-            )
+        check_cut_arguments(cut, timestamp, max_staleness, wait_for)
         if cut is not None:
-            if wait_for is not None:
-                raise BadParameter("a cut that was taken does not wait; leave wait_for out.")
             names = [entry.table for entry in parse_cut(cut).tables]
             chosen = find_tables(names, tables) if tables else names
             return ServerCut(self, chosen, cut)

@@ -37,7 +37,7 @@ def bound_arenas(environment: Mapping[str, str] = os.environ) -> bool:
 def give_back() -> None:
     """Give memory that is free to the system: what a burst needed would stay with the process for good.
 
-    Some milliseconds for each 100 MB, with an arena's lock held: not while anybody waits.
+    Some milliseconds for each 100 MB, under an arena's lock: not while anybody waits.
     """
     import pyarrow as pa
 

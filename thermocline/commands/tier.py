@@ -12,18 +12,15 @@ from dataclasses import replace
 import click
 from pyspark.sql import SparkSession
 
-from connectors import jars
 from connectors.iceberg.store import IcebergStore
 from connectors.json import decoder_for
 from connectors.kafka.clusters import KafkaClusters
 from connectors.kafka.retention import RetentionReader
-from connectors.spark.catalogs import jar_sets
 from connectors.spark.errors import java_errors
-from connectors.spark.session import SparkSettings, check_alive, start_session, stop_session
+from connectors.spark.session import check_alive
 from connectors.spark.target import TASK_OFFSETS, SparkTieringTarget
 from connectors.tiering.service import ServiceLimits, TieringService
 from planner.errors import (
-    BadConfig,
     FederationError,
     Inconsistent,
     RequestError,
@@ -33,6 +30,7 @@ from planner.names import TableName
 from planner.ports import ColdStore
 from planner.triggers import ColdSurvey
 from thermocline.config.settings import Settings, Tier, load
+from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines
 from thermocline.tiering.metrics import TieringMetrics
 
@@ -104,25 +102,8 @@ def running_service(
     with contextlib.ExitStack() as stack:
         store = IcebergStore(settings.catalogs)
         stack.callback(store.close)
-        # The log and Java first: what cannot work is told before Spark has taken seconds to start.
         log = stack.enter_context(KafkaClusters(settings.require_clusters()))
-        jars.java()
-        if tier.environment is not None and not tier.environment.is_file():
-            raise BadConfig(
-                "tier.environment is not a file; pack a virtual environment with venv-pack or conda-pack.",
-                key="tier.environment",
-            )
-        spark = start_session(
-            SparkSettings(
-                master=tier.master,
-                driver_memory=tier.driver_memory,
-                environment=tier.environment,
-                conf=tier.conf,
-            ),
-            settings.catalogs,
-            [jar for name in jar_sets(settings.catalogs) for jar in jars.resolve(name)],
-        )
-        stack.callback(stop_session, spark)
+        spark = stack.enter_context(configured_session(settings))
         click.echo(f"tiering on Spark {spark.version}, {tier.master}", err=True)
         metrics = TieringMetrics()
         lines = Lines(bars=sys.stderr.isatty())
