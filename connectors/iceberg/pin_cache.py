@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -34,8 +35,10 @@ _Key: TypeAlias = tuple[TableName, str, int | None, int]
 MAX_RECENT_PINS = 1_000
 #: A background read that outlives ``stop`` by this much is left to its daemon thread.
 STOP_TIMEOUT_S = 5.0
-#: A client that keeps asking for an unknown table costs one listing in this time.
+#: A client that keeps asking for an unknown table costs one listing in this time, after the first few.
 RELIST_S = 1.0
+#: Listings without a pause: who makes a table and asks for it at once must find it.
+RELIST_BURST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class PinCache:
         self._listings: dict[str, RefreshedValue[tuple[TableName, ...]]] = {}
         #: What catalogs listed last, and all of it in order: sorting 10,000 names takes 10 ms, and all ask for them.
         self._sorted: tuple[list[tuple[TableName, ...]], tuple[TableName, ...]] = ([], ())
+        self._relisted_at: deque[float] = deque(maxlen=RELIST_BURST)
         self._recent: LRUCache[_Key, Pin] = LRUCache(MAX_RECENT_PINS)
         #: Pins of older snapshots, by metadata location and snapshot.
         self._versions: LRUCache[tuple[str, int], Pin] = LRUCache(MAX_RECENT_PINS)
@@ -172,16 +176,28 @@ class PinCache:
         return self._in_order(names)
 
     def relist(self) -> tuple[TableName, ...]:
-        """List all tables, as of at most ``RELIST_S`` ago: for a name that is not in the list held.
+        """List all tables as of now, for a name that is not in the list held.
+
+        As of at most ``RELIST_S`` ago once this was called ``RELIST_BURST`` times in as many seconds.
 
         Raises:
             CatalogUnavailable: a catalog that may have it never answered.
         """
         listings = self._all_listings().values()
-        since = self._clock() - RELIST_S
+        since = self._listed_since()
         for listing in listings:
             listing.begin()
         return self._in_order([listing.read(since=since).get() for listing in listings])
+
+    def _listed_since(self) -> float:
+        """Return when a listing must have begun to do for a name that is missing."""
+        now = self._clock()
+        with self._lock:
+            earlier = self._relisted_at
+            if len(earlier) == RELIST_BURST and now - earlier[0] < RELIST_BURST * RELIST_S:
+                return now - RELIST_S
+            earlier.append(now)
+        return now
 
     def status(self) -> tuple[PinStatus, ...]:
         """Describe every table in use, sorted by name."""

@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from connectors.iceberg.pin_cache import PinCache
+from connectors.iceberg.pin_cache import RELIST_BURST, RELIST_S, PinCache
 from planner.cut import Pin
 from planner.errors import (
     CatalogUnavailable,
@@ -35,7 +35,7 @@ class World:
 
     def __init__(self, *, refresh_s: float = 3600.0) -> None:
         self.now = 100.0
-        self.reads = 0
+        self.reads = self.listings = 0
         self.failure: FederationError | None = None
         self.store = MemoryColdStore(fault=self._fault)
         self.store.create(FLOWS, PAYLOAD, BINDING, watermark(0))
@@ -49,6 +49,7 @@ class World:
     def _fault(self, step: str) -> None:
         if step == "pin":
             self.reads += 1
+        self.listings += step == "tables"
         if step in ("pin", "tables") and self.failure is not None:
             raise self.failure
 
@@ -384,6 +385,21 @@ def test_tables_are_listed_as_one_object_until_they_change(world: World) -> None
         world.store.create(HOSTS, PAYLOAD, BINDING, watermark(0))
         world.pass_time(5)
         assert world.board.tables() == (FLOWS, HOSTS)
+
+
+def test_a_new_table_is_found_at_once_and_names_that_are_not_there_cost_little() -> None:
+    world = World()
+    with world.board as board:
+        assert board.tables() == (FLOWS,)
+        world.store.create(HOSTS, PAYLOAD, BINDING, watermark(0))
+        assert board.relist() == (FLOWS, HOSTS)
+        before = world.listings
+        for _ in range(100):
+            board.relist()
+        assert world.listings == before + RELIST_BURST - 1
+        world.now += RELIST_BURST * RELIST_S
+        board.relist()
+        assert world.listings == before + RELIST_BURST
 
 
 def test_a_catalog_that_is_down_at_start_hides_only_its_own_tables() -> None:
