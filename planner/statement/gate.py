@@ -36,6 +36,8 @@ MAX_COMMENTS = 1_000
 MAX_EXPRESSIONS = 12_000
 #: Literals: 30,000 of an IN list take 1 s of a core from text to plan, nearly half of it before they are bound.
 MAX_LITERALS = 50_000
+#: Items of all lists, each an expression at least: half a million have a tree of 78 MB, which takes seconds to print.
+MAX_ITEMS = MAX_EXPRESSIONS + MAX_LITERALS
 #: Arms of an OR that are ANDs, and the other way round: the engine looks for common parts among all, in time quadratic
 #: in the arms and in their parts. 400 of three comparisons take 1.5 s.
 MAX_NESTED_CONDITIONS = 400
@@ -56,6 +58,8 @@ MAX_SEPARATOR_LENGTH = 100
 #: Each wildcard of these multiplies the work by the length of the text (LIKE has another way, see rewrite).
 MAX_WILDCARDS = 2
 
+#: A text in quotes, as long as no escape or comment misleads it.
+_QUOTED = re.compile(r"'[^']*'")
 #: A width or precision of four digits, one taken from an argument, or a field inside a field.
 _COSTLY_FORMAT = re.compile(r"\d{4}|\*|\{[^}]*\{")
 #: ``system.main.now()`` would go around the engine's own ``now()``. Elsewhere a qualifier is a column:
@@ -67,7 +71,7 @@ def check_text(sql: str) -> None:
     """Refuse a text too large to parse.
 
     Raises:
-        UnsupportedStatement: it has more than ``MAX_SQL_BYTES``, or ``MAX_COMMENTS``.
+        UnsupportedStatement: it has more than ``MAX_SQL_BYTES``, ``MAX_COMMENTS``, or lists of more than ``MAX_ITEMS``.
     """
     size = len(sql.encode("utf-8", "surrogatepass"))
     if size > MAX_SQL_BYTES:
@@ -78,6 +82,10 @@ def check_text(sql: str) -> None:
     if sql.count("/*") > MAX_COMMENTS:
         raise UnsupportedStatement(
             f"the statement has more than {MAX_COMMENTS} comments; send it without."
+        )
+    if sql.count(",") > MAX_ITEMS and _QUOTED.sub("", sql).count(",") > MAX_ITEMS:
+        raise UnsupportedStatement(
+            f"the statement has lists of more than {MAX_ITEMS} items; send them as parameters."
         )
 
 

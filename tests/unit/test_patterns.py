@@ -70,6 +70,7 @@ OF_CALLERS: dict[str, tuple[Work, str]] = {
     "planner/freshness.py _RECORD": (lambda text: parse_wait_for(f"{text},"), r"([a-z]+)/(\d+):(\d+)"),
     "planner/freshness.py parse_wait_for": (lambda text: parse_wait_for(f"a/0:1{text}"), r"[,\s]+"),
     "planner/statement/gate.py _COSTLY_FORMAT": over(planner.statement.gate, "_COSTLY_FORMAT", "search"),
+    "planner/statement/gate.py _QUOTED": over(planner.statement.gate, "_QUOTED", "findall"),
     "planner/statement/references.py PATH": over(planner.statement.references, "PATH", "search"),
     "planner/statement/printable.py _POSITION": over(planner.statement.printable, "_POSITION", "sub"),
     "proxy/engine/syntax_trees.py _PLACE": over(proxy.engine.syntax_trees, "_PLACE", "sub"),
@@ -153,7 +154,7 @@ LOOPS: dict[str, tuple[Work, str]] = {
     "a change of the session": (change_of, r"SET a = ('')+"),
     "a transaction": (change_of, r"BEGIN( ISOLATION LEVEL A)+"),
     "a question for the session": (lambda text: as_query(text, SESSION), "SELECT current_user(, current_user)+"),
-    "the size of a statement": (check_text, r"(/\*)+"),
+    "the size of a statement": (check_text, r"(/\*)+|(,')+|,+"),
     "a pattern of names": (
         lambda text: [*map(Like(text[:MAX_CHARS]).matches, ["order_items", "a" * 60] * 1_000)], r"(%a)+",
     ),

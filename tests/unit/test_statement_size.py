@@ -9,6 +9,7 @@ from planner.statement.gate import (
     MAX_CLAUSES,
     MAX_COMMENTS,
     MAX_EXPRESSIONS,
+    MAX_ITEMS,
     MAX_LITERALS,
     MAX_NESTED_CONDITIONS,
     MAX_TABLES,
@@ -22,6 +23,14 @@ def test_comments_are_counted_before_the_text_is_parsed() -> None:
     check_text("/*" * MAX_COMMENTS)
     with pytest.raises(UnsupportedStatement, match=f"more than {MAX_COMMENTS} comments"):
         check_text("/*" * (MAX_COMMENTS + 1))
+
+
+def test_long_lists_are_refused_before_they_are_parsed() -> None:
+    """Half a million values take seconds of a core and a gigabyte before their tree could be refused."""
+    check_text("SELECT 1 IN (1" + ",1" * MAX_ITEMS + ")")
+    check_text("SELECT '" + "," * (MAX_ITEMS + 1) + "', 'it''s'")
+    with pytest.raises(UnsupportedStatement, match="send them as parameters"):
+        check_text("SELECT 1 IN (1" + ",1" * (MAX_ITEMS + 1) + ")")
 
 
 def test_literals_are_many_and_what_is_made_of_them_is_less() -> None:
