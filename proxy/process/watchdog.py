@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from proxy.process.starvation import ThreadTimes, starved_share, thread_times
 from proxy.process.suspects import Suspects
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ _MAX_SILENCE_S = 60.0
 _STOP_TIMEOUT_S = 5.0
 #: A look that comes this much late: nothing ran meanwhile, the machine was paused or the process stopped.
 _STOOD_STILL_S = 2.0
+#: What is late gets as much more time as others took the processors from this process: a long statement has a low
+#: priority, and gets a tenth of a machine that others fill. Never more than so large a share: it ends at some time.
+_MAX_STARVED = 0.9
 #: Shares of the process's limit at which one statement is stopped, then all of one user, so that the process need not
 #: end.
 _SHORT = 0.75
@@ -80,6 +84,8 @@ class Watchdog:
         self._stop = threading.Event()
         #: How much of the clock's time this process stood still: no work went on then.
         self._lost_s = 0.0
+        #: Of the last look at which a call was late.
+        self._thread_times: ThreadTimes = {}
         self._answered_at = self._now()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         # On its own thread: a call into a hung engine does not return.
@@ -125,6 +131,7 @@ class Watchdog:
             looked_at = time.monotonic()
             with self._lock:
                 oldest = min(self._deadlines.values(), key=lambda item: item[0], default=None)
+            self._excuse(is_late=oldest is not None and self._now() > oldest[0])
             if oldest is not None and self._now() > oldest[0] + self._grace_s:
                 self._suspects.blame(oldest[1])
                 self._end(EXIT_STUCK, "a statement ignored its interrupt past its deadline")
@@ -138,6 +145,16 @@ class Watchdog:
             self._spare(resident)
             if self.silent_s > _MAX_SILENCE_S:
                 self._end(EXIT_SICK, f"the engine has not answered for {_MAX_SILENCE_S:g} s")
+
+    def _excuse(self, *, is_late: bool) -> None:
+        """Do not count the share of the time since the last look in which others had the processors."""
+        if not is_late:
+            self._thread_times = {}
+            return
+        times = thread_times()
+        share = starved_share(self._thread_times, times)
+        self._thread_times = times
+        self._lost_s += min(share, _MAX_STARVED) * _CHECK_S
 
     def _spare(self, resident: int) -> None:
         """Stop a statement before memory runs out. The memory it frees may show late."""

@@ -1,0 +1,41 @@
+"""What the watchdog excuses: the time in which other processes had the processors."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from proxy.process.starvation import starved_share, thread_times
+from proxy.process.watchdog import Watchdog
+
+
+def test_only_what_threads_waited_for_a_processor_is_starved() -> None:
+    before = {"1": (0, 0), "2": (50, 10), "9": (7, 7)}
+    assert starved_share(before, {"1": (10, 0), "2": (50, 10)}) == 0
+    assert starved_share(before, {"1": (10, 0), "2": (60, 70), "3": (5, 900)}) == 0.75
+    assert starved_share(before, before) == starved_share({}, before) == 0
+
+
+def test_threads_are_read_and_what_is_no_number_is_left_out(tmp_path: Path) -> None:
+    for thread, text in {"1": "5 6 7\n", "2": "", "3": "a b c\n"}.items():
+        (tmp_path / thread).mkdir()
+        (tmp_path / thread / "schedstat").write_text(text)
+    assert thread_times(tmp_path) == {"1": (5, 6)}
+    assert thread_times(tmp_path / "none") == {}
+    assert str(threading.get_native_id()) in thread_times()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_late_call_of_a_starved_process_gets_more_time(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.process.watchdog.starved_share", lambda *_: share)
+    watchdog = Watchdog(grace_s=1.0, max_process_bytes=None)
+    before_s = watchdog._lost_s
+    for _ in range(40):
+        watchdog._excuse(is_late=True)
+    assert watchdog._lost_s - before_s == pytest.approx(10 * min(share, 0.9))
+    watchdog._excuse(is_late=False)
+    assert watchdog._lost_s - before_s == pytest.approx(10 * min(share, 0.9))
