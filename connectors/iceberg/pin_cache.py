@@ -86,6 +86,7 @@ class PinCache:
         self._listings: dict[str, RefreshedValue[tuple[TableName, ...]]] = {}
         #: What catalogs listed last, and all of it in order: sorting 10,000 names takes 10 ms, and all ask for them.
         self._sorted: tuple[list[tuple[TableName, ...]], tuple[TableName, ...]] = ([], ())
+        #: When names were missing that had the catalogs listed at once.
         self._relisted_at: deque[float] = deque(maxlen=RELIST_BURST)
         self._recent: LRUCache[_Key, Pin] = LRUCache(MAX_RECENT_PINS)
         #: Pins of older snapshots, by metadata location and snapshot.

@@ -1,4 +1,4 @@
-"""How much of the processors' time this process asked for and did not get, since others had it."""
+"""What share of the processors' time that the threads of this process could use they did not get."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ _MAX_SILENCE_S = 60.0
 _STOP_TIMEOUT_S = 5.0
 #: A look that comes this much late: nothing ran meanwhile, the machine was paused or the process stopped.
 _STOOD_STILL_S = 2.0
-#: What is late gets as much more time as others took the processors from this process: a long statement has a low
-#: priority, and gets a tenth of a machine that others fill. Never more than so large a share: it ends at some time.
+#: Largest share of the time past a deadline that is excused where threads wait for a processor, whoever has it: a long
+#: statement has a low priority, and gets a tenth of a machine that others fill. What is stuck still ends, ten times as late.
 _MAX_STARVED = 0.9
 #: Shares of the process's limit at which one statement is stopped, then all of one user, so that the process need not
 #: end.
@@ -147,7 +147,7 @@ class Watchdog:
                 self._end(EXIT_SICK, f"the engine has not answered for {_MAX_SILENCE_S:g} s")
 
     def _excuse(self, *, is_late: bool) -> None:
-        """Do not count the share of the time since the last look in which others had the processors."""
+        """Do not count the share of the time since the last look in which threads waited for a processor."""
         if not is_late:
             self._thread_times = {}
             return

@@ -1,12 +1,17 @@
-"""What the watchdog excuses: the time in which other processes had the processors."""
+"""What the watchdog excuses: the time in which threads waited for a processor."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from proxy.engine.running import give_way
 from proxy.process.starvation import starved_share, thread_times
 from proxy.process.watchdog import Watchdog
 
@@ -25,6 +30,37 @@ def test_threads_are_read_and_what_is_no_number_is_left_out(tmp_path: Path) -> N
     assert thread_times(tmp_path) == {"1": (5, 6)}
     assert thread_times(tmp_path / "none") == {}
     assert str(threading.get_native_id()) in thread_times()
+
+
+def test_a_thread_that_gives_way_to_a_busy_process_is_excused() -> None:
+    """On one processor: a process without pause, and a thread of ours with the priority of long statements."""
+    processor = {min(os.sched_getaffinity(0))}
+    stopped = threading.Event()
+
+    def work() -> None:
+        thread = threading.get_native_id()
+        os.sched_setaffinity(thread, processor)
+        give_way(thread)
+        while not stopped.is_set():
+            pass
+
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    late = threading.Thread(target=work)
+    watchdog = Watchdog(grace_s=1.0, max_process_bytes=None)
+    try:
+        os.sched_setaffinity(busy.pid, processor)
+        late.start()
+        before_s = watchdog._lost_s
+        for _ in range(5):
+            watchdog._excuse(is_late=True)
+            time.sleep(0.25)
+        excused = (watchdog._lost_s - before_s) / (4 * 0.25)
+    finally:
+        stopped.set()
+        busy.kill()
+        busy.wait()
+        late.join()
+    assert 0.5 < excused <= 0.9
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
