@@ -12,7 +12,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+
+from tests.harness.warm_jvm import warm_jvm
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -30,10 +33,11 @@ def run(arguments: Sequence[str], folder: Path, timeout_s: float) -> tuple[int, 
     Raises:
         TimeoutError: it did not end, and was killed.
     """
-    with tempfile.TemporaryDirectory() as outputs:
+    with tempfile.TemporaryDirectory() as outputs, _spark(arguments) as variables:
         out, err = Path(outputs) / "out", Path(outputs) / "err"
         process = _FORKS.Process(
-            target=_command, args=(list(arguments), folder, out, err, dict(os.environ))
+            target=_command,
+            args=(list(arguments), folder, out, err, {**os.environ, **variables}),
         )
         process.start()
         process.join(timeout_s)
@@ -46,6 +50,16 @@ def run(arguments: Sequence[str], folder: Path, timeout_s: float) -> tuple[int, 
         code = process.exitcode
         process.close()
         return code, out.read_text(), err.read_text()
+
+
+def _spark(arguments: Sequence[str]) -> AbstractContextManager[Mapping[str, str]]:
+    """A JVM for the command. Java looks at whom it trusts once: who brings an authority has one of his own."""
+    if "tier" not in arguments or "--config" not in arguments:
+        return nullcontext({})
+    config = Path(arguments[arguments.index("--config") + 1])
+    if not config.exists() or "cabundle" in config.read_text():
+        return nullcontext({})
+    return warm_jvm()
 
 
 def _command(

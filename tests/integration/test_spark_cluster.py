@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from connectors.spark.catalogs import catalog_conf
 from planner.names import TableName
 from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.spark import BINDING, PAYLOAD, BoundTable, SparkLake, first_watermark
+from tests.harness.forked_python import plain_python
 from tests.harness.generated_log import expected_rows
 from tests.harness.spark_cluster import running_cluster
 
@@ -98,7 +98,8 @@ def tiering(
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.cluster_tierer", json.dumps(request)],
             cwd=ROOT,
-            env=os.environ | {"CLUSTER_SECRET": SECRET},
+            # A Python of the executors' own: what they run must have been sent.
+            env=plain_python() | {"CLUSTER_SECRET": SECRET},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
