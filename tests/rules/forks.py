@@ -10,6 +10,7 @@ nothing; standard output one line of JSON for it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -103,6 +104,8 @@ def main() -> None:
     load(forked(["--collect-only", *tests])["loaded"])
     # Ours alone, in a folder of this run: what the environment says of bytecode would have each fork compile it again.
     sys.dont_write_bytecode, sys.pycache_prefix = False, sys.argv[1]
+    # Forks collect what they make, not what was loaded here.
+    gc.freeze()
     for line in sys.stdin:
         if line.strip():
             switch = switches[int(line)]
