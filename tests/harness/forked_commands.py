@@ -7,6 +7,7 @@ what every command begins with.
 from __future__ import annotations
 
 import atexit
+import gc
 import multiprocessing
 import os
 import sys
@@ -65,6 +66,8 @@ def _spark(arguments: Sequence[str]) -> AbstractContextManager[Mapping[str, str]
 def _command(
     arguments: list[str], folder: Path, out: Path, err: Path, environment: Mapping[str, str]
 ) -> None:
+    # What was loaded before is not to be collected again and again.
+    gc.freeze()
     for path, descriptor in ((out, 1), (err, 2)):
         with path.open("wb") as file:
             os.dup2(file.fileno(), descriptor)
