@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -19,6 +18,7 @@ from planner.snapshots import TAG, History, Snapshot
 from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
 from tests.fixtures.spark import BoundTable
 from tests.harness.builders import BINDING, FLOWS, vector
+from tests.harness.forked_python import plain_python
 from tests.harness.generated_log import expected_outcomes, expected_rows
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def run(source: Path, **request: Any) -> dict[str, Any]:
             json.dumps(request),
         ],
         cwd=source,
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env={**plain_python(), "PYTHONPATH": str(source)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -148,7 +148,7 @@ def test_tierers_of_both_take_turns_on_spark(old: Path, flows: BoundTable) -> No
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.tierer", json.dumps(request)],
         cwd=old,
-        env={**os.environ, "PYTHONPATH": str(old)},
+        env={**plain_python(), "PYTHONPATH": str(old)},
         capture_output=True,
         text=True,
         timeout=200,

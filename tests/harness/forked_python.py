@@ -56,7 +56,7 @@ os._exit(int.from_bytes(asked.recv(8, socket.MSG_WAITALL) or b"\\1", "big"))
 
 
 def plain_python() -> dict[str, str]:
-    """The environment without it, for a program whose Spark is to start interpreters."""
+    """The environment without it: for a program whose Spark has packages of its own, not those of this checkout."""
     return {name: value for name, value in os.environ.items() if name != VARIABLE}
 
 

@@ -32,7 +32,8 @@ def run(
     saved = {
         key: value
         for key, value in os.environ.items()
-        if key not in ("PYTHONPATH", "VIRTUAL_ENV") and not key.startswith("THERMOCLINE_")
+        if key not in ("PYTHONPATH", "PYSPARK_PYTHON", "VIRTUAL_ENV")
+        and not key.startswith("THERMOCLINE_")
     }
     return subprocess.run(
         [str(part) for part in command],
