@@ -31,6 +31,9 @@ from thermocline.config.settings import IcebergRest, Server, Settings
 from thermocline.serve.assembly import RunningServer, running_server
 
 _SPAN_S = 10.0
+#: No tiering goes on: the tail is all that comes.
+_ANY_ROWS, _ANY_BYTES = 1_000_000_000, 1 << 40
+_SPARE_S = 3_600.0
 _REPEATS = 100
 
 
@@ -38,8 +41,20 @@ _REPEATS = 100
 @click.option("--tail-rows", type=click.IntRange(1), default=100_000, show_default=True)
 @click.option("--snapshots", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--rate", type=click.IntRange(1), default=5_000, show_default=True)
-@click.option("--seconds", type=click.IntRange(10), default=120, show_default=True)
-@click.option("--pairs", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.IntRange(10),
+    default=120,
+    show_default=True,
+    help="How long a load comes each second; 3600 for the figures of an hour.",
+)
+@click.option(
+    "--pairs",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="Of spans of statements over Flight, with loads and without.",
+)
 @partitions
 @seed
 @click.pass_obj
@@ -61,8 +76,11 @@ def command(
         settings = Settings(
             catalogs=world.catalogs,
             kafka=world.kafka,
-            server=Server(port=0, audit_log="off"),
-            iceberg_rest=IcebergRest(port=0),
+            server=Server(
+                port=0, audit_log="off", max_tail_rows=_ANY_ROWS, max_tail_bytes=_ANY_BYTES
+            ),
+            # No file is removed meanwhile: all of them are counted.
+            iceberg_rest=IcebergRest(port=0, live_ttl_s=seconds + _SPARE_S),
         )
         with running_server(settings) as running:
             _commit(world, running, snapshots)
@@ -75,13 +93,15 @@ def command(
                     world.broker.bootstrap, TOPIC, partitions=partitions, rate=rate, seed=seed
                 ):
                     _loads(report, world, client, seconds)
-                    _beside(report, running, pairs)
+                    if pairs:
+                        _beside(report, running, pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
     took_ms: float
     files: int
+    rows: int
     size: int
 
 
@@ -104,6 +124,7 @@ class _Client:
         return _Load(
             took_ms,
             int(summary.get("added-data-files", 0)),
+            int(summary.get("added-records", 0)),
             int(summary.get("added-files-size", 0)),
         )
 
@@ -136,9 +157,12 @@ def _loads(report: Report, world: World, client: _Client, seconds: int) -> None:
     written = sum(file.stat().st_size for file in live.rglob("*.parquet"))
     report.figure("load each second, median", median(took), "ms", at_most=40)
     report.figure("load each second, p99", quantile(took, 0.99), "ms", at_most=150)
+    report.figure("load each second, longest", max(took), "ms")
     report.figure("live files, most", max(load.files for load in loads), "", at_most=40)
     report.figure("bytes written / bytes of the tail", written / loads[-1].size, "", at_most=3)
+    report.figure("rows in the tail at the end", loads[-1].rows, "")
     report.details["loads_ms"] = took
+    report.details["files"] = [load.files for load in loads]
 
 
 def _beside(report: Report, running: RunningServer, pairs: int) -> None:

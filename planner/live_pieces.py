@@ -2,9 +2,12 @@
 
 A piece is one immutable file with the rows of one offset range in each of some partitions. An answer needs exactly
 ``[watermark, end)`` of every partition: a piece that reaches outside of it, or was read under another leader, is not part
-of it. What is left is written as new pieces. Once ``MERGE`` pieces of a level would stand side by side, one of the next
-level is written instead of them, and a large piece is written with the small ones before it: so a row is written about once
-for each level, and there are few files.
+of it. What is left is written as new pieces.
+
+Once there are ``MERGE`` pieces, those of the lowest level, the newest, are written again as one of the next level: first
+many small ones, then fewer, as larger ones take their places. So a row is written once for each level, and the levels are
+few: with at most ``n`` pieces, two levels hold about ``n² / 2`` loads and three ``n³ / 6``. No scheme of so few files writes
+less (Mathieu and others, "Bigtable Merge Compaction", 2014).
 """
 
 from __future__ import annotations
@@ -15,11 +18,15 @@ from dataclasses import dataclass
 
 from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition
 
-#: Twelve pieces of a second of 5,000 events make one of a minute, twelve of those one of twelve minutes: 33 files at most,
-#: and each row is written three times.
-MERGE = 12
-#: A piece with fewer rows is of level 0.
+#: With a load each second, eight minutes are written twice, and an hour and a half three times.
+MERGE = 32
+#: Where merging does not keep up, a load merges before it answers.
+MOST = 40
+#: Fewer are left to the next level.
+_LEAST = 4
+#: A piece with fewer rows is of level 0, with twelve times as many of level 1, and so on.
 _LEVEL_ROWS = 60_000
+_LEVEL_GROWTH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,14 @@ class Hole:
 
 
 @dataclass(frozen=True, slots=True)
+class Merge:
+    """``pieces`` that are to become one, and the hole that they and what is newer leave."""
+
+    pieces: tuple[LivePiece, ...]
+    hole: Hole
+
+
+@dataclass(frozen=True, slots=True)
 class Tiling:
     """``pieces`` and ``holes`` together are exactly the ranges that were asked for, each offset once."""
 
@@ -68,7 +83,7 @@ class Tiling:
 def level_of(rows: int, level: int) -> int:
     """Return the level of a piece with so many rows: a large one is not merged with small ones."""
     own = 0
-    while rows >= _LEVEL_ROWS * MERGE**own:
+    while rows >= _LEVEL_ROWS * _LEVEL_GROWTH**own:
         own += 1
     return max(own, level)
 
@@ -93,9 +108,30 @@ def tile(
             for span in piece.ranges:
                 spans_of[span.partition].append(span)
     holes = _holes(needed_of, spans_of)
-    if len(holes) == 1:
-        return _merged(chosen, holes[0])
+    if len(holes) == 1 and len(chosen) >= MOST:
+        merge = merge_of(chosen, holes[0].ranges)
+        if merge is not None:
+            left = [piece for piece in chosen if piece not in merge.pieces]
+            return Tiling(tuple(left), (merge.hole,))
     return Tiling(tuple(chosen), tuple(holes))
+
+
+def merge_of(
+    pieces: Sequence[LivePiece], newest: Sequence[OffsetRange] = ()
+) -> Merge | None:
+    """Say which of the pieces of an answer to write again as one, with ``newest`` ranges behind them; None: of none.
+
+    Only pieces that nothing lies between become one: with a larger one between small ones, all of them.
+    """
+    if len(pieces) < MERGE:
+        return None
+    for level in sorted({piece.level for piece in pieces}):
+        merging = tuple(piece for piece in pieces if piece.level <= level)
+        spans = [*newest, *(span for piece in merging for span in piece.ranges)]
+        ranges = _joined(spans)
+        if len(merging) >= _LEAST and ranges is not None:
+            return Merge(merging, Hole(ranges, level + 1))
+    return None
 
 
 def _fits(
@@ -130,25 +166,6 @@ def _holes(
                 number += 1
             at = next_span.stop
     return [Hole(tuple(ranges)) for ranges in rounds]
-
-
-def _merged(chosen: list[LivePiece], hole: Hole) -> Tiling:
-    """Let the hole swallow smaller pieces before it, and those of its level where there are enough, and so on upwards.
-
-    So levels only fall towards the end of the log: a large piece between small ones would keep these apart for good.
-    """
-    while True:
-        level = level_of(sum(map(len, hole.ranges)), hole.level)
-        merging = [piece for piece in chosen if piece.level <= level]
-        if sum(piece.level == level for piece in merging) >= MERGE - 1:
-            level += 1
-        else:
-            merging = [piece for piece in merging if piece.level < level]
-        ranges = _joined([*hole.ranges, *(span for piece in merging for span in piece.ranges)])
-        if not merging or ranges is None:
-            return Tiling(tuple(chosen), (hole,))
-        chosen = [piece for piece in chosen if piece not in merging]
-        hole = Hole(ranges, level)
 
 
 def _joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...] | None:

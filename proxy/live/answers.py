@@ -165,6 +165,18 @@ class TableAnswers:
             self._usable.pop(contract, None)
             self._usable[contract] = tuple(pieces)
 
+    def has(self, key: tuple[object, ...], pieces: Iterable[LivePiece]) -> bool:
+        """Whether later answers may use all of these pieces of a tail."""
+        with self._lock:
+            own = {id(piece) for usable in self._usable.values() for piece in usable}
+            return key == self._key and all(id(piece) in own for piece in pieces)
+
+    def add(self, key: tuple[object, ...], contract: str, piece: LivePiece) -> None:
+        """Note a piece that stands for others, which stay: who needs a part of it uses them. In the table's turn."""
+        with self._lock:
+            if key == self._key and contract in self._usable:
+                self._usable[contract] = (*self._usable[contract], piece)
+
     def note(self, written: Iterable[LivePiece]) -> None:
         """Note files that were written, whatever comes of them."""
         with self._lock:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 
 from connectors.iceberg.live.files import LiveFiles
 from connectors.iceberg.pin_cache import PinCache
@@ -25,15 +24,16 @@ from planner.errors import (
     StalePlan,
     UnknownTable,
 )
-from planner.live_pieces import LivePiece, check_tiled, tile
+from planner.live_pieces import LivePiece, check_tiled, merge_of, tile
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.time_travel import format_cut
 from proxy.access.policy import AccessPolicy
-from proxy.deadline import WAITED_FOR_TAIL, Deadline
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.live.answers import Answer, TableAnswers, etag_of
-from proxy.live.tail_rows import tail_batches
+from proxy.live.merging import Merging, MergeTask
+from proxy.live.pieces import PieceWriter
 from proxy.live.texts import Texts
 from proxy.query.cut import FreshnessContract, SnapshotCutter
 from proxy.session import Session
@@ -78,8 +78,6 @@ class LiveTables:
         """``ttl_s``: how long an answer, and the files it names, are good for after it was answered last."""
         self._pins = pins
         self._cutter = cutter
-        self._tails = tails
-        self._engine = engine
         self._grants = grants
         self._files = files
         self._ttl_s = ttl_s
@@ -88,6 +86,8 @@ class LiveTables:
         #: By table, and the folder that its files lie in.
         self._tables: dict[tuple[TableName, str], TableAnswers] = {}
         self._texts = Texts()
+        self._writer = PieceWriter(tails, engine, files)
+        self._merging = Merging(self._writer, files)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="live-files", daemon=True)
         self._thread.start()
@@ -100,6 +100,8 @@ class LiveTables:
     def stop(self) -> None:
         """Beat no more. Files stay for those who read them; another replica removes them."""
         self._stopped.set()
+        self._merging.stop()
+        self._writer.close()
         self._thread.join(_STOP_S)
 
     def visible(self, session: Session, *, is_new: bool = False) -> Collection[TableName]:
@@ -260,24 +262,9 @@ class LiveTables:
             return ()
         key, hot = key_of(cut, cut.binding, cut.hot), cut.hot
         tiling = tile(hot.ranges, _epochs(hot, contract), answers.usable(key))
-        written: list[LivePiece] = []
-        try:
-            if tiling.holes:
-                check = partial(deadline.check, WAITED_FOR_TAIL)
-                with self._tails.read(cut, check) as tail:
-                    for hole in tiling.holes:
-                        batches = tail_batches(
-                            self._engine,
-                            cut,
-                            tail.relations,
-                            hole.ranges,
-                            deadline,
-                            session.user,
-                        )
-                        piece = self._files.write_piece(pin, hole, hot.epochs, batches)
-                        written.append(piece)
-        finally:
-            answers.note(written)
+        written = self._writer.write(
+            pin, cut, tiling.holes, deadline, session.user, answers.note
+        )
         pieces = (*tiling.pieces, *written)
         try:
             check_tiled(hot.ranges, pieces)
@@ -286,6 +273,8 @@ class LiveTables:
             raise InternalError(f"{cut.table}: its live files do not fit its cut.") from error
         if contract.past is None and contract.freshness.side is None:
             answers.use(key, str(contract), pieces)
+            if (merge := merge_of(pieces)) is not None:
+                self._merging.begin(MergeTask(answers, pin, cut, key, str(contract), merge))
         return pieces
 
     def _answers_of(self, table: TableName) -> TableAnswers:

@@ -11,16 +11,22 @@ from hypothesis import strategies as st
 
 from planner.live_pieces import (
     MERGE,
+    MOST,
     Hole,
     LivePiece,
+    Merge,
+    Tiling,
     WrittenPart,
     check_tiled,
     check_written,
     level_of,
+    merge_of,
     tile,
 )
 from planner.offsets import OffsetRange, OffsetVector
 
+#: Of an hour, one a second.
+LOADS = 3_600
 EPOCHS = OffsetVector.of([(0, 3), (1, 3)])
 
 
@@ -57,26 +63,38 @@ def test_a_piece_of_another_leader_is_written_again(epochs: OffsetVector) -> Non
     assert (tiling.pieces, tiling.holes) == ((), (Hole((OffsetRange(0, 5, 10),)),))
 
 
-def test_small_pieces_become_a_larger_one_and_larger_ones_one_larger_still() -> None:
-    small = [piece((0, at, at + 1)) for at in range(MERGE - 1)]
-    tiling = tile([OffsetRange(0, 0, MERGE)], EPOCHS, small)
-    assert tiling.holes == (Hole((OffsetRange(0, 0, MERGE),), 1),)
-    start = 10 * (MERGE - 1)
-    larger = [piece((0, at, at + 10), level=1) for at in range(0, start, 10)]
-    small = [piece((0, start + at, start + at + 1)) for at in range(MERGE - 1)]
-    tiling = tile([OffsetRange(0, 0, start + MERGE)], EPOCHS, [*larger, *small])
-    assert (tiling.pieces, tiling.holes) == (
-        (),
-        (Hole((OffsetRange(0, 0, start + MERGE),), 2),),
-    )
+def test_the_newest_small_pieces_become_a_larger_one_and_larger_ones_one_larger_still() -> None:
+    small = [piece((0, at, at + 1)) for at in range(MERGE)]
+    assert merge_of(small[1:]) is None
+    assert merge_of(small) == Merge(tuple(small), Hole((OffsetRange(0, 0, MERGE),), 1))
+    larger = [piece((0, at, at + 10), level=1) for at in range(0, 10 * (MERGE - 5), 10)]
+    start = 10 * len(larger)
+    small = [piece((0, start + at, start + at + 1)) for at in range(5)]
+    span = OffsetRange(0, start, start + 5)
+    assert merge_of([*larger, *small]) == Merge(tuple(small), Hole((span,), 1))
+    # Where few are small, the larger ones are due.
+    larger = [piece((0, at, at + 10), level=1) for at in range(0, 10 * (MERGE - 1), 10)]
+    pieces = [*larger, piece((0, 10 * len(larger), 10 * len(larger) + 1))]
+    span = OffsetRange(0, 0, 10 * len(larger) + 1)
+    assert merge_of(pieces) == Merge(tuple(pieces), Hole((span,), 2))
 
 
-def test_pieces_with_another_between_them_stay_as_they_are() -> None:
-    small = [piece((0, 2 * at, 2 * at + 1)) for at in range(MERGE - 1)]
-    between = [piece((0, 2 * at + 1, 2 * at + 2), level=1) for at in range(MERGE - 1)]
-    tiling = tile([OffsetRange(0, 0, 2 * MERGE)], EPOCHS, [*small, *between])
-    assert set(tiling.pieces) == {*small, *between}
-    assert tiling.holes == (Hole((OffsetRange(0, 2 * MERGE - 2, 2 * MERGE),)),)
+def test_pieces_with_another_between_them_become_one_with_that() -> None:
+    small = [piece((0, 2 * at, 2 * at + 1)) for at in range(MERGE)]
+    between = [piece((0, 2 * at + 1, 2 * at + 2), level=1) for at in range(MERGE)]
+    merge = merge_of([*small, *between])
+    assert merge is not None
+    assert merge.hole == Hole((OffsetRange(0, 0, 2 * MERGE),), 2)
+
+
+def test_a_load_merges_by_itself_only_where_there_are_very_many_pieces() -> None:
+    pieces = [piece((0, at, at + 1)) for at in range(MOST)]
+    few = tile([OffsetRange(0, 0, MOST + 4)], EPOCHS, pieces[1:])
+    assert few.holes == (Hole((OffsetRange(0, 0, 1),)), Hole((OffsetRange(0, MOST, MOST + 4),)))
+    few = tile([OffsetRange(0, 0, MOST + 4)], EPOCHS, pieces[:-1])
+    assert few == Tiling(tuple(pieces[:-1]), (Hole((OffsetRange(0, MOST - 1, MOST + 4),)),))
+    many = tile([OffsetRange(0, 0, MOST + 4)], EPOCHS, pieces)
+    assert many == Tiling((), (Hole((OffsetRange(0, 0, MOST + 4),), 1),))
 
 
 def test_a_large_first_piece_is_not_merged_with_small_ones() -> None:
@@ -149,22 +167,32 @@ def test_a_file_of_its_own_rows_passes_with_holes_in_it() -> None:
     ],
     ids=["even", "every third large", "in turn", "wild"],
 )
+@pytest.mark.parametrize("behind", [0, 2, 10_000], ids=["at once", "late", "never"])
 def test_few_files_hold_a_tail_whatever_the_sizes_of_its_loads(
-    size: Callable[[int], int],
+    size: Callable[[int], int], behind: int
 ) -> None:
+    """``behind``: how many loads come before a merge is done."""
     pieces: tuple[LivePiece, ...] = ()
     end = written = most = 0
-    for number in range(600):
+    merge: tuple[int, Merge] | None = None
+
+    def write(hole: Hole) -> LivePiece:
+        nonlocal written
+        rows = sum(map(len, hole.ranges))
+        written += rows
+        return LivePiece(hole.ranges, EPOCHS, f"{written}", rows, level_of(rows, hole.level))
+
+    for number in range(LOADS):
         end += size(number)
-        tiling = tile([OffsetRange(0, 0, end)], EPOCHS, pieces)
-        new = []
-        for hole in tiling.holes:
-            rows = sum(map(len, hole.ranges))
-            written += rows
-            level = level_of(rows, hole.level)
-            new.append(LivePiece(hole.ranges, EPOCHS, f"{number}", rows, level))
-        pieces = (*tiling.pieces, *new)
+        usable = pieces
+        if merge is not None and number > merge[0] + behind:
+            usable, merge = (*pieces, write(merge[1].hole)), None
+        tiling = tile([OffsetRange(0, 0, end)], EPOCHS, usable)
+        pieces = (*tiling.pieces, *map(write, tiling.holes))
         check_tiled([OffsetRange(0, 0, end)], pieces)
         most = max(most, len(pieces))
-    assert most <= 40
-    assert written <= 4 * end
+        due = merge_of(pieces)
+        if due is not None and merge is None:
+            merge = number, due
+    assert most <= MOST
+    assert written <= 3 * end

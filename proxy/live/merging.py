@@ -1,0 +1,95 @@
+"""Writes many small files of a tail again as a large one, after the load that made them many was answered."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from connectors.iceberg.live.files import LiveFiles
+from planner.cut import Pin, TableCut
+from planner.errors import FederationError
+from planner.live_pieces import Merge
+from proxy.deadline import Cancellation, Deadline
+from proxy.live.answers import TableAnswers
+from proxy.live.pieces import PieceWriter
+
+_log = logging.getLogger(__name__)
+#: The answer is on its way first: it needs the interpreter, too.
+_PAUSE_S = 0.05
+_LONGEST_S = 120.0
+_STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """What to merge: of the tail ``key``, of answers under ``contract``, the rows as of ``cut``."""
+
+    answers: TableAnswers
+    pin: Pin
+    cut: TableCut
+    key: tuple[object, ...]
+    contract: str
+    merge: Merge
+
+
+class Merging:
+    """One thread, for one table after the other. Thread-safe; the caller stops it."""
+
+    def __init__(self, writer: PieceWriter, files: LiveFiles) -> None:
+        self._writer = writer
+        self._files = files
+        self._changed = threading.Condition()
+        #: The newest task of each table.
+        self._tasks: OrderedDict[TableAnswers, MergeTask] = OrderedDict()
+        self._stopped = threading.Event()
+        self._cancellation = Cancellation()
+        self._thread = threading.Thread(target=self._run, name="live-merging", daemon=True)
+        self._thread.start()
+
+    def begin(self, task: MergeTask) -> None:
+        """Have it done soon. Does not wait."""
+        with self._changed:
+            self._tasks[task.answers] = task
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Give up what is at work."""
+        self._stopped.set()
+        self._cancellation.request()
+        with self._changed:
+            self._changed.notify()
+        self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._tasks and not self._stopped.is_set():
+                    self._changed.wait()
+            if self._stopped.wait(_PAUSE_S):
+                return
+            with self._changed:
+                _, task = self._tasks.popitem(last=False)
+            try:
+                self._work(task)
+            except FederationError as error:
+                if not self._stopped.is_set():
+                    _log.warning("live files of %s were not merged: %s", task.cut.table, error)
+            except Exception:  # noqa: BLE001  a bug of ours must not end merging
+                _log.exception("live files of %s were not merged", task.cut.table)
+
+    def _work(self, task: MergeTask) -> None:
+        answers, catalog = task.answers, task.cut.table.catalog
+        if not answers.has(task.key, task.merge.pieces):
+            return  # tiering took some of them over, or they are merged already
+        deadline = Deadline(_LONGEST_S, self._cancellation)
+        (piece,) = self._writer.write(
+            task.pin, task.cut, [task.merge.hole], deadline, None, answers.note
+        )
+        # In the table's turn: a load under way would replace what is noted meanwhile.
+        with answers.turn(deadline):
+            if self._files.replica(catalog) == answers.replica:
+                answers.add(task.key, task.contract, piece)
+            elif piece.path is not None:
+                self._files.remove(catalog, [piece.path])

@@ -1,0 +1,72 @@
+"""Writes what of a cut's tail is in no file yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from connectors.iceberg.live.files import LiveFiles
+from planner.cut import Pin, TableCut
+from planner.live_pieces import Hole, LivePiece
+from proxy.deadline import WAITED_FOR_TAIL, Deadline
+from proxy.engine.engine import Engine
+from proxy.engine.thread_pool import ThreadPool
+from proxy.live.tail_rows import tail_batches
+from proxy.tail.tails import Tails
+
+
+class PieceWriter:
+    """Thread-safe; the caller closes it."""
+
+    def __init__(self, tails: Tails, engine: Engine, files: LiveFiles) -> None:
+        self._tails = tails
+        self._engine = engine
+        self._files = files
+        # A thread whose call into the engine takes long has a lower priority from then on: these end, the caller's would not.
+        self._threads = ThreadPool()
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def write(
+        self,
+        pin: Pin,
+        cut: TableCut,
+        holes: Sequence[Hole],
+        deadline: Deadline,
+        owner: str | None,
+        note: Callable[[Sequence[LivePiece]], None],
+    ) -> tuple[LivePiece, ...]:
+        """Write a file for each hole of a cut that has a tail, by the deadline.
+
+        ``note`` is told of each one as it is written, also of those that nobody waits for any more.
+
+        Raises:
+            FederationError: as ``Tails.read``, ``Engine.run`` and ``LiveFiles.write_piece``.
+        """
+        if not holes:
+            return ()
+        work = partial(self._write, pin, cut, holes, deadline, owner, note)
+        return self._threads.run(work, deadline, owner)
+
+    def _write(
+        self,
+        pin: Pin,
+        cut: TableCut,
+        holes: Sequence[Hole],
+        deadline: Deadline,
+        owner: str | None,
+        note: Callable[[Sequence[LivePiece]], None],
+    ) -> tuple[LivePiece, ...]:
+        if cut.hot is None:
+            raise ValueError(f"{cut.table} has no tail")
+        written = []
+        with self._tails.read(cut, partial(deadline.check, WAITED_FOR_TAIL)) as tail:
+            for hole in holes:
+                batches = tail_batches(
+                    self._engine, cut, tail.relations, hole.ranges, deadline, owner
+                )
+                piece = self._files.write_piece(pin, hole, cut.hot.epochs, batches)
+                note([piece])
+                written.append(piece)
+        return tuple(written)
