@@ -116,9 +116,7 @@ def tile(
     return Tiling(tuple(chosen), tuple(holes))
 
 
-def merge_of(
-    pieces: Sequence[LivePiece], newest: Sequence[OffsetRange] = ()
-) -> Merge | None:
+def merge_of(pieces: Sequence[LivePiece], newest: Sequence[OffsetRange] = ()) -> Merge | None:
     """Say which of the pieces of an answer to write again as one, with ``newest`` ranges behind them; None: of none.
 
     Only pieces that nothing lies between become one: with a larger one between small ones, all of them.

@@ -223,3 +223,16 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     wrong = rows.set_column(3, "ratio", pa.array(["much"]))
     with pytest.raises(UnsupportedType, match="column ratio of type double cannot be written"):
         write(tmp_path, wrong)
+
+
+def test_values_that_repeat_have_a_dictionary_and_others_none(tmp_path: Path) -> None:
+    rows = [(0, at, at / 7, "few"[at % 3] * 9) for at in range(2_000)]
+    written = write(tmp_path, batch(*rows))
+    assert written is not None
+    group = pq.read_metadata(written.data_file.file_path).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    coded = {column.path_in_schema for column in columns if column.has_dictionary_page}
+    assert coded == {"kafka_partition", "kafka_timestamp", "host"}
+    assert pq.read_table(written.data_file.file_path)["host"].to_pylist() == [
+        r[3] for r in rows
+    ]

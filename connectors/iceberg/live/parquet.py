@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
@@ -31,6 +32,9 @@ from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 _GROUP_ROWS = 128 * 1024
 _GROUP_BYTES = 64 * 1024 * 1024
 _UUID_BYTES = 16
+_SAMPLE_ROWS = 1_024
+#: How often values occur in the sample, on average, for a dictionary to be worth it.
+_REPEATS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ def write_data_file(
                     arrow,
                     store_decimal_as_integer=True,
                     compression=_codec(properties),
+                    use_dictionary=_repeating(table),
                 )
                 stack.callback(writer.close)
             tally.add(table)
@@ -103,6 +108,23 @@ def write_data_file(
 def _codec(properties: Mapping[str, str]) -> str:
     codec = properties.get("write.parquet.compression-codec", "zstd")
     return "none" if codec == "uncompressed" else codec
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """Name the columns whose values repeat, by the first of them: others take a third more room with a dictionary, and
+    twice the time.
+    """
+    sample = table.slice(0, _SAMPLE_ROWS)
+    names = []
+    for field in table.schema:
+        if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
+            continue
+        if isinstance(field.type, pa.BaseExtensionType):
+            continue
+        distinct = pc.count_distinct(sample[field.name], mode="all").as_py()
+        if distinct * _REPEATS <= sample.num_rows:
+            names.append(field.name)
+    return names
 
 
 def _groups(batches: Iterable[pa.RecordBatch], arrow: pa.Schema) -> Iterator[pa.Table]:
