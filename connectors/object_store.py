@@ -115,7 +115,12 @@ def vended_properties(
         for name, value in vended.items()
         if (name in _VENDED or name.startswith(_SAS_TOKEN)) and configured.get(name) != value
     }
-    return keys | {name: vended[name] for name in _PLACES if name in vended} if keys else {}
+    return keys | places_of(vended) if keys else {}
+
+
+def places_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return which store properties name, without keys."""
+    return {name: properties[name] for name in _PLACES if name in properties}
 
 
 def _on_s3(roots: Iterable[str]) -> list[str]:

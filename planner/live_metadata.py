@@ -9,6 +9,8 @@ Only what must change is changed, so nothing that this program does not know is 
 3. ``gc.enabled`` is false: Iceberg's Java library then refuses to remove orphans, to expire snapshots and to purge. Orphan
    removal deletes files without a commit that could be refused.
 4. The binding is not told: who meets ``thermocline.cut`` must neither tail nor tier the table (``planner.binding``).
+5. Nor is what a table's owner says of stores: pyiceberg joins it with the keys that came with the table, and would send these
+   to an ``s3.endpoint`` of the owner's.
 """
 
 from __future__ import annotations
@@ -27,6 +29,23 @@ MAIN = "main"
 COLD = "cold"
 _OWN = "thermocline."
 _GC = "gc.enabled"
+#: What pyiceberg's clients take as settings of a store, or of who is asked for keys.
+_OF_STORES = (
+    *(
+        "adls.",
+        "auth.",
+        "client.",
+        "gcs.",
+        "hdfs.",
+        "header.",
+        "hf.",
+        "oss.",
+        "rest.",
+        "s3.",
+        "ssl.",
+    ),
+    *("credential", "io-impl", "oauth2-server-uri", "py-io-impl", "token", "uri", "warehouse"),
+)
 #: Whose presence makes an Iceberg writer encrypt (Iceberg's table properties).
 _ENCRYPTED = "encryption.key-id"
 
@@ -184,7 +203,11 @@ def without_log(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def live_properties(properties: Mapping[str, str], cut: str) -> dict[str, str]:
     """Return a table's properties as an engine sees them."""
-    own = {key: value for key, value in properties.items() if not key.startswith(_OWN)}
+    own = {
+        key: value
+        for key, value in properties.items()
+        if not key.startswith((_OWN, *_OF_STORES))
+    }
     return {**own, _GC: "false", LIVE_CUT: cut}
 
 

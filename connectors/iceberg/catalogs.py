@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 from sqlalchemy.exc import ArgumentError
 
@@ -21,21 +22,40 @@ from planner.names import TableName
 
 #: A database that was restarted leaves dead connections behind: each is tried before it is used (SQLAlchemy's name).
 _DEFAULTS = {"pool_pre_ping": "true"}
+#: A client that a user brings.
+_OTHER = "py-catalog-impl"
 #: Loaded with the first such catalog: with pyiceberg's it takes a fifth of a second.
 _REST = "connectors.iceberg.rest.RestCatalog"
 
 
+def _is_rest(properties: Mapping[str, str]) -> bool:
+    return catalog_type(properties) == "rest" and _OTHER not in properties
+
+
 def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     options = {**_DEFAULTS, **with_file_io(properties)}
-    if catalog_type(properties) == "rest" and "py-catalog-impl" not in properties:
+    if _is_rest(properties):
         options.pop("type", None)
-        options["py-catalog-impl"] = _REST
+        options[_OTHER] = _REST
     return options
 
 
 #: Amazon's libraries, Arrow's and this process' Java, send sums behind the content unless told otherwise. Other stores answer
 #: that with 400: https://docs.aws.amazon.com/sdkref/latest/guide/feature-dataintegrity.html.
 _SUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+
+
+def _keep_from_tables(catalog: Catalog) -> None:
+    """Have a table's files opened by what its catalog says alone.
+
+    pyiceberg 0.12 lets properties of the table change that, as ``s3.endpoint`` and ``py-io-impl``: whoever owns a table would
+    choose where the catalog's keys go, and what code runs here. ``connectors.iceberg.rest`` does it for REST catalogs.
+    """
+
+    def opened(properties: object = None, location: str | None = None) -> FileIO:  # noqa: ARG001
+        return load_file_io(catalog.properties, location)
+
+    setattr(catalog, "_load_file_io", opened)  # noqa: B010  it is no name that pyiceberg exports
 
 
 class Catalogs:
@@ -96,6 +116,9 @@ class Catalogs:
                 f"install the extra that catalog needs.",
                 catalog=name,
             ) from error
+        configured = self._properties[name]
+        if not _is_rest(configured) and _OTHER not in configured:
+            _keep_from_tables(catalog)
         if LIVE in catalog.properties:
             raise BadConfig(
                 f"catalog {name}: this is a catalog of live tables, served by Thermocline; point at the catalog they come "

@@ -1,5 +1,8 @@
 """pyiceberg's REST catalog, with a time limit for every request and ``ssl.*`` settings in the form it takes.
 
+Its tables know all keys that came with them, by the places these are good for, and their files are never read by what a
+table's own properties say: whoever may set these is not who may name a store (``connectors.iceberg.catalogs``).
+
 pyiceberg 0.12 waits for an answer without end: a catalog whose machine is gone would keep the thread that waits, and
 all others that want the catalog. The limits are named as Iceberg's Java client names them, which has none by default
 either (``connectors.spark.catalogs``).
@@ -11,6 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.catalog import rest
+from pyiceberg.catalog.rest import TableResponse
+from pyiceberg.table import StagedTable, Table
 from requests import Response, Session
 
 from connectors.catalog_properties import (
@@ -18,7 +23,12 @@ from connectors.catalog_properties import (
     REST_SOCKET_TIMEOUT,
     REST_TIMEOUTS_MS,
 )
+from connectors.iceberg.vended import VendedTable
 from planner.errors import BadConfig
+
+#: Iceberg's name for a catalog that hands out no keys, and signs each request to the store itself.
+_SIGNING = "s3.remote-signing-enabled"
+_KEY = "s3.access-key-id"
 
 
 class _TimedSession(Session):
@@ -52,6 +62,67 @@ class RestCatalog(rest.RestCatalog):
         if isinstance(session, _TimedSession):
             session.limits_s = _limits_s(self.properties)
         return session
+
+    def _response_to_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> Table:
+        table = VendedTable(
+            identifier=identifier_tuple,
+            metadata_location=table_response.metadata_location or "",
+            metadata=table_response.metadata,
+            io=self._load_file_io(
+                self._handed_out(identifier_tuple, table_response),
+                table_response.metadata_location,
+            ),
+            catalog=self,
+            config=table_response.config,
+        )
+        table.by_prefix = tuple(
+            (entry.prefix, entry.config) for entry in table_response.storage_credentials
+        )
+        return table
+
+    def _response_to_staged_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> StagedTable:
+        return StagedTable(
+            identifier=identifier_tuple,
+            metadata_location=table_response.metadata_location or "",
+            metadata=table_response.metadata,
+            io=self._load_file_io(
+                self._handed_out(identifier_tuple, table_response),
+                table_response.metadata_location,
+            ),
+            catalog=self,
+        )
+
+    def _handed_out(
+        self, identifier: tuple[str, ...], response: TableResponse
+    ) -> dict[str, str]:
+        """Return what the catalog says of reading a table's files.
+
+        Raises:
+            BadConfig: only requests that the catalog signs could read them.
+        """
+        keys = self._resolve_storage_credentials(
+            response.storage_credentials, response.metadata_location
+        )
+        vended: dict[str, str] = {**response.config, **keys}
+        merged = {**self.properties, **vended}
+        is_own = str(self.properties.get(_SIGNING, "")).lower() == "false"
+        if (
+            str(merged.get(_SIGNING, "")).lower() == "true"
+            and _KEY not in merged
+            and not is_own
+        ):
+            raise BadConfig(
+                f"{self.name}.{'.'.join(identifier)}: its catalog hands out no keys, and signs each request to the store "
+                f"({_SIGNING}), which is not done here; let it hand out keys, name keys in catalogs.{self.name}, or, where "
+                f'this process may read the store as it is, set {_SIGNING} = "false" there.',
+                catalog=self.name,
+                key=_SIGNING,
+            )
+        return vended
 
 
 def in_levels(properties: Mapping[str, Any]) -> dict[str, Any]:

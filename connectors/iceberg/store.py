@@ -25,7 +25,8 @@ from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan, FileList
 from connectors.iceberg.types import table_schema
-from connectors.object_store import vended_properties, vended_secret
+from connectors.iceberg.vended import KeysByPrefix, at_location, keys_by_prefix
+from connectors.object_store import places_of, vended_properties, vended_secret
 from connectors.places import local_path
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
@@ -81,7 +82,9 @@ class IcebergStore:
             self._manifests, self.file_io, _roots(catalogs, catalog_roots or {}), open_file
         )
         self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
-        self._loaded: LRUCache[str, tuple[TableName, FileIO]] = LRUCache(MAX_REMEMBERED_FILE_IO)
+        self._loaded: LRUCache[str, tuple[TableName, FileIO, KeysByPrefix]] = LRUCache(
+            MAX_REMEMBERED_FILE_IO
+        )
         #: Relations of lists of files, each with the bytes it counts for.
         self._listed: LRUCache[tuple[object, ...], tuple[SqlRelation, int]] = LRUCache(
             MAX_CACHED_BYTES, getsizeof=lambda entry: entry[1]
@@ -121,13 +124,7 @@ class IcebergStore:
             location = f"{folder}/{reference.metadata_file}"
         if location != loaded.metadata_location:
             with file_errors(f"{table}: its metadata file", gone=SnapshotExpired, **facts):
-                loaded = Table(
-                    loaded.name(),
-                    FromInputFile.table_metadata(loaded.io.new_input(location)),
-                    location,
-                    loaded.io,
-                    loaded.catalog,
-                )
+                loaded = at_location(loaded, location)
         metadata = loaded.metadata
         if str(metadata.table_uuid) != reference.table_uuid:
             raise expired
@@ -191,7 +188,7 @@ class IcebergStore:
         location, metadata = loaded.metadata_location, loaded.metadata
         self._hand_on_keys(table, loaded)
         with self._lock:
-            self._loaded[location] = table, loaded.io
+            self._loaded[location] = table, loaded.io, keys_by_prefix(loaded)
         facts = read_facts(table, loaded, version)
         if version is None:
             self._plan.remember(location, metadata)
@@ -203,23 +200,41 @@ class IcebergStore:
         """Have the engine read a table's files with the keys that came with it."""
         if self._take_secret is None:
             return
-        configured, place = self._catalogs.properties(table.catalog), loaded.metadata.location
-        secret = vended_secret(table.catalog, configured, loaded.io.properties, place)
-        with self._lock:
-            if secret is None or self._vended.get(place) == secret:
-                return
-            self._take_secret(secret)
-            self._vended[place] = secret
+        configured, own = self._catalogs.properties(table.catalog), loaded.io.properties
+        place = loaded.metadata.location
+        places = {place: own} | {
+            prefix: {**own, **keys}
+            for prefix, keys in keys_by_prefix(loaded)
+            if not place.startswith(prefix)
+        }
+        for where, properties in places.items():
+            secret = vended_secret(table.catalog, configured, properties, where)
+            with self._lock:
+                if secret is not None and self._vended.get(where) != secret:
+                    self._take_secret(secret)
+                    self._vended[where] = secret
 
-    def vended(self, pin: Pin) -> dict[str, str]:
-        """Return the keys that a table's catalog handed out with it last, in Iceberg's names; none of our own."""
+    def vended(self, pin: Pin) -> tuple[dict[str, str], KeysByPrefix]:
+        """Return the keys that a table's catalog handed out with it last, in Iceberg's names; none of our own.
+
+        First those of the table's metadata, then all by the prefix of the places they are good for, if it named some.
+        """
         name = pin.table.catalog
         with self._lock:
             loaded = self._loaded.get(pin.metadata_location)
         # The metadata file may be that of a table of another catalog too, whose own keys came with it then.
         if loaded is None or loaded[0].catalog != name:
-            return {}
-        return vended_properties(self._catalogs.own_properties(name), loaded[1].properties)
+            return {}, ()
+        configured, (_, io, by_prefix) = self._catalogs.own_properties(name), loaded
+        return vended_properties(configured, io.properties), tuple(
+            (prefix, handed_out)
+            for prefix, keys in by_prefix
+            if (
+                handed_out := vended_properties(
+                    configured, {**places_of(io.properties), **keys}
+                )
+            )
+        )
 
     def scan(
         self,

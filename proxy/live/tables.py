@@ -32,7 +32,7 @@ from proxy.access.policy import AccessPolicy
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.live.answers import Answer, TableAnswers, etag_of
-from proxy.live.merging import Merging, MergeTask
+from proxy.live.merging import MergeTask, Merging
 from proxy.live.pieces import PieceWriter
 from proxy.live.texts import Texts
 from proxy.query.cut import FreshnessContract, SnapshotCutter

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.binding import LIVE
 from planner.errors import BadParameter, UnknownTable
@@ -33,7 +33,7 @@ ENDPOINTS = (
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 )
-_NOTHING = b"{}"
+_NOTHING = b'"config":{}'
 #: Answers as some readers get them: to make one takes longer than a load.
 _MAX_VARIANT_BYTES = 32 << 20
 
@@ -48,14 +48,22 @@ class Page:
     after: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class HandOut:
+    """Properties that go out with a table; ``by_prefix``: those to read places by that begin with a prefix."""
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    by_prefix: Sequence[tuple[str, Mapping[str, str]]] = ()
+
+
 class LiveCatalog:
-    """Thread-safe. ``credentials`` says which properties are handed out with a table."""
+    """Thread-safe. ``credentials`` says what is handed out with a table."""
 
     def __init__(
         self,
         tables: LiveTables,
         catalogs: Sequence[str],
-        credentials: Callable[[TableName], Mapping[str, str]] = lambda _: {},
+        credentials: Callable[[TableName], HandOut] = lambda _: HandOut(),
     ) -> None:
         self._tables = tables
         self._catalogs = tuple(catalogs)
@@ -146,7 +154,7 @@ class LiveCatalog:
             session = replace(session, cut=warehouse.text, freshness=None, wait_for=None)
         loaded = self._tables.load(session, table, deadline, arrival_s)
         variant = ("-refs" if only_referenced else "") + ("" if is_logged else "-nolog")
-        config = _encoded(dict(self._credentials(table)))
+        config = _handed_out(self._credentials(table))
         # New keys are a new answer: a client whose own have expired asks with the ETag of then.
         keys = "" if config == _NOTHING else f"-{hashlib.sha256(config).hexdigest()[:16]}"
         etag = f'{loaded.etag[:-1]}{variant}{keys}"'
@@ -158,7 +166,7 @@ class LiveCatalog:
             before = self._variants.get(name)
             metadata = before or _edited(metadata, only_referenced, is_logged)
             self._variants.put(name, metadata)
-        body = b'{"metadata-location":%s,"metadata":%s,"config":%s}' % (
+        body = b'{"metadata-location":%s,"metadata":%s,%s}' % (
             _encoded(loaded.location),
             metadata,
             config,
@@ -197,6 +205,16 @@ class LiveCatalog:
         raise UnknownNamespace(
             f"{warehouse.catalog}.{'.'.join(namespace)}: there is no such namespace."
         )
+
+
+def _handed_out(handed: HandOut) -> bytes:
+    """Write it as fields of the answer (Iceberg REST specification, "LoadTableResult")."""
+    fields: dict[str, object] = {"config": dict(handed.config)}
+    if handed.by_prefix:
+        fields["storage-credentials"] = [
+            {"prefix": prefix, "config": dict(config)} for prefix, config in handed.by_prefix
+        ]
+    return _encoded(fields)[1:-1]
 
 
 def _edited(metadata: bytes, only_referenced: bool, is_logged: bool) -> bytes:

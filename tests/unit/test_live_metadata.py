@@ -109,6 +109,15 @@ def test_the_binding_is_not_told_and_no_maintenance_runs() -> None:
         parse_binding(FLOWS, edited["properties"])
 
 
+@pytest.mark.parametrize(
+    "name", ["s3.endpoint", "py-io-impl", "client.region", "uri", "gcs.service.host", "token"]
+)
+def test_what_a_tables_owner_says_of_stores_is_not_told(name: str) -> None:
+    document = DOCUMENT | {"properties": {name: "http://elsewhere", "write.s3": "kept"}}
+    for edited in (live_metadata(document, PIN, LIVE, "c"), plain_metadata(document, PIN, "c")):
+        assert edited["properties"].keys() == {"write.s3", "gc.enabled", LIVE_CUT}
+
+
 def test_without_a_tail_the_head_is_the_pin() -> None:
     edited = live_metadata(DOCUMENT, PIN, None, "c:cut")
     assert edited["current-snapshot-id"] == 1

@@ -34,8 +34,30 @@ def test_a_metadata_file_of_two_catalogs_brings_no_keys_of_the_other(tmp_path: P
     ours = TableName("other", ("net",), "flows")
     pin = store.pin(ours)
     store.pin(TableName("lake", ("net",), "flows"))
-    assert store.vended(pin) == {}
+    assert store.vended(pin) == ({}, ())
     store.close()
+
+
+def test_properties_of_a_table_choose_neither_its_store_nor_what_code_runs(
+    tmp_path: Path,
+) -> None:
+    lake = catalog(tmp_path, "lake") | OWN
+    made = load_catalog("lake", **lake)
+    made.create_namespace("net")
+    made.create_table("net.flows", pa.schema([("id", pa.int64())]))
+    own = {"s3.endpoint": "http://elsewhere", "py-io-impl": "os.system", "s3.region": "x"}
+    catalogs = Catalogs({"lake": lake})
+    name = TableName("lake", ("net",), "flows")
+    # pyiceberg itself would call os.system from here on.
+    catalogs.load(name).transaction().set_properties(own).commit_transaction()
+    loaded = catalogs.load(name)
+    assert loaded.properties.items() >= own.items()
+    assert not own.keys() & loaded.io.properties.keys()
+    assert loaded.io.properties.items() >= OWN.items()
+    with catalogs.using("lake") as opened:
+        new = opened.create_table("net.new", loaded.schema(), properties=own)
+    assert not own.keys() & new.io.properties.keys()
+    catalogs.close()
 
 
 def test_what_a_catalog_says_of_all_its_tables_is_our_own(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from proxy.flightsql.state.quotas import UserLimits
 from proxy.live.tables import LiveTables, LoadedTable
 from proxy.ops.call_record import CallRecord
 from proxy.rest.app import RestApplication
-from proxy.rest.catalog import LiveCatalog
+from proxy.rest.catalog import HandOut, LiveCatalog
 from proxy.session import Session
 from tests.harness.builders import FLOWS
 
@@ -96,8 +96,11 @@ class Site:
         self.tables, self.gate = FixedTables(), OpenGate()
         self.records: list[CallRecord] = []
         self.credentials: dict[str, str] = {}
+        self.by_prefix: list[tuple[str, dict[str, str]]] = []
         catalog = LiveCatalog(
-            cast("LiveTables", self.tables), ("lake",), lambda _: self.credentials
+            cast("LiveTables", self.tables),
+            ("lake",),
+            lambda _: HandOut(self.credentials, self.by_prefix),
         )
         self.app = RestApplication(catalog, cast("CallGate", self.gate), [self.records.append])
 
@@ -186,6 +189,12 @@ def test_keys_are_handed_out_where_there_are_some_and_new_ones_are_another_answe
     status, second, body = site.ask(LOAD, if_none_match=first["etag"])
     assert (status, body["config"]) == (200, site.credentials)
     assert len({'"tag"', first["etag"], second["etag"]}) == 3
+    site.by_prefix = [("s3://old/", {"s3.access-key-id": "third"})]
+    _, third, body = site.ask(LOAD, if_none_match=second["etag"])
+    assert body["storage-credentials"] == [
+        {"prefix": "s3://old/", "config": {"s3.access-key-id": "third"}}
+    ]
+    assert (body["config"], third["etag"] == second["etag"]) == (site.credentials, False)
 
 
 def test_headers_say_how_new(site: Site) -> None:

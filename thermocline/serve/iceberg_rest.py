@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import Gauge
 
@@ -15,7 +15,7 @@ from proxy.live.tables import LiveTables
 from proxy.ops.call_record import Journal
 from proxy.process.asgi import HttpServer, HttpTls
 from proxy.rest.app import RestApplication
-from proxy.rest.catalog import LiveCatalog
+from proxy.rest.catalog import HandOut, LiveCatalog
 from thermocline.config.settings import IcebergRest, Settings
 from thermocline.serve.live_location import live_locations
 from thermocline.serve.parts import Parts
@@ -78,11 +78,11 @@ def serving_live_tables(
         yield server
 
 
-def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> Mapping[str, str]:
+def credentials(rest: IcebergRest, parts: Parts, table: TableName) -> HandOut:
     """Return what is handed out with a table: what the settings name, or what its own catalog hands out; else nothing."""
     if table.catalog in rest.vended:
-        return parts.store.vended(parts.pins.get(table))
-    return rest.credentials.get(table.catalog, {})
+        return HandOut(*parts.store.vended(parts.pins.get(table)))
+    return HandOut(rest.credentials.get(table.catalog, {}))
 
 
 def certificate_renewal(server: HttpServer) -> Callable[[Settings], None]:
