@@ -27,8 +27,6 @@ from benchmarks.report import Report, quantile, recorded
 from benchmarks.world import TABLE, TOPIC, World, running_world
 from planner.watermark import format_watermark
 from tests.harness.published import publish
-from thermocline.config.settings import IcebergRest, Server, Settings
-from thermocline.serve.assembly import RunningServer, running_server
 
 _SPAN_S = 10.0
 #: No tiering goes on: the tail is all that comes.
@@ -73,19 +71,14 @@ def command(
         recorded(results, "live") as report,
         running_world(partitions=partitions, seed=seed) as world,
     ):
-        settings = Settings(
-            catalogs=world.catalogs,
-            kafka=world.kafka,
-            server=Server(
-                port=0, audit_log="off", max_tail_rows=_ANY_ROWS, max_tail_bytes=_ANY_BYTES
-            ),
-            # No file is removed meanwhile: all of them are counted.
-            iceberg_rest=IcebergRest(port=0, live_ttl_s=seconds + _SPARE_S),
-        )
-        with running_server(settings) as running:
-            _commit(world, running, snapshots)
+        _commit(world, snapshots)
+        port = world.free_port()
+        # No file is removed meanwhile: all of them are counted.
+        rest = {"port": port, "live_ttl_s": seconds + _SPARE_S}
+        limits = {"max_tail_rows": _ANY_ROWS, "max_tail_bytes": _ANY_BYTES}
+        with world.server(iceberg_rest=rest, **limits) as server:
             world.produce(tail_rows)
-            with closing(_Client(running)) as client:
+            with closing(_Client(port)) as client:
                 report.figure("first load of the tail", client.load().took_ms, "ms")
                 same = [client.load().took_ms for _ in range(_REPEATS)]
                 report.figure("load of an unchanged cut, median", median(same), "ms", at_most=5)
@@ -94,7 +87,7 @@ def command(
                 ):
                     _loads(report, world, client, seconds)
                     if pairs:
-                        _beside(report, running, pairs)
+                        _beside(report, server.uri, port, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +101,8 @@ class _Load:
 class _Client:
     """One connection, as an engine's."""
 
-    def __init__(self, running: RunningServer) -> None:
-        assert running.rest_port is not None
-        self._connection = http.client.HTTPConnection("127.0.0.1", running.rest_port)
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port)
         self._path = f"/v1/lake/namespaces/{TABLE.schema}/tables/{TABLE.name}"
 
     def load(self) -> _Load:
@@ -132,9 +124,9 @@ class _Client:
         self._connection.close()
 
 
-def _commit(world: World, running: RunningServer, snapshots: int) -> None:
+def _commit(world: World, snapshots: int) -> None:
     """Commit empty snapshots, as publishes without rows do."""
-    mark = running.pins.get(TABLE).watermark
+    mark = world.pin().watermark
     assert mark is not None
     with closing(load_catalog("lake", **world.catalogs["lake"])) as catalog:
         for _ in range(snapshots - 1):
@@ -142,7 +134,6 @@ def _commit(world: World, running: RunningServer, snapshots: int) -> None:
             head = table.metadata.current_snapshot_id
             text = format_watermark(replace(mark, prev_snapshot_id=head))
             publish(table, table.schema().as_arrow().empty_table(), text)
-    running.pins.refresh(TABLE)
 
 
 def _loads(report: Report, world: World, client: _Client, seconds: int) -> None:
@@ -165,13 +156,12 @@ def _loads(report: Report, world: World, client: _Client, seconds: int) -> None:
     report.details["files"] = [load.files for load in loads]
 
 
-def _beside(report: Report, running: RunningServer, pairs: int) -> None:
+def _beside(report: Report, uri: str, port: int, pairs: int) -> None:
     ratios = []
-    uri = f"grpc://127.0.0.1:{running.port}"
     with flight_sql.connect(uri, autocommit=True) as db, db.cursor() as cursor:
         for _ in range(pairs):
             without = _span(cursor)
-            with _loading(running):
+            with _loading(port):
                 ratios.append(_span(cursor) / without)
     report.figure(
         "statement's p90 beside a load each second / without, median of pairs",
@@ -195,11 +185,11 @@ def _span(cursor: flight_sql.Cursor) -> float:
 
 
 @contextlib.contextmanager
-def _loading(running: RunningServer) -> Iterator[None]:
+def _loading(port: int) -> Iterator[None]:
     stopped = threading.Event()
 
     def load_on() -> None:
-        with closing(_Client(running)) as client:
+        with closing(_Client(port)) as client:
             while not stopped.wait(1):
                 client.load()
 

@@ -174,6 +174,7 @@ class World:
         /,
         *,
         tail: Mapping[str, object] | None = None,
+        iceberg_rest: Mapping[str, object] | None = None,
         **settings: float,
     ) -> Path:
         """Write a settings file of its own ``name``; ``settings`` are those of section ``[server]``."""
@@ -182,10 +183,13 @@ class World:
             f"{key} = {json.dumps(value)}\n" for key, value in self.catalogs["lake"].items()
         )
         chosen = "".join(f"{key} = {value}\n" for key, value in settings.items())
+        sections = "".join(
+            f"[{section}]\n" + "".join(f"{key} = {json.dumps(own[key])}\n" for key in own)
+            for section, own in (("tail", tail or {}), ("iceberg_rest", iceberg_rest or {}))
+        )
         config.write_text(
             f'[catalogs.lake]\n{lake}\n[kafka]\n"bootstrap.servers" = "{self.broker.bootstrap}"\n\n'
-            f"[server]\nport = 0\n{chosen}\n[tail]\n"
-            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in (tail or {}).items())
+            f"[server]\nport = 0\n{chosen}\n{sections}"
         )
         return config
 
@@ -196,10 +200,15 @@ class World:
 
     @contextlib.contextmanager
     def server(
-        self, *, tail: Mapping[str, object] | None = None, **settings: float
+        self,
+        *,
+        tail: Mapping[str, object] | None = None,
+        iceberg_rest: Mapping[str, object] | None = None,
+        **settings: float,
     ) -> Iterator[Serving]:
         """Run the server in a process of its own; ``settings`` are those of section ``[server]``."""
-        with serving(self.config(tail=tail, **settings), self.folder / "server.log") as running:
+        config = self.config(tail=tail, iceberg_rest=iceberg_rest, **settings)
+        with serving(config, self.folder / "server.log") as running:
             yield running
 
 

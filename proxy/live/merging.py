@@ -41,7 +41,7 @@ class Merging:
         self._writer = writer
         self._files = files
         self._changed = threading.Condition()
-        #: The newest task of each table.
+        #: Of each table one, until it is done: what a load finds meanwhile is what that will change.
         self._tasks: OrderedDict[TableAnswers, MergeTask] = OrderedDict()
         self._stopped = threading.Event()
         self._cancellation = Cancellation()
@@ -49,9 +49,9 @@ class Merging:
         self._thread.start()
 
     def begin(self, task: MergeTask) -> None:
-        """Have it done soon. Does not wait."""
+        """Have it done soon, unless one of the table is to be done already. Does not wait."""
         with self._changed:
-            self._tasks[task.answers] = task
+            self._tasks.setdefault(task.answers, task)
             self._changed.notify()
 
     def stop(self) -> None:
@@ -69,8 +69,7 @@ class Merging:
                     self._changed.wait()
             if self._stopped.wait(_PAUSE_S):
                 return
-            with self._changed:
-                _, task = self._tasks.popitem(last=False)
+            task = next(iter(self._tasks.values()))
             try:
                 self._work(task)
             except FederationError as error:
@@ -78,6 +77,9 @@ class Merging:
                     _log.warning("live files of %s were not merged: %s", task.cut.table, error)
             except Exception:  # noqa: BLE001  a bug of ours must not end merging
                 _log.exception("live files of %s were not merged", task.cut.table)
+            finally:
+                with self._changed:
+                    del self._tasks[task.answers]
 
     def _work(self, task: MergeTask) -> None:
         answers, catalog = task.answers, task.cut.table.catalog

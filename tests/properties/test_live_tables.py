@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from pyiceberg.table import StaticTable
 from connectors.iceberg.live.files import LiveFiles
 from planner.binding import LIVE_CUT, Binding
 from planner.errors import ColdStoreUnavailable, CutExpired, FederationError
+from planner.live_pieces import MERGE, MOST
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetVector
 from planner.time_travel import parse_cut
@@ -212,7 +214,13 @@ def story(sea: Sea, chance: random.Random, loads: int) -> None:
         assert rows_of(table) == expected(sea, document)
 
 
-def test_each_load_equals_the_ledger_at_its_cut(sea: Sea) -> None:
+def test_each_load_equals_the_ledger_at_its_cut(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "planner.live_pieces.MERGE", 4
+    )  # there are few loads between two publishes
+    monkeypatch.setattr("planner.live_pieces._LEAST", 2)
     story(sea, random.Random(os.environ.get("THERMOCLINE_SEED", "live")), LOADS)
 
 
@@ -269,7 +277,7 @@ def test_loads_that_accept_an_older_answer_write_no_row_again(sea: Sea) -> None:
     document, table = sea.load()
     assert rows_of(table) == expected(sea, document)
     written = sum(pq.read_metadata(file).num_rows for file in sea.folder.rglob("*.parquet"))
-    assert written <= 2 * 30  # each row once, and once more where twelve files became one
+    assert written <= 2 * 30  # each row once, and once more where many files became one
 
 
 @pytest.mark.parametrize("loses", ["a beat", "a load"])
@@ -329,7 +337,7 @@ def test_there_are_few_files_however_often_it_is_loaded(sea: Sea) -> None:
     for _ in range(150):
         sea.produce(0, "a")
         document, table = sea.load()
-    assert len(list(table.scan().plan_files())) <= 22
+    assert len(list(table.scan().plan_files())) <= MOST
     assert rows_of(table) == expected(sea, document)
 
 
@@ -470,3 +478,76 @@ def test_what_was_written_for_an_answer_that_failed_is_removed(
     sea.now_s += TTL_S + 1
     sea.live.tend()
     assert not list(sea.folder.rglob("*.parquet"))
+
+
+def sizes(sea: Sea) -> list[int]:
+    return sorted(pq.read_metadata(file).num_rows for file in sea.folder.rglob("*.parquet"))
+
+
+def test_many_small_files_become_one_after_the_answer_and_only_once(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    write = sea.live._merging._writer.write
+
+    def slow(*arguments: Any) -> Any:
+        if threading.current_thread() is sea.live._merging._thread:
+            begun.set()
+            assert go_on.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(sea.live._writer, "write", slow)
+    for _ in range(MERGE):
+        sea.produce(0, "a")
+        sea.load()
+    assert begun.wait(60)
+    assert sizes(sea) == [1] * MERGE
+    # Loads go on, and begin no other.
+    for _ in range(3):
+        sea.produce(0, "a")
+        _, table = sea.load()
+        assert len(list(table.scan().plan_files())) <= MOST
+    go_on.set()
+    until = time.monotonic() + 60
+    while sea.live._merging._tasks and time.monotonic() < until:
+        time.sleep(0.01)
+    assert sizes(sea) == [1] * (MERGE + 3) + [MERGE]
+    sea.produce(0, "a")
+    document, table = sea.load()
+    counts = [task.file.record_count for task in table.scan().plan_files()]
+    assert sorted(counts) == [1, 1, 1, 1, MERGE]
+    assert rows_of(table) == expected(sea, document)
+    time.sleep(0.2)
+    assert sizes(sea) == [1] * (MERGE + 4) + [MERGE]
+
+
+def test_a_merge_that_cannot_be_written_is_left_and_loads_go_on(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = sea.live._writer.write
+
+    def refuse(*arguments: Any) -> Any:
+        if threading.current_thread() is sea.live._merging._thread:
+            raise ColdStoreUnavailable("the disk is full.")
+        return write(*arguments)
+
+    monkeypatch.setattr(sea.live._writer, "write", refuse)
+    for _ in range(MOST + 3):
+        sea.produce(0, "a")
+        document, table = sea.load()
+        assert len(list(table.scan().plan_files())) <= MOST
+    assert rows_of(table) == expected(sea, document)
+
+
+def test_a_merge_of_what_was_tiered_meanwhile_is_not_used(sea: Sea) -> None:
+    for _ in range(MERGE):
+        sea.produce(0, "a")
+        sea.load()
+    sea.tier([MERGE // 2, 0, 0])
+    sea.pins.refresh(FLOWS)
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document)
+    time.sleep(0.3)
+    again, table = sea.load()
+    assert again == document
+    assert rows_of(table) == expected(sea, document)
