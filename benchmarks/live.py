@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from urllib.parse import urlsplit
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import click
@@ -24,7 +25,7 @@ from pyiceberg.catalog import load_catalog
 from benchmarks.options import partitions, seed
 from benchmarks.records import traffic
 from benchmarks.report import Report, quantile, recorded
-from benchmarks.world import TABLE, TOPIC, World, running_world
+from benchmarks.world import TABLE, TOPIC, Serving, World, running_world
 from planner.watermark import format_watermark
 from tests.harness.published import publish
 
@@ -72,13 +73,12 @@ def command(
         running_world(partitions=partitions, seed=seed) as world,
     ):
         _commit(world, snapshots)
-        port = world.free_port()
         # No file is removed meanwhile: all of them are counted.
-        rest = {"port": port, "live_ttl_s": seconds + _SPARE_S}
+        rest = {"port": 0, "live_ttl_s": seconds + _SPARE_S}
         limits = {"max_tail_rows": _ANY_ROWS, "max_tail_bytes": _ANY_BYTES}
         with world.server(iceberg_rest=rest, **limits) as server:
             world.produce(tail_rows)
-            with closing(_Client(port)) as client:
+            with closing(_Client(server.rest)) as client:
                 report.figure("first load of the tail", client.load().took_ms, "ms")
                 same = [client.load().took_ms for _ in range(_REPEATS)]
                 report.figure("load of an unchanged cut, median", median(same), "ms", at_most=5)
@@ -87,7 +87,7 @@ def command(
                 ):
                     _loads(report, world, client, seconds)
                     if pairs:
-                        _beside(report, server.uri, port, pairs)
+                        _beside(report, server, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class _Load:
 class _Client:
     """One connection, as an engine's."""
 
-    def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port)
+    def __init__(self, uri: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(uri).netloc)
         self._path = f"/v1/lake/namespaces/{TABLE.schema}/tables/{TABLE.name}"
 
     def load(self) -> _Load:
@@ -156,12 +156,12 @@ def _loads(report: Report, world: World, client: _Client, seconds: int) -> None:
     report.details["files"] = [load.files for load in loads]
 
 
-def _beside(report: Report, uri: str, port: int, pairs: int) -> None:
+def _beside(report: Report, server: Serving, pairs: int) -> None:
     ratios = []
-    with flight_sql.connect(uri, autocommit=True) as db, db.cursor() as cursor:
+    with flight_sql.connect(server.uri, autocommit=True) as db, db.cursor() as cursor:
         for _ in range(pairs):
             without = _span(cursor)
-            with _loading(port):
+            with _loading(server.rest):
                 ratios.append(_span(cursor) / without)
     report.figure(
         "statement's p90 beside a load each second / without, median of pairs",
@@ -185,11 +185,11 @@ def _span(cursor: flight_sql.Cursor) -> float:
 
 
 @contextlib.contextmanager
-def _loading(port: int) -> Iterator[None]:
+def _loading(rest: str) -> Iterator[None]:
     stopped = threading.Event()
 
     def load_on() -> None:
-        with closing(_Client(port)) as client:
+        with closing(_Client(rest)) as client:
             while not stopped.wait(1):
                 client.load()
 

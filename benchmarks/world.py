@@ -62,10 +62,11 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A running ``thermocline serve``. ``pid`` is the server's own process."""
+    """A running ``thermocline serve``. ``pid`` is the server's own process. ``rest``: live tables' address, if served."""
 
     uri: str
     pid: int
+    rest: str = ""
 
 
 @dataclass
@@ -208,13 +209,14 @@ class World:
     ) -> Iterator[Serving]:
         """Run the server in a process of its own; ``settings`` are those of section ``[server]``."""
         config = self.config(tail=tail, iceberg_rest=iceberg_rest, **settings)
-        with serving(config, self.folder / "server.log") as running:
+        log = self.folder / "server.log"
+        with serving(config, log, has_rest=iceberg_rest is not None) as running:
             yield running
 
 
 @contextlib.contextmanager
-def serving(config: Path, log: Path) -> Iterator[Serving]:
-    """Run ``thermocline serve`` in a process of its own; ``log`` gets what it writes."""
+def serving(config: Path, log: Path, *, has_rest: bool = False) -> Iterator[Serving]:
+    """Run ``thermocline serve`` in a process of its own; ``log`` gets what it writes. ``has_rest``: live tables, too."""
     log.write_text("")
     command = [sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
     # It ends with this process, however that ends.
@@ -222,7 +224,8 @@ def serving(config: Path, log: Path) -> Iterator[Serving]:
         try:
             pid = child_guard.command_id(process)
             assert pid is not None
-            yield Serving(_listening(process, log), pid)
+            rest = _listening(process, log, r"http://\S+") if has_rest else ""
+            yield Serving(_listening(process, log), pid, rest)
         finally:
             child_guard.release(process)
             process.wait(_STOP_TIMEOUT_S)
@@ -296,10 +299,10 @@ def world_of(
         yield world
 
 
-def _listening(process: subprocess.Popen[bytes], log: Path) -> str:
+def _listening(process: subprocess.Popen[bytes], log: Path, sought: str = r"grpc://\S+") -> str:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
-        items = re.search(r"grpc://\S+", log.read_text(errors="replace"))
+        items = re.search(sought, log.read_text(errors="replace"))
         if items:
             return items[0]
         time.sleep(0.05)

@@ -54,6 +54,8 @@ class CatalogGateway:
         self.silent = threading.Event()
         #: Asked for the configuration that goes out with each table that is loaded or created.
         self.vend: Callable[[], Mapping[str, str]] | None = None
+        #: It goes out as that of these places, by prefix, where there are some.
+        self.places: tuple[str, ...] = ()
         self._over = threading.Event()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -124,7 +126,10 @@ class CatalogGateway:
                     headers.pop("Accept-Encoding", None)
                 answer = gateway._pass_on(self.command, self.path, headers, body)
                 if gateway.vend is not None and "/tables" in self.path:
-                    answer = (*answer[:2], _with_keys(answer[2], gateway.vend()))
+                    answer = (
+                        *answer[:2],
+                        _with_keys(answer[2], gateway.vend(), gateway.places),
+                    )
                 match fault:
                     case Fault.DONE_AND_FAILED:
                         assert answer[0] == 200, answer
@@ -160,12 +165,17 @@ class _Server(ThreadingHTTPServer):
         """Quiet: clients go away, and are killed."""
 
 
-def _with_keys(body: bytes, keys: Mapping[str, str]) -> bytes:
+def _with_keys(body: bytes, keys: Mapping[str, str], places: tuple[str, ...]) -> bytes:
     """A LoadTableResult with more configuration; of anything else nothing changes."""
     document = json.loads(body) if body else {}
     if "metadata" not in document:
         return body
-    document["config"] = {**document.get("config", {}), **keys}
+    if places:
+        document["storage-credentials"] = [
+            {"prefix": place, "config": dict(keys)} for place in places
+        ]
+    else:
+        document["config"] = {**document.get("config", {}), **keys}
     return json.dumps(document).encode()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -41,6 +42,7 @@ class Vending:
 
     properties: dict[str, str]
     root: str
+    catalog: CatalogGateway
     store: StoreGateway
     keys: dict[str, str]
     valid: set[str] = field(default_factory=set)
@@ -75,7 +77,7 @@ def vending(rest_catalog: RestCatalog, object_store: ObjectStore) -> Iterator[Ve
         }
         names = ("s3.access-key-id", "s3.secret-access-key")
         keys = {name: properties.pop(name) for name in names}
-        vending = Vending(properties, rest_catalog.root, store, keys)
+        vending = Vending(properties, rest_catalog.root, catalog, store, keys)
         catalog.vend, store.choose_fault = vending.vend, vending.judge
         yield vending
 
@@ -160,7 +162,7 @@ def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
     name = TableName("lake", (rest_catalog.namespace(),), "plain")
     settings = settings_of({"lake": vending.properties}, {}, storage_roots=(vending.root,))
 
-    def handed(**changes: Any) -> dict[str, str]:
+    def handed(**changes: Any) -> tuple[dict[str, str], list[Any]]:
         live = IcebergRest(port=0, **changes)
         with serving(settings.model_copy(update={"iceberg_rest": live})) as server:
             if name not in server.running.pins.tables():
@@ -168,16 +170,33 @@ def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
             uri = f"http://127.0.0.1:{server.running.rest_port}"
             path = f"/v1/lake/namespaces/{name.schema}/tables/{name.name}"
             with urllib.request.urlopen(uri + path) as answer:
-                config: dict[str, str] = json.load(answer)["config"]
+                document = json.load(answer)
+                config: dict[str, str] = document["config"]
             if config:
                 properties = {"type": "rest", "uri": uri, "warehouse": "lake"}
                 with contextlib.closing(load_catalog("live", **properties)) as live_catalog:
                     table = live_catalog.load_table((*name.namespace, name.name))
                     assert table.scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
-        return config
+        return config, document.get("storage-credentials", [])
 
-    assert handed() == {}
-    config = handed(vended=("lake",))
+    assert handed() == ({}, [])
+    config, by_place = handed(vended=("lake",))
+    assert by_place == []
     assert config["s3.session-token"] in vending.valid
     assert config["s3.endpoint"] == vending.store.endpoint
     assert not set(config) & {"token", "credential", "uri", "warehouse"}
+    # By place, as a catalog names several stores of one table. What the table says of stores itself changes nothing.
+    with contextlib.closing(load_catalog("own", **vending.properties)) as own:
+        table = own.load_table((*name.namespace, name.name))
+        evil = {"s3.endpoint": "http://127.0.0.1:9", "py-io-impl": "os.system"}
+        table.transaction().set_properties(evil).commit_transaction()
+    vending.catalog.places = (f"{vending.root}/", "s3://elsewhere/")
+    config, by_place = handed(vended=("lake",))
+    assert [entry["prefix"] for entry in by_place] == list(vending.catalog.places)
+    for keys in (config, *(entry["config"] for entry in by_place)):
+        assert keys["s3.session-token"] in vending.valid
+        assert keys["s3.endpoint"] == vending.store.endpoint
+    vending.store.choose_fault = lambda _: Fault.DENIED
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        handed(vended=("lake",))
+    assert (caught.value.code, int(caught.value.headers["retry-after"]) > 0) == (503, True)

@@ -551,3 +551,37 @@ def test_a_merge_of_what_was_tiered_meanwhile_is_not_used(sea: Sea) -> None:
     again, table = sea.load()
     assert again == document
     assert rows_of(table) == expected(sea, document)
+
+
+def test_two_replicas_at_one_place_leave_each_other_alone(sea: Sea) -> None:
+    sea.produce(0, "a")
+    first, own = sea.load()
+    pins, tails, statements = serve(sea.cold.store, sea.log)
+    other = LiveTables(
+        pins=pins,
+        cutter=statements.cutter,
+        tails=tails,
+        engine=engine(),
+        grants=statements.grants,
+        files=LiveFiles(sea.cold.store, {"lake": str(sea.folder)}, ttl_s=TTL_S),
+        ttl_s=TTL_S,
+        clock=lambda: sea.now_s,
+    )
+    try:
+        loaded = other.load(SESSION, FLOWS, Deadline(60))
+        second, theirs = json.loads(loaded.metadata), StaticTable.from_metadata(loaded.location)
+        assert second["properties"][LIVE_CUT] == first["properties"][LIVE_CUT]
+        assert second["current-snapshot-id"] != first["current-snapshot-id"]
+        assert rows_of(theirs) == rows_of(own) == expected(sea, first)
+        # What one removes is its own.
+        sea.now_s += TTL_S + 1
+        other.load(SESSION, FLOWS, Deadline(60))
+        sea.live.tend()
+        other.tend()
+        assert rows_of(theirs) == expected(sea, first)
+        with pytest.raises(FileNotFoundError):
+            rows_of(own)
+        assert len(list(sea.folder.iterdir())) == 2
+    finally:
+        other.stop()
+        forget(pins, tails)
