@@ -75,8 +75,9 @@ def command(
         _commit(world, snapshots)
         # No file is removed meanwhile: all of them are counted.
         rest = {"port": 0, "live_ttl_s": seconds + _SPARE_S}
-        limits = {"max_tail_rows": _ANY_ROWS, "max_tail_bytes": _ANY_BYTES}
-        with world.server(iceberg_rest=rest, **limits) as server:
+        with world.server(
+            iceberg_rest=rest, max_tail_rows=_ANY_ROWS, max_tail_bytes=_ANY_BYTES
+        ) as server:
             world.produce(tail_rows)
             with closing(_Client(server.rest)) as client:
                 report.figure("first load of the tail", client.load().took_ms, "ms")

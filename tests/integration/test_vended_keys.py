@@ -200,3 +200,4 @@ def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
     with pytest.raises(urllib.error.HTTPError) as caught:
         handed(vended=("lake",))
     assert (caught.value.code, int(caught.value.headers["retry-after"]) > 0) == (503, True)
+    caught.value.close()
