@@ -72,12 +72,10 @@ def command(
         recorded(results, "live") as report,
         running_world(partitions=partitions, seed=seed) as world,
     ):
-        _commit(world, snapshots)
+        commit_empty(world, snapshots)
         # No file is removed meanwhile: all of them are counted.
         rest = {"port": 0, "live_ttl_s": seconds + _SPARE_S}
-        with world.server(
-            iceberg_rest=rest, max_tail_rows=_ANY_ROWS, max_tail_bytes=_ANY_BYTES
-        ) as server:
+        with world.server(rest, max_tail_rows=_ANY_ROWS, max_tail_bytes=_ANY_BYTES) as server:
             world.produce(tail_rows)
             with closing(_Client(server.rest)) as client:
                 report.figure("first load of the tail", client.load().took_ms, "ms")
@@ -125,7 +123,7 @@ class _Client:
         self._connection.close()
 
 
-def _commit(world: World, snapshots: int) -> None:
+def commit_empty(world: World, snapshots: int) -> None:
     """Commit empty snapshots, as publishes without rows do."""
     mark = world.pin().watermark
     assert mark is not None

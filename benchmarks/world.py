@@ -172,10 +172,10 @@ class World:
     def config(
         self,
         name: str = "thermocline",
+        iceberg_rest: Mapping[str, object] | None = None,
         /,
         *,
         tail: Mapping[str, object] | None = None,
-        iceberg_rest: Mapping[str, object] | None = None,
         **settings: float,
     ) -> Path:
         """Write a settings file of its own ``name``; ``settings`` are those of section ``[server]``."""
@@ -202,13 +202,14 @@ class World:
     @contextlib.contextmanager
     def server(
         self,
+        iceberg_rest: Mapping[str, object] | None = None,
+        /,
         *,
         tail: Mapping[str, object] | None = None,
-        iceberg_rest: Mapping[str, object] | None = None,
         **settings: float,
     ) -> Iterator[Serving]:
         """Run the server in a process of its own; ``settings`` are those of section ``[server]``."""
-        config = self.config(tail=tail, iceberg_rest=iceberg_rest, **settings)
+        config = self.config("thermocline", iceberg_rest, tail=tail, **settings)
         log = self.folder / "server.log"
         with serving(config, log, has_rest=iceberg_rest is not None) as running:
             yield running
