@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from planner.names import TableName
 from planner.schema import Column
+from proxy.rest.catalog import LiveCatalog
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.live import LiveServer
 from tests.harness.events import TYPES
@@ -410,41 +412,58 @@ def test_no_row_is_streamed_twice(
     assert rows() == list(range(40))
 
 
-def test_what_is_one_cut_and_what_may_be_two(kafka: Kafka, live: LiveServer) -> None:
+def test_what_is_one_cut_and_what_may_be_two(
+    kafka: Kafka, live: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each load more records arrive, so two loads are two cuts."""
     topic = kafka.topic(2)
     table = live.bind(topic, COLUMNS)
     produce(kafka, topic, 0, 10)
     name = f"{live.spark_catalog()}.{table.schema}.{table.name}"
-    session = live.lake.session
+    session, numbers = live.lake.session, itertools.count(100, 2)
+    load = LiveCatalog.load
+
+    def after_more(catalog: LiveCatalog, *arguments: Any, **options: Any) -> Any:
+        at = next(numbers)
+        produce(kafka, topic, at, at + 2)
+        return load(catalog, *arguments, **options)
+
+    def count(sql: str) -> int:
+        rows: int = session.sql(f"SELECT count(*) FROM {sql}").collect()[0][0]
+        return rows
+
+    def unmatched(one: str, other: str) -> int:
+        """How many rows of either are not in the other: 0 where both are read at one cut."""
+        return count(
+            f"{one} a FULL OUTER JOIN {other} b ON a.n = b.n WHERE a.n IS NULL OR b.n IS NULL"
+        )
+
     frame = session.table(name)
     assert frame.count() == 10
-    cached = session.table(name).cache()
-    assert cached.count() == 10
-    session.sql(f"CACHE TABLE kept AS SELECT * FROM {name}")
+    monkeypatch.setattr(LiveCatalog, "load", after_more)
+    # One statement, however often it names the table.
+    assert unmatched(name, name) == 0
+    assert count(f"{name} WHERE n NOT IN (SELECT n FROM {name})") == 0
     session.sql(f"CREATE TEMP VIEW later AS SELECT * FROM {name}")
-    frame.createOrReplaceTempView("of_frame")
-    produce(kafka, topic, 10, 20)
-    assert cached.count() == 10
-    assert session.table("kept").count() == 10
+    assert unmatched("later", "later") == 0
+    assert unmatched("later", name) == 0
+    # Two DataFrames, of which one was made earlier, in one statement.
+    frame.createOrReplaceTempView("earlier")
+    assert unmatched("earlier", name) == 0
+    # Two statements, or two actions of one DataFrame.
+    assert count(name) < count(name)
+    assert count("later") < count("later")
+    assert frame.count() < frame.count()
+    # What is cached stays, until it is not any more.
+    cached = session.table(name).cache()
+    session.sql(f"CACHE TABLE kept AS SELECT * FROM {name}")
+    before = cached.count(), count("kept")
+    assert (cached.count(), count("kept")) == before
     cached.unpersist()
     session.sql("UNCACHE TABLE kept")
-
-    def counts(sql: str) -> int:
-        count: int = session.sql(f"SELECT count(*) FROM {sql}").collect()[0][0]
-        return count
-
-    assert counts("later") == 20
-    assert counts("of_frame") in (10, 20)
-    assert counts("later a JOIN later b ON a.n = b.n") == 20
-    # Of two DataFrames, each has the cut at which it was made.
-    assert frame.join(session.table(name), "n").count() in (10, 20)
-    joined = f"SELECT count(*) FROM {name} a JOIN {name} b ON a.n = b.n"
-    assert session.sql(joined).collect()[0][0] == 20
-    assert session.table(name).count() == 20
-    # Two actions of one DataFrame: one cut or two, and never a mixture.
-    assert frame.count() in (10, 20)
+    # A cut of its own name.
     cut = live.cut(table)
-    produce(kafka, topic, 20, 30)
     at_cut = f"{live.spark_catalog(f'lake@{cut}')}.{table.schema}.{table.name}"
-    assert [session.table(at_cut).count() for _ in range(2)] == [20, 20]
-    assert session.table(name).count() == 30
+    rows = session.table(at_cut).count()
+    assert [session.table(at_cut).count(), count(at_cut)] == [rows, rows]
+    assert count(name) > rows

@@ -77,6 +77,21 @@ def test_each_contract_has_pieces_of_its_own_and_all_may_be_used(answers: TableA
     assert answers.usable(("another tail",)) == (both,)
 
 
+def test_a_piece_that_stands_for_others_is_used_beside_them(answers: TableAnswers) -> None:
+    small = [piece("one"), piece("two")]
+    assert not answers.has(KEY, small)
+    answers.use(KEY, "live", small)
+    assert answers.has(KEY, small)
+    assert not answers.has(("another tail",), small)
+    assert not answers.has(KEY, [piece("one")])  # another one of that name
+    large = piece("both")
+    answers.add(("another tail",), "live", large)
+    answers.add(KEY, "max_staleness 5s", large)
+    assert answers.usable(KEY) == tuple(small)
+    answers.add(KEY, "live", large)
+    assert answers.usable(KEY) == (*small, large)
+
+
 def test_an_answer_is_good_from_when_it_was_answered_last(
     answers: TableAnswers, clock: list[float]
 ) -> None:

@@ -85,6 +85,7 @@ def test_pieces_with_another_between_them_become_one_with_that() -> None:
     merge = merge_of([*small, *between])
     assert merge is not None
     assert merge.hole == Hole((OffsetRange(0, 0, 2 * MERGE),), 2)
+    assert merge_of(small) is None
 
 
 def test_a_load_merges_by_itself_only_where_there_are_very_many_pieces() -> None:
