@@ -31,6 +31,7 @@ from planner.offsets import OffsetVector
 from planner.time_travel import parse_cut
 from planner.watermark import Watermark, format_watermark
 from proxy.deadline import Deadline
+from proxy.engine.running import give_way
 from proxy.live.tables import LiveTables
 from proxy.query.cut import FreshnessContract
 from tests.doubles.log import MemoryLog, MemoryRecord
@@ -242,6 +243,26 @@ def test_a_load_writes_only_what_came_since_the_last(sea: Sea) -> None:
     assert task.file.record_count == 1
     sea.load()
     assert set(sea.folder.rglob("*.parquet")) == before | {new}
+
+
+def test_rows_are_written_by_a_thread_that_may_lose_its_priority(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes long in the engine gives way from then on (``proxy.engine.running``): a caller's thread would for good."""
+    write, niceness = sea.files.write_piece, list[int]()
+
+    def slow(*arguments: Any) -> Any:
+        give_way(threading.get_native_id())
+        niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return write(*arguments)
+
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    monkeypatch.setattr(sea.files, "write_piece", slow)
+    for _ in range(2):
+        sea.produce(0, "a")
+        sea.load()
+        assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+    assert len(niceness) == 2
 
 
 def test_a_load_of_another_kind_does_not_write_the_tail_again(sea: Sea) -> None:
