@@ -188,7 +188,12 @@ def _is_of(name: _Name, catalogs: Collection[str]) -> bool:
 
 
 def _table(name: _Name, tables: Iterable[TableName]) -> TableName | None:
-    return next((each for each in tables if _begins(name, each)), None)
+    """Return the table that a name begins with: the longest, as ``lake.net`` may be a table and a namespace.
+
+    Of ``lake.net.flows`` Spark, too, takes the table of that name before the column of ``lake.net``.
+    """
+    begun = [each for each in tables if _begins(name, each)]
+    return max(begun, key=lambda each: len(_parts(each)), default=None)
 
 
 def _check_readable(

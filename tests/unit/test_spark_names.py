@@ -112,6 +112,18 @@ def test_what_may_be_another_table_is_refused(sql: str) -> None:
         put(sql)
 
 
+def test_a_table_whose_name_is_a_namespace_hides_none_in_it() -> None:
+    within = TableName("lake", ("net", "flows"), "id")
+    for tables in ((FLOWS, within), (within, FLOWS)):
+        views = {table: StatementView(f"v_{table.name}", table.name) for table in tables}
+        assert with_views("FROM lake.net.flows.id", views, ["lake"]) == (
+            "FROM (`v_id` AS `id`)",
+            {within},
+        )
+        assert with_views("FROM lake.net.flows", views, ["lake"])[1] == {FLOWS}
+        assert tables_of("FROM lake.net.flows.id", tables, ["lake"]) == [within]
+
+
 def test_other_kinds_of_statements_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedStatement) as refusal:
         put("begin SELECT 1; END")
