@@ -16,6 +16,7 @@ import pyarrow as pa
 from planner.cut import ColdSlice, LogBounds, Pin, PinReference
 from planner.names import KAFKA_HEADERS, KAFKA_KEY, TableName
 from planner.offsets import NO_EPOCHS, OffsetRange
+from planner.parts import EVERY_FILE, FileSpan
 from planner.pruning import EVERYTHING, ScanFilter
 from planner.schema import TableSchema
 from planner.snapshots import Retained
@@ -218,14 +219,26 @@ class ColdStore(Protocol):
         cold: ColdSlice,
         rows: ScanFilter = EVERYTHING,
         names: Collection[str] | None = None,
+        span: FileSpan = EVERY_FILE,
     ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice, projected to its schema by field id.
 
-        Rows that ``rows`` leaves out may be left out, none need be; the same for columns that are not in ``names``.
+        Rows that ``rows`` leaves out may be left out, none need be; the same for columns that are not in ``names``. Of
+        ``span`` no other files' rows are named.
 
         Raises:
             SnapshotExpired: the snapshot or one of its files is gone.
             ColdStoreUnavailable: a file of it is damaged, or cannot be read now.
+            StalePlan: its files are not to be told apart, and ``span`` is not all of them.
+        """
+
+    def file_places(
+        self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
+    ) -> Sequence[tuple[int, int]] | None:
+        """Return place (``planner.parts``) and bytes of the files that ``scan`` would name; None: not to be told apart.
+
+        Raises:
+            As ``scan``.
         """
 
     def totals(self, cold: ColdSlice) -> ColdTotals:

@@ -30,11 +30,15 @@ from planner.decoding import decoding_key
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
+from planner.parts import FileSpan, ScanPart
 from planner.statement.references import AtClause, CutKey, Virtual
 
 TICKET_VERSION = 3
+#: Of a ticket of a part: a server that knows no parts would answer it with the whole.
+PART_VERSION = 4
 MAX_TICKET_BYTES = 8 * 1024 * 1024
 _MAGIC = b"tc" + bytes([TICKET_VERSION])
+_PART_MAGIC = b"tc" + bytes([PART_VERSION])
 _ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _TAG_BYTES = hashlib.sha256().digest_size
 
@@ -118,7 +122,7 @@ class Ticket:
     ``statement_time_us`` is the value of ``now()``. Only ``user`` may redeem it. ``answer`` are the rows themselves, an
     Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is the meaning of a table's plain name
     under the statement's freshness contract. ``cut`` is the text of ``tables``
-    (``planner.time_travel``): over 1,000 partitions writing it takes 1 ms.
+    (``planner.time_travel``): over 1,000 partitions writing it takes 1 ms. ``part``: no more than that of its one table.
     """
 
     sql: str
@@ -134,11 +138,13 @@ class Ticket:
     granted: str = ""
     side: Virtual | None = None
     cut: str = ""
+    part: ScanPart | None = None
 
 
 def seal(ticket: Ticket, secret: bytes) -> bytes:
     body = _ENCODE(_document(ticket)).encode()
-    return _MAGIC + _tag(secret, body) + body
+    magic = _MAGIC if ticket.part is None else _PART_MAGIC
+    return magic + _tag(secret, magic, body) + body
 
 
 def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> Ticket:
@@ -151,13 +157,13 @@ def unseal(data: bytes, secrets: Sequence[bytes], *, user: str, now_us: int) -> 
     head = len(_MAGIC) + _TAG_BYTES
     if not head < len(data) <= MAX_TICKET_BYTES or not data.startswith(b"tc"):
         raise BadTicket("the ticket was not issued by this server; get one from GetFlightInfo.")
-    if not data.startswith(_MAGIC):
+    if not data.startswith((_MAGIC, _PART_MAGIC)):
         raise BadTicket(
-            f"the ticket has version {data[2]} and this server reads version {TICKET_VERSION}; plan the "
-            f"statement again."
+            f"the ticket has version {data[2]} and this server reads versions {TICKET_VERSION} and {PART_VERSION}; plan "
+            f"the statement again."
         )
-    tag, body = data[len(_MAGIC) : head], data[head:]
-    if not any(hmac.compare_digest(tag, _tag(secret, body)) for secret in secrets):
+    magic, tag, body = data[: len(_MAGIC)], data[len(_MAGIC) : head], data[head:]
+    if not any(hmac.compare_digest(tag, _tag(secret, magic, body)) for secret in secrets):
         raise BadTicket(
             "the ticket's signature is not this server's; it was altered, or replicas do not share a "
             "ticket secret."
@@ -179,12 +185,12 @@ def redeemable(ticket: Ticket, *, user: str, now_us: int) -> Ticket:
     return ticket
 
 
-def _tag(secret: bytes, body: bytes) -> bytes:
-    return hmac.digest(secret, _MAGIC + body, "sha256")
+def _tag(secret: bytes, magic: bytes, body: bytes) -> bytes:
+    return hmac.digest(secret, magic + body, "sha256")
 
 
 def _document(ticket: Ticket) -> dict[str, Any]:
-    return {
+    return _part_document(ticket.part) | {
         "sql": ticket.sql,
         "user": ticket.user,
         "tz": ticket.time_zone,
@@ -221,6 +227,20 @@ def _document(ticket: Ticket) -> dict[str, Any]:
     }
 
 
+def _part_document(part: ScanPart | None) -> dict[str, Any]:
+    if part is None:
+        return {}
+    ranges = [[item.partition, item.start, item.stop] for item in part.ranges]
+    return {"part": [part.files.start, part.files.stop, ranges, part.split]}
+
+
+def _part(entry: list[Any] | None) -> ScanPart | None:
+    if entry is None:
+        return None
+    start, stop, ranges, split = entry
+    return ScanPart(FileSpan(start, stop), tuple(OffsetRange(*item) for item in ranges), split)
+
+
 def _ticket(document: dict[str, Any]) -> Ticket:
     """Rebuild what ``_document`` wrote; the tag vouches for its form."""
     catalog, schema = document["path"]
@@ -236,6 +256,7 @@ def _ticket(document: dict[str, Any]) -> Ticket:
         granted=document["granted"],
         side=document["side"],
         cut=document["cut"],
+        part=_part(document.get("part")),
         tables=tuple(
             TicketTable(
                 table=TableName(entry["catalog"], tuple(entry["namespace"]), entry["name"]),

@@ -33,7 +33,8 @@ class Session:
     what the credentials say the user belongs to. None in
     ``catalog``, ``schema`` or ``time_zone`` means not set; ``Browsing.configure`` fills in the default.
     ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.time_travel``; None: live,
-    nothing, none. ``after`` is of one call only: what its caller has seen before (``planner.incremental``).
+    nothing, none. ``after`` and ``max_endpoints`` are of one call only: what its caller has seen before
+    (``planner.incremental``), and among how many readers it would share the answer out.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Session:
     cut: str | None = None
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     after: str | None = None
+    max_endpoints: int = 1
 
     @property
     def zone(self) -> str:
@@ -72,13 +74,15 @@ class Planned:
 
     ``app_metadata`` goes out with the FlightInfo: the text of the cut it reads (``planner.time_travel``), empty where
     it reads no table; to one who follows, the position the answer ends at.
-    ``expires_at_us`` is microseconds since 1970; None: never.
+    ``expires_at_us`` is microseconds since 1970; None: never. ``parts`` are tickets of disjoint parts that together are
+    the answer, where it was asked for in parts and can be had so.
     """
 
     ticket: bytes
     schema: pa.Schema
     app_metadata: bytes = b""
     expires_at_us: int | None = None
+    parts: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ from connectors.places import local_path
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin, PinReference
-from planner.errors import CutExpired, SnapshotExpired
+from planner.errors import CutExpired, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
+from planner.parts import EVERY_FILE, FileSpan, place_of
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
 from planner.schema import Column, TableSchema
@@ -241,6 +242,7 @@ class IcebergStore:
         cold: ColdSlice,
         rows: ScanFilter = EVERYTHING,
         names: Collection[str] | None = None,
+        span: FileSpan = EVERY_FILE,
     ) -> SqlRelation | ArrowRelation:
         """Name the rows of a slice: our own list of files where that is enough, else the extension's scan.
 
@@ -255,6 +257,7 @@ class IcebergStore:
             cold.schema.schema_id,
             rows,
             None if names is None else tuple(names),
+            span,
         )
         with self._lock:
             cached, _ = self._listed.get(key, (None, 0))
@@ -262,8 +265,15 @@ class IcebergStore:
             return cached
         with self._reading(cold):
             files = self._plan.files(cold, rows)
-            if files is None:
+            if files is None and span.is_whole:
                 return SqlRelation(self.extension_sql(cold))
+        if files is None:
+            raise StalePlan(
+                f"snapshot {cold.snapshot_id}: its files were told apart when the statement was planned, and are not any "
+                f"more; plan the statement again.",
+                snapshot_id=cold.snapshot_id,
+            )
+        files = files.within(span)
         if not files.paths:
             return ArrowRelation(cold.schema.arrow.empty_table())
         relation = _relation(cold, files, names)
@@ -329,6 +339,17 @@ class IcebergStore:
             return 0
         with self._reading(cold):
             return self._plan.count_rows(cold)
+
+    def file_places(
+        self, cold: ColdSlice, rows: ScanFilter = EVERYTHING
+    ) -> Sequence[tuple[int, int]] | None:
+        if cold.snapshot_id is None:
+            return ()
+        with self._reading(cold):
+            files = self._plan.files(cold, rows)
+        if files is None:
+            return None
+        return list(zip(map(place_of, files.paths), files.lengths, strict=True))
 
     def count_files(self, cold: ColdSlice, rows: ScanFilter = EVERYTHING) -> int | None:
         if cold.snapshot_id is None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import adbc_driver_flightsql.dbapi as flight_sql
 
 _HEADER = "adbc.flight.sql.rpc.call_header.thermocline-"
-#: Key of a cut's text in the metadata of an answer's schema.
-_CUT = b"thermocline.cut"
+#: Keys in the metadata of an answer's schema: a cut's text, and the name of the split whose parts its endpoints are.
+_CUT, _SPLIT = b"thermocline.cut", b"thermocline.split"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,40 +98,50 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class ServedPlan:
-    """A planned statement. ``settings``: freshness, wait_for, cut, by name; ``cut`` is "" where the user may not know it."""
+    """A planned statement. ``settings``: freshness, wait_for, cut, by name; ``cut`` is "" where the user may not know it.
+
+    ``endpoints`` are disjoint parts of the answer, of ``split`` where there are several; ``max_endpoints`` were asked for.
+    """
 
     address: ServerAddress
     sql: str
     settings: Mapping[str, str]
     schema: pa.Schema
-    endpoint: bytes
+    endpoints: tuple[bytes, ...]
     cut: str
+    split: str = ""
+    max_endpoints: int = 1
 
     @classmethod
     def of(
-        cls, address: ServerAddress, sql: str, settings: Mapping[str, str] | None = None
+        cls,
+        address: ServerAddress,
+        sql: str,
+        settings: Mapping[str, str] | None = None,
+        max_endpoints: int = 1,
     ) -> ServedPlan:
-        """Have a server plan a statement; nothing is read.
+        """Have a server plan a statement; nothing is read. It decides whether its answer has parts to read side by side.
 
         Raises:
             FederationError: the server's sentence, in the family its status stands for.
         """
         with address.connected() as connection, connection.cursor() as cursor:
-            return _planned(cursor, address, sql, settings or {})
+            return _planned(cursor, address, sql, settings or {}, max_endpoints)
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, as Spark holds them; the driver reads a few batches ahead.
+    def rows(self, part: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of an endpoint, as Spark holds them; the driver reads a few batches ahead.
 
         Raises:
             FederationError: as ``of``; a ticket whose time is over, without a cut to plan it again.
+            StalePlan: planned again, the answer has other columns or other parts.
         """
         with self.address.connected() as connection, connection.cursor() as cursor:
-            for batch in self._opened(cursor):
+            for batch in self._opened(cursor, part):
                 yield in_spark(batch)
 
-    def _opened(self, cursor: flight_sql.Cursor) -> pa.RecordBatchReader:
+    def _opened(self, cursor: flight_sql.Cursor, part: int) -> pa.RecordBatchReader:
         try:
-            return _reader(cursor, self.endpoint)
+            return _reader(cursor, self.endpoints[part])
         except _client().DriverError as error:
             ours = _client().to_ours(error)
             # Over, or of a server that began again with another secret.
@@ -141,12 +151,18 @@ class ServedPlan:
                 raise type(ours)(
                     f"{ours.message} If the statement was planned some minutes ago, its ticket is over: load() it again."
                 ) from error
-        again = _planned(cursor, self.address, self.sql, settings_at(self.cut, self.settings))
+        settings = settings_at(self.cut, self.settings)
+        again = _planned(cursor, self.address, self.sql, settings, self.max_endpoints)
         if not again.schema.equals(self.schema):
             raise StalePlan(
                 "the statement has other columns now than when it was loaded; load() it again."
             )
-        return _reader(cursor, again.endpoint)
+        # One part of another split would have rows of other tasks, or lack rows that none has.
+        if (again.split, len(again.endpoints)) != (self.split, len(self.endpoints)):
+            raise StalePlan(
+                "the server shares the answer's rows out in another way than when it was loaded; load() it again."
+            )
+        return _reader(cursor, again.endpoints[part])
 
 
 def settings_at(cut: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -166,16 +182,21 @@ def _client() -> ModuleType:
 
 
 def _planned(
-    cursor: flight_sql.Cursor, address: ServerAddress, sql: str, settings: Mapping[str, str]
+    cursor: flight_sql.Cursor,
+    address: ServerAddress,
+    sql: str,
+    settings: Mapping[str, str],
+    max_endpoints: int,
 ) -> ServedPlan:
+    headers = {**settings, "max_endpoints": str(max_endpoints)}
     cursor.adbc_statement.set_options(
-        **{f"{_HEADER}{name.replace('_', '-')}": value for name, value in settings.items()}
+        **{f"{_HEADER}{name.replace('_', '-')}": value for name, value in headers.items()}
     )
-    partitions, schema = cursor.adbc_execute_partitions(sql)
-    # This server answers with one endpoint.
-    [endpoint] = partitions
-    cut = ((schema.metadata or {}).get(_CUT) or b"").decode()
-    return ServedPlan(address, sql, settings, schema, endpoint, cut)
+    endpoints, schema = cursor.adbc_execute_partitions(sql)
+    cut, split = (((schema.metadata or {}).get(key) or b"").decode() for key in (_CUT, _SPLIT))
+    return ServedPlan(
+        address, sql, settings, schema, tuple(endpoints), cut, split, max_endpoints
+    )
 
 
 def _reader(cursor: flight_sql.Cursor, endpoint: bytes) -> pa.RecordBatchReader:
@@ -184,7 +205,7 @@ def _reader(cursor: flight_sql.Cursor, endpoint: bytes) -> pa.RecordBatchReader:
 
 
 class ServedShare(InputPartition):
-    """All rows of a plan."""
+    """The rows of one endpoint of a plan; ``value`` is its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,20 +214,20 @@ class ServedTask:
 
     plan: ServedPlan
 
-    def read(self, _: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows.
 
         Raises:
             RuntimeError: with an error of ``planner.errors`` in its text.
         """
         try:
-            yield from self.plan.rows()
+            yield from self.plan.rows(share.value)
         except FederationError as error:
             raise pack(error) from error
 
 
 class ServedReader(DataSourceReader):
-    """Reads a plan in one task: one connection carries a statement's rows."""
+    """Reads a plan, each endpoint in a task of its own."""
 
     def __init__(self, plan: ServedPlan) -> None:
         self._task = ServedTask(plan)
@@ -215,7 +236,7 @@ class ServedReader(DataSourceReader):
         return sent(self._task)
 
     def partitions(self) -> list[InputPartition]:
-        return [ServedShare(0)]
+        return [ServedShare(number) for number in range(len(self._task.plan.endpoints))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)

@@ -19,8 +19,12 @@ from planner.sqltext import identifier
 ADDRESS = ("server", "user", "password", "token", "tls_root_certificates")
 #: Options that a server is told with the statement.
 SETTINGS = ("cut", "freshness", "wait_for")
+#: An answer's parts are read by so many tasks at most, where the option does not say.
+MAX_ENDPOINTS = 8
+#: What a server takes.
+_MOST = 64
 _OF_A_TABLE = ("table", "path", "columns", "filter", "side")
-OPTIONS = (*ADDRESS, "query", *_OF_A_TABLE, *SETTINGS)
+OPTIONS = (*ADDRESS, "query", "max_endpoints", *_OF_A_TABLE, *SETTINGS)
 
 
 def address_of(
@@ -52,7 +56,7 @@ def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPl
         FederationError: as ``ServedPlan.of``.
     """
     settings = {name: text for name in SETTINGS if (text := options.get(name)) is not None}
-    query = options.get("query")
+    query, most = options.get("query"), _max_endpoints(options)
     if query is not None:
         more = [name for name in _OF_A_TABLE if options.get(name) is not None]
         if more:
@@ -60,14 +64,14 @@ def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPl
                 f"options query and {more[0]} contradict each other; write it into the query.",
                 option=more[0],
             )
-        return ServedPlan.of(address, query, settings)
+        return ServedPlan.of(address, query, settings, most)
     text = options.get("table") or options.get("path")
     if text is None:
         raise BadParameter(
             "option query or table is missing; say what to read: .option('table', 'lake.net.flows')."
         )
     source = relation(text, options.get("side"))
-    whole = ServedPlan.of(address, f"SELECT * FROM {source}", settings)  # noqa: S608 - quoted
+    whole = ServedPlan.of(address, f"SELECT * FROM {source}", settings, most)  # noqa: S608 - quoted
     columns, condition = options.get("columns"), options.get("filter")
     if columns is None and condition is None:
         return whole
@@ -81,7 +85,19 @@ def planned_load(address: ServerAddress, options: Mapping[str, str]) -> ServedPl
         if condition is None
         else f" WHERE {duckdb_sql(parse_condition(condition, table, schema))}"
     )
-    return ServedPlan.of(address, f"SELECT {listed} FROM {source}{where}", settings)  # noqa: S608
+    return ServedPlan.of(address, f"SELECT {listed} FROM {source}{where}", settings, most)  # noqa: S608
+
+
+def _max_endpoints(options: Mapping[str, str]) -> int:
+    text = options.get("max_endpoints")
+    if text is None:
+        return MAX_ENDPOINTS
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST):
+        raise BadParameter(
+            f"option max_endpoints is a number of tasks from 1 to {_MOST}, not {text[:80]!r}.",
+            option="max_endpoints",
+        )
+    return int(text)
 
 
 def relation(text: str, side: str | None = None) -> str:

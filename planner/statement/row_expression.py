@@ -30,13 +30,19 @@ _REFUSED = {
     "SUBQUERY": "subqueries",
     "WINDOW": "window functions",
 }
-_VOLATILE = frozenset(
+#: Functions whose value is that of the statement's time.
+TIMES = frozenset(
     (
-        *("age", "ago", "error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"),
-        "thermocline_cut",
+        *("age", "ago"),
         *("now", "today", "current_date", "current_time", "current_timestamp", "localtime"),
         *("current_localtime", "current_localtimestamp", "localtimestamp"),
         *("get_current_time", "get_current_timestamp", "transaction_timestamp"),
+    )
+)
+_VOLATILE = TIMES | frozenset(
+    (
+        *("error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"),
+        "thermocline_cut",
     )
 )
 _TEXT: Node = {"id": "VARCHAR", "type_info": None}
@@ -94,12 +100,21 @@ def row_expression(document: Node) -> Node:
     return expression
 
 
+def is_of_one_row(name: str) -> bool:
+    """Whether a function, by its folded name, makes one value of one row, and the same one each time."""
+    return (
+        name not in _VOLATILE
+        and name != "unnest"
+        and (name not in AGGREGATES or name in SCALARS)
+    )
+
+
 def _check_function(name: str) -> None:
     if name in _VOLATILE:
         raise UnsupportedStatement(
             f"function {name} is not supported in permissions: they depend on row, user and groups only."
         )
-    if name == "unnest" or (name in AGGREGATES and name not in SCALARS):
+    if not is_of_one_row(name):
         raise UnsupportedStatement(
             f"function {name} is not supported in permissions: it does not make one value of one row."
         )

@@ -36,6 +36,8 @@ from proxy.session import Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.incremental``).
 AFTER = "thermocline-after"
+#: At most how many endpoints an answer may have; without it, it has one.
+MAX_ENDPOINTS = "thermocline-max-endpoints"
 _COOKIE = "thermocline_session"
 #: Headers that say what a session starts with.
 _OPENING = frozenset((*ALIASES, *SETTINGS))
@@ -177,6 +179,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
                 answer["set-cookie"] = f"{_COOKIE}={offered}"
         entered = CallMiddleware(self, _Caller(who, opening, cookie, offered), answer, record)
         entered.call.after = _header(headers, AFTER)
+        entered.call.max_endpoints = _last(headers, MAX_ENDPOINTS)
         entered.call.settings = _settings(headers)
         return entered
 
@@ -297,13 +300,19 @@ def _opening(headers: dict[str, list[Any]]) -> Opening:
 
 
 def _settings(headers: dict[str, list[Any]]) -> dict[str, str]:
-    """What is set for this call only. ADBC sends what was set again after what it was before."""
+    """What is set for this call only."""
     names = _PER_CALL & headers.keys()
     return {
-        name: _text(headers[header][-1])
+        name: text
         for header, name in OF_ONE_CALL.items()
-        if header in names and headers[header]
+        if header in names and (text := _last(headers, header)) is not None
     }
+
+
+def _last(headers: dict[str, list[Any]], name: str) -> str | None:
+    """ADBC sends what was set again after what it was before."""
+    values = headers.get(name)
+    return _text(values[-1]) if values else None
 
 
 def _header(headers: dict[str, list[Any]], name: str) -> str | None:

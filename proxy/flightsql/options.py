@@ -88,6 +88,25 @@ SETTINGS: Mapping[str, Callable[[str, OptionValue], OptionValue]] = {
 ALIASES = {"database": "catalog", "timezone": "time_zone", "search_path": "schema"}
 
 
+#: More readers than this of one answer would be slower, and keep others waiting.
+MAX_ENDPOINTS = 64
+
+
+def endpoints(text: str | None) -> int:
+    """Return how many endpoints the answer of a call may have.
+
+    Raises:
+        BadParameter: it is no number from 1 to ``MAX_ENDPOINTS``.
+    """
+    if text is None:
+        return 1
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_ENDPOINTS):
+        raise BadParameter(
+            f"The header thermocline-max-endpoints is a number from 1 to {MAX_ENDPOINTS}."
+        )
+    return int(text)
+
+
 def with_settings(
     session: Session, changes: Iterable[tuple[str, OptionValue | None]]
 ) -> Session:

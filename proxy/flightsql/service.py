@@ -22,7 +22,7 @@ from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata import commands as metadata
 from proxy.flightsql.metadata.commands import MetadataRequest, SchemaCache
 from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.options import max_message_bytes, with_settings
+from proxy.flightsql.options import endpoints, max_message_bytes, with_settings
 from proxy.flightsql.outgoing import sendable, shaped_schema, shaping
 from proxy.flightsql.session_sql import as_query, change_of
 from proxy.flightsql.state.calls import Call
@@ -45,10 +45,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """An answer that a ticket fetches."""
+    """An answer that tickets fetch: all of it one, or each a part of it."""
 
     schema: pa.Schema
-    ticket: bytes
+    tickets: tuple[bytes, ...]
     app_metadata: bytes = b""
     expires_at_us: int | None = None
 
@@ -91,14 +91,18 @@ class Service:
         message = messages.unpack(command)
         answered = metadata.COMMANDS.get(messages.kind(message))
         if answered is not None:
-            return Info(answered.schema(message), command)
+            return Info(answered.schema(message), (command,))
         if self._changed(request, message):
-            return Info(_NOTHING, messages.pack(_NO_ROWS))
-        planned = self._plan(request, message)
-        ticket = messages.pack(messages.TicketStatementQuery(statement_handle=planned.ticket))
-        request.client.planned(ticket)
+            return Info(_NOTHING, (messages.pack(_NO_ROWS),))
+        planned = self._plan(request, message, endpoints(request.call.max_endpoints))
+        tickets = tuple(
+            messages.pack(messages.TicketStatementQuery(statement_handle=each))
+            for each in planned.parts or (planned.ticket,)
+        )
+        for ticket in tickets:
+            request.client.planned(ticket)
         schema = shaped_schema(request.client.session, planned.schema)
-        return Info(schema, ticket, planned.app_metadata, planned.expires_at_us)
+        return Info(schema, tickets, planned.app_metadata, planned.expires_at_us)
 
     def schema(self, request: Request, command: bytes) -> pa.Schema:
         """GetSchema: describe a command's answer; nothing is executed. Bound parameters have their say.
@@ -269,7 +273,7 @@ class Service:
             return {"schema": schema}
         return {}
 
-    def _plan(self, request: Request, message: Any) -> Planned:
+    def _plan(self, request: Request, message: Any, max_endpoints: int = 1) -> Planned:
         name = messages.kind(message)
         parameters = None
         if name == "CommandStatementQuery":
@@ -284,6 +288,8 @@ class Service:
         session, after = _asking(request), request.call.after
         if after is not None:
             session = replace(session, after=after)
+        if max_endpoints > 1:
+            session = replace(session, max_endpoints=max_endpoints)
         with request.call.record.step("plan"):
             return self._backend.plan(
                 session, as_query(sql, session), parameters, request.deadline

@@ -49,6 +49,7 @@ from proxy.query.cut import Cuts, FreshnessContract, SnapshotCutter, redeem_tabl
 from proxy.query.explain import Explainer
 from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement, StatementParser, counting
+from proxy.query.parts import in_parts
 from proxy.query.relations import Sources
 from proxy.query.signature import Signatures
 from proxy.query.stream import MaterializedResult, StatementStream
@@ -63,6 +64,8 @@ T = TypeVar("T")
 
 #: Key of the cut's text in the metadata of a result's schema.
 CUT_METADATA = "thermocline.cut"
+#: And of the name of the split that it is a part of.
+SPLIT_METADATA = "thermocline.split"
 #: Answers to longer statements are not kept.
 _SHORT_CHARS = 1_000
 
@@ -290,11 +293,24 @@ class Statements:
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
             sealed = self._tickets.sealed(ticket, is_encrypted=question.is_uncounted)
             return Planned(sealed, EXPLAIN_SCHEMA, app_metadata.encode())
+        with self.grants.veiling(session, parsed.names):
+            parts = in_parts(
+                self._sources,
+                session,
+                parsed,
+                cuts,
+                _context(parsed, ticket),
+                ticket,
+                is_uncounted=question.is_uncounted,
+            )
         return Planned(
             self._tickets.sealed(ticket, is_encrypted=question.is_uncounted),
-            columns.with_metadata(_metadata(cut) or None),
+            columns.with_metadata(_metadata(*parts[:1] or (ticket,)) or None),
             app_metadata.encode(),
             ticket.expires_at_us,
+            tuple(
+                self._tickets.sealed(part, is_encrypted=question.is_uncounted) for part in parts
+            ),
         )
 
     def _open(self, session: Session, planned: Ticket, deadline: Deadline) -> Stream:
@@ -326,7 +342,7 @@ class Statements:
         ):
             result = self._run(session, parsed, planned, cuts, deadline, stack)
             stream = StatementStream(
-                result, _metadata(planned.cut), deadline, read_on, stack.pop_all()
+                result, _metadata(planned), deadline, read_on, stack.pop_all()
             )
             stack.callback(stream.close)
             stream.read()
@@ -355,6 +371,7 @@ class Statements:
             deadline,
             stack,
             is_cold_counted=counted is not None,
+            part=planned.part,
         )
         result = self._engine.run(
             document,
@@ -389,7 +406,7 @@ class Statements:
         """Run a statement that reads no table to its end."""
         with contextlib.ExitStack() as stack:
             result = self._run(session, parsed, planned, {}, deadline, stack)
-            schema = result.schema.with_metadata(_metadata(planned.cut) or None)
+            schema = result.schema.with_metadata(_metadata(planned) or None)
             return MaterializedResult(schema, tuple(result))
 
     @contextlib.contextmanager
@@ -410,9 +427,14 @@ class Statements:
             raise of_tables(error, parsed.names) from error
 
 
-def _metadata(cut: str) -> dict[str, str]:
+def _metadata(ticket: Ticket) -> dict[str, str]:
     """The metadata of an answer's schema: most clients show that, and no other of Flight's."""
-    return {CUT_METADATA: cut} if cut else {}
+    split = "" if ticket.part is None else ticket.part.split
+    return {
+        name: text
+        for name, text in ((CUT_METADATA, ticket.cut), (SPLIT_METADATA, split))
+        if text
+    }
 
 
 def _context(parsed: ParsedStatement, planned: Ticket) -> StatementContext:

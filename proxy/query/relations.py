@@ -15,6 +15,7 @@ from planner.cut import Increment, Pin, TableCut
 from planner.errors import UnknownTable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP
 from planner.offsets import OffsetRange
+from planner.parts import EVERY_FILE, FileSpan, ScanPart
 from planner.ports import ArrowRelation, ColdStore, SqlRelation
 from planner.pruning import EVERYTHING, ScanFilter
 from planner.range_sql import rows_within
@@ -78,10 +79,12 @@ class Sources:
         stack: contextlib.ExitStack,
         *,
         is_cold_counted: bool = False,
+        part: ScanPart | None = None,
     ) -> list[Relation]:
         """Name the rows of every side the statement reads; ``stack`` gives the tails back.
 
         Waits for the tails, no longer than until the deadline. ``is_cold_counted``: without cold rows (``cold_rows``).
+        ``part``: no rows but those of that part of its one table.
         """
         tails: dict[CutKey, LeasedTail] = {}
         check = partial(deadline.check, WAITED_FOR_TAIL)
@@ -100,8 +103,8 @@ class Sources:
         for table in parsed.tables:
             cut = cuts[table.key]
             if table.virtual in (None, "tail") and cut.new_hot and table.key not in tails:
-                part = _part(parsed, table, cut, filters[table])
-                tail = self.tails.read(cut, check, names[table.key], part)
+                ranges = _part(parsed, table, cut, filters[table], part)
+                tail = self.tails.read(cut, check, names[table.key], ranges)
                 tails[table.key] = stack.enter_context(tail)
         has_cold = not is_cold_counted and not _is_enough(parsed, cuts, visible, tails)
         return [
@@ -113,9 +116,30 @@ class Sources:
                 visible[table],
                 names[table.key],
                 has_cold=has_cold,
+                files=EVERY_FILE if part is None else part.files,
             )
             for table in parsed.tables
         ] + [self._listing(name, session) for name in parsed.browsed]
+
+    def pieces(
+        self,
+        session: Session,
+        parsed: ParsedStatement,
+        cut: TableCut,
+        context: StatementContext,
+    ) -> tuple[Sequence[tuple[int, int]] | None, Sequence[OffsetRange]]:
+        """Return what the rows of a statement's one table can be shared out by: files (``file_places``), ranges of the tail.
+
+        Raises:
+            FederationError: as ``planner.ports.ColdStore.scan``.
+        """
+        [table] = parsed.tables
+        side = _side(table, cut)
+        ranges = cut.new_hot if side in (None, "tail") else ()
+        if side == "tail" or not (cut.is_cold_whole or cut.new_cold):
+            return (), ranges
+        rows = self.scan_filter(session, table, cut, parsed, context)
+        return self.store.file_places(cut.cold, rows), ranges
 
     def cold_rows(
         self, session: Session, parsed: ParsedStatement, cuts: Mapping[CutKey, TableCut]
@@ -172,17 +196,18 @@ class Sources:
         names: Sequence[str] | None,
         *,
         has_cold: bool,
+        files: FileSpan,
     ) -> Relation:
         parts: list[SqlRelation | ArrowRelation] = []
         if table.virtual == "seam":
             seam = seam_rows(cut, self.pins.facts(cut.table), self.tails.facts(cut))
             parts.append(ArrowRelation(pa.Table.from_pylist(seam, schema=SEAM_SCHEMA)))
         side = _side(table, cut)
-        if has_cold and side in (None, "cold"):
+        if has_cold and side in (None, "cold") and not files.is_empty:
             if cut.is_cold_whole:
-                parts.append(self.store.scan(cut.cold, rows, names))
+                parts.append(self.store.scan(cut.cold, rows, names, files))
             elif cut.new_cold:
-                scan = self.store.scan(cut.cold, rows)
+                scan = self.store.scan(cut.cold, rows, span=files)
                 parts.append(narrowed(scan, cut.new_cold, cut.increment))
         if side in (None, "tail"):
             if cut.increment is not None and not cut.increment.is_everything:
@@ -229,13 +254,17 @@ def _names_places(parsed: ParsedStatement, table: ResolvedTable) -> bool:
 
 
 def _part(
-    parsed: ParsedStatement, table: ResolvedTable, cut: TableCut, rows: ScanFilter
+    parsed: ParsedStatement,
+    table: ResolvedTable,
+    cut: TableCut,
+    rows: ScanFilter,
+    part: ScanPart | None,
 ) -> Sequence[OffsetRange] | None:
     """The ranges of a tail that a statement needs; None: all, as other places than this one may need the rest."""
     is_alone = sum(other.key == table.key for other in parsed.tables) == 1
     if cut.hot is None or not is_alone or not _names_places(parsed, table):
-        return None
-    return needed_ranges(cut.hot.ranges, rows)
+        return None if part is None else part.ranges
+    return needed_ranges(cut.hot.ranges if part is None else part.ranges, rows)
 
 
 def _is_plain(cut: TableCut, visible: VisibleTable) -> bool:

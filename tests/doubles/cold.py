@@ -24,6 +24,7 @@ from planner.cut import ColdSlice, Pin, PinReference
 from planner.errors import BadConfig, CutExpired, SnapshotExpired, UnknownTable
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, LEADING_COLUMNS, TableName
 from planner.offsets import OffsetVector
+from planner.parts import EVERY_FILE, FileSpan
 from planner.ports import ArrowRelation, ColdTotals
 from planner.pruning import EVERYTHING, ScanFilter
 from planner.repairs import AddedRows
@@ -166,8 +167,10 @@ class MemoryColdStore:
         cold: ColdSlice,
         expected: ScanFilter = EVERYTHING,
         names: Collection[str] | None = None,
+        span: FileSpan = EVERY_FILE,
     ) -> ArrowRelation:
         del expected, names  # all rows are in memory
+        assert span.is_whole  # nothing here has files
         self._fault("scan")
         if cold.snapshot_id is None:
             return ArrowRelation(cold.schema.arrow.empty_table())
@@ -185,6 +188,9 @@ class MemoryColdStore:
     def count_rows(self, cold: ColdSlice) -> int | None:
         """See ``planner.ports.ColdStore.count_rows``."""
         return self.scan(cold).table.num_rows
+
+    def file_places(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> None:
+        """See ``planner.ports.ColdStore.file_places``. Nothing here has files."""
 
     def count_files(self, cold: ColdSlice, expected: ScanFilter = EVERYTHING) -> int | None:
         """See ``planner.ports.ColdStore.count_files``."""

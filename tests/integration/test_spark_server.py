@@ -85,7 +85,7 @@ def test_a_load_reads_its_cut_again_when_its_ticket_is_over(
     address = ServerAddress.of(tiered_server.uri)
     plan = ServedPlan.of(address, f"SELECT count(*) AS n FROM {table}")
     kafka.produce(topic, [record(78)])
-    spoiled = dataclasses.replace(plan, endpoint=altered(plan.endpoint))
+    spoiled = dataclasses.replace(plan, endpoints=(altered(plan.endpoints[0]),))
     for each in (plan, spoiled):
         assert pa.Table.from_batches(each.rows()).to_pylist() == [{"n": 60}]
     with pytest.raises(FederationError, match=r"its ticket is over: load\(\) it again"):

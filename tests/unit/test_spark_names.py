@@ -118,7 +118,7 @@ def test_a_table_whose_name_is_a_namespace_hides_none_in_it() -> None:
         views = {table: StatementView(f"v_{table.name}", table.name) for table in tables}
         assert with_views("FROM lake.net.flows.id", views, ["lake"]) == (
             "FROM (`v_id` AS `id`)",
-            {within},
+            frozenset({within}),
         )
         assert with_views("FROM lake.net.flows", views, ["lake"])[1] == {FLOWS}
         assert tables_of("FROM lake.net.flows.id", tables, ["lake"]) == [within]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import pickle
@@ -23,7 +24,14 @@ from connectors.spark.served import ServedPlan, ServedReader, ServedTask, Server
 from connectors.spark.served_load import address_of, planned_load, relation
 from connectors.spark.served_types import in_spark, served_type, spark_schema
 from connectors.spark.source import source_class
-from planner.errors import BadConfig, BadParameter, LimitExceeded, RequestError, UnsupportedType
+from planner.errors import (
+    BadConfig,
+    BadParameter,
+    LimitExceeded,
+    RequestError,
+    StalePlan,
+    UnsupportedType,
+)
 from thermocline.spark_statements import _staleness
 
 ADDRESS = ServerAddress("grpc://server:1", token="hush")
@@ -120,10 +128,15 @@ class Planner:
         self.plans: list[tuple[str, dict[str, str]]] = []
 
     def of(
-        self, address: ServerAddress, sql: str, settings: Mapping[str, str] | None = None
+        self,
+        address: ServerAddress,
+        sql: str,
+        settings: Mapping[str, str] | None = None,
+        max_endpoints: int = 1,
     ) -> ServedPlan:
         self.plans.append((sql, dict(settings or {})))
-        return ServedPlan(address, sql, dict(settings or {}), SCHEMA, b"", self.cut)
+        self.max_endpoints = max_endpoints
+        return ServedPlan(address, sql, dict(settings or {}), SCHEMA, (b"",), self.cut)
 
 
 def planning(monkeypatch: pytest.MonkeyPatch, cut: str = "c:1") -> Planner:
@@ -148,7 +161,12 @@ def test_a_load_is_planned_at_one_cut(monkeypatch: pytest.MonkeyPatch) -> None:
             {"cut": "c:1"},
         ),
     ]
+    assert planner.max_endpoints == 8
+    planned_load(ADDRESS, {"query": "SELECT 1", "max_endpoints": "3"})
+    assert planner.max_endpoints == 3
     for options, words in (
+        ({"query": "SELECT 1", "max_endpoints": "65"}, "a number of tasks from 1 to 64"),
+        ({"query": "SELECT 1", "max_endpoints": "x"}, "a number of tasks from 1 to 64"),
         ({"query": "SELECT 1", "side": "cold"}, "query and side contradict"),
         ({}, "query or table is missing"),
         ({"table": "f", "columns": "hst"}, "did you mean host"),
@@ -170,7 +188,7 @@ def test_a_side_of_a_freshness_stays_when_it_is_planned_again(
     plans: list[Mapping[str, str]] = []
 
     def planned(*arguments: Any) -> ServedPlan:
-        plans.append(arguments[-1])
+        plans.append(arguments[3])
         return plan
 
     def reader(_: object, endpoint: bytes) -> str:
@@ -182,10 +200,17 @@ def test_a_side_of_a_freshness_stays_when_it_is_planned_again(
     monkeypatch.setattr(served, "_reader", reader)
     monkeypatch.setattr(flight_server, "DriverError", OSError)
     settings = {"freshness": "tail", "wait_for": "f/0:1"}
-    plan = ServedPlan(ADDRESS, "SELECT 1", settings, SCHEMA, b"", "c:1")
-    opened: object = plan._opened(cast("Any", None))
+    plan = ServedPlan(ADDRESS, "SELECT 1", settings, SCHEMA, (b"", b""), "c:1", "split")
+    opened: object = plan._opened(cast("Any", None), 1)
     assert opened == "rows"
     assert plans == [{"freshness": "tail", "cut": "c:1"}]
+    # A part of another split is none of this plan's.
+    for changed in ({"split": "other"}, {"endpoints": (b"",)}):
+        plans.clear()
+        with pytest.raises(
+            StalePlan, match=r"in another way than when it was loaded; load\(\)"
+        ):
+            dataclasses.replace(plan, **changed)._opened(cast("Any", None), 0)
 
 
 def test_a_source_without_settings_reads_through_its_server(

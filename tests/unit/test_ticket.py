@@ -12,6 +12,7 @@ from planner.cut import Increment, cold_cut, plan_cut
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
+from planner.parts import EVERY_FILE, PLACES, FileSpan, ScanPart
 from planner.statement.references import AtClause
 from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, seal, unseal
 from planner.time_travel import cut_until
@@ -55,6 +56,15 @@ tickets = st.builds(
     parameters=st.none() | st.binary(),
     answer=st.none() | st.binary(),
     cut=st.text(),
+    part=st.none()
+    | st.builds(
+        ScanPart,
+        files=st.tuples(st.integers(0, PLACES), st.integers(0, PLACES)).map(
+            lambda ends: FileSpan(min(ends), max(ends))
+        ),
+        ranges=st.lists(ranges, max_size=3).map(tuple),
+        split=st.text(),
+    ),
 )
 
 
@@ -70,6 +80,15 @@ def ticket(**changes: object) -> Ticket:
         expires_at_us=100,
     )
     return dataclasses.replace(value, **changes)  # type: ignore[arg-type]
+
+
+def test_a_server_that_knows_no_parts_takes_no_ticket_of_one() -> None:
+    """It would answer with the whole, as often as there are parts."""
+    whole, part = (seal(ticket(part=each), SECRET) for each in (None, ScanPart(EVERY_FILE, ())))
+    assert (whole[2], part[2]) == (3, 4)
+    for head, body in ((whole, part), (part, whole)):
+        with pytest.raises(BadTicket):
+            unseal(head[:3] + body[3:], [SECRET], user="ada", now_us=0)
 
 
 @settings(max_examples=30)
@@ -113,8 +132,8 @@ def test_bytes_that_are_no_ticket_are_refused(data: bytes) -> None:
 
 def test_another_version_is_named() -> None:
     sealed = seal(ticket(), SECRET)
-    with pytest.raises(BadTicket, match="has version 4 and this server reads version 3"):
-        unseal(b"tc\x04" + sealed[3:], [SECRET], user="ada", now_us=0)
+    with pytest.raises(BadTicket, match="has version 5 and this server reads versions 3 and 4"):
+        unseal(b"tc\x05" + sealed[3:], [SECRET], user="ada", now_us=0)
 
 
 def test_another_user_cannot_redeem_it() -> None:

@@ -39,6 +39,7 @@ from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
 from connectors.object_store import is_object_store
 from planner.cut import ColdSlice
+from planner.parts import FileSpan
 from planner.pruning import Bounds, Condition, ScanFilter, prune
 from planner.schema import Column
 
@@ -70,6 +71,18 @@ class FileList:
     rows: int
     without_nan: frozenset[int]
     by_name: bool = False
+
+    def within(self, span: FileSpan) -> FileList:
+        """Return the files of a span, with a share of the rows."""
+        if span.is_whole:
+            return self
+        chosen = [number for number, path in enumerate(self.paths) if span.has(path)]
+        return replace(
+            self,
+            paths=[self.paths[number] for number in chosen],
+            lengths=[self.lengths[number] for number in chosen],
+            rows=self.rows * len(chosen) // max(len(self.paths), 1),
+        )
 
 
 class ColdPlan:

@@ -71,6 +71,8 @@ class Call:
         self.ticket: bytes | None = None
         #: What the caller has seen before, of a call that follows a statement (``planner.incremental``).
         self.after: str | None = None
+        #: Among how many readers the client would share the answer out, as it says.
+        self.max_endpoints: str | None = None
         #: Settings for this call only, by name.
         self.settings: Mapping[str, str] = {}
         self.polled_s = time.monotonic()

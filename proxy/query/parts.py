@@ -1,0 +1,59 @@
+"""Splits a statement that only looks at rows into parts of one cut, for as many readers as its client has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.cut import TableCut
+from planner.parts import NO_FILE, ScanPart, split_name, split_scan
+from planner.statement.plain_scan import is_plain_scan, tells_time
+from planner.statement.references import CutKey
+from planner.ticket import Ticket
+from proxy.query.file_pruning import StatementContext
+from proxy.query.parsing import ParsedStatement
+from proxy.query.relations import Sources
+from proxy.session import Session
+
+
+def in_parts(
+    sources: Sources,
+    session: Session,
+    parsed: ParsedStatement,
+    cuts: Mapping[CutKey, TableCut],
+    context: StatementContext,
+    ticket: Ticket,
+    *,
+    is_uncounted: bool,
+) -> tuple[Ticket, ...]:
+    """Return a ticket for each part of an answer, as many as the session asks for at most; none: it has but one part.
+
+    To whom the number of records is not told, that of parts tells nothing either: it is what was asked for.
+
+    Raises:
+        FederationError: as ``planner.ports.ColdStore.scan``.
+    """
+    count = session.max_endpoints
+    if count == 1 or len(parsed.tables) != 1 or parsed.browsed:
+        return ()
+    [table] = parsed.tables
+    if (
+        table.virtual == "seam"
+        or session.after is not None
+        or not is_plain_scan(parsed.written)
+    ):
+        return ()
+    cut = cuts[table.key]
+    files, ranges = sources.pieces(session, parsed, cut, context)
+    shares = split_scan(files, ranges, count)
+    if is_uncounted:
+        shares += ((NO_FILE, ()),) * (count - len(shares))
+    elif len(shares) == 1:
+        return ()
+    cold = cut.cold
+    when = ticket.statement_time_us if tells_time(parsed.written) else None
+    name = split_name(shares, cut.table_uuid, cold.snapshot_id, cold.schema.schema_id, when)
+    return tuple(
+        replace(ticket, part=ScanPart(span, part, "" if is_uncounted else name))
+        for span, part in shares
+    )
