@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,32 @@ def test_a_batch_that_is_repeated_comes_from_cold(
     assert stream.rows()[:30] == before[:30]
     assert len(stream.rows()) == 61
     assert stream.rows() == in_order(tiered_server.ask(f"FROM {table}"))
+
+
+def test_two_streams_from_one_checkpoint_agree(
+    stream: Stream,
+    session: SparkSession,
+    tiered_server: TieredServer,
+    flows: tuple[TableName, str],
+    kafka: Kafka,
+    tmp_path: Path,
+) -> None:
+    """One reads on from the log; the other a day later, when all of it is tiered, compacted and gone from the log."""
+    table, topic = flows
+    stream.run(maxOffsetsPerTrigger=16)
+    later = Stream(session, table, tmp_path / "later")
+    for folder in ("checkpoint", "rows"):
+        shutil.copytree(stream.folder / folder, later.folder / folder)
+    kafka.produce(topic, [record(n) for n in range(700, 712)], partition=0)
+    stream.run(maxOffsetsPerTrigger=16)
+    tiered_server.tier(table)
+    tiered_server.spark(table).compact()
+    for partition, end in ((0, 42), (1, 30)):
+        kafka.delete_records(topic, partition, end)
+    later.run(maxOffsetsPerTrigger=5)
+    assert later.rows() == stream.rows()
+    assert [row["id"] for row in later.rows() if row["id"] >= 700] == list(range(700, 712))
+    assert len(later.rows()) == 72
 
 
 @pytest.mark.parametrize(
