@@ -296,6 +296,17 @@ class IcebergStore:
         with self._reading(cold):
             return max(0, self._plan.lowest(cold, column) or 0)
 
+    def without_nan(self, cold: ColdSlice) -> frozenset[int]:
+        """Return the ids of floating fields in which no row of a slice has NaN, as its writers counted.
+
+        Raises:
+            As ``scan``.
+        """
+        if cold.snapshot_id is None:
+            return frozenset()
+        with self._reading(cold):
+            return self._plan.without_nan(cold)
+
     def shares(
         self, cold: ColdSlice, rows: ScanFilter, names: Collection[str], count: int
     ) -> tuple[tuple[SqlRelation, ...], bool]:

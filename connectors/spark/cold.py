@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,7 +12,7 @@ from connectors.spark.errors import translated
 from connectors.spark.metadata import identifier
 from connectors.spark.types import projected, struct_type
 from planner.cut import TableCut
-from planner.errors import BadConfig, FederationError, SnapshotExpired
+from planner.errors import FederationError, SnapshotExpired
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
 from planner.schema import TableSchema
@@ -20,21 +20,27 @@ from planner.schema import TableSchema
 #: More alternatives than this take longer to plan than joining a table of them.
 MAX_CONDITIONS = 100
 _NO_SNAPSHOT = "Cannot find snapshot with ID"
-_NO_RUNTIME = "Cannot find catalog plugin class"
 
 
-def cold_rows(session: SparkSession, cut: TableCut, own: TableSchema) -> DataFrame:
+def cold_rows(
+    session: SparkSession,
+    cut: TableCut,
+    own: TableSchema,
+    opaque: Collection[int] = (),
+) -> DataFrame:
     """Name the cold rows of a cut; ``own`` is the schema its snapshot was written with.
+
+    Conditions on the floating fields ``opaque`` are kept from statistics of files. These leave NaN out, so Iceberg's reader
+    leaves files out that have it, while to Spark it is the largest number.
 
     Raises:
         SnapshotExpired: Spark's catalog does not have the snapshot.
-        BadConfig: the session lacks Iceberg's runtime.
         FederationError: as Spark's catalog refuses.
     """
     schema = struct_type(cut.cold.schema)
     if cut.cold.snapshot_id is None or not (cut.is_cold_whole or cut.new_cold):
         return session.createDataFrame([], schema)
-    rows = _snapshot(session, cut).select(*projected(cut.cold.schema, own))
+    rows = _snapshot(session, cut).select(*projected(cut.cold.schema, own, opaque))
     return rows if cut.is_cold_whole else within(rows, cut.new_cold)
 
 
@@ -99,12 +105,6 @@ def _refused(cut: TableCut, error: PySparkException) -> FederationError:
             f"{cut.table}: Spark's catalog {cut.table.catalog} does not have snapshot {cut.cold.snapshot_id}: it has expired, "
             f"or that catalog is another one. Take a new cut; compare spark.sql.catalog.{cut.table.catalog}.* with the "
             f"settings.",
-            **facts,
-        )
-    if _NO_RUNTIME in str(error):
-        return BadConfig(
-            f"{cut.table}: this Spark session has no Iceberg; start it with the package "
-            f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13.",
             **facts,
         )
     return translated(cut.table, error)

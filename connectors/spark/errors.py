@@ -19,6 +19,7 @@ from connectors.object_store_errors import cause
 from planner import errors
 from planner.errors import (
     BadBinding,
+    BadConfig,
     BadStatement,
     CatalogUnavailable,
     ColdStoreUnavailable,
@@ -82,6 +83,7 @@ _SENTENCES: dict[type[FederationError], str] = {
     InternalError: "tiering failed inside Spark; its log has the rest.",
 }
 
+_NO_RUNTIME = "Cannot find catalog plugin class"
 _log = logging.getLogger(__name__)
 _MAX_LOGGED = 4_000
 
@@ -147,6 +149,12 @@ def translated(table: TableName, error: Exception) -> FederationError:
     packed = unpack(str(error))
     if packed is not None:
         return packed
+    if _NO_RUNTIME in str(error):
+        return BadConfig(
+            f"{table}: this Spark session has no Iceberg; start it with the package "
+            f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13.",
+            table=str(table),
+        )
     if _REFUSED_BY_WRITER.search(str(error)):
         return BadBinding(
             f"{table}: Iceberg's writer refuses a value of the table's write.* properties; Spark's log says which. Set "

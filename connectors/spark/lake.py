@@ -174,6 +174,7 @@ class Lake:
             cuts,
             self._tails,
             self._store.own_schema,
+            self._store.without_nan,
             functools.partial(register_source, self._session, self._settings),
         )
 

@@ -13,6 +13,7 @@ from connectors.spark.cold import cold_rows, within
 from connectors.spark.cut_sql import CutSql
 from connectors.spark.source import FORMAT
 from connectors.spark.tail import TailKeeper
+from connectors.spark.types import floating_fields
 from planner.cut import ColdSlice, TableCut
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
 from planner.offsets import OffsetVector
@@ -31,9 +32,13 @@ class LakeCut:
         cuts: Mapping[TableName, TableCut],
         tails: TailKeeper,
         own_schema: Callable[[TableName, ColdSlice], TableSchema],
+        without_nan: Callable[[ColdSlice], frozenset[int]],
         register: Callable[[], None],
     ) -> None:
-        """``own_schema`` is what a slice's snapshot was written with; ``register`` registers the source with Spark."""
+        """``own_schema`` is what a slice's snapshot was written with, ``without_nan`` names the fields in which it surely
+        has no NaN; ``register`` registers the source with Spark.
+        """
+        self._without_nan = without_nan
         self._register = register
         self._session = session
         self._cuts = dict(cuts)
@@ -98,7 +103,14 @@ class LakeCut:
 
     def narrowed(self, cuts: Mapping[TableName, TableCut]) -> LakeCut:
         """Return cuts that end before this one; what was read of the logs serves them, too."""
-        other = LakeCut(self._session, cuts, self._keeper, self._own_schema, self._register)
+        other = LakeCut(
+            self._session,
+            cuts,
+            self._keeper,
+            self._own_schema,
+            self._without_nan,
+            self._register,
+        )
         with self._lock:
             other._tails = {
                 name: within(rows, cuts[name].new_hot) for name, rows in self._tails.items()
@@ -121,7 +133,9 @@ class LakeCut:
             if cut.cold.snapshot_id is None
             else self._own_schema(name, cut.cold)
         )
-        cold = cold_rows(self._session, cut, own)
+        floating = floating_fields(cut.cold.schema)
+        opaque = floating - self._without_nan(cut.cold) if floating else floating
+        cold = cold_rows(self._session, cut, own, opaque)
         return cold if side == "cold" or not cut.new_hot else cold.union(self._tail(cut))
 
     def _tail(self, cut: TableCut) -> DataFrame:

@@ -114,7 +114,7 @@ class TaskReader:
             open_decoder=functools.partial(decoder_for, share.table),
             timeout_s=_TIMEOUT_S,
         )
-        with reader.open_log() as log:
+        with reader.opened() as log:
             yield from reader.rows(log, share.ranges)
 
     def _cold(self, share: ColdShare) -> Iterator[pa.RecordBatch]:

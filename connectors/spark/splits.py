@@ -183,12 +183,23 @@ class RangeReader:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            with self.open_log() as log:
+            with self.opened() as log:
                 for batch in batches:
                     for index in batch.column(0).to_pylist():
                         yield from self.rows(log, self.tasks[index])
         except FederationError as error:
             raise pack(error) from error
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Log]:
+        """Open the log. Where this machine reaches no broker that is told at once, not when the time to read it is over.
+
+        Raises:
+            LogUnavailable, UnknownTopic: as ``planner.ports.Log.measure``.
+        """
+        with self.open_log() as log:
+            log.measure([self.topic])
+            yield log
 
     def rows(
         self, log: Log, ranges: Task, epochs: Mapping[int, int] = NO_EPOCHS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
@@ -30,24 +33,54 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def projected(schema: TableSchema, own: TableSchema) -> list[SparkColumn]:
-    """Return the columns of ``schema``, read of rows that Spark shows with ``own``: by field id, at every level."""
+def floating_fields(schema: TableSchema) -> frozenset[int]:
+    """Return the ids of floating columns, and of floating fields of structs."""
+    ids: set[int] = set()
+    pending = [(column.field_id, column.type) for column in schema.columns]
+    while pending:
+        number, kind = pending.pop()
+        if pa.types.is_floating(kind):
+            ids.add(number)
+        elif pa.types.is_struct(kind):
+            pending += [(int(field_id(field)), field.type) for field in kind]
+    return frozenset(ids)
+
+
+def projected(
+    schema: TableSchema, own: TableSchema, opaque: Collection[int] = ()
+) -> list[SparkColumn]:
+    """Return the columns of ``schema``, read of rows that Spark shows with ``own``: by field id, at every level.
+
+    Fields of the ids ``opaque``, which are floating, are expressions that no statistics of files answer.
+    """
     columns = []
     for each in project(schema, own):
         kind = each.column.type
         if each.source is None:
             value = F.lit(None).cast(data_type(kind))
         else:
-            value = _converted(F.col(quoted(each.source.name)), each.source.type, kind)
+            value = F.col(quoted(each.source.name))
+            value = _converted(value, each.source.type, kind, opaque)
+            if each.column.field_id in opaque:
+                value = _opaque(value, kind)
         columns.append(value.alias(each.column.name))
     return columns
 
 
-def _converted(value: SparkColumn, own: pa.DataType, kind: pa.DataType) -> SparkColumn:
+def _opaque(value: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    """The same value, of which Spark pushes no condition down: NaN for NaN."""
+    return F.nanvl(value, F.lit(math.nan).cast(data_type(kind)))
+
+
+def _converted(
+    value: SparkColumn, own: pa.DataType, kind: pa.DataType, opaque: Collection[int] = ()
+) -> SparkColumn:
+    if pa.types.is_struct(kind) and any(_is_opaque(field, opaque) for field in kind):
+        return _struct(value, own, kind, opaque)
     if own.equals(kind, check_metadata=True):
         return value
     if pa.types.is_struct(kind):
-        return _struct(value, own, kind)
+        return _struct(value, own, kind, opaque)
     if pa.types.is_list(kind):
         return F.transform(
             value, lambda each: _converted(each, own.value_type, kind.value_type)
@@ -62,7 +95,15 @@ def _converted(value: SparkColumn, own: pa.DataType, kind: pa.DataType) -> Spark
     return value.cast(data_type(kind))
 
 
-def _struct(value: SparkColumn, own: pa.DataType, kind: pa.DataType) -> SparkColumn:
+def _is_opaque(field: pa.Field, opaque: Collection[int]) -> bool:
+    if pa.types.is_struct(field.type):
+        return any(_is_opaque(each, opaque) for each in field.type)
+    return int(field_id(field)) in opaque
+
+
+def _struct(
+    value: SparkColumn, own: pa.DataType, kind: pa.DataType, opaque: Collection[int]
+) -> SparkColumn:
     by_id = {field_id(field): field for field in own}
     fields = []
     for field in kind:
@@ -70,7 +111,9 @@ def _struct(value: SparkColumn, own: pa.DataType, kind: pa.DataType) -> SparkCol
         part = (
             F.lit(None).cast(data_type(field.type))
             if source is None
-            else _converted(value.getField(source.name), source.type, field.type)
+            else _converted(value.getField(source.name), source.type, field.type, opaque)
         )
+        if source is not None and int(field_id(field)) in opaque:
+            part = _opaque(part, field.type)
         fields.append(part.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*fields))

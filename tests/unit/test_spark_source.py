@@ -18,7 +18,7 @@ from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.naming import find_tables
 from connectors.spark.options import check_options, chosen_columns
-from connectors.spark.shares import TaskReader, in_columns
+from connectors.spark.shares import HotShare, TaskReader, in_columns
 from connectors.spark.sharing import offsets_filter
 from connectors.spark.source import LakeReader
 from connectors.spark.stream import LakeStream, StreamOptions, since_us
@@ -26,12 +26,12 @@ from connectors.spark.tail import TailKeeper
 from connectors.spark.versioned import VERSION, sent
 from connectors.spark.views import aliases, view_names
 from planner.cut import TableCut, plan_cut
-from planner.errors import BadConfig, BadParameter, StalePlan, UnknownTable
+from planner.errors import BadConfig, BadParameter, LogUnavailable, StalePlan, UnknownTable
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.schema import Column, TableSchema
 from tests.doubles.cold import MemoryColdStore
-from tests.harness.builders import FLOWS, bounds, pin, schema
+from tests.harness.builders import BINDING, FLOWS, bounds, pin, schema
 
 COLUMNS = (Column(4, "host", pa.string()), Column(5, "bytes", pa.int32()))
 
@@ -98,6 +98,37 @@ def test_executors_of_another_version_are_told_both() -> None:
     assert error.message == (
         f"executors have version {VERSION} of Thermocline and the driver has 9.9.9; install one version on both."
     )
+
+
+def test_an_executor_that_reaches_no_broker_says_so_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log that nobody answers for may be read for ten minutes."""
+    monkeypatch.setattr("connectors.spark.lake_settings.KafkaClusters", Unreachable)
+    columns = schema(*COLUMNS)
+    share = HotShare("lake.net.flows", columns, BINDING, "flows", "id", (OffsetRange(0, 0, 5),))
+    with pytest.raises(RuntimeError) as refusal:
+        list(TaskReader(columns, {"": {}}, ()).read(share))
+    assert isinstance(unpack(str(refusal.value)), LogUnavailable)
+
+
+class Unreachable:
+    """A log whose brokers this machine does not reach."""
+
+    def __init__(self, clusters: object) -> None:
+        del clusters
+
+    def __enter__(self) -> Unreachable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def measure(self, topics: object) -> None:
+        raise LogUnavailable(f"no broker answers for {topics}.")
+
+    def fetch(self, *_: object, **__: object) -> None:
+        raise AssertionError
 
 
 @pytest.mark.parametrize(
@@ -276,6 +307,7 @@ def test_a_tail_is_decoded_once_for_all_of_a_cut(monkeypatch: pytest.MonkeyPatch
         {FLOWS: cut},
         cast("TailKeeper", keeper),
         lambda *_: cut.cold.schema,
+        lambda _: frozenset(),
         lambda: None,
     )
     frames = [
