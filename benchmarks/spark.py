@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -18,22 +19,31 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.options import partition_by, partitions, seed
 from benchmarks.report import Report, recorded
 from benchmarks.sizes import queries
+from benchmarks.spark_stream import backlog, freshness
 from benchmarks.tierer import running_tierer
 from benchmarks.world import TABLE, World, running_world
 from connectors.spark.lake import Lake
 from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.metadata import identifier
+from connectors.spark.served import ServerAddress
+from connectors.spark.server_lake import ServerLake
 from connectors.spark.source import register_source
+from planner.names import TableName
 
+#: Of the cut of many tables.
+_TABLES, _PARTITIONS = 10, 100
 PLAIN, CUT = "plain Iceberg", "cut.table"
 
 
 @click.command()
 @click.option("--cold-rows", type=click.IntRange(8), default=20_000_000, show_default=True)
 @click.option("--hot-rows", type=click.IntRange(1), default=100_000, show_default=True)
-@click.option("--more-hot-rows", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("--tail-rows", type=click.IntRange(1), default=5_000_000, show_default=True)
+@click.option("--last-rows", type=click.IntRange(1), default=1_000_000, show_default=True)
 @click.option("--publish-rows", type=click.IntRange(1), default=4_000_000, show_default=True)
+@click.option("--rate", type=click.IntRange(1), default=5_000, show_default=True)
+@click.option("--seconds", type=click.IntRange(1), default=40, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=10, show_default=True)
 @partitions
 @partition_by
@@ -43,14 +53,21 @@ def command(
     results: Path,
     cold_rows: int,
     hot_rows: int,
-    more_hot_rows: int,
+    tail_rows: int,
+    last_rows: int,
     publish_rows: int,
+    rate: int,
+    seconds: int,
     repeats: int,
     partitions: int,
     partition_by: tuple[str, ...],
     seed: int,
 ) -> None:
-    """Statements, cuts, the registered source and a stream's backlog in Spark."""
+    """Statements, cuts, the registered source and streams in Spark.
+
+    ``--hot-rows`` are the tail of the statements, which grows to ``--tail-rows`` for the executors. Those are tiered then, and
+    ``--last-rows`` produced, for the backlog of the stream.
+    """
     with (
         recorded(results, "spark") as report,
         running_world(partitions=partitions, seed=seed, partition_by=partition_by) as world,
@@ -58,17 +75,63 @@ def command(
     ):
         world.produce(cold_rows)
         tierer.drain(publish_rows)
-        world.produce(hot_rows)
-        settings = LakeSettings(world.catalogs, {"": world.kafka})
-        with Lake(tierer.session, settings) as lake:
+        session, settings = tierer.session, LakeSettings(world.catalogs, {"": world.kafka})
+        with Lake(session, settings) as lake:
+            before = lake.at(str(TABLE)).token
+            world.produce(hot_rows)
             cut = _cuts(report, lake, repeats)
-            _statements(report, tierer.session, world, cut, cold_rows, repeats)
-        register_source(tierer.session, settings)
-        _source(report, tierer.session, cold_rows + hot_rows)
-        world.produce(more_hot_rows)
-        with Lake(tierer.session, settings, tail_local_bytes=0) as lake:
-            _tail(report, lake, hot_rows + more_hot_rows)
-        _stream(report, tierer.session, cold_rows + hot_rows + more_hot_rows)
+            _statements(report, session, world, cut, cold_rows, repeats)
+            _many_tables(report, session, world, lake, repeats)
+        register_source(session, settings)
+        _source(report, session, cold_rows + hot_rows)
+        world.produce(max(tail_rows - hot_rows, 1))
+        with Lake(session, settings, tail_local_bytes=0) as lake:
+            _tail(report, lake, max(tail_rows, hot_rows + 1))
+        tierer.drain(publish_rows)
+        world.produce(last_rows)
+        backlog(report, session, before, world.produced - cold_rows)
+        freshness(report, session, world, rate, seconds)
+
+
+def _many_tables(
+    report: Report, session: SparkSession, world: World, lake: Lake, repeats: int
+) -> None:
+    """Take cuts of ten tables with a hundred partitions in all, and the first action by way of a server."""
+    wide = replace(world, partitions=_PARTITIONS // _TABLES)
+    names = [TableName("lake", ("wide",), f"events_{number}") for number in range(_TABLES)]
+    for name in names:
+        wide.create(name.name, name)
+        wide.produce(1_000, name.name)
+    texts = [str(name) for name in names]
+    what = f"at(), {_TABLES} tables, {_PARTITIONS} partitions"
+    report.figure(
+        f"{what}, without a server", _median_s(lake, texts, repeats), "s", at_most=1.0
+    )
+    with world.server() as running:
+        address = ServerAddress.of(running.uri)
+        served = ServerLake(session, address)
+        report.figure(
+            f"{what}, with a server",
+            _median_s(served, texts, repeats) * 1000,
+            "ms",
+            at_most=300,
+        )
+        # Its tail is followed from the first statement on, as in a server that runs.
+        served.query(f'SELECT count(*) FROM "{TABLE.name}$tail"').collect()
+        began = time.perf_counter()
+        served.at(str(TABLE)).table(str(TABLE), side="tail").where("id < 0").count()
+        report.figure(
+            "first action, tail by Flight", time.perf_counter() - began, "s", at_most=1
+        )
+
+
+def _median_s(lake: Lake | ServerLake, names: list[str], repeats: int) -> float:
+    took = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        lake.at(*names)
+        took.append(time.perf_counter() - began)
+    return median(took[1:])
 
 
 def _cuts(report: Report, lake: Lake, repeats: int) -> LakeCut:
@@ -125,15 +188,17 @@ def _timed(session: SparkSession, sql: str, view: str) -> tuple[float, pa.Table]
 
 
 def _source(report: Report, session: SparkSession, rows: int) -> None:
+    columns = "id, protocol, bytes"
     loaded = (
         session.read.format("thermocline")
         .option("table", str(TABLE))
-        .option("columns", "id, protocol, bytes")
+        .option("columns", columns)
         .load()
     )
-    report.figure(
-        "registered source, 3 of 13 columns", rows / _written(loaded), "rows/s", at_least=1e6
-    )
+    plain = session.table(identifier(TABLE)).select(*columns.split(", "))
+    took_s, plain_s = _written(loaded), _written(plain)
+    report.figure("registered source, 3 of 13 columns", rows / took_s, "rows/s", at_least=1e6)
+    report.figure("registered source, time / plain Iceberg's", took_s / plain_s, "")
 
 
 def _tail(report: Report, lake: Lake, rows: int) -> None:
@@ -143,16 +208,6 @@ def _tail(report: Report, lake: Lake, rows: int) -> None:
     report.figure(
         "tail by executors", rows / (time.perf_counter() - began), "rows/s", at_least=3e5
     )
-
-
-def _stream(report: Report, session: SparkSession, rows: int) -> None:
-    stream = session.readStream.format("thermocline").option("table", str(TABLE)).load()
-    began = time.perf_counter()
-    query = stream.writeStream.format("noop").start()
-    query.processAllAvailable()
-    took_s = time.perf_counter() - began
-    query.stop()
-    report.figure("stream, backlog of both sides", rows / took_s, "rows/s", at_least=2.5e5)
 
 
 def _written(rows: DataFrame) -> float:
