@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.spark.errors import unpack
@@ -70,6 +74,50 @@ def test_one_load_is_one_cut(
     text = token.to_pylist()[0]["t"]
     assert rows_of(frame) == over_flight(tiered_server, table, text)
     assert loaded(session, table, cut=text).count() == 60
+
+
+def test_filters_that_a_source_takes_are_those_of_another_action(
+    session: SparkSession, tiered_server: TieredServer, flows: tuple[TableName, str]
+) -> None:
+    """Why ours takes none. Where this fails, Spark has mended it: then the source may have its filters pushed."""
+    ours = source_class(settings_of(tiered_server))
+
+    class Pushing(DataSourceReader):
+        def __init__(self, reader: Any) -> None:
+            self.reader = reader
+            self.ids: list[int] = []
+
+        def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+            for each in filters:
+                if isinstance(each, EqualTo) and each.attribute == ("id",):
+                    self.ids.append(each.value)
+                else:
+                    yield each
+
+        def partitions(self) -> Any:
+            return self.reader.partitions()
+
+        def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+            for batch in self.reader.read(partition):
+                yield batch.filter(pc.is_in(batch["id"], pa.array(self.ids, pa.int32())))
+
+    class PushingSource(ours):  # type: ignore[valid-type, misc]
+        @classmethod
+        def name(cls) -> str:
+            return "pushing"
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Pushing(super().reader(schema))
+
+    session.dataSource.register(PushingSource)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = session.read.format("pushing").option("table", str(flows[0])).load()
+        joined = frame.where("id = 5").alias("a").crossJoin(frame.where("id = 25").alias("b"))
+        pairs = [tuple(row) for row in joined.select("a.id", "b.id").collect()]
+    finally:
+        session.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert pairs != [(5, 25)]
 
 
 def test_columns_and_sides_are_chosen(
@@ -286,8 +334,7 @@ def test_two_streams_from_one_checkpoint_agree(
     table, topic = flows
     stream.run(maxOffsetsPerTrigger=16)
     later = Stream(session, table, tmp_path / "later")
-    for folder in ("checkpoint", "rows"):
-        shutil.copytree(stream.folder / folder, later.folder / folder)
+    shutil.copytree(stream.folder / "checkpoint", later.folder / "checkpoint")
     kafka.produce(topic, [record(n) for n in range(700, 712)], partition=0)
     stream.run(maxOffsetsPerTrigger=16)
     tiered_server.tier(table)
@@ -295,9 +342,16 @@ def test_two_streams_from_one_checkpoint_agree(
     for partition, end in ((0, 42), (1, 30)):
         kafka.delete_records(topic, partition, end)
     later.run(maxOffsetsPerTrigger=5)
-    assert later.rows() == stream.rows()
-    assert [row["id"] for row in later.rows() if row["id"] >= 700] == list(range(700, 712))
-    assert len(later.rows()) == 72
+    # The sink's own list has the first one's batches, too, which went elsewhere.
+    files = [str(file) for file in (later.folder / "rows").glob("*.parquet")]
+    tables = [pq.read_table(file, coerce_int96_timestamp_unit="us") for file in files]
+    delivered = in_order(pa.concat_tables(tables))
+    assert [row["id"] for row in delivered] == list(range(700, 712))
+    names = ("kafka_partition", "kafka_offset", "id", "host", "load", "place")
+    expected = [row for row in stream.rows() if row["id"] >= 700]
+    assert [[row[name] for name in names] for row in delivered] == [
+        [row[name] for name in names] for row in expected
+    ]
 
 
 @pytest.mark.parametrize(

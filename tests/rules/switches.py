@@ -626,6 +626,15 @@ SWITCHES = (
         ("tests/unit/test_spark_source.py::test_a_tail_is_decoded_once_for_all_of_a_cut",),
     ),
     Switch(
+        "T22",
+        "take one action's filters for all of a load",
+        "connectors/spark/source.py",
+        "    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:\n",
+        "    def pushFilters(self, filters):\n        return []\n\n"
+        "    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:\n",
+        ("tests/unit/test_spark_source.py::test_filters_are_not_pushed",),
+    ),
+    Switch(
         "T23",
         "measure topic by topic",
         "connectors/cuts.py",
