@@ -80,6 +80,8 @@ class Kind:
     compacted: bool
     delete_mode: str
     metadata: tuple[str, ...] = ()
+    format_version: int = 2
+    partition_by: tuple[str, ...] = ()
 
 
 KINDS = (
@@ -129,10 +131,17 @@ class Story:
         columns += PAYLOAD
         binding = Binding(self.topic, on_error=self.kind.on_error)
         self.ledger = Ledger(binding, columns, PARTITIONS)
-        self.name = self.server.bind(self.topic, columns, on_error=self.kind.on_error)
+        self.name = self.server.bind(
+            self.topic,
+            columns,
+            on_error=self.kind.on_error,
+            partition_by=self.kind.partition_by,
+        )
         self.spark = self.server.spark(self.name)
-        mode = self.kind.delete_mode
-        self.spark.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.delete.mode'='{mode}')")
+        mode, version = self.kind.delete_mode, self.kind.format_version
+        self.spark.sql(
+            f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.delete.mode'='{mode}', 'format-version'='{version}')"
+        )
         self.broker = Consumer(
             {"bootstrap.servers": self.kafka.bootstrap, "group.id": "x", "log_level": 0}
         )
@@ -439,6 +448,14 @@ class Story:
             for partition, end in sorted(self.ledger.stable_ends.items())
             if end or partition < PARTITIONS or partition in self.ledger.head.covered
         ]
+
+    def end(self) -> None:
+        """Ask the broker where committed readers end, and have the server look at the table."""
+        self._measure()
+        self.server.refresh(self.name)
+
+    def same_rows(self, expected: list[dict[str, Any]], table: pa.Table) -> None:
+        self._same_rows(expected, table)
 
     def _ask(self, sql: str) -> pa.Table:
         names = {
