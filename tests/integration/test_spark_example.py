@@ -17,19 +17,23 @@ from planner.names import TableName
 from tests.docs.pages import ROOT
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
+from tests.harness.spark_cluster import running_cluster
 from tests.harness.spark_rows import bound_flows, record
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-def run_job(server: TieredServer, table: TableName, folder: Path) -> str:
+def run_job(
+    server: TieredServer, table: TableName, folder: Path, master: str = "local[2]"
+) -> str:
     """``missing_conf`` is the configuration that a session without the catalog is told."""
     properties = server.settings.catalogs["lake"]
     config = folder / "thermocline.toml"
     lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
     brokers = server.settings.kafka["bootstrap.servers"]
     config.write_text(f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{brokers}"\n')
-    conf = ["spark.master=local[2]", "spark.driver.memory=512m", "spark.ui.enabled=false"]
+    conf = [f"spark.master={master}", "spark.driver.memory=512m", "spark.ui.enabled=false"]
+    conf += ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1"]
     conf += missing_conf("lake", properties)
     arguments = [f"--conf {entry}" for entry in conf]
     listed = ",".join(str(jar) for jar in jars.resolve("iceberg"))
@@ -43,7 +47,7 @@ def run_job(server: TieredServer, table: TableName, folder: Path) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-6_000:]
@@ -57,5 +61,19 @@ def test_the_example_job_answers_and_goes_on(
     assert "60 rows at cut c:" in run_job(tiered_server, table, tmp_path)
     kafka.produce(topic, [record(n) for n in range(3)])
     assert "63 rows at cut c:" in run_job(tiered_server, table, tmp_path)
+    delivered = pq.read_table(tmp_path / "rows", partitioning=None)
+    assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1500)
+def test_the_example_job_on_a_cluster_of_two_workers(
+    tiered_server: TieredServer, kafka: Kafka, tmp_path: Path
+) -> None:
+    table, topic = bound_flows(tiered_server, kafka)
+    with running_cluster(tmp_path / "cluster") as master:
+        assert "60 rows at cut c:" in run_job(tiered_server, table, tmp_path, master)
+        kafka.produce(topic, [record(n) for n in range(3)])
+        assert "63 rows at cut c:" in run_job(tiered_server, table, tmp_path, master)
     delivered = pq.read_table(tmp_path / "rows", partitioning=None)
     assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
