@@ -13,8 +13,8 @@ from connectors.spark.cut_sql import CutSql, check_current_catalog, has_double_q
 from connectors.spark.errors import unpack
 from connectors.spark.naming import find_tables
 from connectors.spark.options import check_cut_arguments
-from connectors.spark.served import ServedPlan, ServerAddress
-from connectors.spark.served_load import relation
+from connectors.spark.served import ServedPlan, ServerAddress, settings_at
+from connectors.spark.served_load import SETTINGS, planned_load, relation
 from connectors.spark.source import register_served
 from planner.errors import LimitExceeded, NotAllowed, UnknownTable
 from planner.names import TableName
@@ -112,16 +112,24 @@ class ServerLake:
             FederationError: the server's sentence.
         """
         reader = self._session.read.format(self._format)
-        for name, value in options.items():
-            if value is not None:
-                reader = reader.option(name, value)
+        chosen = {name: value for name, value in options.items() if value is not None}
         try:
-            return reader.load()
+            return reader.options(**self._at_one_cut(chosen)).load()
         except Exception as error:
             ours = unpack(str(error))
             if ours is None:
                 raise
             raise ours from error
+
+    def _at_one_cut(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Spark Connect may load anew for each action: then the cut is taken here, where the user may know it."""
+        if hasattr(self._session, "_jsparkSession") or options.get("cut") is not None:
+            return options
+        plan = planned_load(self._address, options)
+        if not plan.cut:
+            return options
+        others = {name: text for name, text in options.items() if name not in SETTINGS}
+        return others | settings_at(plan.cut, options)
 
     def _all(self) -> list[TableName]:
         names = self._tables()

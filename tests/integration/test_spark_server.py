@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -216,6 +218,30 @@ def test_the_grants_of_its_user_hold(
         assert bool(COLUMN.search(text)) == (name in ("boss", "filtered"))
         assert bool(PAY.search(text)) == (name in ("boss", "filtered"))
     assert counts == {"boss": 31, "filtered": 20, "masked": 31, "narrow": 31}
+
+
+def test_there_is_no_direct_way_beside_a_server(
+    users: dict[str, User],
+    permissions_server: PermissionsServer,
+    lake: SparkLake,
+    tmp_path: Path,
+) -> None:
+    """Also where the session has the settings and the catalogs: who is masked is asked of the server alone."""
+    config = tmp_path / "thermocline.toml"
+    properties = permissions_server.server.settings.catalogs["lake"]
+    lines = "".join(f'"{key}" = {json.dumps(text)}\n' for key, text in properties.items())
+    config.write_text(f"[catalogs.lake]\n{lines}")
+    address = {
+        "server": permissions_server.server.uri,
+        "token": permissions_server.tokens["masked"],
+    }
+    for ask in (tc.connect, tc.register):
+        with pytest.raises(BadConfig, match="give one of config and server"):
+            ask(lake.session, str(config), **address)  # type: ignore[call-overload]
+    people = str(permissions_server.bound)
+    cut = users["masked"].lake.at(people)
+    for frame in (cut.table(people), cut.sql(f"SELECT * FROM {people}")):
+        assert not COLUMN.search(repr(users["masked"].met(frame)))
 
 
 def test_who_may_not_count_gets_no_cut_and_one_load_is_one_all_the_same(
