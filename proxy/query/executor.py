@@ -293,16 +293,19 @@ class Statements:
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
             sealed = self._tickets.sealed(ticket, is_encrypted=question.is_uncounted)
             return Planned(sealed, EXPLAIN_SCHEMA, app_metadata.encode())
-        with self.grants.veiling(session, parsed.names):
-            parts = in_parts(
-                self._sources,
-                session,
-                parsed,
-                cuts,
-                _context(parsed, ticket),
-                ticket,
-                is_uncounted=question.is_uncounted,
-            )
+        parts: tuple[Ticket, ...] = ()
+        if session.max_endpoints > 1:
+            context, is_uncounted = _context(parsed, ticket), question.is_uncounted
+            with self.grants.veiling(session, parsed.names):
+                parts = in_parts(
+                    self._sources,
+                    session,
+                    parsed,
+                    cuts,
+                    context,
+                    ticket,
+                    is_uncounted=is_uncounted,
+                )
         return Planned(
             self._tickets.sealed(ticket, is_encrypted=question.is_uncounted),
             columns.with_metadata(_metadata(*parts[:1] or (ticket,)) or None),

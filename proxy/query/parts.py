@@ -34,7 +34,7 @@ def in_parts(
         FederationError: as ``planner.ports.ColdStore.scan``.
     """
     count = session.max_endpoints
-    if count == 1 or len(parsed.tables) != 1 or parsed.browsed:
+    if len(parsed.tables) != 1 or parsed.browsed:
         return ()
     [table] = parsed.tables
     if (

@@ -101,8 +101,9 @@ class TicketCipher:
 
 def summary(ticket: Ticket) -> TicketSummary:
     """Say what a ticket stands for, in the words of the audit log."""
+    part = "" if ticket.part is None else ", a part of it"
     return TicketSummary(
-        ticket.sql, {_table_name(table): _cut_text(table) for table in ticket.tables}
+        ticket.sql, {_table_name(table): _cut_text(table) + part for table in ticket.tables}
     )
 
 

@@ -207,6 +207,7 @@ def test_grants_hold_in_each_part(permissions_server: PermissionsServer) -> None
         ("boss", 31, ()),
         ("filtered", 20, (ROW,)),
         ("masked", 31, (COLUMN, PAY)),
+        ("narrow", 31, (COLUMN, PAY)),
         ("both", 20, (ROW, COLUMN, PAY)),
     ):
         options = {
