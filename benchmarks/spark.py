@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.options import partition_by, partitions, seed
 from benchmarks.report import Report, recorded
-from benchmarks.sizes import queries
+from benchmarks.sizes import Query, queries
 from benchmarks.spark_stream import backlog, freshness
 from benchmarks.tierer import running_tierer
 from benchmarks.world import TABLE, World, running_world
@@ -33,6 +33,8 @@ from planner.names import TableName
 
 #: Of the cut of many tables.
 _TABLES, _PARTITIONS = 10, 100
+#: Of the cold side, in a join.
+_JOINED_ROWS = 500_000
 PLAIN, CUT = "plain Iceberg", "cut.table"
 
 
@@ -161,7 +163,7 @@ def _statements(
     session.table(identifier(TABLE)).createOrReplaceTempView("plain_rows")
     cut.table(str(TABLE)).createOrReplaceTempView("cut_rows")
     views = {PLAIN: "plain_rows", CUT: "cut_rows"}
-    for query in queries(world, cold_rows):
+    for query in (*queries(world, cold_rows), _join(cold_rows)):
         took: dict[str, list[float]] = defaultdict(list)
         for repeat in range(-2, repeats):
             for way, view in views.items():
@@ -178,6 +180,16 @@ def _statements(
             "",
             at_most=1.0 if is_hot else 1.15,
         )
+
+
+def _join(cold_rows: int) -> Query:
+    """Each record with the one before it, of both sides of the seam."""
+    first = max(cold_rows - _JOINED_ROWS, 1)
+    return Query(
+        "join",
+        "SELECT count(*) AS n, sum(a.bytes - b.bytes) AS total FROM {table} a JOIN {table} b ON a.id = b.id + 1 "
+        f"WHERE a.id >= {first} AND b.id >= {first - 1}",
+    )
 
 
 def _timed(session: SparkSession, sql: str, view: str) -> tuple[float, pa.Table]:
