@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from connectors.kafka.settings import (
     FOLLOWER_DEFAULTS,
+    PROOF_SETTINGS,
     Properties,
     consumer_properties,
     refused,
@@ -192,6 +193,19 @@ class ConsumerPool:
             consumer.close()
             raise
         self._give_back(consumer, idle)
+
+    @contextlib.contextmanager
+    def proving(
+        self, source: TopicSource, starts: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> Iterator[TopicConsumer]:
+        """Make a consumer for the history of these positions, which reads as little as it can; closed afterwards."""
+        properties = consumer_properties({**self._settings, **PROOF_SETTINGS})
+        consumer = self._new(properties, with_headers=source.with_headers)
+        try:
+            consumer.assign(source.topic, starts, epochs)
+            yield consumer
+        finally:
+            consumer.close()
 
     def following(self, *, with_headers: bool) -> TopicConsumer:
         """Return a new consumer for a reader that goes on; the caller closes it."""

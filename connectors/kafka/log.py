@@ -12,7 +12,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from connectors.kafka.bounds import BoundsReader
-from connectors.kafka.consumer import ConsumerPool
+from connectors.kafka.consumer import MAX_MESSAGES, ConsumedBatch, ConsumerPool
 from connectors.kafka.errors import lost_history, no_answer, refused_offsets
 from connectors.kafka.fetch import FetchDeadline, OutOfRange, read, stretches, take_events
 from connectors.kafka.range_check import Guard
@@ -109,28 +109,32 @@ class KafkaLog:
     def check_history(
         self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
     ) -> None:
-        """See ``planner.ports.Log.check_history``. Reads up to what follows: nothing else makes the client ask."""
+        """See ``planner.ports.Log.check_history``. Reads up to what follows: nothing else makes the client ask.
+
+        Each partition has the time of a measurement after the one before: the more there are, the longer it takes.
+        """
         self._check_name(source.topic)
         positions = [OffsetRange(partition, at, at) for partition, at in offsets.items()]
         guard = Guard(self._bounds, source, positions, timeout_s=self._measure_timeout_s)
         guard.check_before()
         deadline = time.monotonic() + self._measure_timeout_s
-        unproven = {item.partition: item.start for item in positions}
-        with self._consumers.assigned(source, positions, epochs) as consumer:
+        unproven = dict(offsets)
+        with self._consumers.proving(source, offsets, epochs) as consumer:
             while unproven:
                 if (left_s := deadline - time.monotonic()) <= 0:
                     raise no_answer(source.topic, "no leader tells its log's history")
-                batch = consumer.take(min(left_s, 0.2), len(positions), with_key=False)
-                for stretch in stretches(batch.records):
-                    unproven.pop(stretch.partition, None)
-                reached = dict(unproven)
+                batch = consumer.take(min(left_s, 0.2), MAX_MESSAGES, with_key=False)
                 try:
-                    take_events(batch.events, source.topic, reached)
+                    take_events(batch.events, source.topic, dict(unproven))
                 except OutOfRange as error:
                     raise _refusal(error, source.topic, positions) from error
-                for event in batch.events:
-                    if event.error.code() == KafkaError._PARTITION_EOF:
-                        unproven.pop(event.partition, None)
+                proven = unproven.keys() & _heard_of(batch)
+                for partition in proven:
+                    del unproven[partition]
+                if proven:
+                    # A backlog of theirs would come before the first record of others.
+                    consumer.pause(source.topic, proven)
+                    deadline = time.monotonic() + self._measure_timeout_s
 
     def close(self) -> None:
         """Close idle connections. Running fetches go on; a later call opens new ones."""
@@ -145,6 +149,16 @@ class KafkaLog:
     def _check_name(self, topic: str) -> None:
         if cluster_of(topic) != self._cluster or not _TOPIC.fullmatch(topic_name(topic)):
             raise UnknownTopic(f"{topic!r} is not a name a Kafka topic can have.", topic=topic)
+
+
+def _heard_of(batch: ConsumedBatch) -> set[int]:
+    """Return the partitions that deliver: the client has asked their leaders before."""
+    ended = {
+        event.partition
+        for event in batch.events
+        if event.error.code() == KafkaError._PARTITION_EOF
+    }
+    return ended | {stretch.partition for stretch in stretches(batch.records)}
 
 
 def _refusal(

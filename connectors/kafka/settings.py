@@ -43,6 +43,8 @@ _CONSUMER_DEFAULTS = {
 #: A reader that stays polls a silent topic twice a second. Records do not wait for that: a broker answers as soon as
 #: there is a record, or the end moves.
 FOLLOWER_DEFAULTS = {"fetch.wait.max.ms": "500"}
+#: A reader that wants a sign of each partition, and none of its records.
+PROOF_SETTINGS = {"max.partition.fetch.bytes": "65536"}
 CLIENT_DEFAULTS = {
     "client.id": "thermocline",
     # librdkafka writes to standard error by itself; what matters arrives as an error of ours.

@@ -117,6 +117,29 @@ def test_the_log_tells_what_an_election_lost(cluster: KafkaCluster) -> None:
         )
 
 
+def test_the_history_below_a_backlog_is_told_without_reading_the_backlog(
+    cluster: KafkaCluster,
+) -> None:
+    """Else a tierer that is behind fails after each change of leaders, and is ever further behind."""
+    topic = cluster.topic([[2, 3]] * 3)
+    producer = cluster.producer()
+    few, many = [b"few"] * 10, [b"x" * 100] * 100_000
+    with KafkaLog(cluster.settings) as log:
+        for partition in range(3):
+            cluster.kafka.produce(topic, few, partition=partition, producer=producer)
+        epochs = log.measure([topic])[topic].epochs.as_dict()
+        cluster.reassign(topic, [[3, 2]] * 3)
+        for partition in range(3):
+            cluster.elect(topic, partition=partition)
+            cluster.await_leader(topic, 3, partition=partition)
+            cluster.kafka.produce(topic, many, partition=partition, producer=producer)
+        assert log.measure([topic])[topic].epochs.as_dict() != epochs
+        used_s = time.thread_time()
+        log.check_history(TopicSource(topic), dict.fromkeys(range(3), 10), epochs)
+        # Reading them took this thread four seconds.
+        assert time.thread_time() - used_s < 0.5
+
+
 def read_on(take: Callable[[float], object]) -> None:
     """Take until something comes, or it fails."""
     deadline = time.monotonic() + 30
