@@ -10,6 +10,8 @@ from planner.triggers import Trigger
 
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
+#: Of what passes by itself: a broker, a catalog or a store that does not answer.
+MAX_OUTAGE_BACKOFF_S = 30.0
 
 
 def choose(
@@ -24,9 +26,13 @@ def choose(
     return tuple(waiting[: max(0, at_once - len(running))])
 
 
-def backoff_s(failures: int, jitter: float) -> float:
-    """Seconds a table waits after so many failures in a row; ``jitter`` from 0 to 1 spreads the upper half."""
-    longest = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 30))
+def backoff_s(failures: int, jitter: float, *, passes: bool = False) -> float:
+    """Seconds a table waits after so many failures in a row; ``jitter`` from 0 to 1 spreads the upper half.
+
+    ``passes``: the failure may be over any moment, without anybody's doing.
+    """
+    most = MAX_OUTAGE_BACKOFF_S if passes else MAX_BACKOFF_S
+    longest = min(most, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 30))
     return longest * (0.5 + 0.5 * jitter)
 
 

@@ -40,11 +40,18 @@ class RoundRefused:
 
 @dataclass(frozen=True, slots=True)
 class TableFailed:
-    """The table waits; no table: the catalogs could not be listed. Told once while the error stays the same."""
+    """The table waits; no table: the catalogs could not be listed.
+
+    ``count`` failures in a row, the first ``failing_s`` seconds ago. ``is_first``: the error is another one than before, or
+    was not told for a while.
+    """
 
     table: TableName | None
     error: FederationError
     retry_s: float
+    count: int = 1
+    failing_s: float = 0.0
+    is_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)

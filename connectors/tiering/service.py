@@ -15,13 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from connectors.tiering import events
+from connectors.tiering.failing import Failing
 from connectors.tiering.round import RoundResult, always, not_bound, tier_once
 from connectors.tiering.table_state import TieringState
 from planner.cut import LogBounds, Pin, check_topic
 from planner.errors import CatalogUnavailable, FederationError, InternalError, StalePlan
 from planner.names import TableName
 from planner.ports import Log, TieringTarget
-from planner.schedule import backoff_s, choose
+from planner.schedule import choose
 from planner.tiering import TieringBudget
 from planner.topics import by_cluster
 from planner.triggers import ColdSurvey, LogRetention, Trigger
@@ -83,7 +84,7 @@ class TieringService:
     def __post_init__(self) -> None:
         self._tables: dict[TableName, TieringState] = {}
         self._listed_until_s = 0.0
-        self._list_error = ""
+        self._list_failing = Failing()
         self._running: dict[TableName, tuple[Future[RoundResult], Trigger]] = {}
         self._stopping = False
 
@@ -178,11 +179,9 @@ class TieringService:
             names = tuple(self.discover())
         except FederationError as error:
             # The present tables go on: the list is needed only for new ones.
-            if error.message != self._list_error:
-                self._list_error = error.message
-                self._tell(events.TableFailed(None, error, rest_s))
+            self._tell(self._list_failing.add(None, error, clock_s, retry_s=rest_s))
             return
-        self._list_error = ""
+        self._list_failing.end()
         self._add(names)
         for name in set(self._tables) - set(names) - set(self._running):
             del self._tables[name]
@@ -348,13 +347,13 @@ class TieringService:
         return bool(ended)
 
     def _recovered(self, table: TieringState) -> None:
-        if table.failures:
-            table.failures, table.round_failed, table.reported = 0, False, None
+        table.round_failed = False
+        if table.failing.end():
             self._tell(events.TableRecovered(table.name))
 
     @contextlib.contextmanager
     def _guarded(self, table: TieringState, *, in_round: bool = False) -> Iterator[None]:
-        """Turn a failure inside into a wait of this table alone, reported once while it stays the same."""
+        """Turn a failure inside into a wait of this table alone."""
         try:
             yield
         except Exception as raised:  # noqa: BLE001 - whatever it is, the other tables go on
@@ -362,15 +361,12 @@ class TieringService:
             if self._stopping:
                 return
             self._check_all()
-            table.failures += 1
             table.round_failed = table.round_failed or in_round
             table.until_s = 0.0
-            retry_s = backoff_s(table.failures, self.random_share())
-            table.next_try_s = self.clock() + retry_s
-            reported = (type(error).__name__, error.message)
-            if reported != table.reported:
-                table.reported = reported
-                self._tell(events.TableFailed(table.name, error, retry_s))
+            clock_s = self.clock()
+            failed = table.failing.add(table.name, error, clock_s, jitter=self.random_share())
+            table.next_try_s = clock_s + failed.retry_s
+            self._tell(failed)
 
 
 def _ours(table: TableName, error: Exception) -> FederationError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from connectors.tiering.failing import Failing
 from connectors.tiering.round import RoundResult
 from planner.binding import Binding
 from planner.cut import LogBounds, Pin
@@ -41,11 +42,10 @@ class TieringState:
     retention_until_s: float = 0.0
     level_at_s: float = 0.0
     bytes_per_offset: float = 0.0
-    failures: int = 0
+    failing: Failing = field(default_factory=Failing)
     #: Whether the last failure was a round's: a successful measurement then proves nothing.
     round_failed: bool = False
     next_try_s: float = 0.0
-    reported: tuple[str, str] | None = None
     _earlier: LogBounds | None = None
     _earlier_s: float = 0.0
     _backfill_from_s: float | None = None

@@ -36,6 +36,11 @@ def test_waiting_grows_and_ends_at_five_minutes(failures: int, jitter: float) ->
     assert backoff_s(failures + 1, jitter) >= backoff_s(failures, jitter)
 
 
+def test_what_passes_by_itself_is_tried_every_half_minute_at_least() -> None:
+    assert backoff_s(9, 1.0, passes=True) == 30.0
+    assert backoff_s(1, 1.0, passes=True) == backoff_s(1, 1.0)
+
+
 def test_the_first_failure_waits_seconds() -> None:
     assert [backoff_s(count, 1.0) for count in (1, 2, 3)] == [2.0, 4.0, 8.0]
     assert backoff_s(1, 0.0) == 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from prometheus_client import generate_latest
 
@@ -73,13 +75,17 @@ def test_failures_name_their_class_and_the_next_try(capsys: pytest.CaptureFixtur
     lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 4.0))
     lines(events.TableFailed(FLOWS, CatalogUnavailable("no answer."), 8.0))
     lines(events.TableFailed(None, CatalogUnavailable("lake: no answer."), 8.0))
+    lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 8.0, 2, 4.2, False))
+    lines(events.TableFailed(FLOWS, TailGap("lake.net.flows: a gap."), 300.0, 9, 512.0))
     lines(events.RoundRefused(FLOWS, TieringConflict("lake.net.flows: plan again.")))
     lines(events.TableRecovered(FLOWS))
     lines(events.TableRemoved(FLOWS))
-    assert capsys.readouterr().err.splitlines() == [
+    output = re.sub(r"^\d\d:\d\d:\d\d ", "", capsys.readouterr().err, flags=re.MULTILINE)
+    assert output.splitlines() == [
         "TailGap: lake.net.flows: a gap. (next try in 4 s)",
         "CatalogUnavailable: lake.net.flows: no answer. (next try in 8 s)",
         "CatalogUnavailable: lake: no answer. (next try in 8 s)",
+        "TailGap: lake.net.flows: a gap. (9 tries in 8m 32s; next try in 300 s)",
         "lake.net.flows: plan again.",
         "lake.net.flows: works again",
         "lake.net.flows: is not there any more",
@@ -106,6 +112,7 @@ def test_metrics_hold_all_that_was_told() -> None:
     metrics(events.RoundPublished(FLOWS, DONE, Trigger("age", 1.0), None))
     metrics(events.RoundRefused(FLOWS, TieringConflict("x")))
     metrics(events.TableFailed(FLOWS, TailGap("x"), 1.0))
+    metrics(events.TableFailed(FLOWS, TailGap("x"), 2.0, 2, 1.5, is_first=False))
     metrics(events.TableFailed(None, CatalogUnavailable("x"), 1.0))
     decoded = generate_latest(metrics.registry).decode()
     for line in (
@@ -119,15 +126,15 @@ def test_metrics_hold_all_that_was_told() -> None:
         'thermocline_tier_records_total{outcome="rows",table="lake.net.flows"} 1990.0',
         'thermocline_tier_records_total{outcome="skipped",table="lake.net.flows"} 7.0',
         'thermocline_tier_refused_publishes_total{error="TieringConflict",table="lake.net.flows"} 1.0',
-        'thermocline_tier_failures_total{error="TailGap",table="lake.net.flows"} 1.0',
+        'thermocline_tier_failures_total{error="TailGap",table="lake.net.flows"} 2.0',
         'thermocline_tier_failures_total{error="CatalogUnavailable",table=""} 1.0',
         'thermocline_tier_failing{table="lake.net.flows"} 1.0',
+        'thermocline_tier_failing_seconds{table="lake.net.flows"} 1.5',
     ):
         assert line in decoded.splitlines()
     metrics(events.TableRecovered(FLOWS))
-    assert (
-        'thermocline_tier_failing{table="lake.net.flows"} 0.0'
-        in generate_latest(metrics.registry).decode()
-    )
+    decoded = generate_latest(metrics.registry).decode()
+    assert 'thermocline_tier_failing{table="lake.net.flows"} 0.0' in decoded
+    assert 'thermocline_tier_failing_seconds{table="lake.net.flows"} 0.0' in decoded
     metrics(events.TableRemoved(FLOWS))
     assert "thermocline_tier_lag_rows{" not in generate_latest(metrics.registry).decode()

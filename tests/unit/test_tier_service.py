@@ -17,10 +17,10 @@ from connectors.tiering.round import tier_once
 from connectors.tiering.service import ServiceLimits, TieringService
 from planner.binding import Binding
 from planner.cut import ColdSlice, Pin
-from planner.errors import CatalogUnavailable, FederationError
+from planner.errors import CatalogUnavailable, FederationError, LogUnavailable
 from planner.names import TableName
 from planner.offsets import OffsetVector
-from planner.ports import Staged
+from planner.ports import Staged, TopicSource
 from planner.schedule import Backfill
 from planner.tiering import TieringBudget, TieringPlan
 from planner.triggers import ColdSurvey, Lag, LogRetention
@@ -42,6 +42,7 @@ class RecordedEvents:
     lags: dict[str, Lag] = field(default_factory=dict)
     backfills: list[Backfill | None] = field(default_factory=list)
     triggers: list[str] = field(default_factory=list)
+    tries: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, event: events.Event) -> None:
         name = event.table.name if event.table else "list"
@@ -54,8 +55,10 @@ class RecordedEvents:
                 self.lines.append((name, "published"))
             case events.RoundRefused():
                 self.lines.append((name, "refused"))
-            case events.TableFailed(error=error):
-                self.lines.append((name, type(error).__name__))
+            case events.TableFailed(error=error, is_first=is_first):
+                self.tries[name] = self.tries.get(name, 0) + 1
+                if is_first:
+                    self.lines.append((name, type(error).__name__))
             case events.TableRecovered():
                 self.lines.append((name, "recovered"))
             case events.TableRemoved():
@@ -230,6 +233,52 @@ def test_one_tables_failure_is_told_once_and_stops_no_other(lake: Lake) -> None:
     assert lake.heard.of("t1") == ["TailGap"]
     assert lake.heard.of("t2") == ["TopicRecreated"]
     assert set(lake.heard.of("t3")) == {"published"}
+
+
+@dataclass
+class QuickClock:
+    """Two seconds pass between two looks at it."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 2.0
+        return self.now_s
+
+
+class Mute(MemoryLog):
+    """No leader tells its log's history, although leaders have changed."""
+
+    mute = False
+
+    def check_history(
+        self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
+    ) -> None:
+        if self.mute:
+            raise LogUnavailable("t0: no leader tells its log's history.")
+        super().check_history(source, offsets, epochs)
+
+
+def test_a_log_whose_history_nobody_tells_is_asked_again_soon_and_told_of_each_minute() -> None:
+    log = Mute()
+    lake = Lake(log=log)
+    name = lake.create("t0")
+    lake.send("t0", 4)
+    with running(lake.service()):
+        until(lambda: lake.rows(name) == 4)
+    lake.heard.lines.clear()
+    log.elect("t0", 0)
+    log.mute = True
+    lake.send("t0", 4)
+    clock = QuickClock()
+    with running(lake.service(clock=clock, refresh_s=1e9)):
+        until(lambda: clock.now_s > 600)
+        log.mute = False
+        until(lambda: lake.rows(name) == 8)
+    lines = lake.heard.of("t0")
+    assert lines[-2:] == ["recovered", "published"]
+    assert 5 <= lines.count("LogUnavailable") <= 11
+    assert lake.heard.tries["t0"] >= 20
 
 
 def test_a_topic_that_is_gone_fails_its_own_table_only(lake: Lake) -> None:

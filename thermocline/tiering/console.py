@@ -17,6 +17,7 @@ from planner.errors import FederationError
 from planner.names import TableName
 from planner.schedule import Backfill
 from planner.triggers import Lag, exceeds_tail_budget
+from thermocline.output.units import span_text
 
 
 class Lines:
@@ -44,12 +45,11 @@ class Lines:
                 self._publish(event)
             case events.RoundRefused(table, error):
                 self._tell(_about(table, error))
-            case events.TableFailed(about, failure, retry_s):
-                self._tell(
-                    f"{type(failure).__name__}: {_about(about, failure)} (next try in {retry_s:.0f} s)"
-                )
+            case events.TableFailed(about, failure, is_first=True):
+                what = f"{type(failure).__name__}: {_about(about, failure)}"
+                self._tell(f"{_now()} {what} ({_tries(event)})")
             case events.TableRecovered(table):
-                self._tell(f"{table}: works again")
+                self._tell(f"{_now()} {table}: works again")
             case events.TableRemoved(table):
                 self._tell(f"{table}: is not there any more")
 
@@ -74,7 +74,7 @@ class Lines:
         rate = counts.records / done.stage_s if done.stage_s else 0.0
         behind = "" if backfill is None else f"; backfill {progress(backfill)}"
         line = (
-            f"{time.strftime('%H:%M:%S')} {table}: published {counts.rows:,} rows, {counts.skipped:,} skipped, "
+            f"{_now()} {table}: published {counts.rows:,} rows, {counts.skipped:,} skipped, "
             f"{counts.tombstones:,} tombstones; {rate:,.0f} records/s, publish {done.publish_s * 1000:.0f} ms, "
             f"lag {done.lag:,}; by {event.trigger.kind}{behind}"
         )
@@ -106,6 +106,17 @@ def _about(table: TableName | None, error: FederationError) -> str:
     if table is None or error.message.startswith(str(table)):
         return error.message
     return f"{table}: {error.message}"
+
+
+def _now() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+def _tries(failed: events.TableFailed) -> str:
+    next_try = f"next try in {failed.retry_s:.0f} s"
+    if failed.count == 1:
+        return next_try
+    return f"{failed.count} tries in {span_text(failed.failing_s)}; {next_try}"
 
 
 def progress(backfill: Backfill) -> str:

@@ -34,6 +34,10 @@ class TieringMetrics:
             "Offsets retention may still remove before it reaches untiered ones; +Inf without lag.",
         )
         self._failing = self._gauge("failing", "1 while the table waits after a failure.")
+        self._failing_s = self._gauge(
+            "failing_seconds",
+            "Between the first of its failures in a row and the last; 0 when it works.",
+        )
         self._publish_s = Histogram(
             f"{_PREFIX}publish_seconds",
             "Time of the commit alone.",
@@ -72,16 +76,19 @@ class TieringMetrics:
                     self._records.labels(name, outcome).inc(count)
             case events.RoundRefused(error=error):
                 self._refused.labels(name, type(error).__name__).inc()
-            case events.TableFailed(table=table, error=failure):
+            case events.TableFailed(table=table, error=failure, failing_s=failing_s):
                 self._failures.labels(name, type(failure).__name__).inc()
                 if table is not None:
                     self._failing.labels(name).set(1)
+                    self._failing_s.labels(name).set(failing_s)
             case events.TableRecovered():
                 self._failing.labels(name).set(0)
+                self._failing_s.labels(name).set(0)
             case events.TableRemoved():
                 for gauge in (
                     *(self._lag_rows, self._lag_bytes, self._lag_s),
-                    *(self._headroom_s, self._headroom_rows, self._failing),
+                    *(self._headroom_s, self._headroom_rows),
+                    *(self._failing, self._failing_s),
                 ):
                     gauge.remove_by_labels({"table": name})
 
