@@ -47,6 +47,12 @@ def is_bare_count(document: Node) -> bool:
     )
 
 
+def name_of_count(document: Node) -> str:
+    """Return the name of a bare count's only column, as DuckDB has it."""
+    name: str = statement(document)["node"]["select_list"][0]["alias"]
+    return name or "count_star()"
+
+
 def with_counted(document: Node, rows: int) -> Node:
     """Return a bare count that counts ``rows`` more than its table has; its column keeps type and name."""
     copy: Node = marshal.loads(marshal.dumps(document))  # noqa: S302 - our own bytes, fastest copy
@@ -54,7 +60,7 @@ def with_counted(document: Node, rows: int) -> Node:
     count = items[0]
     more = constant(rows, "INTEGER" if rows in _INT32 else "BIGINT")
     items[0] = call("+", {**count, "alias": ""}, more, is_operator=True) | {
-        "alias": count["alias"] or "count_star()"
+        "alias": name_of_count(document)
     }
     return copy
 

@@ -33,7 +33,7 @@ from planner.incremental import check_followed, format_position, narrow, parse_a
 from planner.ports import ColdStore, Log
 from planner.statement.ast import is_constant
 from planner.statement.ast import parameters as parameters_of
-from planner.statement.least import with_counted
+from planner.statement.least import name_of_count, with_counted
 from planner.statement.references import CutKey
 from planner.ticket import Ticket, TicketTable
 from planner.time_travel import format_cut
@@ -343,7 +343,11 @@ class Statements:
             self._repinning(parsed),
             self.grants.veiling(session, parsed.names),
         ):
-            result = self._run(session, parsed, planned, cuts, deadline, stack)
+            counted = self._sources.cold_rows(session, parsed, cuts)
+            if counted is not None and not self._sources.has_tail(parsed, cuts):
+                name = name_of_count(parsed.document)
+                return MaterializedResult.of_count(name, counted, _metadata(planned.cut))
+            result = self._run(session, parsed, planned, cuts, deadline, stack, counted)
             stream = StatementStream(
                 result, _metadata(planned), deadline, read_on, stack.pop_all()
             )
@@ -360,10 +364,13 @@ class Statements:
         cuts: Mapping[CutKey, TableCut],
         deadline: Deadline,
         stack: contextlib.ExitStack,
+        counted: int | None = None,
     ) -> Result:
-        """Start a statement over the relations of its cuts; ``stack`` frees what it uses."""
-        context = _context(parsed, planned)
-        document, counted = parsed.document, self._sources.cold_rows(session, parsed, cuts)
+        """Start a statement over the relations of its cuts; ``stack`` frees what it uses.
+
+        ``counted`` cold rows are not read.
+        """
+        context, document = _context(parsed, planned), parsed.document
         if counted is not None:
             document = with_counted(document, counted)
         relations = self._sources.relations(

@@ -154,6 +154,14 @@ class Sources:
             return None
         return self.store.count_rows(cut.cold)
 
+    def has_tail(self, parsed: ParsedStatement, cuts: Mapping[CutKey, TableCut]) -> bool:
+        """Whether the statement reads any of its tables' tails."""
+        return any(
+            cut.hot is not None and cut.hot.ranges and _side(table, cut) != "cold"
+            for table in parsed.tables
+            for cut in (cuts[table.key],)
+        )
+
     def visible_table(
         self, session: Session, table: ResolvedTable, pin_or_cut: Pin | TableCut
     ) -> VisibleTable:

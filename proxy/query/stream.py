@@ -30,6 +30,12 @@ class MaterializedResult:
         with pa.ipc.open_stream(data) as reader:
             return cls(reader.schema, tuple(reader))
 
+    @classmethod
+    def of_count(cls, name: str, rows: int, metadata: dict[str, str]) -> Self:
+        """Answer a bare count whose rows were counted without the engine."""
+        schema = pa.schema([(name, pa.int64())], metadata or None)
+        return cls(schema, (pa.record_batch([pa.array([rows], pa.int64())], schema),))
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return iter(self.batches)
 

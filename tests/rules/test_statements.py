@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,8 @@ from planner.errors import (
 )
 from planner.names import TableName
 from planner.watermark import Skip
+from proxy.engine.engine import Engine
+from proxy.engine.result import Result
 from proxy.tail.budget import TailLimits
 from tests.doubles.amending import MemoryRepairCommitter
 from tests.harness.flows import PLACES, places, tier, write, written
@@ -70,6 +73,29 @@ def test_a_tier_commit_after_the_cut_was_made_changes_nothing_in_it(
     lake.before = once(step, commit)
     assert places(lake.ask(PLACES)) == expected
     assert places(lake.ask(PLACES)) == written(lake)
+
+
+def test_a_count_is_answered_without_the_engine_while_there_is_no_tail_and_only_then(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier(lake)
+    lake.board.refresh(FLOWS)
+    counted, run = 'SELECT count(*) AS "N n" FROM flows{}', Engine.run
+    by_engine = lake.ask(counted.format(" WHERE true"))
+    statements: list[object] = []
+
+    def noting(*inputs: Any, **options: Any) -> Result:
+        statements.append(inputs)
+        return run(*inputs, **options)
+
+    monkeypatch.setattr(Engine, "run", noting)
+    answer = lake.ask(counted.format(""))
+    assert statements == []
+    assert answer.equals(by_engine, check_metadata=True)
+    assert answer.column(0).to_pylist() == [sum(written(lake).values())]
+    write(lake, 0, 2)
+    assert lake.ask(counted.format("")).column(0).to_pylist() == [sum(written(lake).values())]
+    assert len(statements) == 1
 
 
 def test_a_ticket_stands_on_the_snapshot_it_names(lake: Lake) -> None:
