@@ -26,6 +26,7 @@ from benchmarks import (
     plots,
     protocol,
     publishes,
+    publishes_rest,
     report,
     sizes,
     spark,
@@ -34,6 +35,7 @@ from benchmarks import (
     tail,
     tier_bounds,
     tiering,
+    tiering_s3,
 )
 
 #: In the order of ``all``: the quick ones first.
@@ -49,8 +51,10 @@ NAMES = {
     "file-count": file_count.command,
     "tier-bounds": tier_bounds.command,
     "publishes": publishes.command,
+    "publishes-rest": publishes_rest.command,
     "store": store.command,
     "tiering": tiering.command,
+    "tiering-s3": tiering_s3.command,
     "federated": federated.command,
     "sizes": sizes.command,
     "spark": spark.command,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from connectors import jars
 from connectors.iceberg.store import IcebergStore
 from connectors.json import decoder_for
 from connectors.kafka.log import KafkaLog
+from connectors.spark.catalogs import jar_sets
 from connectors.spark.session import SparkSettings, start_session
 from connectors.spark.target import SparkTieringTarget
 from connectors.tiering.round import tier_once
@@ -27,6 +29,7 @@ from planner.tiering import TieringBudget
 
 #: As ``thermocline.config.settings.Tier.split_rows``.
 _SPLIT_ROWS = 500_000
+NO_SERVERS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +59,21 @@ class Tierer:
     world: World
     session: SparkSession
     store: IcebergStore
+    #: Processes of this one's that are no part of Spark, by role.
+    servers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def roots(self) -> dict[str, int]:
-        """Process ids for ``benchmarks.usage``: Spark's JVM with its Python workers, and the broker."""
-        jvm = java_child()
-        return self.world.roots | ({"spark": jvm} if jvm else {})
+        """Process ids for ``benchmarks.usage``: Spark's JVM with its Python workers, the broker, and ``servers``."""
+        jvm = java_child(besides=self.servers.values())
+        return self.world.roots | dict(self.servers) | ({"spark": jvm} if jvm else {})
 
     def drain(self, publish_rows: int, table: TableName = TABLE) -> list[Round]:
         """Tier up to the log's end in publishes of at most so many rows."""
+        return list(self.rounds(publish_rows, table))
+
+    def rounds(self, publish_rows: int, table: TableName = TABLE) -> Iterator[Round]:
+        """As ``drain``, one publish at a time."""
         budget = TieringBudget(max_rows=publish_rows, split_rows=_SPLIT_ROWS)
         target = SparkTieringTarget(
             self.session,
@@ -73,13 +82,12 @@ class Tierer:
             open_log=functools.partial(KafkaLog, self.world.kafka),
             open_decoder=functools.partial(decoder_for, str(table)),
         )
-        rounds: list[Round] = []
         with KafkaLog(self.world.kafka) as log:
             while True:
                 used, began = cpu_s(self.roots), time.perf_counter()
                 done = tier_once(log, target, budget)
                 if not done.published:
-                    return rounds
+                    return
                 took_s = time.perf_counter() - began
                 used = {
                     role: seconds - used.get(role, 0.0)
@@ -89,20 +97,22 @@ class Tierer:
                     raise RuntimeError(
                         f"{done.plan.offsets} records became {done.outcomes.rows} rows"
                     )
-                rounds.append(
-                    Round(done.outcomes.rows, took_s, done.stage_s, done.publish_s, used)
-                )
+                yield Round(done.outcomes.rows, took_s, done.stage_s, done.publish_s, used)
                 if done.lag == 0:
-                    return rounds
+                    return
 
 
 @contextlib.contextmanager
-def running_tierer(world: World) -> Iterator[Tierer]:
-    """Start Spark in this process, as ``thermocline tier`` does; its JVM ends with this process."""
-    spark = start_session(SparkSettings(), world.catalogs, jars.resolve("iceberg"))
+def running_tierer(world: World, servers: Mapping[str, int] = NO_SERVERS) -> Iterator[Tierer]:
+    """Start Spark in this process, as ``thermocline tier`` does; its JVM ends with this process.
+
+    ``servers``: ids of other processes that this one has started, by role.
+    """
+    needed = [jar for name in jar_sets(world.catalogs) for jar in jars.resolve(name)]
+    spark = start_session(SparkSettings(), world.catalogs, needed)
     store = IcebergStore(world.catalogs)
     try:
-        yield Tierer(world, spark, store)
+        yield Tierer(world, spark, store, servers)
     finally:
         store.close()
         spark.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -86,11 +86,11 @@ def below(pid: int) -> list[tuple[psutil.Process, int]]:
     return items
 
 
-def java_child() -> int | None:
-    """Return the process id of the JVM this process started directly: Spark's."""
+def java_child(besides: Collection[int] = ()) -> int | None:
+    """Return the process id of the JVM this process started directly: Spark's, if others are ``besides``."""
     for child in psutil.Process().children():
         try:
-            if child.name() == "java":
+            if child.name() == "java" and child.pid not in besides:
                 return child.pid
         except psutil.Error:
             continue

@@ -11,8 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -36,6 +37,7 @@ TOPIC = "events"
 TABLE = TableName("lake", ("bench",), "events")
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
+NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 #: Of a tierer, on a machine that is busy: Spark's start, and a publish.
 _FIRST_PUBLISH_S = 180.0
 
@@ -79,10 +81,13 @@ class World:
     seed: int
     produced: int = 0
     shape: Shape = FLOWS
+    #: Catalogs beside ``lake``, by name.
+    elsewhere: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def catalogs(self) -> dict[str, dict[str, str]]:
-        return sqlite_catalogs(self.folder)
+        others = {name: dict(fields) for name, fields in self.elsewhere.items()}
+        return sqlite_catalogs(self.folder) | others
 
     @property
     def kafka(self) -> dict[str, str]:
@@ -99,6 +104,10 @@ class World:
         admin.create_topics([NewTopic(topic, self.partitions, 1)])[topic].result(
             _START_TIMEOUT_S
         )
+        self.bind(topic, table, partition_by)
+
+    def bind(self, topic: str, table: TableName, partition_by: Sequence[str] = ()) -> None:
+        """Create a table bound to a topic that is there."""
         binding = Binding(topic)
         create_table(
             self.catalogs,
@@ -263,8 +272,12 @@ def running_world(
     partition_by: Sequence[str] = (),
     shape: Shape = FLOWS,
     brokers: int = 1,
+    elsewhere: Mapping[str, Mapping[str, str]] = NOWHERE,
 ) -> Iterator[World]:
-    """Start brokers of one cluster, create topic and table; everything is removed at the end."""
+    """Start brokers of one cluster, create topic and table; everything is removed at the end.
+
+    ``elsewhere``: further catalogs, without tables.
+    """
     with tempfile.TemporaryDirectory(
         prefix="thermocline-bench-", ignore_cleanup_errors=True
     ) as name:
@@ -279,7 +292,7 @@ def running_world(
                     controlled_by=broker,
                 )
                 stack.enter_context(more)
-            world = World(folder, broker, partitions, seed, shape=shape)
+            world = World(folder, broker, partitions, seed, shape=shape, elsewhere=elsewhere)
             world.create(TOPIC, TABLE, partition_by)
             yield world
 
