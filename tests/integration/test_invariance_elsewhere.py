@@ -1,5 +1,5 @@
 """The stories of ``test_invariance`` where nobody's laptop is: catalogs in PostgreSQL and behind REST, files on S3, over a
-store that answers some requests with 503.
+store that answers some requests with 503; and two tierers of one table there.
 
 The tale is one function, so both files tell it; what differs is where the tables are.
 """
@@ -14,14 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from connectors.iceberg.create import create_table
 from connectors.iceberg.store import IcebergStore
 from connectors.spark.catalogs import catalog_conf
+from planner.errors import TieringConflict
+from planner.names import TableName
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import TieredServer, settings_of
-from tests.fixtures.spark import SparkLake
+from tests.fixtures.spark import BINDING, PAYLOAD, BoundTable, SparkLake, first_watermark
+from tests.harness.generated_log import GeneratedLog, expected_rows
 from tests.harness.store_gateway import Fault, StoreGateway, StoreRequest
 from tests.harness.stories import STEPS, tell
 from thermocline.serve.assembly import running_server
@@ -72,6 +76,26 @@ def elsewhere(
     with closing(IcebergStore(catalogs)) as store, running_server(settings) as running:
         there = SparkLake(lake.session, catalogs, store, itertools.count(1))
         yield TieredServer(running, settings, own_catalog=name, lake=there)
+
+
+def test_the_second_of_two_tierers_is_refused_and_goes_on_from_the_first(
+    elsewhere: TieredServer,
+) -> None:
+    lake = elsewhere.lake
+    name = TableName(elsewhere.own_catalog, ("rivals",), "flows")
+    first = first_watermark(0, 0, binding=BINDING)
+    create_table(lake.catalogs, name, PAYLOAD, BINDING, first)
+    flows = BoundTable(lake.session, lake.store, lake.catalogs, name)
+    late, staged = flows.stage(GeneratedLog((200, 200)))
+    flows.tier(150, 150)
+    with pytest.raises(TieringConflict, match="plan again"):
+        late.publish(staged)
+    late.discard(staged)
+    assert flows.rows() == expected_rows(150, 150)
+    assert flows.branches() == []
+    flows.tier(200, 200)
+    assert flows.rows() == expected_rows(200, 200)
+    assert flows.watermark() == {0: 200, 1: 200}
 
 
 def test_a_short_story_on_s3_changes_no_answer(
