@@ -46,6 +46,10 @@ _REFUSED_BY_WRITER = re.compile(
     r"most recent failure: [^\n]*\): java\.lang\.(?:IllegalArgument|NumberFormat)Exception"
 )
 
+#: A worker that cannot import what our code needs, or is of another version than the driver's.
+_NOT_INSTALLED = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '([\w.]+)'")
+_OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
+
 #: By the Java class of any exception in the chain of causes, outermost first.
 _KINDS: dict[str, type[FederationError]] = {
     _ICEBERG + "NoSuchTableException": UnknownTable,
@@ -124,6 +128,8 @@ def statement_errors() -> Iterator[None]:
         packed = unpack(str(error))
         if packed is not None:
             raise packed from error
+        if lacking := _lacking(str(error)):
+            raise BadConfig(lacking) from error
         if isinstance(error, PySparkException) and error.getCondition() is not None:
             words = str(error).strip().partition("\n")[0]
             raise BadStatement(f"Spark: {words.rstrip(';')}") from error
@@ -155,6 +161,8 @@ def translated(table: TableName, error: Exception) -> FederationError:
             f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13.",
             table=str(table),
         )
+    if lacking := _lacking(str(error)):
+        return BadConfig(f"{table}: {lacking}", table=str(table), key="tier.environment")
     if _REFUSED_BY_WRITER.search(str(error)):
         return BadBinding(
             f"{table}: Iceberg's writer refuses a value of the table's write.* properties; Spark's log says which. Set "
@@ -175,6 +183,20 @@ def translated(table: TableName, error: Exception) -> FederationError:
         _log.error("%s: %s", table, str(error)[:_MAX_LOGGED])
     reason = next((_REASONS[name] for name in classes if name in _REASONS), _SENTENCES[kind])
     return kind(f"{table}: {reason}", table=str(table))
+
+
+def _lacking(text: str) -> str | None:
+    """What executors' Python lacks to run our code, and what to do; None: nothing."""
+    missing = _NOT_INSTALLED.search(text)
+    if missing is None and _OTHER_PYTHON not in text:
+        return None
+    what = (
+        f"has no module {missing[1]}" if missing else "is of another version than the driver's"
+    )
+    return (
+        f"the executors' Python {what}; install it there, or have the job bring a packed environment (tier.environment, "
+        f"or spark.archives in a session of your own)."
+    )
 
 
 def _of_store(text: str) -> str | None:

@@ -7,11 +7,12 @@ from typing import cast
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from connectors.spark.errors import SparkLost, java_errors
+from connectors.spark.errors import SparkLost, java_errors, statement_errors
 from connectors.spark.session import check_alive, stop_session
-from planner.errors import InternalError, Unavailable
+from planner.errors import BadConfig, InternalError, Unavailable
 from tests.harness.builders import FLOWS
 
 GONE = [
@@ -32,6 +33,21 @@ def test_a_gateway_that_does_not_answer_is_no_bug(error: Exception) -> None:
 def test_what_java_says_otherwise_is_translated_as_before() -> None:
     with pytest.raises(InternalError, match="failed inside Spark"), java_errors(FLOWS):
         raise Py4JError("An error occurred")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("ModuleNotFoundError: No module named 'pyarrow'", "has no module pyarrow"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker", "is of another version"),
+    ],
+)
+def test_executors_that_lack_our_environment_are_named(words: str, what: str) -> None:
+    with pytest.raises(BadConfig, match=what) as caught, java_errors(FLOWS):
+        raise PySparkException(f"Job aborted: Task 0 lost: Traceback\n  File\n{words}\n")
+    assert "tier.environment" in caught.value.message
+    with pytest.raises(BadConfig, match=r"spark\.archives"), statement_errors():
+        raise PySparkException(words)
 
 
 class Dead:
