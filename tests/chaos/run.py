@@ -130,7 +130,6 @@ def run_kills(
                 outcome.add(kill, at_s)
         ledger = writers.end()
         until_stable(kafka, topic)
-        writers.seal()
         until_level(tierer, lake, kafka, topic)
         outcome.starts = tierer.starts
         outcome.publishes = tierer.said.count(": published ")

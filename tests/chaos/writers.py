@@ -71,16 +71,6 @@ class Writers(threading.Thread):
         assert self.failure is None, self.failure
         return self.ledger
 
-    def seal(self) -> None:
-        """After ``end``: one more record to each partition. What ends in marks of transactions alone is never due."""
-        producer = Producer(self._settings)
-        for partition in range(self._partitions):
-            number = self._next
-            self._next += 1
-            result = self._produce(producer, [number], partition)
-            assert result, f"partition {partition} takes no record"
-            self.ledger.acknowledged.update(result)
-
     def run(self) -> None:
         try:
             self._write()
@@ -137,9 +127,8 @@ class Writers(threading.Thread):
             self.ledger.unknown.difference_update(numbers)
 
     def _produce(
-        self, producer: Producer, numbers: Sequence[int], partition: int | None = None
+        self, producer: Producer, numbers: Sequence[int]
     ) -> dict[int, tuple[int, int]]:
-        """To ``partition``, or each to one by chance."""
         rows: dict[int, tuple[int, int]] = {}
 
         def done(number: int, error: KafkaError | None, message: Message) -> None:
@@ -151,9 +140,7 @@ class Writers(threading.Thread):
             producer.produce(
                 self._topic,
                 json.dumps({"id": number, "kind": "abc"[number % 3]}).encode(),
-                partition=self._random.randrange(self._partitions)
-                if partition is None
-                else partition,
+                partition=self._random.randrange(self._partitions),
                 on_delivery=partial(done, number),
             )
         producer.flush(_TIMEOUT_S)
