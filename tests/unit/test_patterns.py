@@ -118,6 +118,7 @@ OF_OTHERS = {
     "connectors/kafka/log.py _TOPIC": "names of topics, at most 249 characters are looked at",
     "connectors/kafka/settings.py refused": "librdkafka's reason against the operator's settings",
     "connectors/spark/errors.py _REFUSED_BY_WRITER": "messages of the tierer's own JVM",
+    "connectors/spark/errors.py _NOT_INSTALLED": "messages of the tierer's own executors",
     "connectors/spark/errors.py _PACKED": "messages of the tierer's own executors",
     "connectors/spark/attaching.py _SECRET": "the operator's settings",
     "connectors/spark/stream.py _SPAN": "the user's own process",
