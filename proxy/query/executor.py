@@ -346,7 +346,7 @@ class Statements:
             counted = self._sources.cold_rows(session, parsed, cuts)
             if counted is not None and not self._sources.has_tail(parsed, cuts):
                 name = name_of_count(parsed.document)
-                return MaterializedResult.of_count(name, counted, _metadata(planned.cut))
+                return MaterializedResult.of_count(name, counted, _metadata(planned))
             result = self._run(session, parsed, planned, cuts, deadline, stack, counted)
             stream = StatementStream(
                 result, _metadata(planned), deadline, read_on, stack.pop_all()
