@@ -101,8 +101,8 @@ def _running(rows: DataFrame, folder: Path) -> Iterator[StreamingQuery]:
 
 def _durations(query: StreamingQuery) -> list[float]:
     """Milliseconds of the batches with rows, without the first."""
-    found: list[dict[str, Any]] = [json.loads(batch.json) for batch in query.recentProgress]
-    took = [batch["durationMs"]["triggerExecution"] for batch in found if batch["numInputRows"]]
+    match: list[dict[str, Any]] = [json.loads(batch.json) for batch in query.recentProgress]
+    took = [batch["durationMs"]["triggerExecution"] for batch in match if batch["numInputRows"]]
     return took[1:] or took
 
 

@@ -71,7 +71,7 @@ class Engines:
         assert bag(through.toArrow()) == bag(cut.table(name).toArrow())
         with plain(table) as ledger:
             for sql in statements:
-                self._asked(sql, cut, ledger)
+                self._answers(sql, cut, ledger)
         self.past.append((cut.token, table))
 
     def compare_past(self) -> None:
@@ -91,7 +91,7 @@ class Engines:
             # Rows that were deleted meanwhile are not in what a newer snapshot has of the cut.
             assert not bag(answer) - bag(ledger.sql(sql.format(t="ledger")).to_arrow_table())
 
-    def _asked(self, sql: str, cut: tc.LakeCut, ledger: duckdb.DuckDBPyConnection) -> None:
+    def _answers(self, sql: str, cut: tc.LakeCut, ledger: duckdb.DuckDBPyConnection) -> None:
         columns = {column.name for column in self.story.ledger.schema.columns}
         text = "title" if "title" in columns else "label"
         name = str(self.story.name)
