@@ -154,13 +154,13 @@ def test_one_statement_sees_one_moment_of_a_growing_log(
     )
     items = []
     with server.cursor() as cursor:
-        for _ in range(25):
+        # As many as it takes the writer to be seen at work, and 25 at least.
+        while len(items) < 25 or items[0] == items[-1]:
             cursor.execute(sql)
             [answer] = cursor.fetchall()
             assert len(set(answer)) == 1, answer
             items.append(answer[0])
     assert items == sorted(items)
-    assert items[0] < items[-1], "nobody wrote"
 
 
 def test_a_statement_holds_every_record_acknowledged_before_it(
