@@ -64,7 +64,8 @@ test: $(STAMP) classes $(DOCS)/.installed  ## everything: check and floors of co
 	$(call asked,$(BIN)/python -m pytest tests --ignore=tests/unit -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS))
 	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
-soak: $(STAMP) classes  ## the long seeded runs
+soak: $(STAMP) classes  ## the long seeded runs, and unit tests with other examples than each time's
+	$(BIN)/python -m pytest -q tests/unit -n 2 --hypothesis-profile=other
 	THERMOCLINE_KILLS=$(KILLS) $(BIN)/python -m pytest tests -m soak --timeout=0 $(ARGS)
 
 demo: $(STAMP)  ## real Kafka, Iceberg, Spark, Flight SQL on this machine: ARGS="--seconds 90 --check"

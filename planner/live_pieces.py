@@ -108,12 +108,12 @@ def tile(
             for span in piece.ranges:
                 spans_of[span.partition].append(span)
     holes = _holes(needed_of, spans_of)
-    if len(holes) == 1 and len(chosen) >= MOST:
-        merge = merge_of(chosen, holes[0].ranges)
-        if merge is not None:
-            left = [piece for piece in chosen if piece not in merge.pieces]
-            return Tiling(tuple(left), (merge.hole,))
-    return Tiling(tuple(chosen), tuple(holes))
+    many = len(holes) == 1 and len(chosen) >= MOST
+    merge = merge_of(chosen, holes[0].ranges) if many else None
+    if merge is None:
+        return Tiling(tuple(chosen), tuple(holes))
+    left = [piece for piece in chosen if piece not in merge.pieces]
+    return Tiling(tuple(left), (merge.hole,))
 
 
 def merge_of(pieces: Sequence[LivePiece], newest: Sequence[OffsetRange] = ()) -> Merge | None:

@@ -152,7 +152,7 @@ def test_one_statement_sees_one_moment_of_a_growing_log(
         f"USING (kafka_partition, kafka_offset)) AS pairs, "
         f"(SELECT sum(tail_offsets)::BIGINT FROM {side(one, 'seam')}) AS seam"
     )
-    items = []
+    items: list[int] = []
     with server.cursor() as cursor:
         # As many as it takes the writer to be seen at work, and 25 at least.
         while len(items) < 25 or items[0] == items[-1]:

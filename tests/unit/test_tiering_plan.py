@@ -1,4 +1,5 @@
 import dataclasses
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ def test_a_plan_is_whole_bounded_and_fair(
         stops = [low, *(split.stop for split in mine)]
         assert [split.start for split in mine] == stops[:-1]
         assert plan.next.get(partition) == stops[-1] <= high
-        share = (high - low) * min(1.0, max_rows / max(lag, 1))
+        share = (high - low) * min(Fraction(1), Fraction(max_rows, max(lag, 1)))
         assert abs(stops[-1] - low - share) <= 1 or lag <= max_rows
 
 
