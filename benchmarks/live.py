@@ -36,6 +36,9 @@ _SPARE_S = 3_600.0
 #: The server's answer where the time of a load was over, or a broker does not answer.
 _AGAIN = 503
 _REPEATS = 100
+_HOUR_S = 3_600
+#: Loads of a table of many snapshots come for so long.
+_MANY_S = 60
 
 
 @click.command()
@@ -56,6 +59,13 @@ _REPEATS = 100
     show_default=True,
     help="Of spans of statements over Flight, with loads and without.",
 )
+@click.option(
+    "--more-snapshots",
+    type=click.IntRange(0),
+    default=950,
+    show_default=True,
+    help="Committed after all that, then loads once more.",
+)
 @partitions
 @seed
 @click.pass_obj
@@ -66,12 +76,13 @@ def command(
     rate: int,
     seconds: int,
     pairs: int,
+    more_snapshots: int,
     partitions: int,
     seed: int,
 ) -> None:
-    """Load a live table while records arrive, as an Iceberg engine does."""
+    """Load a live table while records arrive, as an Iceberg engine does. A run of an hour is recorded as live-hour."""
     with (
-        recorded(results, "live") as report,
+        recorded(results, "live" if seconds < _HOUR_S else "live-hour") as report,
         running_world(partitions=partitions, seed=seed) as world,
     ):
         commit_empty(world, snapshots)
@@ -89,6 +100,23 @@ def command(
                     _loads(report, world, client, seconds)
                     if pairs:
                         _beside(report, server, pairs)
+            if more_snapshots:
+                commit_empty(world, more_snapshots + 1)
+                with (
+                    closing(_Client(server.rest)) as client,
+                    traffic(
+                        world.broker.bootstrap,
+                        TOPIC,
+                        partitions=partitions,
+                        rate=rate,
+                        seed=seed,
+                    ),
+                ):
+                    client.load()
+                    took = [load.took_ms for load in _each_second(client, _MANY_S)]
+                many = f"load each second, of {snapshots + more_snapshots} snapshots"
+                report.figure(f"{many}, median", median(took), "ms")
+                report.figure(f"{many}, p99", quantile(took, 0.99), "ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +174,7 @@ def commit_empty(world: World, snapshots: int) -> None:
 
 
 def _loads(report: Report, world: World, client: _Client, seconds: int) -> None:
-    loads = []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        next_s = time.monotonic() + 1
-        loads.append(client.load())
-        time.sleep(max(0.0, next_s - time.monotonic()))
+    loads = _each_second(client, seconds)
     took = [load.took_ms for load in loads]
     live = world.folder / "warehouse-live"
     written = sum(file.stat().st_size for file in live.rglob("*.parquet"))
@@ -164,6 +187,16 @@ def _loads(report: Report, world: World, client: _Client, seconds: int) -> None:
     report.figure("rows in the tail at the end", loads[-1].rows, "")
     report.details["loads_ms"] = took
     report.details["files"] = [load.files for load in loads]
+
+
+def _each_second(client: _Client, seconds: int) -> list[_Load]:
+    loads = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        next_s = time.monotonic() + 1
+        loads.append(client.load())
+        time.sleep(max(0.0, next_s - time.monotonic()))
+    return loads
 
 
 def _beside(report: Report, server: Serving, pairs: int) -> None:
