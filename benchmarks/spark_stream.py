@@ -114,10 +114,17 @@ def _ages(folder: Path) -> Iterator[float]:
     )
     began = commits[0].stat().st_mtime
     warm = [commit for commit in commits if commit.stat().st_mtime >= began + _WARM_S]
-    for commit in warm or commits[1:]:
+    # Each tenth commit names all files before it again.
+    before: set[str] = set()
+    for commit in commits:
         at_ms = commit.stat().st_mtime * 1000
         for line in commit.read_text().splitlines()[1:]:
             file = json.loads(line)["path"].removeprefix("file://")
+            if file in before:
+                continue
+            before.add(file)
+            if commit not in (warm or commits[1:]):
+                continue
             times = pq.read_table(file, columns=["kafka_timestamp"])["kafka_timestamp"]
             stamps = pc.cast(pc.cast(times, "timestamp[ms]"), "int64")
             yield from (at_ms - stamp for stamp in stamps.to_pylist())
