@@ -108,7 +108,7 @@ def _small(report: Report, product: Serving, ours: Serving, raw: Serving, repeat
     ):
         statement = _query(ONE)
         ways: dict[str, tuple[Callable[[], object], Serving, float | None]] = {
-            _DB_API: (lambda: _by_db_api(connection), product, 8),
+            _DB_API: (lambda: _by_db_api(connection), product, 3.5),
             f"{_DB_API}, {_OURS} without engine": (lambda: _by_db_api(bare), ours, None),
             f"{_DB_API}, {_RAW} server": (lambda: _by_db_api(rawest), raw, None),
             _LOW: (lambda: _by_low_level(connection), product, 4),

@@ -51,7 +51,8 @@ def projected(
 ) -> list[SparkColumn]:
     """Return the columns of ``schema``, read of rows that Spark shows with ``own``: by field id, at every level.
 
-    Fields of the ids ``opaque``, which are floating, are expressions that no statistics of files answer.
+    Fields of the ids ``opaque``, which are floating, are expressions that no statistics of files answer. A column that stays
+    what it is has no alias: Spark keeps those below a union, and then reads row by row what it could read in columns.
     """
     columns = []
     for each in project(schema, own):
@@ -59,10 +60,13 @@ def projected(
         if each.source is None:
             value = F.lit(None).cast(data_type(kind))
         else:
-            value = F.col(quoted(each.source.name))
-            value = _converted(value, each.source.type, kind, opaque)
+            source = F.col(quoted(each.source.name))
+            value = _converted(source, each.source.type, kind, opaque)
             if each.column.field_id in opaque:
                 value = _opaque(value, kind)
+            if value is source and each.source.name == each.column.name:
+                columns.append(source)
+                continue
         columns.append(value.alias(each.column.name))
     return columns
 
