@@ -235,6 +235,17 @@ def test_what_spark_compares_otherwise_is_not_left_out_of_either_side(
     assert spark_lake.at(str(table)).table(str(table), side="cold").count() == 3
 
 
+def test_what_no_filter_stands_over_is_read_in_columns(
+    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str]
+) -> None:
+    table, _ = flows
+    total = spark_lake.at(str(table)).table(str(table)).agg({"id": "sum"})
+    # Rows are made of columns once, above the union: below it, each would be copied one by one.
+    plan = total._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("ColumnarToRow") == 1, plan
+    assert plan.index("ColumnarToRow") < plan.index("Union"), plan
+
+
 @pytest.mark.parametrize("way", ["executors", "relation", "kept in Spark"])
 def test_every_way_of_a_tail_gives_its_rows(
     tiered_server: TieredServer, flows: tuple[TableName, str], way: str
