@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.options import partition_by, partitions, seed
 from benchmarks.report import Report, recorded
-from benchmarks.sizes import Query, queries
+from benchmarks.sizes import queries
 from benchmarks.spark_stream import backlog, freshness
 from benchmarks.tierer import running_tierer
 from benchmarks.world import TABLE, World, running_world
@@ -82,7 +82,7 @@ def command(
             before = lake.at(str(TABLE)).token
             world.produce(hot_rows)
             cut = _cuts(report, lake, repeats)
-            _statements(report, session, world, cut, cold_rows, repeats)
+            _statements(report, session, world, cut, cold_rows, hot_rows, repeats)
             _many_tables(report, session, world, lake, repeats)
         register_source(session, settings)
         _source(report, session, cold_rows + hot_rows)
@@ -158,37 +158,42 @@ def _statements(
     world: World,
     cut: LakeCut,
     cold_rows: int,
+    hot_rows: int,
     repeats: int,
 ) -> None:
     session.table(identifier(TABLE)).createOrReplaceTempView("plain_rows")
     cut.table(str(TABLE)).createOrReplaceTempView("cut_rows")
     views = {PLAIN: "plain_rows", CUT: "cut_rows"}
-    for query in (*queries(world, cold_rows), _join(cold_rows)):
+    texts = {
+        query.name: {PLAIN: query.sql, CUT: query.sql} for query in queries(world, cold_rows)
+    }
+    # As many rows of both: those that the cut has besides are made up for by older ones.
+    first = max(cold_rows - _JOINED_ROWS, 1)
+    texts["join"] = {PLAIN: _join(max(first - hot_rows, 1)), CUT: _join(first)}
+    for name, text_by_way in texts.items():
         took: dict[str, list[float]] = defaultdict(list)
         for repeat in range(-2, repeats):
             for way, view in views.items():
-                seconds, _ = _timed(session, query.sql, view)
+                seconds, _ = _timed(session, text_by_way[way], view)
                 if repeat >= 0:
                     took[way].append(seconds * 1000)
         for way, values in took.items():
-            report.figure(f"{query.name}: {way}", median(values), "ms")
-        is_hot = query.name in ("point, hot key", "last minute")
+            report.figure(f"{name}: {way}", median(values), "ms")
+        is_hot = name in ("point, hot key", "last minute")
         plain = median(took[PLAIN]) + (150 if is_hot else 0)
         report.figure(
-            f"{query.name}: {CUT} / ({PLAIN} + {150 if is_hot else 0} ms)",
+            f"{name}: {CUT} / ({PLAIN} + {150 if is_hot else 0} ms)",
             median(took[CUT]) / plain,
             "",
             at_most=1.0 if is_hot else 1.15,
         )
 
 
-def _join(cold_rows: int) -> Query:
-    """Each record with the one before it, of both sides of the seam."""
-    first = max(cold_rows - _JOINED_ROWS, 1)
-    return Query(
-        "join",
+def _join(first: int) -> str:
+    """Each record from an id on with the one before it."""
+    return (
         "SELECT count(*) AS n, sum(a.bytes - b.bytes) AS total FROM {table} a JOIN {table} b ON a.id = b.id + 1 "
-        f"WHERE a.id >= {first} AND b.id >= {first - 1}",
+        f"WHERE a.id >= {first} AND b.id >= {first - 1}"
     )
 
 
