@@ -92,12 +92,14 @@ def recorded(folder: Path, name: str) -> Iterator[Report]:
     report = Report()
     yield report
     ended = dt.datetime.now(dt.UTC)
+    context = click.get_current_context()
+    command = sys.argv[sys.argv.index(context.info_name or name) :]
     result = {
         "name": name,
         "date": began.isoformat(timespec="seconds"),
         "took_s": round((ended - began).total_seconds(), 1),
-        "command": " ".join(["python -m benchmarks", *sys.argv[sys.argv.index(name) :]]),
-        "options": dict(click.get_current_context().params),
+        "command": " ".join(["python -m benchmarks", *command]),
+        "options": dict(context.params),
         "machine": {
             **_machine(),
             "load_before": load_before,

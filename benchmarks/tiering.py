@@ -13,7 +13,7 @@ from benchmarks.usage import PeakMemory
 from benchmarks.world import World, running_world
 
 #: Of a table that is not partitioned, and of one that is.
-_GOALS_ROWS_PER_S = 200_000, 300_000
+_GOALS_ROWS_PER_S = 500_000, 450_000
 
 
 @click.command()
@@ -25,6 +25,13 @@ _GOALS_ROWS_PER_S = 200_000, 300_000
     show_default=True,
     help="Rows of one publish.",
 )
+@click.option(
+    "--writer",
+    type=click.Choice(("spark", "tasks")),
+    default="spark",
+    show_default=True,
+    help="The table's thermocline.tier.writer; a run with tasks is recorded as tiering-tasks.",
+)
 @partitions
 @partition_by
 @seed
@@ -33,14 +40,20 @@ def command(
     results: Path,
     rows: int,
     publish_rows: int,
+    writer: str,
     partitions: int,
     partition_by: tuple[str, ...],
     seed: int,
 ) -> None:
     """Tier a topic that is full before the tierer starts; strict JSON, as `thermocline tier`."""
     with (
-        recorded(results, "tiering") as report,
-        running_world(partitions=partitions, seed=seed, partition_by=partition_by) as world,
+        recorded(results, "tiering" if writer == "spark" else "tiering-tasks") as report,
+        running_world(
+            partitions=partitions,
+            seed=seed,
+            partition_by=partition_by,
+            properties={"thermocline.tier.writer": writer},
+        ) as world,
     ):
         report.details["produce_s"] = world.produce(rows)
         _tier(report, world, publish_rows, _GOALS_ROWS_PER_S[bool(partition_by)])

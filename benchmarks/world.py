@@ -37,6 +37,7 @@ TOPIC = "events"
 TABLE = TableName("lake", ("bench",), "events")
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
+NOTHING: Mapping[str, str] = MappingProxyType({})
 NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 #: Of a tierer, on a machine that is busy: Spark's start, and a publish.
 _FIRST_PUBLISH_S = 180.0
@@ -98,15 +99,27 @@ class World:
         """Process ids for ``benchmarks.usage``."""
         return {"broker": self.broker.pid} if self.broker.pid else {}
 
-    def create(self, topic: str, table: TableName, partition_by: Sequence[str] = ()) -> None:
+    def create(
+        self,
+        topic: str,
+        table: TableName,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] = NOTHING,
+    ) -> None:
         """Create a topic and the table bound to it."""
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 2})
         admin.create_topics([NewTopic(topic, self.partitions, 1)])[topic].result(
             _START_TIMEOUT_S
         )
-        self.bind(topic, table, partition_by)
+        self.bind(topic, table, partition_by, properties)
 
-    def bind(self, topic: str, table: TableName, partition_by: Sequence[str] = ()) -> None:
+    def bind(
+        self,
+        topic: str,
+        table: TableName,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] = NOTHING,
+    ) -> None:
         """Create a table bound to a topic that is there."""
         binding = Binding(topic)
         create_table(
@@ -116,6 +129,7 @@ class World:
             binding,
             first_watermark(self._led(topic), binding),
             partition_by=partition_by,
+            properties=properties,
         )
 
     def produce(self, count: int, topic: str = TOPIC) -> float:
@@ -273,6 +287,7 @@ def running_world(
     shape: Shape = FLOWS,
     brokers: int = 1,
     elsewhere: Mapping[str, Mapping[str, str]] = NOWHERE,
+    properties: Mapping[str, str] = NOTHING,
 ) -> Iterator[World]:
     """Start brokers of one cluster, create topic and table; everything is removed at the end.
 
@@ -293,7 +308,7 @@ def running_world(
                 )
                 stack.enter_context(more)
             world = World(folder, broker, partitions, seed, shape=shape, elsewhere=elsewhere)
-            world.create(TOPIC, TABLE, partition_by)
+            world.create(TOPIC, TABLE, partition_by, properties)
             yield world
 
 
