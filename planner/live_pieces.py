@@ -8,13 +8,17 @@ Once there are ``MERGE`` pieces, those of the lowest level, the newest, are writ
 many small ones, then fewer, as larger ones take their places. So a row is written once for each level, and the levels are
 few: with at most ``n`` pieces, two levels hold about ``n² / 2`` loads and three ``n³ / 6``. No scheme of so few files writes
 less (Mathieu and others, "Bigtable Merge Compaction", 2014).
+
+A publish moves the watermark into a piece, mostly a large one. Those it was merged from still lie there: all but the ones
+that the watermark cuts take its place (``parts_of``), so that a load writes a few seconds' records again, and not minutes'.
+They take its level, too: merged with the newest pieces, all between the two would be written again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition
 
@@ -74,10 +78,14 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """``pieces`` and ``holes`` together are exactly the ranges that were asked for, each offset once."""
+    """``pieces`` and ``holes`` together are exactly the ranges that were asked for, each offset once.
+
+    ``cut``: pieces with records of holes that do not fit, as a publish moved the watermark into them.
+    """
 
     pieces: tuple[LivePiece, ...]
     holes: tuple[Hole, ...]
+    cut: tuple[LivePiece, ...] = ()
 
 
 def level_of(rows: int, level: int) -> int:
@@ -98,6 +106,7 @@ def tile(
     check_one_per_partition(needed)
     needed_of = {span.partition: span for span in needed if len(span)}
     chosen: list[LivePiece] = []
+    others: list[LivePiece] = []
     spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
     # Larger ones first: they stand for the small ones they were merged from.
     for piece in sorted(pieces, key=lambda piece: (-piece.level, -piece.rows)):
@@ -107,13 +116,21 @@ def tile(
             chosen.append(piece)
             for span in piece.ranges:
                 spans_of[span.partition].append(span)
-    holes = _holes(needed_of, spans_of)
+        else:
+            others.append(piece)
+    holes = _holes(needed_of, spans_of, others)
     many = len(holes) == 1 and len(chosen) >= MOST
     merge = merge_of(chosen, holes[0].ranges) if many else None
     if merge is None:
-        return Tiling(tuple(chosen), tuple(holes))
+        return Tiling(tuple(chosen), tuple(holes), _meeting(holes, others))
     left = [piece for piece in chosen if piece not in merge.pieces]
     return Tiling(tuple(left), (merge.hole,))
+
+
+def parts_of(cut: Sequence[LivePiece], older: Iterable[LivePiece]) -> list[LivePiece]:
+    """Return those of ``older`` that hold records of ``cut`` pieces, at the level of these."""
+    level = _level(cut)
+    return [replace(piece, level=max(level, piece.level)) for piece in _meeting(cut, older)]
 
 
 def merge_of(pieces: Sequence[LivePiece], newest: Sequence[OffsetRange] = ()) -> Merge | None:
@@ -148,22 +165,54 @@ def _overlap(one: OffsetRange, other: OffsetRange) -> bool:
     return one.start < other.stop and other.start < one.stop
 
 
+def _meeting(
+    these: Iterable[Hole | LivePiece], pieces: Iterable[LivePiece]
+) -> tuple[LivePiece, ...]:
+    """Return the ``pieces`` with records that are in ``these``, too."""
+    spans_of: defaultdict[int, list[OffsetRange]] = defaultdict(list)
+    for one in these:
+        for span in one.ranges:
+            spans_of[span.partition].append(span)
+    return tuple(
+        piece
+        for piece in pieces
+        if any(
+            _overlap(span, other)
+            for span in piece.ranges
+            for other in spans_of.get(span.partition, ())
+        )
+    )
+
+
+def _level(pieces: Iterable[LivePiece]) -> int:
+    return max((piece.level for piece in pieces), default=0)
+
+
 def _holes(
-    needed_of: Mapping[int, OffsetRange], spans_of: Mapping[int, Sequence[OffsetRange]]
+    needed_of: Mapping[int, OffsetRange],
+    spans_of: Mapping[int, Sequence[OffsetRange]],
+    others: Sequence[LivePiece],
 ) -> list[Hole]:
-    """The first gap of every partition together, then the second: a piece has one range a partition."""
+    """The first gap of every partition together, then the second: a piece has one range a partition. The newest are apart.
+
+    What is between pieces has the level of those of ``others`` that held it.
+    """
     rounds: list[list[OffsetRange]] = []
+    newest: list[OffsetRange] = []
     for partition, span in sorted(needed_of.items()):
         at, number = span.start, 0
-        ends = OffsetRange(partition, span.stop, span.stop)
-        for next_span in [*sorted(spans_of.get(partition, ())), ends]:
+        for next_span in sorted(spans_of.get(partition, ())):
             if next_span.start > at:
                 if number == len(rounds):
                     rounds.append([])
                 rounds[number].append(OffsetRange(partition, at, next_span.start))
                 number += 1
             at = next_span.stop
-    return [Hole(tuple(ranges)) for ranges in rounds]
+        if at < span.stop:
+            newest.append(OffsetRange(partition, at, span.stop))
+    holes = [Hole(tuple(ranges)) for ranges in rounds]
+    holes = [Hole(hole.ranges, _level(_meeting([hole], others))) for hole in holes]
+    return [*holes, Hole(tuple(newest))] if newest else holes
 
 
 def _joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...] | None:

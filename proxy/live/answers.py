@@ -61,6 +61,8 @@ class TableAnswers:
     _usable: FIFOCache[str, tuple[LivePiece, ...]] = field(
         default_factory=lambda: FIFOCache(_MAX_CONTRACTS)
     )
+    #: Of that generation all pieces that are there, by file: also those that a larger one stands for.
+    _there: dict[str, LivePiece] = field(default_factory=dict)
     #: Every file there is, and when an answer that names it was answered last.
     _pieces: dict[str, float] = field(default_factory=dict)
     #: The newest live answer, and when its measuring began.
@@ -135,10 +137,7 @@ class TableAnswers:
     def keep(self, answer: Answer) -> Answer | None:
         """Keep an answer; None where files that it names were removed meanwhile."""
         with self._lock:
-            if any(
-                piece.path is not None and piece.path not in self._pieces
-                for piece in answer.pieces
-            ):
+            if not self._are_there(answer.pieces):
                 return None
             before = self._answers.pop(answer.cut, None)
             if before is not None:  # its files stay as long as it is good for
@@ -156,14 +155,37 @@ class TableAnswers:
             self._note(pieces.values())
         return tuple(pieces.values())
 
+    def others(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
+        """Return all pieces of a tail that are there yet. They may go at any time until somebody claims them."""
+        with self._lock:
+            return tuple(self._there.values()) if key == self._key else ()
+
+    def claim(self, pieces: Iterable[LivePiece]) -> bool:
+        """Have files stay for now; False where one of them went meanwhile."""
+        pieces = tuple(pieces)
+        with self._lock:
+            if not self._are_there(pieces):
+                return False
+            self._note(pieces)
+        return True
+
+    def _are_there(self, pieces: Iterable[LivePiece]) -> bool:
+        return all(piece.path is None or piece.path in self._pieces for piece in pieces)
+
     def use(self, key: tuple[object, ...], contract: str, pieces: Iterable[LivePiece]) -> None:
         """Note the newest pieces of a tail under a contract: those that are not among them are not used again for it."""
         with self._lock:
             if key != self._key:
                 self._key = key
                 self._usable.clear()
+                self._there.clear()
             self._usable.pop(contract, None)
             self._usable[contract] = tuple(pieces)
+            self._there |= {
+                piece.path: piece
+                for piece in self._usable[contract]
+                if piece.path is not None and piece.path in self._pieces
+            }
 
     def has(self, key: tuple[object, ...], pieces: Iterable[LivePiece]) -> bool:
         """Whether later answers may use all of these pieces of a tail."""
@@ -202,6 +224,7 @@ class TableAnswers:
             }
             for path in unused:
                 del self._pieces[path]
+                self._there.pop(path, None)
             for contract, pieces in list(self._usable.items()):
                 if not unused.isdisjoint(piece.path for piece in pieces):
                     self._usable[contract] = tuple(

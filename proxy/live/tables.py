@@ -24,7 +24,7 @@ from planner.errors import (
     StalePlan,
     UnknownTable,
 )
-from planner.live_pieces import LivePiece, check_tiled, merge_of, tile
+from planner.live_pieces import LivePiece, check_tiled, merge_of, parts_of, tile
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.time_travel import format_cut
@@ -261,7 +261,13 @@ class LiveTables:
         if cut.binding is None or cut.hot is None:
             return ()
         key, hot = key_of(cut, cut.binding, cut.hot), cut.hot
-        tiling = tile(hot.ranges, _epochs(hot, contract), answers.usable(key))
+        usable, epochs = answers.usable(key), _epochs(hot, contract)
+        tiling = tile(hot.ranges, epochs, usable)
+        if tiling.cut and epochs is not None:  # else it may have been read under any leader
+            parts = parts_of(tiling.cut, answers.others(key))
+            finer = tile(hot.ranges, epochs, (*tiling.pieces, *parts))
+            if answers.claim(finer.pieces):
+                tiling = finer
         written = self._writer.write(
             pin, cut, tiling.holes, deadline, session.user, answers.note
         )

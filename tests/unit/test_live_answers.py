@@ -92,6 +92,29 @@ def test_a_piece_that_stands_for_others_is_used_beside_them(answers: TableAnswer
     assert answers.usable(KEY) == (*small, large)
 
 
+def test_what_a_larger_piece_stands_for_may_be_claimed_until_it_goes(
+    answers: TableAnswers, clock: list[float]
+) -> None:
+    small, large, nothing = piece("small"), piece("large"), piece(None)
+    answers.note([small])
+    answers.use(KEY, "live", [small, nothing])
+    clock[0] = 50.0
+    answers.note([large])
+    answers.use(KEY, "live", [large])
+    assert answers.usable(KEY) == (large,)
+    assert answers.others(KEY) == (small, large)
+    assert answers.others(("another tail",)) == ()
+    assert answers.claim([small, nothing])
+    assert answers.expired(40.0) == ()  # it stays from then on
+    clock[0] = 100.0
+    assert answers.claim([large])
+    assert answers.expired(60.0) == ("small",)
+    assert answers.others(KEY) == (large,)
+    assert not answers.claim([small, large])
+    answers.use(("another tail",), "live", [])
+    assert answers.others(("another tail",)) == ()
+
+
 def test_an_answer_is_good_from_when_it_was_answered_last(
     answers: TableAnswers, clock: list[float]
 ) -> None:

@@ -21,6 +21,7 @@ from planner.live_pieces import (
     check_written,
     level_of,
     merge_of,
+    parts_of,
     tile,
 )
 from planner.offsets import OffsetRange, OffsetVector
@@ -51,16 +52,41 @@ def test_pieces_of_the_cut_stay_and_what_came_since_is_written() -> None:
 
 
 def test_a_piece_that_the_watermark_cuts_is_written_again_from_there() -> None:
-    straddling, later = piece((0, 5, 10)), piece((0, 10, 12))
+    straddling, later = piece((0, 5, 10), level=1), piece((0, 10, 12))
     tiling = tile([OffsetRange(0, 7, 15)], EPOCHS, [straddling, later])
     assert tiling.pieces == (later,)
-    assert tiling.holes == (Hole((OffsetRange(0, 7, 10),)), Hole((OffsetRange(0, 12, 15),)))
+    assert tiling.holes == (Hole((OffsetRange(0, 7, 10),), 1), Hole((OffsetRange(0, 12, 15),)))
+    assert tiling.cut == (straddling,)
+    rest = tile([OffsetRange(0, 7, 12)], EPOCHS, [straddling, later])
+    assert (rest.pieces, rest.holes) == ((later,), tiling.holes[:1])
+
+
+def test_what_a_cut_piece_was_made_from_takes_its_place_and_its_level() -> None:
+    small = [piece((0, at, at + 2), (1, at, at + 2)) for at in range(0, 10, 2)]
+    large, newest = piece((0, 0, 10), (1, 0, 10), level=2), piece((0, 10, 12), (1, 10, 11))
+    needed = [OffsetRange(0, 5, 12), OffsetRange(1, 3, 12)]
+    tiling = tile(needed, EPOCHS, [large, newest])
+    assert (tiling.pieces, tiling.cut) == ((newest,), (large,))
+    parts = parts_of(tiling.cut, [*small, large, newest])
+    assert {part.level for part in parts} == {2}
+    finer = tile(needed, EPOCHS, [*tiling.pieces, *parts])
+    assert {p.path: p.level for p in finer.pieces} == {
+        small[3].path: 2,
+        small[4].path: 2,
+        newest.path: 0,
+    }
+    assert finer.holes == (
+        Hole((OffsetRange(0, 5, 6), OffsetRange(1, 3, 6)), 2),
+        Hole((OffsetRange(1, 11, 12),)),
+    )
 
 
 @pytest.mark.parametrize("epochs", [OffsetVector.of([(0, 4)]), OffsetVector()])
 def test_a_piece_of_another_leader_is_written_again(epochs: OffsetVector) -> None:
-    tiling = tile([OffsetRange(0, 5, 10)], epochs, [piece((0, 5, 10))])
+    own = piece((0, 5, 10))
+    tiling = tile([OffsetRange(0, 5, 10)], epochs, [own])
     assert (tiling.pieces, tiling.holes) == ((), (Hole((OffsetRange(0, 5, 10),)),))
+    assert not tile([OffsetRange(0, 5, 10)], epochs, parts_of([own], [own])).pieces
 
 
 def test_the_newest_small_pieces_become_a_larger_one_and_larger_ones_one_larger_still() -> None:
@@ -196,4 +222,44 @@ def test_few_files_hold_a_tail_whatever_the_sizes_of_its_loads(
         if due is not None and merge is None:
             merge = number, due
     assert most <= MOST
+    assert written <= 3 * end
+
+
+#: Between two publishes, and from what a publish takes to its end.
+PUBLISH_EVERY, PUBLISH_TAKES = 600, 60
+
+
+def test_a_load_after_a_publish_writes_what_a_second_brings() -> None:
+    """A load each second for an hour, a publish every ten minutes."""
+    rate = 5_000
+    there: dict[str, LivePiece] = {}
+    pieces: tuple[LivePiece, ...] = ()
+    start = end = written = at_once = 0
+    merge: Merge | None = None
+
+    def write(hole: Hole) -> LivePiece:
+        nonlocal written
+        rows = sum(map(len, hole.ranges))
+        written += rows
+        return LivePiece(hole.ranges, EPOCHS, f"{written}", rows, level_of(rows, hole.level))
+
+    for number in range(LOADS):
+        end += rate
+        if number % PUBLISH_EVERY == PUBLISH_EVERY - 1:
+            start = end - PUBLISH_TAKES * rate - 1_234
+        needed = [OffsetRange(0, start, end)]
+        usable = pieces
+        if merge is not None and set(merge.pieces) <= set(pieces):
+            usable = (*pieces, write(merge.hole))
+        tiling = tile(needed, EPOCHS, usable)
+        if tiling.cut:
+            parts = parts_of(tiling.cut, there.values())
+            tiling = tile(needed, EPOCHS, (*tiling.pieces, *parts))
+        at_once = max(at_once, sum(len(span) for hole in tiling.holes for span in hole.ranges))
+        pieces = (*tiling.pieces, *map(write, tiling.holes))
+        check_tiled(needed, pieces)
+        there |= {p.path: p for p in pieces if p.path is not None}
+        assert len(pieces) <= 2 * MERGE
+        merge = merge_of(pieces)
+    assert at_once <= 2 * rate
     assert written <= 3 * end
