@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, unquote_plus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from planner.errors import BadParameter, NotAllowed, Overloaded
+from planner.errors import BadParameter, Cancelled, NotAllowed, Overloaded
 from planner.names import TableName
 from proxy.access.authentication.callers import Unauthenticated
 from proxy.deadline import Deadline
@@ -99,19 +99,29 @@ class RestApplication:
             return
         answer = await self._on_thread(lambda: self._answer(request, body, record), record)
         if isinstance(answer, _Load):
-            answer = await self._loaded(answer, record)
+            answer = await self._loaded(answer, record, receive)
         if request.method == "HEAD":
             answer = Response(status_code=answer.status_code, headers=_bodiless(answer))
         answer.headers["cache-control"] = "no-store"
         await answer(scope, receive, send)
 
-    async def _loaded(self, load: _Load, record: CallRecord) -> Response:
+    async def _loaded(self, load: _Load, record: CallRecord, receive: Receive) -> Response:
+        leaving = asyncio.create_task(self._until_gone(load, receive))
         try:
             async with self._loads.one(load.user, load.deadline):
                 return await self._on_thread(load.work, record)
-        except Overloaded as error:
+        except (Overloaded, Cancelled) as error:
             refusal = _failure(error, record)
             return await self._on_thread(lambda: refusal, record)
+        finally:
+            leaving.cancel()
+
+    async def _until_gone(self, load: _Load, receive: Receive) -> None:
+        """Give a load up once its client is gone: its place is for others."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        load.deadline.cancellation.request()
+        self._loads.wake()
 
     async def _on_thread(
         self, work: Callable[[], _Answer], record: CallRecord

@@ -27,6 +27,7 @@ class LoadPlaces:
 
         Raises:
             Overloaded: too many are there already, or of this owner; or none was free by the deadline.
+            Cancelled: it was given up meanwhile.
         """
         with self._present.one(owner):
             while not has_share(self._at_work[owner], self._at_work.total(), self._places):
@@ -38,6 +39,7 @@ class LoadPlaces:
                     raise Overloaded(
                         f"other loads took longer than the {deadline.limit_s:g} s this one may wait; try again."
                     ) from error
+                deadline.cancellation.check()
             self._at_work[owner] += 1
             try:
                 yield
@@ -45,7 +47,11 @@ class LoadPlaces:
                 self._at_work[owner] -= 1
                 if not self._at_work[owner]:
                     del self._at_work[owner]
-                waiting, self._waiting = self._waiting, []
-                for turn in waiting:
-                    if not turn.done():
-                        turn.set_result(None)
+                self.wake()
+
+    def wake(self) -> None:
+        """Have all that wait look again for a place, or whether they are given up."""
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)

@@ -58,8 +58,8 @@ class FixedTables:
         assert arrival_s <= time.monotonic()
         self.sessions.append(session)
         self.check(session, table)
-        if session.user == "anna":
-            assert self.is_open.wait(30)
+        while session.user == "anna" and not self.is_open.wait(0.01):
+            deadline.cancellation.check()
         if self.error is not None:
             raise self.error
         return LoadedTable("file:///x", json.dumps(METADATA).encode(), '"tag"')
@@ -110,8 +110,14 @@ class Site:
         return asyncio.run(self.answer_to(path, method, body, **headers))
 
     async def answer_to(
-        self, path: str, method: str = "GET", body: bytes = b"", **headers: Any
+        self,
+        path: str,
+        method: str = "GET",
+        body: bytes = b"",
+        until: asyncio.Event | None = None,
+        **headers: Any,
     ) -> tuple[int, dict[str, str], Any]:
+        """``until``: when the client leaves, if it does."""
         plain, _, query = path.partition("?")
         named = [
             (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
@@ -121,9 +127,13 @@ class Site:
             "query_string": query.encode(), "headers": named, "client": ("127.0.0.1", 1),
         }  # fmt: skip
         sent: list[Any] = []
+        bodies = [body]
 
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+            await (until or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
@@ -388,6 +398,38 @@ def test_a_load_waits_for_a_place_no_longer_than_it_may(site: Site) -> None:
 
     asyncio.run(story())
     assert len(site.records) == 40
+
+
+def test_a_client_that_leaves_makes_room_at_once(site: Site) -> None:
+    """Also one that waits for a place, while all that are at work go on."""
+    site.tables.is_open.clear()
+    token = "Bearer token of anna"
+
+    async def story() -> None:
+        ends = [asyncio.Event() for _ in range(2)]
+        at_work, waiting = (
+            [
+                asyncio.create_task(site.answer_to(LOAD, until=end, authorization=token))
+                for _ in range(number)
+            ]
+            for end, number in zip(ends, (19, 21), strict=True)
+        )
+        deadline = time.monotonic() + 30
+        while len(site.tables.sessions) < 19:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        left = []
+        for end, loads in ((ends[1], waiting), (ends[0], at_work)):
+            end.set()
+            done, _ = await asyncio.wait(loads, timeout=10)
+            left.append((len(done), {load.result()[0] for load in done}))
+        site.tables.is_open.set()
+        assert left == [(21, {503}), (19, {503})]
+        assert (await site.answer_to(LOAD, authorization=token))[0] == 200
+
+    asyncio.run(story())
+    outcomes = [record.outcome for record in site.records]
+    assert outcomes == ["Cancelled"] * 40 + ["ok"]
 
 
 def test_more_loads_than_may_wait_are_told_to_come_again(site: Site) -> None:
