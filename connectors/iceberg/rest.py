@@ -15,6 +15,7 @@ from typing import Any
 
 from pyiceberg.catalog import rest
 from pyiceberg.catalog.rest import TableResponse
+from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from requests import Response, Session
 
@@ -70,10 +71,7 @@ class RestCatalog(rest.RestCatalog):
             identifier=identifier_tuple,
             metadata_location=table_response.metadata_location or "",
             metadata=table_response.metadata,
-            io=self._load_file_io(
-                self._handed_out(identifier_tuple, table_response),
-                table_response.metadata_location,
-            ),
+            io=self._file_io_of(identifier_tuple, table_response),
             catalog=self,
             config=table_response.config,
         )
@@ -89,11 +87,14 @@ class RestCatalog(rest.RestCatalog):
             identifier=identifier_tuple,
             metadata_location=table_response.metadata_location or "",
             metadata=table_response.metadata,
-            io=self._load_file_io(
-                self._handed_out(identifier_tuple, table_response),
-                table_response.metadata_location,
-            ),
+            io=self._file_io_of(identifier_tuple, table_response),
             catalog=self,
+        )
+
+    def _file_io_of(self, identifier: tuple[str, ...], response: TableResponse) -> FileIO:
+        """Return what reads a table's files: as the catalog says, and not as the table's own properties do."""
+        return self._load_file_io(
+            self._handed_out(identifier, response), response.metadata_location
         )
 
     def _handed_out(

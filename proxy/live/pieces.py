@@ -46,27 +46,20 @@ class PieceWriter:
         """
         if not holes:
             return ()
-        work = partial(self._write, pin, cut, holes, deadline, owner, note)
-        return self._threads.run(work, deadline, owner)
-
-    def _write(
-        self,
-        pin: Pin,
-        cut: TableCut,
-        holes: Sequence[Hole],
-        deadline: Deadline,
-        owner: str | None,
-        note: Callable[[Sequence[LivePiece]], None],
-    ) -> tuple[LivePiece, ...]:
-        if cut.hot is None:
+        hot = cut.hot
+        if hot is None:
             raise ValueError(f"{cut.table} has no tail")
-        written = []
-        with self._tails.read(cut, partial(deadline.check, WAITED_FOR_TAIL)) as tail:
-            for hole in holes:
-                batches = tail_batches(
-                    self._engine, cut, tail.relations, hole.ranges, deadline, owner
-                )
-                piece = self._files.write_piece(pin, hole, cut.hot.epochs, batches)
-                note([piece])
-                written.append(piece)
-        return tuple(written)
+
+        def work() -> tuple[LivePiece, ...]:
+            written = []
+            with self._tails.read(cut, partial(deadline.check, WAITED_FOR_TAIL)) as tail:
+                for hole in holes:
+                    batches = tail_batches(
+                        self._engine, cut, tail.relations, hole.ranges, deadline, owner
+                    )
+                    piece = self._files.write_piece(pin, hole, hot.epochs, batches)
+                    note([piece])
+                    written.append(piece)
+            return tuple(written)
+
+        return self._threads.run(work, deadline, owner)
