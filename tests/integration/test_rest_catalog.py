@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +19,8 @@ from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import SqlServer, settings_of
 from tests.fixtures.spark import first_watermark
 from tests.harness.whole_loop import check_whole_loop
-from thermocline.serve.assembly import running_server
+from thermocline.config.settings import IcebergRest
+from thermocline.serve.assembly import RunningServer, running_server
 
 
 @pytest.mark.kafka
@@ -76,3 +79,35 @@ def test_what_is_pinned_is_answered_while_a_catalog_is_gone_and_it_is_taken_up_a
             rest_catalog.start()
         server.refresh(name)
         assert server.ask(sql).to_pylist() == [{"s": 45}]
+
+
+def test_a_live_table_of_a_catalog_that_is_gone_is_to_be_loaded_later(
+    rest_catalog: RestCatalog,
+) -> None:
+    """What is pinned is answered: the seam is where the pin has it, and its tail is as new as ever."""
+    settings = settings_of(
+        {"lake": rest_catalog.catalog()}, {}, storage_roots=(rest_catalog.root,)
+    )
+    settings = settings.model_copy(update={"iceberg_rest": IcebergRest(port=0)})
+    name = TableName("lake", (rest_catalog.namespace(),), "plain")
+
+    def status(running: RunningServer) -> tuple[int, str | None]:
+        path = f"/v1/lake/namespaces/{name.schema}/tables/{name.name}"
+        connection = http.client.HTTPConnection("127.0.0.1", running.rest_port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, answer.getheader("retry-after")
+
+    with running_server(settings) as running:
+        SqlServer(running, settings).create_plain(pa.table({"id": [1]}), name=name)
+        assert status(running) == (200, None)
+        rest_catalog.kill()
+        try:
+            running.pins.refresh(name)
+            assert status(running) == (200, None)
+            with running_server(settings) as another:
+                assert status(another) == (503, "2")
+        finally:
+            rest_catalog.start()

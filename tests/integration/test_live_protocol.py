@@ -1,0 +1,115 @@
+"""The Iceberg REST catalog over HTTP: its endpoints, their errors, what it refuses and how."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from planner.names import TableName
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.live_rest import Rest
+from tests.harness.events import EVENT
+
+pytestmark = pytest.mark.kafka
+
+
+def test_the_configuration_names_the_prefix_and_what_can_be_read(rest: Rest) -> None:
+    config = rest.ask("/v1/config?warehouse=lake").body
+    assert config["overrides"] == {"prefix": "lake"}
+    assert all(not e.startswith(("DELETE", "PUT")) for e in config["endpoints"])
+    assert {e for e in config["endpoints"] if e.startswith("POST")} == {
+        "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics"
+    }
+    assert rest.ask("/v1/config").body == config  # the only catalog there is
+    assert rest.ask("/v1/config?warehouse=pond").error == (404, "NoSuchWarehouseException")
+    assert rest.ask("/v1/config?warehouse=lake@c:nonsense").error == (
+        400,
+        "BadRequestException",
+    )
+    long = rest.ask("/v1/config?warehouse=lake@c:" + "a" * 7000)
+    assert long.error == (400, "BadRequestException")
+    assert "has room for 6,144" in long.body["error"]["message"]
+
+
+def test_namespaces_and_tables_are_listed_by_page(rest: Rest, kafka: Kafka) -> None:
+    topic = kafka.topic()
+    for name in ("a", "b", "c"):
+        rest.server.bind(topic, EVENT, name=TableName("lake", ("deep", "er"), name))
+    assert ["deep"] in rest.ask("/v1/lake/namespaces").body["namespaces"]
+    below = rest.ask("/v1/lake/namespaces?parent=deep").body
+    assert below["namespaces"] == [["deep", "er"]]
+    nested = quote("deep\x1fer", safe="")
+    assert rest.ask(f"/v1/lake/namespaces/{nested}").body["namespace"] == ["deep", "er"]
+    assert rest.ask(f"/v1/lake/namespaces/{nested}", "HEAD").status == 204
+    assert rest.ask("/v1/lake/namespaces/no", "HEAD").status == 404
+    names: list[str] = []
+    token: Any = ""
+    pages = 0
+    while token is not None:
+        query = urlencode({"pageToken": token, "pageSize": 2})
+        page = rest.ask(f"/v1/lake/namespaces/{nested}/tables?{query}").body
+        names += [item["name"] for item in page["identifiers"]]
+        token, pages = page.get("next-page-token"), pages + 1
+    assert (names, pages) == (["a", "b", "c"], 2)
+    assert rest.ask("/v1/lake/namespaces?pageToken=x").error == (400, "BadRequestException")
+    assert rest.ask("/v1/lake/namespaces?pageSize=0").error == (400, "BadRequestException")
+    assert rest.ask("/v1/lake/namespaces/no/tables").error == (404, "NoSuchNamespaceException")
+    assert rest.ask("/v1/lake/namespaces?parent=no").error == (404, "NoSuchNamespaceException")
+    assert rest.ask("/v1/pond/namespaces").error == (404, "NoSuchWarehouseException")
+    assert rest.ask(f"/v1/lake/namespaces/{nested}/views").body == {"identifiers": []}
+
+
+def test_an_unchanged_cut_is_the_same_answer(rest: Rest, flows: TableName) -> None:
+    first = rest.ask(rest.table(flows))
+    again = rest.ask(rest.table(flows))
+    assert (again.body, again.headers["etag"]) == (first.body, first.headers["etag"])
+    etag = first.headers["etag"]
+    assert rest.ask(rest.table(flows), if_none_match=etag).status == 304
+    assert rest.ask(rest.table(flows), if_none_match=f'"x", W/{etag}').status == 304
+    few = rest.ask(rest.table(flows) + "?snapshots=refs")
+    assert few.headers["etag"] != etag
+    named = {ref["snapshot-id"] for ref in few.body["metadata"]["refs"].values()}
+    assert {s["snapshot-id"] for s in few.body["metadata"]["snapshots"]} == named
+    assert rest.ask(rest.table(flows) + "?snapshots=some").error == (400, "BadRequestException")
+    assert rest.ask(rest.table(flows), "HEAD").status == 204
+    assert rest.ask(rest.table(flows) + "/metrics", "POST", b"{}").status == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/lake/namespaces"),
+        ("DELETE", "/v1/lake/namespaces/net"),
+        ("POST", "/v1/lake/namespaces/net/properties"),
+        ("POST", "/v1/lake/namespaces/net/tables"),
+        ("POST", "/v1/lake/namespaces/net/register"),
+        ("POST", "/v1/lake/namespaces/net/tables/flows"),
+        ("DELETE", "/v1/lake/namespaces/net/tables/flows"),
+        ("POST", "/v1/lake/tables/rename"),
+        ("POST", "/v1/lake/transactions/commit"),
+    ],
+)
+def test_a_write_is_refused_with_the_catalog_to_write_to(
+    rest: Rest, method: str, path: str
+) -> None:
+    answer = rest.ask(path, method, b"{}")
+    assert answer.error == (403, "ForbiddenException")
+    assert "write to catalog lake itself" in answer.body["error"]["message"]
+
+
+def test_what_a_person_must_look_at_is_told_and_no_older_answer(
+    rest: Rest, kafka: Kafka, flows: TableName
+) -> None:
+    rest.rows(flows)
+    kafka.delete_records(rest.topic(flows), 0, 4)
+    answer = rest.ask(rest.table(flows))
+    assert answer.error == (422, "TailGap")
+    assert "4 offsets were removed" in answer.body["error"]["message"]
+    assert rest.ask(rest.table(TableName("lake", ("net",), "no"))).error == (
+        404,
+        "NoSuchTableException",
+    )
+    assert rest.ask("/v1/lake/nonsense").error == (404, "NoSuchEndpointException")
+    assert rest.ask("/elsewhere").error == (404, "NoSuchEndpointException")

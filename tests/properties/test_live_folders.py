@@ -1,0 +1,201 @@
+"""Live files on their disk: how long they stay, who removes them, and what a full disk does."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import StaticTable
+
+from connectors.iceberg.live.files import LiveFiles
+from planner.binding import LIVE_CUT
+from planner.errors import ColdStoreUnavailable
+from proxy.deadline import Deadline
+from proxy.live.tables import LiveTables
+from tests.harness.builders import FLOWS
+from tests.harness.sea import TTL_S, Sea, expected, rows_of
+from tests.harness.serving import SESSION, engine, forget, serve
+
+
+@pytest.mark.parametrize("loses", ["a beat", "a load"])
+def test_a_replica_whose_folder_was_removed_writes_anew(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch, loses: str
+) -> None:
+    sea.produce(0, "a")
+    before, _ = sea.load()
+    (own,) = sea.folder.iterdir()
+    shutil.rmtree(own)
+    if loses == "a beat":
+        sea.live.tend()
+    else:  # the process stood still: its first load comes before its beat
+        folder = sea.files._folder("lake")
+        monkeypatch.setattr(folder, "_clocks", lambda: (0.0, time.time() + TTL_S + 1))
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document) == expected(sea, before)
+    assert document["properties"][LIVE_CUT] == before["properties"][LIVE_CUT]
+    (new,) = sea.folder.iterdir()
+    assert new != own
+    sea.live.tend()
+    assert sea.load()[0] == document
+
+
+def test_an_answer_stays_until_its_time_and_then_goes_with_its_files(sea: Sea) -> None:
+    sea.produce(0, "a")
+    first, table = sea.load()
+    expected_rows = expected(sea, first)
+    sea.tier(sea.ends())
+    sea.pins.refresh(FLOWS)
+    sea.load()
+    sea.now_s += TTL_S - 1
+    sea.live.tend()
+    assert rows_of(table) == expected_rows
+    sea.now_s += 2
+    sea.live.tend()
+    assert not list(sea.folder.rglob("*.parquet"))
+    with pytest.raises(FileNotFoundError):
+        rows_of(table)
+
+
+def test_a_folder_of_a_replica_that_is_gone_is_removed_and_that_of_a_live_one_stays(
+    sea: Sea,
+) -> None:
+    sea.produce(0, "a")
+    sea.load()
+    (gone,) = sea.folder.iterdir()
+    assert gone.stat().st_mode & 0o777 == 0o700
+    sea.stop()
+    sea.start()
+    sea.load()
+    sea.live.tend()
+    assert gone.exists()
+    beat = gone / "heartbeat"
+    long_ago = beat.stat().st_mtime - 2 * TTL_S - 5
+    os.utime(beat, (long_ago, long_ago))
+    stranger = sea.folder / "not-ours"
+    stranger.mkdir()
+    sea.live.tend()
+    assert not gone.exists()
+    assert stranger.exists()
+    assert len(list(sea.folder.iterdir())) == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with little room."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may mount nothing")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("cause", ["full", "read-only"])
+def test_a_disk_that_takes_no_file_is_named_and_nothing_is_left(
+    sea: Sea, small_disk: Path, cause: str
+) -> None:
+    sea.stop()
+    sea.folder = small_disk / "live"
+    sea.start()
+    sea.produce(0, "a")
+    document, _ = sea.load()
+    (own,) = sea.folder.iterdir()
+    for _ in range(50):
+        sea.produce(1, "b" * 50)
+
+    def remount(options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", str(small_disk)], check=True)
+
+    before = sorted(own.rglob("*"))
+    if cause == "full":
+        with contextlib.suppress(OSError), (small_disk / "fill").open("wb", 0) as fill:
+            while True:
+                fill.write(b"x" * 512)
+        reason = "No space left on device"
+    else:
+        remount("ro")
+        reason = "Read-only file system"
+    for _ in range(3):
+        with pytest.raises(ColdStoreUnavailable, match=f"cannot be written: {reason}; make"):
+            sea.load()
+    assert sorted(own.rglob("*")) == before
+    if cause == "full":
+        (small_disk / "fill").unlink()
+    else:
+        with pytest.raises(ColdStoreUnavailable, match=reason):
+            sea.live.tend()
+        remount("rw")
+    sea.live.tend()
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document)
+    sea.now_s += TTL_S + 1
+    sea.live.tend()
+    assert [path.name for path in own.rglob("*") if path.is_file()] == ["heartbeat"]
+
+
+def test_what_was_written_for_an_answer_that_failed_is_removed(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sea.produce(0, "a")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.iceberg.live.files.write_metadata", full)
+        with pytest.raises(ColdStoreUnavailable):
+            sea.load()
+    left = [path for path in sea.folder.rglob("*") if path.suffix in (".avro", ".json")]
+    assert not left
+    document, table = sea.load()
+    assert rows_of(table) == expected(sea, document)
+    sea.now_s += TTL_S + 1
+    sea.tier(sea.ends())
+    sea.pins.refresh(FLOWS)
+    sea.load()
+    sea.now_s += TTL_S + 1
+    sea.live.tend()
+    assert not list(sea.folder.rglob("*.parquet"))
+
+
+def test_two_replicas_at_one_place_leave_each_other_alone(sea: Sea) -> None:
+    sea.produce(0, "a")
+    first, own = sea.load()
+    pins, tails, statements = serve(sea.cold.store, sea.log)
+    other = LiveTables(
+        pins=pins,
+        cutter=statements.cutter,
+        tails=tails,
+        engine=engine(),
+        grants=statements.grants,
+        files=LiveFiles(sea.cold.store, {"lake": str(sea.folder)}, ttl_s=TTL_S),
+        ttl_s=TTL_S,
+        clock=lambda: sea.now_s,
+    )
+    try:
+        loaded = other.load(SESSION, FLOWS, Deadline(60))
+        second, theirs = json.loads(loaded.metadata), StaticTable.from_metadata(loaded.location)
+        assert second["properties"][LIVE_CUT] == first["properties"][LIVE_CUT]
+        assert second["current-snapshot-id"] != first["current-snapshot-id"]
+        assert rows_of(theirs) == rows_of(own) == expected(sea, first)
+        # What one removes is its own.
+        sea.now_s += TTL_S + 1
+        other.load(SESSION, FLOWS, Deadline(60))
+        sea.live.tend()
+        other.tend()
+        assert rows_of(theirs) == expected(sea, first)
+        with pytest.raises(FileNotFoundError):
+            rows_of(own)
+        assert len(list(sea.folder.iterdir())) == 2
+    finally:
+        other.stop()
+        forget(pins, tails)
