@@ -39,6 +39,8 @@ STOP_TIMEOUT_S = 5.0
 RELIST_S = 1.0
 #: Listings without a pause: who makes a table and asks for it at once must find it.
 RELIST_BURST = 8
+#: Callers whose listings are remembered, those who asked last.
+MAX_CALLERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ class PinCache:
         self._listings: dict[str, RefreshedValue[tuple[TableName, ...]]] = {}
         #: What catalogs listed last, and all of it in order: sorting 10,000 names takes 10 ms, and all ask for them.
         self._sorted: tuple[list[tuple[TableName, ...]], tuple[TableName, ...]] = ([], ())
-        #: When names were missing that had the catalogs listed at once.
-        self._relisted_at: deque[float] = deque(maxlen=RELIST_BURST)
+        #: By caller, when names were missing that had the catalogs listed at once.
+        self._relisted_at: LRUCache[str | None, deque[float]] = LRUCache(MAX_CALLERS)
         self._recent: LRUCache[_Key, Pin] = LRUCache(MAX_RECENT_PINS)
         #: Pins of older snapshots, by metadata location and snapshot.
         self._versions: LRUCache[tuple[str, int], Pin] = LRUCache(MAX_RECENT_PINS)
@@ -176,25 +178,28 @@ class PinCache:
             raise failures[0]
         return self._in_order(names)
 
-    def relist(self) -> tuple[TableName, ...]:
+    def relist(self, caller: str | None = None) -> tuple[TableName, ...]:
         """List all tables as of now, for a name that is not in the list held.
 
-        As of at most ``RELIST_S`` ago once this was called ``RELIST_BURST`` times in as many seconds.
+        As of at most ``RELIST_S`` ago once this ``caller`` asked ``RELIST_BURST`` times in as many seconds; None is
+        everybody without a name, together.
 
         Raises:
             CatalogUnavailable: a catalog that may have it never answered.
         """
         listings = self._all_listings().values()
-        since = self._listed_since()
+        since = self._listed_since(caller)
         for listing in listings:
             listing.begin()
         return self._in_order([listing.read(since=since).get() for listing in listings])
 
-    def _listed_since(self) -> float:
-        """Return when a listing must have begun to do for a name that is missing."""
+    def _listed_since(self, caller: str | None) -> float:
+        """Return when a listing must have begun to do for a name that a caller misses."""
         now = self._clock()
         with self._lock:
-            earlier = self._relisted_at
+            earlier = self._relisted_at.get(caller)
+            if earlier is None:
+                earlier = self._relisted_at[caller] = deque(maxlen=RELIST_BURST)
             if len(earlier) == RELIST_BURST and now - earlier[0] < RELIST_BURST * RELIST_S:
                 return now - RELIST_S
             earlier.append(now)

@@ -65,7 +65,7 @@ class Browser:
                 place = self._place(session, self._visible(session))
             except UnknownTable:
                 # Perhaps it is new.
-                newer = self._grants.visible(session, self._pins.relist())
+                newer = self._grants.visible(session, self._pins.relist(session.user))
                 place = self._place(session, newer)
         return replace(
             session, catalog=place[0], schema=place[1], time_zone=session.time_zone or "UTC"

@@ -106,7 +106,7 @@ class LiveTables:
 
     def visible(self, session: Session, *, is_new: bool = False) -> Collection[TableName]:
         """Name the tables a session may see, sorted. ``is_new``: ask the catalogs again, for a name that is not there."""
-        tables = self._pins.relist() if is_new else self._pins.tables()
+        tables = self._pins.relist(session.user) if is_new else self._pins.tables()
         return self._grants.visible(session, tables)
 
     def check(self, session: Session, table: TableName) -> None:

@@ -141,7 +141,7 @@ class StatementParser:
         try:
             return self._resolved(sql, document, named, path, tables, side)
         except UnknownTable:
-            newer = self.grants.visible(session, self.pins.relist())
+            newer = self.grants.visible(session, self.pins.relist(session.user))
             if newer == tables:
                 raise
             return self._resolved(sql, document, named, path, newer, side)

@@ -29,7 +29,7 @@ class Board:
     def tables(self) -> Collection[TableName]:
         return self.listed
 
-    def relist(self) -> Collection[TableName]:
+    def relist(self, _caller: str | None = None) -> Collection[TableName]:
         if self.newer is None:
             raise CatalogUnavailable("catalog far does not answer.")
         self.listed = self.newer

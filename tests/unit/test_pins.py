@@ -397,9 +397,12 @@ def test_a_new_table_is_found_at_once_and_names_that_are_not_there_cost_little()
         for _ in range(100):
             board.relist()
         assert world.listings == before + RELIST_BURST - 1
+        # One who asks in vain costs nobody else his answer.
+        board.relist("somebody else")
+        assert world.listings == before + RELIST_BURST
         world.now += RELIST_BURST * RELIST_S
         board.relist()
-        assert world.listings == before + RELIST_BURST
+        assert world.listings == before + RELIST_BURST + 1
 
 
 def test_a_catalog_that_is_down_at_start_hides_only_its_own_tables() -> None:
