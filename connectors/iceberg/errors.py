@@ -168,7 +168,9 @@ def _of_catalog(
         )
     if _is_refused_by_database(error):
         return CatalogUnavailable(
-            f"{where}: the catalog refuses our credentials; check its settings.", **facts
+            f"{where}: the catalog's database refuses our login or a right; check user and password in its uri, and what "
+            f"that user may do.",
+            **facts,
         )
     if (type(error).__module__, type(error).__name__) == ("requests.exceptions", "SSLError"):
         return CatalogUnavailable(

@@ -19,6 +19,7 @@ from thermocline.serve.assembly import running_server
 
 FLOWS = TableName("lake", ("default",), "flows")
 COUNT = "SELECT count(*) AS n FROM flows"
+REFUSES = "the catalog's database refuses our login or a right; check user and password in its uri, and what that user may do"
 
 
 @pytest.fixture
@@ -72,12 +73,8 @@ def test_a_database_that_is_gone_is_named_and_taken_up_again(
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        (":p%40ss", ":wrong", "the catalog refuses our credentials; check its settings"),
-        (
-            "//thermocline:",
-            "//nobody:",
-            "the catalog refuses our credentials; check its settings",
-        ),
+        (":p%40ss", ":wrong", REFUSES),
+        ("//thermocline:", "//nobody:", REFUSES),
         ("/catalog_", "/nowhere_", "the catalog's server has no such database; check its uri"),
     ],
     ids=["password", "user", "database"],
@@ -99,7 +96,4 @@ def test_a_right_taken_away_is_named(
     database = properties["uri"].rpartition("/")[2]
     postgresql.administrate("ALTER TABLE iceberg_tables OWNER TO postgres", database)
     with running_server(settings) as running:
-        assert (
-            refused(SqlServer(running, settings), COUNT)
-            == "catalog lake: the catalog refuses our credentials; check its settings"
-        )
+        assert refused(SqlServer(running, settings), COUNT) == f"catalog lake: {REFUSES}"
