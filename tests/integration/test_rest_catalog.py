@@ -57,6 +57,14 @@ def test_a_catalog_without_tags_serves_tables_and_refuses_to_bind_one(
         )
         with server.catalog() as catalog:
             assert catalog.list_tables((namespace,)) == [(namespace, "plain")]
+            # What docs/limits.md says of it: a tag is taken and not kept, and of snapshots the newest alone is.
+            table = catalog.load_table((namespace, "plain"))
+            table.append(rows)
+            [head] = table.snapshots()
+            table.manage_snapshots().create_tag(head.snapshot_id, "tag").commit()
+            loaded = catalog.load_table((namespace, "plain"))
+            assert loaded.snapshots() == [head]
+            assert loaded.refs().keys() == {"main"}
 
 
 def test_what_is_pinned_is_answered_while_a_catalog_is_gone_and_it_is_taken_up_again(
