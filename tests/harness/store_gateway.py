@@ -205,9 +205,12 @@ class StoreGateway:
                 return store.getresponse()
 
             def finish(self) -> None:
-                super().finish()
-                if self._store is not None:
-                    self._store.close()
+                try:
+                    # What is still to be written has nobody to go to, where the client went away.
+                    super().finish()
+                finally:
+                    if self._store is not None:
+                        self._store.close()
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Quiet."""
