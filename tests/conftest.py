@@ -40,6 +40,7 @@ pytest_plugins = [
     "tests.fixtures.guarded_kafka",
     "tests.fixtures.rest_catalog",
     "tests.fixtures.sea",
+    "tests.fixtures.catalog_on_s3",
     "tests.fixtures.spark",
     "tests.fixtures.tiering",
     "tests.fixtures.server",

@@ -10,7 +10,6 @@ import itertools
 import random
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -19,10 +18,9 @@ from connectors.iceberg.store import IcebergStore
 from connectors.spark.catalogs import catalog_conf
 from planner.errors import TieringConflict
 from planner.names import TableName
+from tests.fixtures.catalog_on_s3 import CatalogOnS3
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.object_store import ObjectStore
-from tests.fixtures.postgresql import PostgreSQL
-from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import TieredServer, settings_of
 from tests.fixtures.spark import BINDING, PAYLOAD, BoundTable, SparkLake, first_watermark
 from tests.harness.generated_log import GeneratedLog, expected_rows
@@ -50,29 +48,17 @@ def gateway(object_store: ObjectStore) -> Iterator[StoreGateway]:
         yield started
 
 
-@pytest.fixture(params=["postgresql", "rest"])
+@pytest.fixture
 def elsewhere(
-    request: pytest.FixtureRequest,
-    lake: SparkLake,
-    kafka: Kafka,
-    object_store: ObjectStore,
-    gateway: StoreGateway,
-    tmp_path: Path,
+    catalog_on_s3: CatalogOnS3, lake: SparkLake, kafka: Kafka, gateway: StoreGateway
 ) -> Iterator[TieredServer]:
     """A server and the shared Spark over one more catalog."""
-    if request.param == "postgresql":
-        database: PostgreSQL = request.getfixturevalue("postgresql")
-        properties = database.catalog(tmp_path) | object_store.warehouse()
-        roots = [properties["warehouse"]]
-    else:
-        rest: RestCatalog = request.getfixturevalue("rest_catalog")
-        properties, roots = rest.catalog(), [rest.root]
     # A name for each test: Spark keeps what it has once opened.
-    name = f"{request.param}_{gateway.endpoint.rpartition(':')[2]}"
-    catalogs = {name: properties | {"s3.endpoint": gateway.endpoint}}
+    name = f"{catalog_on_s3.kind}_{gateway.endpoint.rpartition(':')[2]}"
+    catalogs = {name: catalog_on_s3.properties | {"s3.endpoint": gateway.endpoint}}
     for key, value in catalog_conf(name, catalogs[name]).items():
         lake.session.conf.set(key, value)
-    settings = settings_of(catalogs, kafka.settings, storage_roots=tuple(roots))
+    settings = settings_of(catalogs, kafka.settings, storage_roots=(catalog_on_s3.root,))
     with closing(IcebergStore(catalogs)) as store, running_server(settings) as running:
         there = SparkLake(lake.session, catalogs, store, itertools.count(1))
         yield TieredServer(running, settings, own_catalog=name, lake=there)

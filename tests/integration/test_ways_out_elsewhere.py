@@ -14,10 +14,8 @@ from pyiceberg.types import StringType
 from planner.errors import ForeignCommit
 from planner.names import TableName
 from planner.schema import Column
+from tests.fixtures.catalog_on_s3 import CatalogOnS3
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.object_store import ObjectStore
-from tests.fixtures.postgresql import PostgreSQL
-from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import SqlServer, settings_of
 from thermocline.cli import app
 from thermocline.serve.assembly import running_server
@@ -25,28 +23,17 @@ from thermocline.serve.assembly import running_server
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "rest"])
 def test_what_a_person_decides_is_committed_to_that_catalog(
-    kind: str,
-    request: pytest.FixtureRequest,
-    kafka: Kafka,
-    object_store: ObjectStore,
-    tmp_path: Path,
+    catalog_on_s3: CatalogOnS3, kafka: Kafka, tmp_path: Path
 ) -> None:
-    if kind == "postgresql":
-        database: PostgreSQL = request.getfixturevalue("postgresql")
-        properties, namespace = database.catalog(tmp_path) | object_store.warehouse(), "net"
-        root = properties["warehouse"]
-    else:
-        rest: RestCatalog = request.getfixturevalue("rest_catalog")
-        properties, namespace, root = rest.catalog(), rest.namespace(), rest.root
+    properties, root = catalog_on_s3.properties, catalog_on_s3.root
     config = tmp_path / "thermocline.toml"
     lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
     config.write_text(
         f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
         f'[server]\nstorage_roots = ["{root}"]\n'
     )
-    topic, name = kafka.topic(), TableName("lake", (namespace,), "flows")
+    topic, name = kafka.topic(), TableName("lake", (catalog_on_s3.namespace,), "flows")
     settings = settings_of({"lake": properties}, kafka.settings, storage_roots=(root,))
     with running_server(settings) as running:
         server = SqlServer(running, settings)
