@@ -41,44 +41,70 @@ def is_object_store(location: str) -> bool:
     return location.partition("://")[0] in _SCHEMES
 
 
-def secrets(
+def places(
     catalogs: Mapping[str, Mapping[str, str]],
     catalog_roots: Mapping[str, Sequence[str]],
     storage_roots: Iterable[str],
-) -> tuple[str, ...]:
-    """Return a CREATE SECRET for each catalog on S3.
+) -> dict[str, list[str]]:
+    """Return where on S3 the files of each catalog are: its warehouse and its ``catalog_roots``.
 
-    It counts below the catalog's warehouse and its ``catalog_roots``. Storage roots that are nobody's go to the catalog
-    that has no place of its own, as with the name of a REST catalog's warehouse, or else to the only one on S3.
+    Storage roots that are nobody's go to the catalog that has no place of its own, as with the name of a REST catalog's
+    warehouse, or else to the only one on S3.
 
     Raises:
-        BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs' secrets would count for the same.
+        BadConfig: they could go to several.
     """
-    places = {
+    roots = {
         name: _on_s3([properties.get("warehouse", ""), *catalog_roots.get(name, ())])
         for name, properties in catalogs.items()
     }
-    options = {
-        name: _options(name, properties)
+    on_s3 = [
+        name
         for name, properties in catalogs.items()
-        if places[name] or any(key.startswith("s3.") for key in properties)
-    }
-    owned = {root for roots in places.values() for root in roots}
+        if roots[name] or any(key.startswith("s3.") for key in properties)
+    ]
+    owned = {root for each in roots.values() for root in each}
     rest = [root for root in _on_s3(storage_roots) if root not in owned]
-    placeless = [name for name in options if not places[name]]
-    heirs = placeless or list(options)
+    placeless = [name for name in on_s3 if not roots[name]]
+    heirs = placeless or on_s3
     if rest and len(heirs) == 1:
-        places[heirs[0]] += rest
+        roots[heirs[0]] += rest
     elif rest and placeless:
         raise BadConfig(
             f"catalogs: {' and '.join(placeless)} have s3 properties and no location; say in server.catalog_roots "
             f"where the files of each lie."
         )
+    return {name: roots[name] for name in on_s3}
+
+
+def secrets(
+    catalogs: Mapping[str, Mapping[str, str]],
+    catalog_roots: Mapping[str, Sequence[str]],
+    storage_roots: Iterable[str],
+) -> tuple[str, ...]:
+    """Return a CREATE SECRET for each catalog on S3, which counts for the files below its ``places``.
+
+    Raises:
+        BadConfig: an endpoint is no URL, one half of a key is missing, two catalogs have one place in two stores, or as
+            ``places``.
+    """
+    on_s3 = places(catalogs, catalog_roots, storage_roots)
+    options = {name: _options(name, catalogs[name]) for name in on_s3}
+    first: dict[str, str] = {}
+    for name, roots in on_s3.items():
+        for root in roots:
+            other = first.setdefault(root.partition("://")[2].rstrip("/"), name)
+            if options[other].get("ENDPOINT") != options[name].get("ENDPOINT"):
+                raise BadConfig(
+                    f"catalogs.{other} and catalogs.{name}: both have files at {root}, in two stores, and a file's name does "
+                    f"not tell in which; give one of them another bucket or path, or both the same s3.endpoint.",
+                    key=name,
+                )
     # By number: names of secrets do not tell small letters from capitals.
     return tuple(
-        _secret(f"catalog_{number}", options[name], places[name])
-        for number, name in enumerate(options)
-        if places[name]
+        _secret(f"catalog_{number}", options[name], roots)
+        for number, (name, roots) in enumerate(on_s3.items())
+        if roots
     )
 
 

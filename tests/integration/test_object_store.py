@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.object_store import ObjectStore
+from tests.fixtures.object_store import ObjectStore, running_store
 from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.server import SqlServer, settings_of
 from tests.harness.whole_loop import check_whole_loop
@@ -19,8 +19,8 @@ from thermocline.engine_secrets import engine_secrets
 from thermocline.serve.assembly import running_server
 
 
-def _filled(properties: dict[str, str], rows: int) -> None:
-    with closing(load_catalog("lake", **properties)) as catalog:
+def _filled(properties: dict[str, str], rows: int, name: str = "lake") -> None:
+    with closing(load_catalog(name, **properties)) as catalog:
         catalog.create_namespace("default")
         data = pa.table({"id": pa.array(range(rows), pa.int64()), "name": ["x"] * rows})
         catalog.create_table("default.flows", data.schema).append(data)
@@ -42,6 +42,34 @@ def test_a_topic_is_tiered_to_s3_by_postgresql_and_read_on_both_sides_of_the_sea
     object_store: ObjectStore, postgresql: PostgreSQL, kafka: Kafka, tmp_path: Path
 ) -> None:
     check_whole_loop(postgresql.catalog(tmp_path) | object_store.warehouse(), kafka, tmp_path)
+
+
+def test_each_catalog_has_a_store_and_a_key_of_its_own(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    properties: dict[str, dict[str, str]] = {}
+    key = ("another-key", "another-secret")
+    with running_store(tmp_path, key) as other:
+        for name, store in (("lake", object_store), ("pond", other)):
+            folder = tmp_path / name
+            folder.mkdir()
+            properties[name] = store.catalog(folder)
+            _filled(properties[name], 10, name)
+        with running_server(settings_of(properties, {})) as running:
+            answer = SqlServer(running, settings_of(properties, {})).ask(
+                "SELECT sum(a.id + b.id) AS s FROM lake.default.flows a JOIN pond.default.flows b USING (id)"
+            )
+            assert answer.to_pylist() == [{"s": 90}]
+        names = ("s3.access-key-id", "s3.secret-access-key")
+        stolen = properties["pond"] | {each: properties["lake"][each] for each in names}
+        settings = settings_of({**properties, "pond": stolen}, {})
+        with running_server(settings) as running:
+            server = SqlServer(running, settings)
+            with pytest.raises(adbc.Error, match="refuses the catalog's key"):
+                server.ask("SELECT * FROM pond.default.flows")
+            assert server.ask("SELECT count(*) AS n FROM lake.default.flows").to_pylist() == [
+                {"n": 10}
+            ]
 
 
 @pytest.mark.parametrize(

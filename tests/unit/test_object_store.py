@@ -115,6 +115,16 @@ def test_two_that_would_count_for_the_same_are_refused() -> None:
     assert len(made) == 2
 
 
+def test_one_place_in_two_stores_is_refused_and_in_one_is_not() -> None:
+    catalogs = {
+        name: {**KEY, "warehouse": f"{scheme}://lake/wh", "s3.endpoint": f"http://{host}"}
+        for name, scheme, host in (("a", "s3", "one"), ("b", "s3a", "two"))
+    }
+    with pytest.raises(BadConfig, match=r"catalogs\.a and catalogs\.b: both have files at s3a"):
+        of(catalogs)
+    assert len(of(catalogs | {"b": {**catalogs["a"], "s3.region": "other"}})) == 2
+
+
 def test_without_s3_there_is_none() -> None:
     assert of({"lake": {"warehouse": "/local"}}, storage=["/local"]) == ()
     assert not is_object_store("/s3/x")
