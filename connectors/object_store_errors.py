@@ -8,6 +8,7 @@ Names of errors: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.
 
 from __future__ import annotations
 
+import errno
 import re
 
 #: The first that fits. Each text ends with what to do.
@@ -31,7 +32,7 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("(HTTP status 400) during HeadObject",),
-        "the object store refuses the request and gives no reason: check whether s3.session-token has expired, and "
+        "the object store refuses the request and gives no reason; check whether s3.session-token has expired, and "
         "s3.region",
     ),
     (
@@ -70,6 +71,8 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
         "the object store failed; try again",
     ),
 )  # fmt: skip
+#: A key that the store knows may not do this one thing. Arrow's word, which it also has for an answer without a text.
+_DENIED = ("AccessDenied", "ACCESS_DENIED")
 #: Names of files are others' words, and an address names nothing that helps.
 _QUOTED = re.compile(r"'[^']*'")
 _MAX_READ = 4_000
@@ -77,7 +80,19 @@ _MAX_READ = 4_000
 
 def cause(error: BaseException) -> str | None:
     """Return what went wrong and what to do, without a full stop; None: these are not words of an object store's."""
-    text = _QUOTED.sub("", str(error)[:_MAX_READ])
+    text = _words(error)
     return next(
         (sentence for marks, sentence in _CAUSES if any(mark in text for mark in marks)), None
     )
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether a right is missing: of a store, or of a file system, which may be mounted without writing."""
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return True
+    text = _words(error)
+    return any(mark in text for mark in _DENIED)
+
+
+def _words(error: BaseException) -> str:
+    return _QUOTED.sub("", str(error)[:_MAX_READ])

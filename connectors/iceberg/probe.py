@@ -3,66 +3,133 @@
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from pyarrow import fs
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
 
-from connectors.iceberg.errors import file_errors
 from connectors.iceberg.file_io import with_file_io
+from connectors.object_store_errors import cause, is_denied
 from planner.errors import ColdStoreUnavailable
 
 PROBE_PREFIX = ".thermocline-probe-"
 _DATE_TIMEOUT_S = 5.0
+_CONTENT = b"thermocline doctor"
+#: Of what the store has no words of its own for.
+_LOOK = "look at the store's credentials, and at the rights of this user there"
 
 
-def probe_store(properties: Mapping[str, str], location: str) -> float | None:
-    """Write, read and remove a small file below ``location``, as this process's rights allow.
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What a store lets this process do. ``ahead_s``: its clock against this machine's; None where it does not say."""
 
-    Returns how far the store's clock is ahead of this machine's, in seconds; None where it does not say.
+    may_write: bool
+    ahead_s: float | None = None
+
+
+def probe_store(properties: Mapping[str, str], location: str) -> StoreFacts:
+    """Write, read and remove a small file below ``location``; where only writing is denied, ask for a file instead.
 
     Raises:
-        ColdStoreUnavailable: one of the three failed; the message says which.
+        ColdStoreUnavailable: files can neither be written nor read. The message ends with what to do, after "; ".
     """
     path = f"{location.rstrip('/')}/{PROBE_PREFIX}{uuid.uuid4().hex}"
     io = load_file_io(with_file_io(properties), location)
-    said = b"thermocline doctor"
     before = time.time()
-    with file_errors("the store: a probe file", gone=ColdStoreUnavailable):
-        with io.new_output(path).create() as written:
-            written.write(said)
-        try:
-            with io.new_input(path).open() as read:
-                if read.read() != said:
-                    raise ColdStoreUnavailable(
-                        "the store gives back other bytes than were written."
-                    )
-            return _skew(io, path, before)
-        finally:
-            io.delete(path)
+    try:
+        with io.new_output(path).create(overwrite=True) as file:
+            file.write(_CONTENT)
+    except OSError as error:
+        if not is_denied(error):
+            raise _failure("written", error) from error
+        # There is none of this name. Who may read is told so, and else is denied that, too.
+        with _reading():
+            io.new_input(path).exists()
+        return StoreFacts(may_write=False)
+    try:
+        with _reading(), io.new_input(path).open() as file:
+            if file.read() != _CONTENT:
+                raise ColdStoreUnavailable(
+                    f"the store gives back other bytes than were written; {_LOOK}."
+                )
+        return StoreFacts(may_write=True, ahead_s=_ahead(io, path, before))
+    finally:
+        _remove(io, path)
 
 
-def catalog_skew(uri: str) -> float | None:
+def catalog_skew(properties: Mapping[str, str]) -> float | None:
     """How far an HTTP catalog's clock is ahead of this machine's, in seconds; None where it does not say."""
+    uri = properties.get("uri", "")
     if not uri.startswith(("http://", "https://")):
         return None
     began = time.time()
     try:
-        with urlopen(Request(uri, method="HEAD"), timeout=_DATE_TIMEOUT_S) as answer:  # noqa: S310 - as configured
+        context = ssl.create_default_context(cafile=properties.get("ssl.cabundle"))
+        request = Request(uri, method="HEAD")  # noqa: S310 - as configured
+        with urlopen(request, timeout=_DATE_TIMEOUT_S, context=context) as answer:  # noqa: S310
             date = answer.headers.get("Date")
-    except OSError as error:
-        date = getattr(error, "headers", {}).get("Date")
+    except HTTPError as error:
+        # Whatever it says of the address, it has a clock.
+        with closing(error):
+            date = error.headers.get("Date")
+    except OSError:
+        return None
     if not date:
         return None
     return parsedate_to_datetime(date).timestamp() - (began + time.time()) / 2
 
 
-def _skew(io: object, path: str, before: float) -> float | None:
+def may_commit(properties: Mapping[str, str]) -> bool | None:
+    """Whether PostgreSQL lets this user change which metadata a table has; None of others: only a commit would tell."""
+    uri = properties.get("uri", "")
+    if urlsplit(uri).scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        return None
+    engine = create_engine(uri)
+    try:
+        with engine.connect() as connection:
+            may = connection.execute(
+                text("SELECT has_table_privilege('iceberg_tables', 'UPDATE')")
+            )
+            return bool(may.scalar())
+    except DBAPIError:
+        return None
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _failure("read", error) from error
+
+
+def _remove(io: FileIO, path: str) -> None:
+    try:
+        io.delete(path)
+    except OSError as error:
+        raise _failure("removed", error) from error
+
+
+def _failure(what: str, error: OSError) -> ColdStoreUnavailable:
+    reason = cause(error) or f"{type(error).__name__}; {_LOOK}"
+    return ColdStoreUnavailable(f"a file cannot be {what} there: {reason}.")
+
+
+def _ahead(io: FileIO, path: str, before: float) -> float | None:
     """The file's time of change against the moment it was written; stores round to a second."""
     if not isinstance(io, PyArrowFileIO):
         return None

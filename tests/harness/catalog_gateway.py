@@ -41,7 +41,8 @@ class Fault(Enum):
 class CatalogGateway:
     """``requests`` counts answers by status. With ``provider``, requests need one of its tokens. A context manager.
 
-    ``certificate`` is a file with key and certificate in PEM. While ``silent`` is set, no request is answered at all.
+    ``certificate`` is a file with key and certificate in PEM. While ``silent`` is set, no request is answered at all; unless
+    ``writable`` is, those that could change something are denied.
     ``faults`` are those of the next commits, one each; None passes it on.
     """
 
@@ -52,6 +53,9 @@ class CatalogGateway:
         self.requests: Counter[int] = Counter()
         self.faults: list[Fault | None] = []
         self.silent = threading.Event()
+        #: Unless set, whoever is neither a GET nor a HEAD is answered that it may not.
+        self.writable = threading.Event()
+        self.writable.set()
         #: Asked for the configuration that goes out with each table that is loaded or created.
         self.vend: Callable[[], Mapping[str, str]] | None = None
         #: It goes out as that of these places, by prefix, where there are some.
@@ -114,6 +118,9 @@ class CatalogGateway:
                     return
                 if not gateway._may(self.headers.get("Authorization") or ""):
                     self._answer(*_failure(401, "NotAuthorizedException"))
+                    return
+                if self.command not in ("GET", "HEAD") and not gateway.writable.is_set():
+                    self._answer(*_failure(403, "ForbiddenException"))
                     return
                 fault = None
                 if self.command == "POST" and "/tables/" in self.path and gateway.faults:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from pyiceberg.catalog import load_catalog
 from pyiceberg.view.metadata import ViewVersion
 from sqlalchemy import create_engine, text
@@ -17,12 +15,10 @@ from sqlalchemy import create_engine, text
 from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
 from planner.schema import Column
+from tests.fixtures.catalog_on_s3 import CatalogOnS3
 from tests.fixtures.kafka import Kafka
-from tests.fixtures.object_store import ObjectStore
-from tests.fixtures.postgresql import PostgreSQL
-from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import SqlServer, settings_of
-from thermocline.commands.doctor import command as doctor
+from tests.harness.doctor_site import UNLOCKED, DoctorSite
 from thermocline.commands.tier import BoundTables
 from thermocline.serve.assembly import running_server
 
@@ -62,21 +58,11 @@ def make_view(properties: dict[str, str], namespace: str) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "rest"])
 def test_views_tables_of_others_and_broken_entries_stop_nothing(
-    kind: str,
-    request: pytest.FixtureRequest,
-    kafka: Kafka,
-    object_store: ObjectStore,
-    tmp_path: Path,
+    catalog_on_s3: CatalogOnS3, kafka: Kafka, tmp_path: Path
 ) -> None:
-    if kind == "postgresql":
-        database: PostgreSQL = request.getfixturevalue("postgresql")
-        properties, namespace = database.catalog(tmp_path) | object_store.warehouse(), "net"
-        root = properties["warehouse"]
-    else:
-        rest: RestCatalog = request.getfixturevalue("rest_catalog")
-        properties, namespace, root = rest.catalog(), rest.namespace(), rest.root
+    properties, root = catalog_on_s3.properties, catalog_on_s3.root
+    namespace = catalog_on_s3.namespace
     with closing(load_catalog("lake", **properties)) as catalog:
         catalog.create_namespace(namespace)
         catalog.create_table((namespace, "theirs"), ROWS.schema).append(ROWS)
@@ -105,26 +91,12 @@ def test_views_tables_of_others_and_broken_entries_stop_nothing(
         assert [name for name in BoundTables(store)() if name.namespace == (namespace,)] == [
             ours
         ]
-    findings = _doctor(tmp_path, properties, kafka, root)
+    site = DoctorSite(tmp_path / "doctor.toml")
+    site.write(properties, kafka.settings, f'{UNLOCKED}storage_roots = ["{root}"]\n')
     of_tables = {
         name.removeprefix("table "): state
-        for name, state in findings.items()
+        for name, (state, _, _) in site.findings(failed=True).items()
         if f".{namespace}." in name
     }
     assert of_tables[f"lake.{namespace}.broken"] == "fail"
     assert not any(VIEW in name for name in of_tables)
-
-
-def _doctor(
-    folder: Path, properties: dict[str, str], kafka: Kafka, root: str
-) -> dict[str, str]:
-    """State by check."""
-    config = folder / "doctor.toml"
-    lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
-    config.write_text(
-        f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
-        f'[server]\nlandlock = "off"\nstorage_roots = ["{root}"]\n'
-    )
-    result = CliRunner().invoke(doctor, ["--json"], obj=str(config))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    return {item["check"]: item["state"] for item in json.loads(result.stdout)["findings"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,13 @@ from pyiceberg.catalog import load_catalog
 from planner.names import TableName
 from tests.fixtures.commands import ROOT
 from tests.fixtures.guarded_kafka import GuardedKafka
+from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.server import SqlServer, settings_of
+from tests.harness.store_gateway import StoreGateway
+from tests.harness.store_rights import allowing
+from thermocline.doctor.stores import stores
+from thermocline.doctor.systems import catalogs
 from thermocline.serve.assembly import running_server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -26,10 +31,22 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 FLOWS = TableName("lake", ("net",), "flows")
 
 
+@pytest.fixture
+def gateways(object_store: ObjectStore) -> Iterator[dict[str, StoreGateway]]:
+    """A way to the store for each purpose."""
+    with StoreGateway(object_store.port) as read, StoreGateway(object_store.port) as tier:
+        yield {"read": read, "tier": tier}
+
+
 def test_server_and_tierer_do_with_the_rights_that_are_printed(
-    guarded: GuardedKafka, postgresql: PostgreSQL, tmp_path: Path
+    guarded: GuardedKafka,
+    postgresql: PostgreSQL,
+    object_store: ObjectStore,
+    gateways: dict[str, StoreGateway],
+    tmp_path: Path,
 ) -> None:
-    owner, topic = postgresql.catalog(tmp_path), guarded.topic()
+    owner = postgresql.catalog(tmp_path) | object_store.warehouse()
+    topic, folder = guarded.topic(), f"{owner['warehouse']}/net/flows"
     guarded.produce(topic, [b'{"id": %d}' % number for number in range(10)])
     config = tmp_path / "owner.toml"
     write(config, owner, guarded.settings)
@@ -39,8 +56,11 @@ def test_server_and_tierer_do_with_the_rights_that_are_printed(
         purpose: user_with(
             postgresql, owner, f"{purpose}_user", granted(rights, purpose, "catalog lake")
         )
-        for purpose in ("read", "tier")
+        | {"s3.endpoint": gateway.endpoint}
+        for purpose, gateway in gateways.items()
     }
+    for purpose, gateway in gateways.items():
+        gateway.choose_fault = allowing({folder: granted(rights, purpose, folder)})
     for purpose in users:
         for operation in granted(rights, purpose, f"topic {topic}"):
             if operation != "DescribeConfigs":
@@ -57,7 +77,20 @@ def test_server_and_tierer_do_with_the_rights_that_are_printed(
         assert answer.to_pylist() == [{"n": 11, "s": 145}]
         cold = server.ask('SELECT count(*) AS n FROM net."flows$cold"')
         assert cold.to_pylist() == [{"n": 10}]
-    with closing(load_catalog("lake", **users["read"])) as catalog:
+    for purpose, gateway in gateways.items():
+        denied = [each for each in gateway.requests if gateway.choose_fault(each) is not None]
+        assert gateway.requests
+        assert denied == [], purpose
+    for purpose, state in (("read", "warn"), ("tier", "ok")):
+        of_user = settings_of({"lake": users[purpose]}, {})
+        states = {each.check: each.state for each in catalogs(of_user, {})}
+        assert states["catalog lake"] == "ok"
+        assert states.get("rights in catalog lake", "ok") == state
+        states = {each.check: each.state for each in stores(of_user, {"lake": [FLOWS]})}
+        assert states["store of lake"] == state
+    # The store lets it write here: the database does not.
+    way = {"s3.endpoint": owner["s3.endpoint"]}
+    with closing(load_catalog("lake", **(users["read"] | way))) as catalog:
         table = catalog.load_table("net.flows")
         with pytest.raises(Exception, match="permission denied"):
             table.transaction().set_properties(a="b").commit_transaction()

@@ -19,7 +19,7 @@ from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.server import SqlServer, serving, settings_of
 from tests.harness.store_gateway import StoreGateway
 from tests.harness.whole_loop import check_whole_loop
-from thermocline.engine_secrets import engine_ca_file
+from thermocline.engine_secrets import engine_ca_file, engine_secrets
 
 
 @pytest.fixture
@@ -81,6 +81,29 @@ def test_an_authority_that_nobody_named_is_named_by_both_readers(
             assert words in refusal(server)
     with serving(settings) as server:
         assert server.ask("SELECT sum(id) AS s FROM flows").to_pylist() == [{"s": 499_500}]
+
+
+def test_a_certificate_of_another_host_is_named_by_both_readers(
+    object_store: ObjectStore,
+    properties: dict[str, str],
+    authority: Authority,
+    tmp_path: Path,
+) -> None:
+    fill(object_store, properties)
+    other = authority.server("elsewhere.example")
+    (tmp_path / "other.pem").write_bytes(other.key + other.certificate)
+    words = "the certificate of s3.endpoint is of another host"
+    with StoreGateway(object_store.port, tmp_path / "other.pem") as elsewhere:
+        settings = settings_of({"lake": properties | {"s3.endpoint": elsewhere.endpoint}}, {})
+        with serving(settings) as server:
+            assert words in refusal(server)
+        with pytest.MonkeyPatch.context() as patch:
+            # The engine alone is sent there.
+            patch.setattr(
+                "thermocline.serve.assembly.engine_secrets", lambda _: engine_secrets(settings)
+            )
+            with serving(settings_of({"lake": properties}, {})) as server:
+                assert words in refusal(server)
 
 
 def refusal(server: SqlServer) -> str:

@@ -33,6 +33,7 @@ from tests.harness.catalog_gateway import CatalogGateway
 from tests.harness.store_gateway import Fault, StoreGateway, StoreRequest
 from tests.harness.whole_loop import check_whole_loop
 from thermocline.config.settings import IcebergRest
+from thermocline.doctor.stores import stores
 from thermocline.serve.assembly import running_server
 
 
@@ -154,6 +155,21 @@ def test_keys_that_expire_are_named_and_the_next_ones_taken(
         assert f"{name}: " in str(caught.value)
         server.refresh(name)
         assert server.ask(second).to_pylist() == [{"s": 14_950}]
+
+
+def test_doctor_tries_the_store_with_keys_that_come_with_a_table(
+    vending: Vending, rest_catalog: RestCatalog
+) -> None:
+    settings = settings_of({"lake": vending.properties}, {}, storage_roots=(vending.root,))
+    name = TableName("lake", (rest_catalog.namespace(),), "plain")
+    with closing(load_catalog("lake", **vending.properties)) as catalog:
+        catalog.create_namespace(name.namespace)
+        catalog.create_table((*name.namespace, name.name), pa.schema([("id", pa.int64())]))
+    vending.store.requests.clear()
+    states = {each.check: each.state for each in stores(settings, {"lake": [name]})}
+    assert states == {"store of lake": "ok", "clock of the store of lake": "ok"}
+    assert vending.store.requests
+    assert all(request.token for request in vending.store.requests)
 
 
 def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(

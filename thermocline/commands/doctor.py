@@ -22,7 +22,8 @@ from thermocline.doctor.engines import address_of, engines, settings_text
 from thermocline.doctor.findings import Finding, Findings, fail, ok, warn
 from thermocline.doctor.least_rights import Place, Right, least_rights
 from thermocline.doctor.machine import machine
-from thermocline.doctor.systems import brokers, catalogs, stores
+from thermocline.doctor.stores import stores
+from thermocline.doctor.systems import brokers, catalogs
 from thermocline.doctor.tables import tables
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -49,7 +50,7 @@ def command(
 ) -> None:
     """Check the set-up: machine, settings, brokers, catalogs, stores, clocks, rights, bound tables.
 
-    Writes and removes one small file in each warehouse; changes nothing else. Exit code 1 when a check fails,
+    Writes and removes one small file where each catalog has its data; changes nothing else. Exit code 1 when a check fails,
     0 when there are warnings only.
     """
     if as_rights:
@@ -95,8 +96,8 @@ def examined(config: str | None) -> Iterator[Finding]:
     yield from brokers(settings)
     by_catalog: dict[str, list[TableName]] = {}
     yield from catalogs(settings, by_catalog)
-    yield from stores(settings)
-    yield from tables(settings, [name for problem in by_catalog.values() for name in problem])
+    yield from stores(settings, by_catalog)
+    yield from tables(settings, [name for names in by_catalog.values() for name in names])
 
 
 def _rights(settings: Settings) -> list[Right]:

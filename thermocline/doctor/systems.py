@@ -1,11 +1,11 @@
-"""The systems: each bootstrap server, each catalog, each store, and their clocks."""
+"""The systems: each bootstrap server, each catalog, and its clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
 
-from connectors.iceberg.probe import catalog_skew, probe_store
+from connectors.iceberg.probe import catalog_skew, may_commit
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.probe import bootstrap_servers, reach
 from connectors.kafka.settings import section_of
@@ -60,7 +60,7 @@ def _brokers(name: str, options: Mapping[str, str]) -> Findings:
 
 
 def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings:
-    """List each catalog by itself, into ``tables``; try its store; compare its clock."""
+    """List each catalog by itself, into ``tables``; compare its clock."""
     if not settings.catalogs:
         yield fail("catalog", "none is configured", "add a section [catalogs.<name>]")
     for name, options in settings.catalogs.items():
@@ -76,52 +76,19 @@ def catalogs(settings: Settings, tables: dict[str, list[TableName]]) -> Findings
             )
             continue
         yield ok(check, f"answers, {len(tables[name])} tables")
-        skew_s = catalog_skew(options.get("uri", ""))
+        if may_commit(options) is False:
+            yield warn(
+                f"rights in catalog {name}",
+                "tables may be read, and nothing committed",
+                "nothing, where these are the settings of a server; a tierer needs UPDATE ON iceberg_tables",
+            )
+        skew_s = catalog_skew(options)
         if skew_s is not None:
-            yield from _clock(f"clock of catalog {name}", skew_s)
+            yield from clock(f"clock of catalog {name}", skew_s)
 
 
-def stores(settings: Settings) -> Findings:
-    """Write, read and remove a file in each place data may be: servers read there, tierers write."""
-    roots = settings.storage_roots
-    for name, options in settings.catalogs.items():
-        for root in [options["warehouse"]] if "warehouse" in options else []:
-            if "/" not in root:
-                continue
-            check = f"store of {name}"
-            try:
-                skew_s = probe_store(options, root)
-            except FederationError as error:
-                cause = error.__cause__
-                kind = f" ({type(cause).__name__})" if cause is not None else ""
-                yield fail(
-                    check,
-                    f"a file cannot be written, read and removed in its warehouse{kind}",
-                    "give this user those rights there, or look at the store's credentials; a server alone "
-                    "needs to read only",
-                )
-                continue
-            yield ok(check, "a probe file was written, read and removed")
-            if skew_s is not None:
-                yield from _clock(f"clock of the store of {name}", skew_s)
-            if roots and not any(is_within(root, allowed) for allowed in roots):
-                yield fail(
-                    check,
-                    "its warehouse is outside server.storage_roots",
-                    f"add {root} to server.storage_roots; files elsewhere are not read",
-                )
-
-
-def is_within(place: str, root: str) -> bool:
-    """Whether a place in a store is below another one."""
-    place, root = (
-        text.removeprefix("file://").removeprefix("file:").rstrip("/") + "/"
-        for text in (place, root)
-    )
-    return place.startswith(root)
-
-
-def _clock(check: str, skew_s: float) -> Findings:
+def clock(check: str, skew_s: float) -> Findings:
+    """Compare a clock with this machine's; ``skew_s``: how far it is ahead."""
     if abs(skew_s) <= MAX_SKEW_S:
         yield ok(check, f"within {MAX_SKEW_S:g} s of this machine's")
         return

@@ -19,7 +19,8 @@ from planner.watermark import Watermark
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.permissions import permissions
-from thermocline.doctor.systems import MAX_SKEW_S, is_within
+from thermocline.doctor.stores import is_within
+from thermocline.doctor.systems import MAX_SKEW_S
 
 #: Less than this share of the retention left for the oldest row that is only in the log: tier more often.
 LOW_HEADROOM = 0.25

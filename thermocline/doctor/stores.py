@@ -1,0 +1,121 @@
+"""The stores: what this process may do with files where each catalog has them, and what time it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+from connectors.catalog_properties import catalog_type
+from connectors.iceberg.probe import probe_store
+from connectors.iceberg.store import IcebergStore
+from connectors.object_store import places
+from planner.errors import BadConfig, FederationError
+from planner.names import TableName
+from thermocline.config.settings import Settings
+from thermocline.doctor.findings import Findings, fail, ok, warn
+from thermocline.doctor.systems import clock
+
+#: So many tables are loaded to find one that lies in a place: rights may be those to tables' folders alone.
+_TRIES = 3
+_KEYS = ("s3.access-key-id", "client.access-key-id")
+
+
+def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Findings:
+    """Write, read and remove a file in each place data may be: in the folder of a table, where one lies there.
+
+    ``tables`` are those of each catalog that answered.
+    """
+    try:
+        on_s3 = places(settings.catalogs, settings.server.catalog_roots, settings.storage_roots)
+    except BadConfig as error:
+        what, _, fix = error.message.rstrip(".").rpartition("; ")
+        yield fail("stores", what, fix)
+        return
+    for name, options in settings.catalogs.items():
+        warehouse = options.get("warehouse", "")
+        own = [warehouse] if "/" in warehouse else []
+        roots = list(dict.fromkeys((*own, *on_s3.get(name, ()))))
+        yield from _of_catalog(name, options, roots, tables.get(name, ()))
+        yield from _readable(name, own, settings.storage_roots)
+
+
+def is_within(place: str, root: str) -> bool:
+    """Whether a place in a store is below another one."""
+    place, root = (
+        text.removeprefix("file://").removeprefix("file:").rstrip("/") + "/"
+        for text in (place, root)
+    )
+    return place.startswith(root)
+
+
+def _of_catalog(
+    name: str, options: Mapping[str, str], roots: Sequence[str], tables: Sequence[TableName]
+) -> Findings:
+    check = f"store of {name}"
+    tried: dict[str, tuple[str, Mapping[str, str]]] = {}
+    for location, properties in _folders(name, options, tables):
+        root = next((root for root in roots if is_within(location, root)), location)
+        tried.setdefault(root, (location, properties))
+    if not tried and catalog_type(options) == "rest" and not any(k in options for k in _KEYS):
+        yield warn(
+            check,
+            "not tried: no key is configured, and there is no table that one could come with",
+            "run doctor again when there is a table",
+        )
+        return
+    for root in dict.fromkeys((*roots, *tried)):
+        location, properties = tried.get(root, (root, options))
+        yield from _tried(check, properties, location)
+
+
+def _folders(
+    name: str, options: Mapping[str, str], tables: Sequence[TableName]
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield folders of tables, and the properties to read them by: with the keys that came with them, if any did."""
+    with closing(IcebergStore({name: options})) as store:
+        for table in tables[:_TRIES]:
+            try:
+                pin = store.pin(table)
+            except FederationError:
+                continue  # tables are checked by themselves
+            location = pin.metadata_location.rpartition("/metadata/")[0]
+            keys, by_place = store.vended(pin)
+            fitting = [each for prefix, each in by_place if location.startswith(prefix)]
+            yield location, {**options, **(fitting[0] if fitting else keys)}
+
+
+def _readable(name: str, own: Sequence[str], roots: Sequence[str]) -> Findings:
+    """Whether a server reads what is there."""
+    check = f"store of {name}"
+    if not own and not roots:
+        yield warn(
+            check,
+            "where its files lie is not known; a server reads none of them",
+            "add their place to server.storage_roots",
+        )
+    for root in own:
+        if roots and not any(is_within(root, allowed) for allowed in roots):
+            yield fail(
+                check,
+                "its warehouse is outside server.storage_roots",
+                f"add {root} to server.storage_roots; files elsewhere are not read",
+            )
+
+
+def _tried(check: str, properties: Mapping[str, str], root: str) -> Findings:
+    try:
+        facts = probe_store(properties, root)
+    except FederationError as error:
+        what, _, fix = error.message.rstrip(".").rpartition("; ")
+        yield fail(check, what, fix)
+        return
+    if facts.may_write:
+        yield ok(check, "a probe file was written, read and removed")
+    else:
+        yield warn(
+            check,
+            "files may be read there, and not written",
+            "nothing, where these are the settings of a server; a tierer and `create` need a key that writes",
+        )
+    if facts.ahead_s is not None:
+        yield from clock(f"clock of the {check}", facts.ahead_s)
