@@ -35,6 +35,7 @@ def main() -> None:
         SparkSettings(
             master=document["master"],
             driver_memory="512m",
+            environment=Path(document["environment"]),
             conf={
                 "spark.ui.enabled": "true",
                 "spark.ui.port": "0",
@@ -68,6 +69,7 @@ def main() -> None:
             "published": done.published,
             "ui": context.uiWebUrl,
             "imported_from": context.parallelize(range(2), 2).map(_imported_from).collect(),
+            "interpreters": context.parallelize(range(2), 2).map(_interpreter).collect(),
         }
         print(json.dumps(answer), flush=True)
     session.stop()
@@ -75,6 +77,10 @@ def main() -> None:
 
 def _imported_from(_number: int) -> str:
     return str(planner.cut.__file__)
+
+
+def _interpreter(_number: int) -> str:
+    return sys.prefix
 
 
 if __name__ == "__main__":

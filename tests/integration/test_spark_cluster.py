@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import urllib.request
@@ -93,7 +95,7 @@ def tiering(
     cluster: Cluster, table: BoundTable, tmp_path: Path, conf: dict[str, str]
 ) -> Iterator[Session]:
     request = {"master": cluster.url, "catalogs": table.catalogs, "table": str(table.name)}
-    request["conf"] = conf
+    request |= {"conf": conf, "environment": str(packed(tmp_path))}
     with (tmp_path / "tierer.log").open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.cluster_tierer", json.dumps(request)],
@@ -114,6 +116,19 @@ def tiering(
             process.kill()
 
 
+def packed(folder: Path) -> Path:
+    """What venv-pack makes, of links alone: the interpreter that it was made with is on the machine there, too."""
+    archive, python = folder / "environment.tar.gz", Path(sys.executable)
+    venv = folder / "packed"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(python.resolve())
+    (venv / "lib").symlink_to(Path(sys.prefix) / "lib")
+    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", venv)
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(venv, arcname=".")
+    return archive
+
+
 def test_the_job_ships_itself_hides_its_secrets_and_survives_an_executor(
     cluster: Cluster, session: Session, flows: BoundTable, tmp_path: Path
 ) -> None:
@@ -122,6 +137,8 @@ def test_the_job_ships_itself_hides_its_secrets_and_survives_an_executor(
     assert first["published"]
     assert flows.rows() == expected_rows(3_000, 2_000)
     assert all("thermocline-executors.zip" in path for path in first["imported_from"])
+    unpacked = {Path(path).relative_to(cluster.folder).name for path in first["interpreters"]}
+    assert unpacked == {"environment"}
     _no_secret_in_any_command_line()
     _no_secret_in_the_ui(first["ui"])
     gate = tmp_path / "gate"
