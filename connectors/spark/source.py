@@ -9,6 +9,7 @@ It must not have ``pushFilters``: in PySpark 4.1 the filters of one action stay 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ from connectors.spark.sharing import SIDES, shares
 from connectors.spark.shipping import ship_to
 from connectors.spark.stream import LakeStream, StreamOptions
 from connectors.spark.types import struct_type
-from connectors.spark.versioned import sent
+from connectors.spark.versioned import PlannedSource, sent
 from planner.cut import TableCut, cold_cut
 from planner.errors import BadParameter, FederationError
 from planner.freshness import parse_freshness
@@ -95,6 +96,16 @@ class LakeSource(DataSource):
         self._columns: TableSchema | None = None
         self._condition: SparkCondition | None = None
         self._plan: ServedPlan | None = None
+        self._has_planned = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Once it has planned it goes to executors, beside its reader, which has all they need: only its name is asked.
+
+        As itself it would bring them the catalog's credentials, and they would have to import what plans.
+        """
+        if self._has_planned:
+            return PlannedSource, (type(self).name(),)
+        return super().__reduce_ex__(protocol)
 
     def schema(self) -> StructType:
         try:
@@ -107,6 +118,7 @@ class LakeSource(DataSource):
         return struct_type(self._columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+        self._has_planned = True
         if self._plan is not None:
             return ServedReader(self._plan)
         cut, columns = self._planned(_BATCH)
@@ -120,6 +132,7 @@ class LakeSource(DataSource):
                     "the source with settings."
                 )
             )
+        self._has_planned = True
         cut, columns = self._planned(_STREAM)
         return LakeStream(cut.table, columns, StreamOptions.of(self.options), self._settings())
 

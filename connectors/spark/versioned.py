@@ -12,6 +12,16 @@ from planner.errors import BadConfig
 VERSION = "0.1.0"
 
 
+class PlannedSource:
+    """What executors get of a source whose reader travels beside it: PySpark names it in its own errors."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+
 def sent(reader: Any) -> tuple[Any, tuple[str, bytes]]:
     """Return what ``__reduce__`` returns for a reader that arrives as ``reader``."""
     return arrived, (VERSION, pickle.dumps(reader))

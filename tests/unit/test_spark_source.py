@@ -9,6 +9,7 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.iceberg.pin_cache import PinCache
@@ -20,9 +21,10 @@ from connectors.spark.naming import find_tables
 from connectors.spark.options import check_options, chosen_columns
 from connectors.spark.shares import HotShare, TaskReader, in_columns
 from connectors.spark.sharing import offsets_filter
-from connectors.spark.source import LakeReader
+from connectors.spark.source import LakeReader, LakeSource, source_class
 from connectors.spark.stream import LakeStream, StreamOptions, since_us
 from connectors.spark.tail import TailKeeper
+from connectors.spark.types import struct_type
 from connectors.spark.versioned import VERSION, sent
 from connectors.spark.views import aliases, view_names
 from planner.cut import TableCut, plan_cut
@@ -86,6 +88,24 @@ def test_executors_are_sent_no_credentials_of_a_catalog() -> None:
         sent = pickle.dumps(reader)
         assert b"hush" not in sent
         assert pickle.loads(sent) == TaskReader(columns, settings.clusters, ())
+
+
+def test_a_source_that_has_planned_goes_to_executors_as_its_name() -> None:
+    """PySpark sends it along with its reader, for the name in an error."""
+    settings = LakeSettings({"lake": {"credential": "hush"}}, {})
+    source = source_class(settings)({"table": "flows"})
+    assert isinstance(source, LakeSource)
+    # To the process that plans it goes whole.
+    before = cloudpickle.dumps(source)
+    assert b"hush" in before
+    source = pickle.loads(before)
+    source._cut = plan_cut(pin(3), bounds((0, 5)))
+    source._columns = schema(*COLUMNS)
+    source.reader(struct_type(source._columns))
+    sent = cloudpickle.dumps(source)
+    assert b"hush" not in sent
+    assert pickle.loads(sent).name() == "thermocline"
+    assert b"connectors.spark.source" not in sent
 
 
 def test_executors_of_another_version_are_told_both() -> None:
