@@ -27,8 +27,14 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
-#: What docs/tiering.md has people install.
+#: What docs/tiering.md has people install, and what docs/spark.md adds for the registered source.
 NEEDED = ("pyarrow", "confluent-kafka", "msgspec")
+OF_SOURCE = (
+    "duckdb",
+    "duckdb-extension-avro",
+    "duckdb-extension-httpfs",
+    "duckdb-extension-iceberg",
+)
 TIMEOUT_S = 600.0
 #: A job of somebody's own, in a session that never heard of the tierer's settings.
 JOB = """
@@ -44,6 +50,9 @@ spark = builder.getOrCreate()
 # Executors read the tail, however small it is.
 lake = tc.connect(spark, config, tail_local_bytes=0)
 print(*lake.at("net.flows").sql("SELECT count(*), sum(id) FROM lake.net.flows").first())
+tc.register(spark, config)
+source = spark.read.format("thermocline").option("table", "lake.net.flows").load()
+print(*source.selectExpr("count(*)", "sum(id)").first())
 spark.stop()
 """
 
@@ -60,7 +69,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     venv, packed = folder / "venv", folder / "environment.tar.gz"
     done([sys.executable, "-m", "venv", str(venv)])
-    pinned = [f"{name}=={version(name)}" for name in NEEDED]
+    pinned = [f"{name}=={version(name)}" for name in (*NEEDED, *OF_SOURCE)]
     pip = [str(venv / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     done([*pip, "venv-pack", *pinned])
     done([str(venv / "bin" / "venv-pack"), "-p", str(venv), "-o", str(packed)])
@@ -75,7 +84,12 @@ def bare(tmp_path: Path) -> str:
 
 
 def test_executors_without_our_environment_tier_and_read_with_the_packed_one(
-    cluster: str, environment: Path, bare: str, cli_site: CliSite, kafka: Kafka
+    cluster: str,
+    environment: Path,
+    bare: str,
+    cli_site: CliSite,
+    kafka: Kafka,
+    tmp_path: Path,
 ) -> None:
     topic = kafka.topic(2)
     for partition in range(2):
@@ -116,10 +130,12 @@ def test_executors_without_our_environment_tier_and_read_with_the_packed_one(
         "spark.jars": ",".join(map(str, jars.resolve("iceberg"))),
         **catalog_conf("lake", sqlite_catalog(cli_site.config.parent)),
     }
+    # The driver plans with an interpreter of that name, too: its own.
+    (tmp_path / "environment").symlink_to(sys.prefix)
     job = ("-c", JOB, json.dumps(session), str(cli_site.config))
-    read = python(job, PYSPARK_PYTHON="./environment/bin/python")
+    read = python(job, tmp_path, PYSPARK_PYTHON="./environment/bin/python")
     assert read.returncode == 0, without_java(read.stderr)
-    assert read.stdout.split() == ["1001", str(2 * sum(range(500)) + 1_000_000)]
+    assert read.stdout.split() == ["1001", str(2 * sum(range(500)) + 1_000_000)] * 2
 
 
 def without_java(text: str) -> str:
@@ -128,10 +144,12 @@ def without_java(text: str) -> str:
     return "\n".join(lines)[-6_000:]
 
 
-def python(arguments: Sequence[str], **settings: str) -> subprocess.CompletedProcess[str]:
+def python(
+    arguments: Sequence[str], folder: Path = ROOT, **settings: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=ROOT,
+        cwd=folder,
         env=os.environ | settings,
         capture_output=True,
         text=True,
