@@ -239,6 +239,22 @@ def check_files(grant: Grant, identity: Identity, table: TableName) -> None:
         )
 
 
+def check_whole(grant: Grant, identity: Identity, table: TableName) -> None:
+    """Make sure that this grant hides nothing: its user reads other parts of the table without the server.
+
+    Raises:
+        NotAllowed: it hides something. That it opens the files does not count: an answer would have masked rows beside
+            others.
+    """
+    if not grant.is_whole:
+        raise NotAllowed(
+            f"{table}: you may read a part of it only, so nothing of it may be read beside the server; read all of it "
+            f"through the server.",
+            table=str(table),
+            user=identity.user,
+        )
+
+
 def view(
     grant: Grant, identity: Identity, table: ResolvedTable, schema: TableSchema
 ) -> VisibleColumns | None:

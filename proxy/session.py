@@ -33,8 +33,9 @@ class Session:
     what the credentials say the user belongs to. None in
     ``catalog``, ``schema`` or ``time_zone`` means not set; ``Browsing.configure`` fills in the default.
     ``freshness``, ``wait_for`` and ``cut`` are texts of ``planner.freshness`` and ``planner.time_travel``; None: live,
-    nothing, none. ``after`` and ``max_endpoints`` are of one call only: what its caller has seen before
-    (``planner.incremental``), and among how many readers it would share the answer out.
+    nothing, none. ``after``, ``max_endpoints`` and ``is_whole`` are of one call only: what its caller has seen before
+    (``planner.incremental``), among how many readers it would share the answer out, and whether it is to be refused
+    where anything of a table is hidden from it.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Session:
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     after: str | None = None
     max_endpoints: int = 1
+    is_whole: bool = False
 
     @property
     def zone(self) -> str:

@@ -9,6 +9,7 @@ from connectors.spark.lake import Lake
 from connectors.spark.lake_cut import LakeCut
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.served import ServerAddress
+from connectors.spark.served_tail import ServedTails
 from connectors.spark.server_lake import ServerCut, ServerLake
 from connectors.spark.source import register_served, register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES
@@ -44,6 +45,21 @@ def connect(
 @overload
 def connect(
     spark: SparkSession,
+    config: str,
+    *,
+    server: str,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls_root_certificates: str | None = None,
+    tail_local_bytes: int = TAIL_LOCAL_BYTES,
+    tail_location: str | None = None,
+) -> Lake: ...
+
+
+@overload
+def connect(
+    spark: SparkSession,
     *,
     server: str,
     user: str | None = None,
@@ -69,19 +85,21 @@ def connect(
 
     ``config`` is a file of settings, by default found as the commands find it; ``tail_local_bytes`` and ``tail_location``
     as ``connectors.spark.lake.Lake``. Whoever can read that file reads everything: permissions of the server do not hold
-    then. ``server`` is grpc://HOST:PORT or grpc+tls://HOST:PORT; ``tls_root_certificates`` a file.
+    then. ``server`` is grpc://HOST:PORT or grpc+tls://HOST:PORT; ``tls_root_certificates`` a file. With both, small tails
+    come from the server, all else directly, and tables of which grants hide anything from its user are refused.
 
     Raises:
-        BadConfig: the settings are wrong, or name no catalog; or settings and a server are given.
+        BadConfig: the settings are wrong, or name no catalog.
     """
-    address = _address(config, server, user, password, token, tls_root_certificates)
-    if address is not None:
+    address = _address(server, user, password, token, tls_root_certificates)
+    if address is not None and config is None:
         return ServerLake(spark, address)
     return Lake(
         spark,
         _settings(config),
         tail_local_bytes=tail_local_bytes,
         tail_location=tail_location,
+        served=None if address is None else ServedTails(address),
     )
 
 
@@ -105,9 +123,13 @@ def register(
     With a ``server`` it reads through that alone, and there is no stream.
 
     Raises:
-        BadConfig: as ``connect``.
+        BadConfig: as ``connect``; or settings and a server are given.
     """
-    address = _address(config, server, user, password, token, tls_root_certificates)
+    address = _address(server, user, password, token, tls_root_certificates)
+    if address is not None and config is not None:
+        raise BadConfig(
+            "settings read everything directly, and a server what its user may; give one of config and server."
+        )
     if address is not None:
         register_served(spark, address)
     else:
@@ -130,26 +152,21 @@ def _settings(config: str | None) -> LakeSettings:
 
 
 def _address(
-    config: str | None,
     server: str | None,
     user: str | None,
     password: str | None,
     token: str | None,
     tls_root_certificates: str | None,
 ) -> ServerAddress | None:
-    """Return the server to read through; None: there is none, and settings say what to read directly.
+    """Return the server that is named, if any.
 
     Raises:
-        BadConfig: both are given, or half of one.
+        BadConfig: half of one is given.
     """
     if server is None:
         if any(each is not None for each in (user, password, token, tls_root_certificates)):
             raise BadConfig("user, password, token and certificates are for a server; name it.")
         return None
-    if config is not None:
-        raise BadConfig(
-            "settings read everything directly, and a server what its user may; give one of config and server."
-        )
     return ServerAddress.of(
         server,
         user=user,

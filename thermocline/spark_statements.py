@@ -59,13 +59,18 @@ class SparkStatements:
             FederationError: as ``at`` and ``sql`` of a cut.
         """
         with statement_errors():
-            frame = self._frame(sql)
+            frame = self.frame(sql)
             # One more shows that there are more.
             rows = frame if self._max_rows is None else frame.limit(self._max_rows + 1)
             answer = SparkAnswer(rows.toArrow())
         yield answer
 
-    def _frame(self, sql: str) -> DataFrame:
+    def frame(self, sql: str) -> DataFrame:
+        """Return what a statement answers; its rows are collected when somebody asks for them.
+
+        Raises:
+            FederationError: as ``at`` and ``sql`` of a cut.
+        """
         names = self._lake.named(sql)
         if not names:
             return self._session.sql(sql)
@@ -92,15 +97,7 @@ def spark_statements(
         BadConfig: no catalog is configured, and no server named; or Spark does not start as configured.
         BadParameter: the freshness is none, or one side.
     """
-    contract = {
-        name: text
-        for name, text in (
-            ("max_staleness", _staleness(freshness)),
-            ("cut", cut),
-            ("wait_for", wait_for),
-        )
-        if text is not None
-    }
+    contract = arguments_of(freshness=freshness, cut=cut, wait_for=wait_for)
     settings = load(config)
     if uri is None:
         settings.require_catalogs()
@@ -113,6 +110,19 @@ def spark_statements(
             return
         with tc.connect(session, config) as lake:
             yield SparkStatements(session, lake, contract, max_rows)
+
+
+def arguments_of(
+    *, freshness: str | None = None, cut: str | None = None, wait_for: str | None = None
+) -> dict[str, str]:
+    """Return the arguments of ``at`` that mean what the options of the commands say.
+
+    Raises:
+        BadConfig: the freshness is that of one side.
+        BadParameter: it is none.
+    """
+    arguments = {"max_staleness": _staleness(freshness), "cut": cut, "wait_for": wait_for}
+    return {name: text for name, text in arguments.items() if text is not None}
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from connectors.spark.lake_cut import LakeCut, first_offsets
 from connectors.spark.lake_settings import LakeSettings, open_log
 from connectors.spark.naming import find_tables
 from connectors.spark.options import check_cut_arguments
+from connectors.spark.served_tail import ServedTails
 from connectors.spark.shipping import is_local, ship_to
 from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
@@ -54,8 +55,10 @@ class Lake:
         *,
         tail_local_bytes: int = TAIL_LOCAL_BYTES,
         tail_location: str | None = None,
+        served: ServedTails | None = None,
     ) -> None:
-        """``tail_local_bytes``: a larger tail is read by executors.
+        """``tail_local_bytes``: a larger tail is read by executors. ``served``: smaller ones come from a server, and tables of
+        which that hides anything from its user are refused.
 
         ``tail_location``: a folder that driver and executors share, for large tails on a cluster; their files stay there.
 
@@ -64,6 +67,7 @@ class Lake:
         """
         self._session = session
         self._settings = settings
+        self._served = served
         self._store = IcebergStore(settings.catalogs, catalog_roots=settings.catalog_roots)
         self._log = KafkaClusters(settings.clusters)
         self._pins = PinCache(self._store, refresh_s=_NEVER_S, idle_s=_NEVER_S)
@@ -84,6 +88,7 @@ class Lake:
             folder,
             tail_location,
             tail_local_bytes,
+            served,
         )
 
     def at(
@@ -180,6 +185,8 @@ class Lake:
 
     def _check(self, name: TableName, cut: TableCut) -> None:
         if (name, cut.table_uuid) not in self._checked:
+            if self._served is not None:
+                self._served.check_whole(name)
             with java_errors(name):
                 check_same_table(self._session, name, cut.table_uuid)
             self._checked.add((name, cut.table_uuid))

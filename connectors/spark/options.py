@@ -35,7 +35,7 @@ def check_options(options: Mapping[str, str], names: tuple[str, ...]) -> None:
     if any(key.lower().startswith("option.") for key in options):
         raise BadParameter(
             "CREATE TABLE ... USING thermocline loses its options in Spark's catalog; write CREATE TEMPORARY VIEW ... "
-            "USING thermocline OPTIONS (...) instead."
+            "USING thermocline OPTIONS (...) instead, or attach the server's Iceberg REST catalog, whose tables have names."
         )
     for key in options:
         name = key.lower()

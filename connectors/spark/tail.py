@@ -1,8 +1,8 @@
 """The tail of a cut for Spark: decoded once, then kept, so that no action asks the log again.
 
-A small tail is read and decoded in this process, a large one by executors with the tierer's own reader. Where this
-machine's disk is the executors' too, it is kept as Parquet that Spark reads natively, which scans in a third of the time
-of a local relation; else in Spark, or in a place of the user's.
+A small tail is read and decoded in this process, or comes from a server that has it decoded; a large one is read by
+executors with the tierer's own reader. Where this machine's disk is the executors' too, it is kept as Parquet that Spark
+reads natively, which scans in a third of the time of a local relation; else in Spark, or in a place of the user's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,11 @@ from pyspark.sql.types import StructType
 from connectors.json import decoder_for
 from connectors.spark.arrow_map import map_in_arrow
 from connectors.spark.errors import java_errors
+from connectors.spark.served_tail import ServedTails
 from connectors.spark.splits import RangeReader, share_out
 from connectors.spark.types import struct_type
 from planner.cut import TableCut
-from planner.errors import BadConfig
+from planner.errors import BadConfig, LimitExceeded, StalePlan, Unavailable
 from planner.offsets import OffsetRange
 from planner.ports import Log
 from planner.tiering import cut_up
@@ -47,7 +48,8 @@ class TailKeeper:
     """Decodes the tails of cuts and keeps them. Thread-safe.
 
     ``open_log`` is pickled and called on executors. ``folder`` is this process's own; None: executors are on other
-    machines. ``location`` is a place that all of them write to and read from, if there is one.
+    machines. ``location`` is a place that all of them write to and read from, if there is one. ``served``: small tails come
+    from a server, where it has them.
     """
 
     session: SparkSession
@@ -56,6 +58,7 @@ class TailKeeper:
     folder: Path | None
     location: str | None = None
     local_bytes: int = TAIL_LOCAL_BYTES
+    served: ServedTails | None = None
 
     def decode(self, cut: TableCut) -> DataFrame:
         """Read the tail of a cut now, to its end; return its rows, which stay the same.
@@ -77,6 +80,15 @@ class TailKeeper:
 
     def _fetched(self, cut: TableCut) -> list[pa.RecordBatch] | None:
         """Return the decoded tail, or None once it shows that it is larger than ``local_bytes``."""
+        if self.served is not None:
+            # The log has the same rows, so what is amiss at the server costs time alone.
+            with contextlib.suppress(Unavailable, StalePlan, LimitExceeded):
+                rows = self.served.rows(cut)
+                if rows is not None:
+                    return self._small(rows)
+        return self._small(self._of_log(cut))
+
+    def _of_log(self, cut: TableCut) -> Generator[pa.RecordBatch, None, None]:
         reader = self._reader(cut, (cut.new_hot,))
         below = {} if cut.watermark is None else cut.watermark.epochs.as_dict()
         epochs = {
@@ -84,9 +96,14 @@ class TailKeeper:
             for span in cut.new_hot
             if span.partition in below
         }
+        return reader.rows(self.log, cut.new_hot, epochs)
+
+    def _small(
+        self, rows: Generator[pa.RecordBatch, None, None]
+    ) -> list[pa.RecordBatch] | None:
         batches: list[pa.RecordBatch] = []
         size = 0
-        with contextlib.closing(reader.rows(self.log, cut.new_hot, epochs)) as rows:
+        with contextlib.closing(rows):
             for batch in rows:
                 batches.append(batch)
                 size += batch.nbytes

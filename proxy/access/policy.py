@@ -26,6 +26,7 @@ from planner.permissions import (
     RowExpression,
     VisibleColumns,
     check_files,
+    check_whole,
     mismatch,
     view,
 )
@@ -132,6 +133,21 @@ class AccessPolicy:
         if grant is None:
             raise UnknownTable(f"{table}: there is no such table.", table=str(table))
         check_files(grant, identity, table)
+
+    def check_whole(self, session: Session, tables: Iterable[TableName]) -> None:
+        """Make sure that nothing of visible tables is hidden from a session.
+
+        Raises:
+            NotAllowed: something is.
+        """
+        if self.policy is None:
+            return
+        identity = _identity(session)
+        for table in tables:
+            grant = self.policy.grant(identity, table)
+            if grant is None:  # since it was looked up
+                raise GrantsChanged(_CHANGED)
+            check_whole(grant, identity, table)
 
     def check_uncounted(
         self, session: Session, tables: Iterable[TableName], counting: Iterable[str]

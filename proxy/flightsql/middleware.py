@@ -38,6 +38,8 @@ from proxy.session import Session
 AFTER = "thermocline-after"
 #: At most how many endpoints an answer may have; without it, it has one.
 MAX_ENDPOINTS = "thermocline-max-endpoints"
+#: Whether the statement is refused where anything of its tables is hidden from the caller.
+WHOLE = "thermocline-whole"
 _COOKIE = "thermocline_session"
 #: Headers that say what a session starts with.
 _OPENING = frozenset((*ALIASES, *SETTINGS))
@@ -180,6 +182,7 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
         entered = CallMiddleware(self, _Caller(who, opening, cookie, offered), answer, record)
         entered.call.after = _header(headers, AFTER)
         entered.call.max_endpoints = _last(headers, MAX_ENDPOINTS)
+        entered.call.whole = _last(headers, WHOLE)
         entered.call.settings = _settings(headers)
         return entered
 

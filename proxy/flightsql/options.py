@@ -107,6 +107,17 @@ def endpoints(text: str | None) -> int:
     return int(text)
 
 
+def is_whole(text: str | None) -> bool:
+    """Return whether a call asks for whole tables only.
+
+    Raises:
+        BadParameter: it is neither true nor false.
+    """
+    if text not in (None, "true", "false"):
+        raise BadParameter("The header thermocline-whole is true or false.")
+    return text == "true"
+
+
 def with_settings(
     session: Session, changes: Iterable[tuple[str, OptionValue | None]]
 ) -> Session:

@@ -22,7 +22,7 @@ from proxy.flightsql.messages import Malformed, UnknownCommand
 from proxy.flightsql.metadata import commands as metadata
 from proxy.flightsql.metadata.commands import MetadataRequest, SchemaCache
 from proxy.flightsql.metadata.sqlinfo import Product
-from proxy.flightsql.options import endpoints, max_message_bytes, with_settings
+from proxy.flightsql.options import endpoints, is_whole, max_message_bytes, with_settings
 from proxy.flightsql.outgoing import sendable, shaped_schema, shaping
 from proxy.flightsql.session_sql import as_query, change_of
 from proxy.flightsql.state.calls import Call
@@ -290,6 +290,8 @@ class Service:
             session = replace(session, after=after)
         if max_endpoints > 1:
             session = replace(session, max_endpoints=max_endpoints)
+        if is_whole(request.call.whole):
+            session = replace(session, is_whole=True)
         with request.call.record.step("plan"):
             return self._backend.plan(
                 session, as_query(sql, session), parameters, request.deadline

@@ -226,6 +226,8 @@ class Statements:
             is_uncounted = self.grants.check_uncounted(
                 session, parsed.names, counting(session, sql, parsed)
             )
+            if session.is_whole:
+                self.grants.check_whole(session, parsed.names)
             return _Question(parsed, contract, path, inner is not None, is_uncounted)
 
     def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:

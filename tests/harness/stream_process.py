@@ -1,12 +1,16 @@
-"""A program with a stream over one table, to be killed: ``python -m tests.harness.stream_process``.
+"""A program with two streams over one table, to be killed: ``python -m tests.harness.stream_process``.
 
-Its standard input has one line of JSON: catalogs, clusters, table, folder, and whether it ends when it has read all.
+One writes files, the other an Iceberg table. Its standard input has one line of JSON: catalogs, clusters, table, sink (the name of that table),
+folder, master, and whether it ends when it has read all.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from typing import Any
+
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from connectors import jars
 from connectors.spark.lake_settings import LakeSettings
@@ -17,27 +21,45 @@ from connectors.spark.source import source_class
 def main() -> None:
     task = json.loads(sys.stdin.readline())
     settings = SparkSettings(
-        master="local[2]", driver_memory="512m", conf={"spark.sql.shuffle.partitions": "2"}
+        master=task["master"],
+        driver_memory="512m",
+        conf={
+            "spark.sql.shuffle.partitions": "2",
+            # Of a cluster's executors, each with a machine of 640 MB.
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.driver.host": "127.0.0.1",
+        },
     )
     session = start_session(settings, task["catalogs"], jars.resolve("iceberg"))
     session.dataSource.register(source_class(LakeSettings(task["catalogs"], task["clusters"])))
-    query = (
-        session.readStream.format("thermocline")
-        .option("table", task["table"])
-        .option("maxOffsetsPerTrigger", "40")
-        .load()
-        .writeStream.format("parquet")
-        .option("path", task["folder"] + "/rows")
-        .option("checkpointLocation", task["folder"] + "/checkpoint")
-        .trigger(processingTime="0 seconds")
-        .start()
+
+    def writer(name: str, form: str) -> DataStreamWriter:
+        rows: Any = (
+            session.readStream.format("thermocline")
+            .option("table", task["table"])
+            .option("maxOffsetsPerTrigger", "40")
+            .load()
+        )
+        written: DataStreamWriter = (
+            rows.writeStream.format(form)
+            .outputMode("append")
+            .option("checkpointLocation", f"{task['folder']}/{name}")
+            .trigger(processingTime="0 seconds")
+        )
+        return written
+
+    queries = (
+        writer("checkpoint", "parquet").option("path", task["folder"] + "/rows").start(),
+        writer("checkpoint-iceberg", "iceberg").toTable(task["sink"]),
     )
     if task["ends"]:
-        query.processAllAvailable()
-        query.stop()
+        for query in queries:
+            query.processAllAvailable()
+            query.stop()
         session.stop()
     else:
-        query.awaitTermination()
+        session.streams.awaitAnyTermination()
 
 
 if __name__ == "__main__":

@@ -90,6 +90,24 @@ def test_nothing_counts_records_to_one_whose_rows_are_filtered_and_offsets_close
         )
 
 
+def test_a_call_for_whole_tables_is_refused_to_who_sees_a_part(
+    permissions_server: PermissionsServer,
+) -> None:
+    statement = select(f"SELECT 1 FROM {permissions_server.bound}")
+    with flight.connect(permissions_server.server.uri) as client:
+        for user in USERS:
+            client.get_flight_info(statement, calling(permissions_server, user, whole="false"))
+            with pytest.raises(
+                flight.FlightUnauthorizedError, match="you may read a part of it only"
+            ):
+                client.get_flight_info(
+                    statement, calling(permissions_server, user, whole="true")
+                )
+        client.get_flight_info(statement, calling(permissions_server, "boss", whole="true"))
+        with pytest.raises(pa.ArrowInvalid, match="thermocline-whole is true or false"):
+            client.get_flight_info(statement, calling(permissions_server, "boss", whole="yes"))
+
+
 def test_anothers_ticket_is_worth_nothing(permissions_server: PermissionsServer) -> None:
     with flight.connect(permissions_server.server.uri) as client:
         planned = client.get_flight_info(

@@ -8,6 +8,7 @@ import datetime as dt
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,8 @@ from pyiceberg.catalog import load_catalog
 from connectors.spark.attaching import check_catalog, check_same_table
 from connectors.spark.lake import Lake
 from connectors.spark.lake_settings import LakeSettings
+from connectors.spark.served import ServerAddress
+from connectors.spark.served_tail import ServedTails
 from planner.errors import (
     BadConfig,
     BadParameter,
@@ -25,6 +28,7 @@ from planner.errors import (
     UnsupportedStatement,
 )
 from planner.names import TableName
+from planner.ports import Log
 from planner.schema import Column
 from planner.time_travel import parse_cut
 from tests.fixtures.kafka import Kafka
@@ -67,11 +71,16 @@ def test_a_cut_is_the_answer_over_flight_at_its_token(
 
 
 def test_a_token_of_flight_is_the_same_cut_in_spark(
-    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str], kafka: Kafka
+    tiered_server: TieredServer,
+    spark_lake: Lake,
+    flows: tuple[TableName, str],
+    kafka: Kafka,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table, topic = flows
     answer_then = tiered_server.ask(f"SELECT thermocline_cut() AS token FROM {table} LIMIT 1")
     token = answer_then.to_pylist()[0]["token"]
+    assert spark_lake.at(str(table)).token == token
     kafka.produce(topic, [record(n) for n in range(30, 40)], partition=0)
     tiered_server.tier(table)
     cut = spark_lake.at(cut=token)
@@ -87,6 +96,9 @@ def test_a_token_of_flight_is_the_same_cut_in_spark(
     assert rows_of(later.table(str(table))) == answer
     (newer,) = parse_cut(later.token).tables
     assert (newer.snapshot_id != entry.snapshot_id, newer.end) == (True, entry.end)
+    # The ends of many partitions are a table of their own.
+    monkeypatch.setattr("connectors.spark.cold.MAX_CONDITIONS", 1)
+    assert rows_of(spark_lake.at(cut=token).table(str(table))) == answer
 
 
 def test_columns_are_those_of_the_cut_by_field_id(
@@ -124,6 +136,8 @@ def test_one_dataframe_is_one_cut(
     assert frame.count() == 60
     joined = frame.where("id = 5").alias("a").crossJoin(frame.where("id = 25").alias("b"))
     assert [(row[0], row[1]) for row in joined.select("a.id", "b.id").collect()] == [(5, 25)]
+    assert frame.cache().count() == 60
+    frame.unpersist()
     # Nor is anything lost with the log it was read from.
     kafka.delete_records(topic, 0, 30)
     assert frame.count() == 60
@@ -246,15 +260,19 @@ def test_what_no_filter_stands_over_is_read_in_columns(
     assert plan.index("ColumnarToRow") < plan.index("Union"), plan
 
 
-@pytest.mark.parametrize("way", ["executors", "relation", "kept in Spark"])
+@pytest.mark.parametrize("way", ["executors", "relation", "kept in Spark", "server"])
 def test_every_way_of_a_tail_gives_its_rows(
     tiered_server: TieredServer, flows: tuple[TableName, str], way: str
 ) -> None:
     table, _ = flows
     session = tiered_server.lake.session
-    local_bytes = 1 << 20 if way == "relation" else 0
-    with Lake(session, settings_of(tiered_server), tail_local_bytes=local_bytes) as lake:
-        if way != "executors":  # as on a cluster
+    local_bytes = 1 << 20 if way in ("relation", "server") else 0
+    served = ServedTails(ServerAddress.of(tiered_server.uri)) if way == "server" else None
+    settings = settings_of(tiered_server)
+    with Lake(session, settings, tail_local_bytes=local_bytes, served=served) as lake:
+        if way == "server":  # which alone is asked
+            lake._tails = dataclasses.replace(lake._tails, log=cast("Log", None))
+        elif way != "executors":  # as on a cluster
             lake._tails = dataclasses.replace(lake._tails, folder=None)
         cut = lake.at(str(table))
         answer = rows_of(cut.table(str(table)))

@@ -24,15 +24,24 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def run_job(
-    server: TieredServer, table: TableName, folder: Path, master: str = "local[2]"
+    server: TieredServer,
+    table: TableName,
+    folder: Path,
+    master: str = "local[2]",
+    *,
+    through_connect: bool = False,
 ) -> str:
-    """``missing_conf`` is the configuration that a session without the catalog is told."""
+    """``missing_conf`` is the configuration that a session without the catalog is told.
+
+    ``through_connect``: the job's session is one of Spark Connect, whose server it starts.
+    """
     properties = server.settings.catalogs["lake"]
     config = folder / "thermocline.toml"
     lake = "".join(f'"{key}" = {json.dumps(value)}\n' for key, value in properties.items())
     brokers = server.settings.kafka["bootstrap.servers"]
     config.write_text(f'[catalogs.lake]\n{lake}[kafka]\n"bootstrap.servers" = "{brokers}"\n')
-    conf = [f"spark.master={master}", "spark.driver.memory=512m", "spark.ui.enabled=false"]
+    conf = ["spark.driver.memory=512m", "spark.ui.enabled=false"]
+    conf += [] if through_connect else [f"spark.master={master}"]
     conf += ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1"]
     conf += missing_conf("lake", properties)
     arguments = [f"--conf {entry}" for entry in conf]
@@ -44,6 +53,7 @@ def run_job(
             "THERMOCLINE_CONFIG": str(config),
             "PYSPARK_SUBMIT_ARGS": f"{' '.join(arguments)} --jars {listed} pyspark-shell",
             "PYSPARK_PYTHON": sys.executable,
+            **({"SPARK_REMOTE": master} if through_connect else {}),
         },
         capture_output=True,
         text=True,
@@ -75,5 +85,21 @@ def test_the_example_job_on_a_cluster_of_two_workers(
         assert "60 rows at cut c:" in run_job(tiered_server, table, tmp_path, master)
         kafka.produce(topic, [record(n) for n in range(3)])
         assert "63 rows at cut c:" in run_job(tiered_server, table, tmp_path, master)
+    delivered = pq.read_table(tmp_path / "rows", partitioning=None)
+    assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_the_example_job_on_spark_connect(
+    tiered_server: TieredServer, kafka: Kafka, tmp_path: Path
+) -> None:
+    pytest.importorskip("grpc", reason="Spark Connect needs grpcio and its companions")
+    table, topic = bound_flows(tiered_server, kafka)
+    first = run_job(tiered_server, table, tmp_path, through_connect=True)
+    assert "60 rows at cut c:" in first
+    kafka.produce(topic, [record(n) for n in range(3)])
+    second = run_job(tiered_server, table, tmp_path, through_connect=True)
+    assert "63 rows at cut c:" in second
     delivered = pq.read_table(tmp_path / "rows", partitioning=None)
     assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]

@@ -169,8 +169,6 @@ def test_options_name_a_server(
 def test_nobody_and_nobody_known_are_told_apart(
     lake: SparkLake, permissions_server: PermissionsServer
 ) -> None:
-    with pytest.raises(BadConfig, match="give one of config and server"):
-        tc.connect(lake.session, "x.toml", server="grpc://x")  # type: ignore[call-overload]
     with pytest.raises(BadConfig, match="name it"):
         tc.connect(lake.session, token="x")  # type: ignore[call-overload]
     with pytest.raises(FederationError) as refusal:
@@ -220,25 +218,34 @@ def test_the_grants_of_its_user_hold(
     assert counts == {"boss": 31, "filtered": 20, "masked": 31, "narrow": 31}
 
 
-def test_there_is_no_direct_way_beside_a_server(
+def test_there_is_no_direct_way_beside_a_server_that_hides_something(
     users: dict[str, User],
     permissions_server: PermissionsServer,
     lake: SparkLake,
     tmp_path: Path,
 ) -> None:
-    """Also where the session has the settings and the catalogs: who is masked is asked of the server alone."""
+    """Also where the session has the settings and the catalogs: who sees a part reads through the server alone."""
     config = tmp_path / "thermocline.toml"
     properties = permissions_server.server.settings.catalogs["lake"]
     lines = "".join(f'"{key}" = {json.dumps(text)}\n' for key, text in properties.items())
     config.write_text(f"[catalogs.lake]\n{lines}")
-    address = {
-        "server": permissions_server.server.uri,
-        "token": permissions_server.tokens["masked"],
-    }
-    for ask in (tc.connect, tc.register):
-        with pytest.raises(BadConfig, match="give one of config and server"):
-            ask(lake.session, str(config), **address)  # type: ignore[call-overload]
-    people = str(permissions_server.bound)
+    people, uri = str(permissions_server.bound), permissions_server.server.uri
+    for name in ("masked", "filtered", "narrow", "both"):
+        token = permissions_server.tokens[name]
+        with (
+            tc.connect(lake.session, str(config), server=uri, token=token) as direct,
+            pytest.raises(RequestError, match="you may read a part of it only"),
+        ):
+            direct.at(people)
+    with pytest.raises(BadConfig, match="give one of config and server"):
+        tc.register(lake.session, str(config), server=uri, token=token)
+    # Who sees all of it is let through: to a table that Spark's catalog does not have.
+    boss = permissions_server.tokens["boss"]
+    with (
+        tc.connect(lake.session, str(config), server=uri, token=boss) as direct,
+        pytest.raises(UnknownTable),
+    ):
+        direct.at(people)
     cut = users["masked"].lake.at(people)
     for frame in (cut.table(people), cut.sql(f"SELECT * FROM {people}")):
         assert not COLUMN.search(repr(users["masked"].met(frame)))

@@ -627,6 +627,17 @@ SWITCHES = (
     ),
     Switch(
         "T22",
+        "take a server's tail wherever its seam is",
+        "connectors/spark/served_tail.py",
+        "not _is_at(plan, cut) or ",
+        "",
+        (
+            "tests/unit/test_spark_served_tail.py::test_a_tail_of_another_seam_or_end_is_not[snapshot]",
+            "tests/unit/test_spark_served_tail.py::test_a_tail_of_another_seam_or_end_is_not[end]",
+        ),
+    ),
+    Switch(
+        "T22",
         "take one action's filters for all of a load",
         "connectors/spark/source.py",
         "    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:\n",

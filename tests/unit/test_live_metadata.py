@@ -23,7 +23,7 @@ from planner.live_metadata import (
     with_referenced_snapshots,
     without_log,
 )
-from planner.permissions import Grant, Identity, TablePattern, check_files
+from planner.permissions import Grant, Identity, TablePattern, check_files, check_whole
 from tests.harness.builders import FLOWS, pin
 
 DOCUMENT: dict[str, Any] = {
@@ -236,3 +236,11 @@ def test_files_are_for_who_may_read_all_of_a_table_or_is_trusted_with_them() -> 
     check_files(replace(part, files=True), anna, FLOWS)
     with pytest.raises(NotAllowed, match="engines read whole files"):
         check_files(part, anna, FLOWS)
+
+
+def test_a_table_is_whole_to_who_sees_all_of_it_whatever_files_he_may_read() -> None:
+    anna = Identity("anna")
+    whole = Grant("g", (TablePattern.parse("*"),), frozenset({"anna"}))
+    check_whole(whole, anna, FLOWS)
+    with pytest.raises(NotAllowed, match="you may read a part of it only"):
+        check_whole(replace(whole, without=("ssn",), files=True), anna, FLOWS)

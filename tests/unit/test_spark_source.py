@@ -44,6 +44,8 @@ COLUMNS = (Column(4, "host", pa.string()), Column(5, "bytes", pa.int32()))
         ({"colums": "id"}, "did you mean columns?"),
         ({"zzz": "id"}, "options are table, columns."),
         ({"owner": "x", "option.table": "t"}, "loses its options"),
+        ({"option.table": "t"}, "CREATE TEMPORARY VIEW ... USING thermocline OPTIONS (...)"),
+        ({"option.table": "t"}, "or attach the server's Iceberg REST catalog"),
     ],
 )
 def test_unknown_options_are_refused(options: Mapping[str, str], words: str) -> None:

@@ -73,6 +73,8 @@ class Call:
         self.after: str | None = None
         #: Among how many readers the client would share the answer out, as it says.
         self.max_endpoints: str | None = None
+        #: Whether its tables must be open to it as a whole, as the client says.
+        self.whole: str | None = None
         #: Settings for this call only, by name.
         self.settings: Mapping[str, str] = {}
         self.polled_s = time.monotonic()
