@@ -228,7 +228,8 @@ def test_there_is_no_direct_way_beside_a_server_that_hides_something(
     config = tmp_path / "thermocline.toml"
     properties = permissions_server.server.settings.catalogs["lake"]
     lines = "".join(f'"{key}" = {json.dumps(text)}\n' for key, text in properties.items())
-    config.write_text(f"[catalogs.lake]\n{lines}")
+    brokers = permissions_server.server.settings.kafka["bootstrap.servers"]
+    config.write_text(f'[catalogs.lake]\n{lines}[kafka]\n"bootstrap.servers" = "{brokers}"\n')
     people, uri = str(permissions_server.bound), permissions_server.server.uri
     for name in ("masked", "filtered", "narrow", "both"):
         token = permissions_server.tokens[name]
