@@ -32,6 +32,7 @@ from proxy.flightsql.state.sessions import Opening, Sessions
 from proxy.flightsql.state.shares import Shares
 from proxy.flightsql.state.tokens import is_session_token
 from proxy.ops.call_record import CallRecord
+from proxy.process.thread_state import ThreadState
 from proxy.session import Session
 
 #: What the caller has seen before: with it a statement is followed (``planner.incremental``).
@@ -104,6 +105,8 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
         if is_upload:
             # Its first message comes before ``enter``.
             self.call.await_upload(entry.policy.limits_of(*_names(caller.who)).upload_idle_s)
+        # gRPC has one thread for all of a call. Last: what is refused above is never completed.
+        self._thread_state = ThreadState()
 
     def enter(self, context: flight.ServerCallContext) -> Request:
         """Find the caller's session; from here on the client's leaving is noticed."""
@@ -126,7 +129,10 @@ class CallMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow 
 
     def call_completed(self, exception: BaseException | None) -> None:
         # After the last batch of a stream, too, and when the client left.
-        self._entry.calls.end(self.call)
+        try:
+            self._entry.calls.end(self.call)
+        finally:
+            self._thread_state.let_go()
 
 
 class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
