@@ -49,6 +49,8 @@ MAX_REMEMBERED_EVIDENCE = 10_000
 MAX_REMEMBERED_FILE_IO = 1_000
 #: Lists of files as text, for statements that ask for the same again: to work one out takes 0.8 ms.
 MAX_CACHED_BYTES = 8 << 20
+#: What a list without files counts for: its key, and a table without rows.
+_EMPTY_BYTES = 4_096
 #: What a value of a condition takes, which is part of the key.
 _VALUE_BYTES = 200
 #: Lists of retained snapshots by metadata location: of the pins in use, some tens of bytes a snapshot.
@@ -87,8 +89,8 @@ class IcebergStore:
             MAX_REMEMBERED_FILE_IO
         )
         #: Relations of lists of files, each with the bytes it counts for.
-        self._listed: LRUCache[tuple[object, ...], tuple[SqlRelation, int]] = LRUCache(
-            MAX_CACHED_BYTES, getsizeof=lambda entry: entry[1]
+        self._listed: LRUCache[tuple[object, ...], tuple[SqlRelation | ArrowRelation, int]] = (
+            LRUCache(MAX_CACHED_BYTES, getsizeof=lambda entry: entry[1])
         )
         self._retained: LRUCache[str, Retained] = LRUCache(MAX_REMEMBERED_RETAINED)
 
@@ -250,7 +252,7 @@ class IcebergStore:
         Raises UnsupportedFile; ``probe`` tells why a scan failed later.
         """
         if cold.snapshot_id is None:
-            return ArrowRelation(cold.schema.arrow.empty_table())
+            return _nothing(cold)
         key = (
             cold.metadata_location,
             cold.snapshot_id,
@@ -274,14 +276,13 @@ class IcebergStore:
                 snapshot_id=cold.snapshot_id,
             )
         files = files.within(span)
-        if not files.paths:
-            return ArrowRelation(cold.schema.arrow.empty_table())
-        relation = _relation(cold, files, names)
+        relation = _relation(cold, files, names) if files.paths else _nothing(cold)
+        size = len(relation.sql) if isinstance(relation, SqlRelation) else _EMPTY_BYTES
         with self._lock, contextlib.suppress(ValueError):  # larger than all that is cached
             values = sum(
                 len(condition.values) for conditions in rows for condition in conditions
             )
-            self._listed[key] = relation, len(relation.sql) + _VALUE_BYTES * values
+            self._listed[key] = relation, size + _VALUE_BYTES * values
         return relation
 
     def lowest_offset(self, cold: ColdSlice) -> int:
@@ -450,6 +451,11 @@ def _relation(cold: ColdSlice, files: FileList, names: Collection[str] | None) -
         read_sql(columns, files.paths, files.rows, by_name=files.by_name),
         without_nan=without_nan,
     )
+
+
+def _nothing(cold: ColdSlice) -> ArrowRelation:
+    """No rows. Not by ``empty_table``, which makes arrays for each column: 0.2 to 0.6 ms."""
+    return ArrowRelation(pa.Table.from_batches([], cold.schema.arrow))
 
 
 def scan_sql(cold: ColdSlice, opaque: Collection[int] = (), *, is_head: bool = True) -> str:
