@@ -108,6 +108,10 @@ class TableSchema:
     _fingerprint: str = field(default="", init=False, repr=False, compare=False)
     _arrow: pa.Schema | None = field(default=None, init=False, repr=False, compare=False)
 
+    def __hash__(self) -> int:
+        """By the id: all columns would be hashed, four times for each look into a cache."""
+        return hash((self.schema_id, len(self.columns)))
+
     @property
     def fingerprint(self) -> str:
         """Hash of all that decides which part of a record becomes which value: names and former names, at every level,
