@@ -115,6 +115,15 @@ def test_files_that_cannot_match_are_not_named(lake: Lake, scan: Scan) -> None:
     assert scan(store, equal_to(9)) == ([], "nothing")
 
 
+def test_what_a_condition_leaves_is_worked_out_once(lake: Lake) -> None:
+    """No files, too: that is the answer to whoever asks for new rows."""
+    lake.create().append(rows(1, 2, 3))
+    store = lake.store()
+    cold = slice_of(store)
+    for condition in (equal_to(2), equal_to(9)):
+        assert store.scan(cold, condition) is store.scan(cold, condition)
+
+
 def test_the_engine_is_told_how_many_rows_there_are(
     lake: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
