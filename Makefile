@@ -9,6 +9,9 @@ KILLS  ?= 1000
 WORKERS ?= 3
 COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
+# Bytecode is kept, whatever the environment says: else each of some hundred interpreters of a test run compiles all of this.
+export PYTHONDONTWRITEBYTECODE :=
+
 # What failed is asked once more, in a new process with the same seeds; what it said at first stays in the output.
 # A wrong answer is not (tests/fixtures/exact.py). What passes then is flaky, and counted (tests/fixtures/flaky.py).
 BEGAN := $(shell date +%s)
