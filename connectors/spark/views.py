@@ -30,9 +30,7 @@ class SessionViews:
         """
         views = view_names(tables)
         _, ours = self._noted()
-        others = {
-            each.name.lower() for each in self.session.catalog.listTables() if each.isTemporary
-        } - ours
+        others = _temporary_views(self.session) - ours
         for view, table in views.items():
             if view.lower() in others:
                 raise BadParameter(
@@ -54,6 +52,16 @@ class SessionViews:
     def _noted(self) -> tuple[str, frozenset[str]]:
         owner, *names = (self.session.conf.get(_OURS, None) or "").split("\n")
         return owner, frozenset(names)
+
+
+def _temporary_views(session: SparkSession) -> frozenset[str]:
+    """Return the names of all temporary views that are this session's alone, in small letters.
+
+    Spark lists them with any namespace. This one it keeps itself; ``catalog.listTables()`` would load each table of the
+    current namespace.
+    """
+    rows = session.sql("SHOW VIEWS IN spark_catalog.global_temp").collect()
+    return frozenset(row["viewName"].lower() for row in rows if not row["namespace"])
 
 
 def aliases(tables: Sequence[TableName]) -> dict[TableName, str]:

@@ -203,8 +203,48 @@ def test_a_cut_reads_no_view_of_another(
     spark_lake.at(str(other)).views()
     assert not session.catalog.tableExists(table.name)
     # Views of one statement go with it.
-    listed = [each.name for each in session.catalog.listTables() if each.isTemporary]
+    listed = [each["viewName"] for each in session.sql("SHOW VIEWS").collect()]
     assert [name for name in listed if name.startswith("thermocline_")] == []
+    assert other.name in listed
+
+
+def test_views_of_a_session_are_not_replaced(
+    spark_lake: Lake, flows: tuple[TableName, str], tiered_server: TieredServer
+) -> None:
+    table, _ = flows
+    session = tiered_server.lake.session
+    # One for all sessions has a namespace: nobody takes it for the cut's.
+    session.range(2).createGlobalTempView(table.name)
+    session.range(1).createTempView(table.name.upper())
+    try:
+        with pytest.raises(BadParameter, match=f"temporary view {table.name} of its own"):
+            spark_lake.at(str(table)).views()
+        assert session.table(table.name).count() == 1
+        session.catalog.dropTempView(table.name)
+        assert spark_lake.at(str(table)).views()
+        assert session.table(table.name).count() == 60
+        assert session.table(f"global_temp.{table.name}").count() == 2
+    finally:
+        session.catalog.dropTempView(table.name)
+        session.catalog.dropGlobalTempView(table.name)
+
+
+def test_views_are_made_without_a_look_at_the_tables_of_the_session(
+    spark_lake: Lake, flows: tuple[TableName, str], tiered_server: TieredServer
+) -> None:
+    table, _ = flows
+    session, broken = tiered_server.lake.session, tiered_server.name("broken")
+    tiered_server.create_plain(pa.table({"id": [1]}), name=broken)
+    with tiered_server.catalog() as catalog:
+        location = catalog.load_table(("broken", broken.name)).metadata_location
+    Path(location.removeprefix("file://")).unlink()
+    session.sql("USE lake.broken")
+    try:
+        assert spark_lake.at(str(table)).views()
+    finally:
+        session.sql("USE spark_catalog.default")
+        with tiered_server.catalog() as catalog:
+            catalog.drop_table(("broken", broken.name))
 
 
 def test_a_time_is_before_its_first_row(
