@@ -180,6 +180,22 @@ def tell(
             raise
 
 
+@pytest.fixture(autouse=True)
+def compiled(tiered_server: TieredServer) -> Iterator[None]:
+    """Here Spark compiles what it runs, as it does for users; other tests have it interpret (``fixtures/spark.py``)."""
+    conf = tiered_server.lake.session.conf
+    modes = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+    }
+    before = {key: conf.get(key) for key in modes}
+    for key, value in modes.items():
+        conf.set(key, value)
+    yield
+    for key, value in before.items():
+        conf.set(key, value)
+
+
 @pytest.fixture
 def cursor(live: LiveServer) -> Iterator[adbc.Cursor]:
     with live.cursor() as opened:
