@@ -9,8 +9,6 @@ import contextlib
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,6 +37,7 @@ from tests.chaos.tierer import HIT_TIMEOUT_S, ROOT, Tierer
 from tests.chaos.writers import Writers
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.spark import BoundTable, SparkLake
+from tests.harness.forked_commands import run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -106,15 +105,9 @@ class Rivalry:
             }
         self.until(lambda: self.table.watermark() == ends)
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "thermocline", "--config", str(self.config), *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+    def command(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output and error."""
+        return run(("--config", str(self.config), *arguments), ROOT, 600)
 
 
 @contextlib.contextmanager
@@ -191,9 +184,9 @@ def _verified(value: Rivalry, kafka: Kafka) -> int:
 
     A deletion whose snapshot expired since looks like a fault (docs/verify.md, "What cannot be checked, and is said").
     """
-    verified = value.command("verify", "--json", str(TABLE))
-    assert verified.stdout, verified.stderr
-    [report] = json.loads(verified.stdout)
+    code, out, err = value.command("verify", "--json", str(TABLE))
+    assert out, err
+    [report] = json.loads(out)
     gone = {
         (partition, offset)
         for partition, offset, number in committed_records(kafka.settings)
@@ -209,7 +202,7 @@ def _verified(value: Rivalry, kafka: Kafka) -> int:
     assert kinds <= {"missing"}
     count = len(listed) + sum(report["more"].values())
     assert count <= len(gone)
-    assert verified.returncode == (1 if count else 0)
+    assert code == (1 if count else 0)
     return count
 
 
@@ -223,8 +216,8 @@ def _foreign_append_stops_until_accepted(value: Rivalry, kafka: Kafka) -> None:
     value.until(lambda: all("another writer" in tierer.said for tierer in value.tierers))
     assert len(value.table.sql("SELECT id FROM {t}")) == before + 1
     head = value.table.state().head
-    accepted = value.command("accept", str(TABLE), "--snapshot", str(head), "--yes")
-    assert accepted.returncode == 0, accepted.stderr
+    code, out, err = value.command("accept", str(TABLE), "--snapshot", str(head), "--yes")
+    assert code == 0, out + err
     value.until_level(kafka)
     assert len(value.table.sql("SELECT id FROM {t}")) == before + 2
 

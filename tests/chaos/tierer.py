@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from connectors.failpoints import Failpoint
+from tests.harness.forked_commands import Started, start
 
 ROOT = Path(__file__).parents[2]
 #: A Spark start beside everything else the machine runs, at the lowest priority.
@@ -29,7 +28,7 @@ class Tierer:
         self._marker = marker
         self._arguments = arguments
         self._log = Path(f"{marker}.log")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Started | None = None
         self._holds = 0
         self.starts = 0
 
@@ -41,22 +40,16 @@ class Tierer:
         if self._process is not None and self._process.poll() is None:
             return
         self.starts += 1
-        with self._log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "thermocline", "--config", str(self._config)),
-                    *("tier", *self._arguments),
-                ],
-                cwd=ROOT,
-                env=os.environ
-                | {
-                    "THERMOCLINE_FAILPOINT": "armed",
-                    "THERMOCLINE_FAILPOINT_FILE": str(self._marker),
-                },
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        points = {
+            "THERMOCLINE_FAILPOINT": "armed",
+            "THERMOCLINE_FAILPOINT_FILE": str(self._marker),
+        }
+        self._process = start(
+            ("--config", str(self._config), "tier", *self._arguments),
+            ROOT,
+            self._log,
+            os.environ | points,
+        )
 
     @contextlib.contextmanager
     def paused_at(self, point: Failpoint) -> Iterator[None]:

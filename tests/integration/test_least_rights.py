@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +18,7 @@ from tests.fixtures.guarded_kafka import GuardedKafka
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.postgresql import PostgreSQL
 from tests.fixtures.server import SqlServer, settings_of
+from tests.harness.forked_commands import run
 from tests.harness.store_gateway import StoreGateway
 from tests.harness.store_rights import allowing
 from thermocline.doctor.stores import stores
@@ -132,12 +131,6 @@ def write(config: Path, catalog: Mapping[str, str], kafka: Mapping[str, str]) ->
 
 def ran(config: Path, *arguments: str) -> str:
     """Standard output of a command that ends well."""
-    done = subprocess.run(
-        [sys.executable, "-m", "thermocline", "--config", str(config), *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    code, out, err = run(("--config", str(config), *arguments), ROOT, 240)
+    assert code == 0, out + err
+    return out

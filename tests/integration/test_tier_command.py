@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ from planner.snapshots import STAGE_BRANCH_PREFIX
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
 from tests.fixtures.spark import PAYLOAD
+from tests.harness.forked_commands import Started, start
 from thermocline.commands.create import first_watermark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(240)]
@@ -45,7 +44,7 @@ SECRET = "hunter2-of-the-tierer"
 class Tierer:
     """The running command; ``said`` is all it printed so far."""
 
-    process: subprocess.Popen[bytes]
+    process: Started
     log: Path
 
     @property
@@ -111,23 +110,8 @@ class TierSite:
             f'[tier.conf]\n"spark.driver.memory" = "512m"\n'
         )
         log = self.folder / f"tierer-{len(self.started)}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "thermocline",
-                    "--config",
-                    str(config),
-                    "tier",
-                    *arguments,
-                ],
-                cwd=ROOT,
-                env=os.environ | environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        arguments = ("--config", str(config), "tier", *arguments)
+        process = start(arguments, ROOT, log, os.environ | environment)
         self.started.append(Tierer(process, log))
         return self.started[-1]
 
