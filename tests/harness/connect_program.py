@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.dataframe import DataFrame
 
 import thermocline.spark as tc
@@ -24,6 +26,7 @@ from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.session import SparkSettings, session_conf
 from connectors.spark.source import register_source
 from planner.errors import FederationError
+from tests.harness.ports import lasting_port
 from tests.harness.spark_rows import record, rows_of
 
 
@@ -94,8 +97,11 @@ def connected(catalogs: dict[str, dict[str, str]]) -> SparkSession:
     settings = SparkSettings(
         master="local[2]", driver_memory="512m", conf={"spark.sql.shuffle.partitions": "2"}
     )
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # remote("local") knows one port, which another run on this machine may have.
+    port = lasting_port()
+    mock.patch.object(DefaultChannelBuilder, "default_port", staticmethod(lambda: port)).start()
+    builder = SparkSession.builder.config("spark.connect.grpc.binding.port", str(port))
     for key, value in session_conf(settings, catalogs, jars.resolve("iceberg")).items():
         if key != "spark.master":
             builder = builder.config(key, value)

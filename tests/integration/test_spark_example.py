@@ -17,6 +17,7 @@ from planner.names import TableName
 from tests.docs.pages import ROOT
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
+from tests.harness.forked_python import VARIABLE
 from tests.harness.spark_cluster import running_cluster
 from tests.harness.spark_rows import bound_flows, record
 
@@ -45,6 +46,8 @@ def run_job(
     conf += ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1"]
     conf += missing_conf("lake", properties)
     arguments = [f"--conf {entry}" for entry in conf]
+    # Executors of a cluster have an interpreter of their own: what it loads must have been sent to them.
+    forked = os.environ.get(VARIABLE, sys.executable) if master.startswith("local") else None
     listed = ",".join(str(jar) for jar in jars.resolve("iceberg"))
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "spark_job.py"), str(table), str(folder)],
@@ -52,7 +55,7 @@ def run_job(
             **os.environ,
             "THERMOCLINE_CONFIG": str(config),
             "PYSPARK_SUBMIT_ARGS": f"{' '.join(arguments)} --jars {listed} pyspark-shell",
-            "PYSPARK_PYTHON": sys.executable,
+            VARIABLE: forked or sys.executable,
             **({"SPARK_REMOTE": master} if through_connect else {}),
         },
         capture_output=True,
