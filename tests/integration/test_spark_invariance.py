@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("compiled"),
 ]
 
 KINDS = (
@@ -178,22 +179,6 @@ def tell(
         except BaseException as error:
             error.add_note(f"seed {seed}, {story.kind}: {' '.join(done)}")
             raise
-
-
-@pytest.fixture(autouse=True)
-def compiled(tiered_server: TieredServer) -> Iterator[None]:
-    """Here Spark compiles what it runs, as it does for users; other tests have it interpret (``fixtures/spark.py``)."""
-    conf = tiered_server.lake.session.conf
-    modes = {
-        "spark.sql.codegen.wholeStage": "true",
-        "spark.sql.codegen.factoryMode": "FALLBACK",
-    }
-    before = {key: conf.get(key) for key in modes}
-    for key, value in modes.items():
-        conf.set(key, value)
-    yield
-    for key, value in before.items():
-        conf.set(key, value)
 
 
 @pytest.fixture
