@@ -66,8 +66,8 @@ def command(results: Path, rows: int, files: int, latency_ms: float, repeats: in
         properties = store.catalog(Path(name))
         with contextlib.closing(load_catalog("lake", **properties)) as catalog:
             catalog.create_namespace("bench")
-            _fill(catalog.create_table(_LARGE, _columns(0, 1).schema), rows)
-            _multiply(catalog.create_table(_MANY, _columns(0, 1).schema), files)
+            fill(catalog.create_table(_LARGE, columns(0, 1).schema), rows)
+            _multiply(catalog.create_table(_MANY, columns(0, 1).schema), files)
             paths = [
                 task.file.file_path for task in catalog.load_table(_LARGE).scan().plan_files()
             ]
@@ -79,7 +79,7 @@ def command(results: Path, rows: int, files: int, latency_ms: float, repeats: in
             _statements(report, sides, paths, rows, repeats)
 
 
-def _columns(first: int, rows: int) -> pa.Table:
+def columns(first: int, rows: int) -> pa.Table:
     ids = np.arange(first, first + rows)
     return pa.table(
         {
@@ -93,14 +93,14 @@ def _columns(first: int, rows: int) -> pa.Table:
     )
 
 
-def _fill(table: Table, rows: int) -> None:
+def fill(table: Table, rows: int) -> None:
     for first in range(0, rows, _ROWS_A_FILE):
-        table.append(_columns(first, min(_ROWS_A_FILE, rows - first)))
+        table.append(columns(first, min(_ROWS_A_FILE, rows - first)))
 
 
 def _multiply(table: Table, files: int) -> None:
     """One file under many names, with statistics of its own: nothing is left out by them."""
-    table.append(_columns(0, _FEW_ROWS))
+    table.append(columns(0, _FEW_ROWS))
     [task] = table.scan().plan_files()
     with table.io.new_input(task.file.file_path).open() as stream:
         content = stream.read()
@@ -131,7 +131,9 @@ def _server(
         yield running.uri
 
 
-def _duckdb(properties: Mapping[str, str], gateway: StoreGateway) -> duckdb.DuckDBPyConnection:
+def plain_duckdb(
+    properties: Mapping[str, str], gateway: StoreGateway
+) -> duckdb.DuckDBPyConnection:
     """Plain DuckDB with the options that the server has, which read less."""
     connection = duckdb.connect(config={"threads": "2"})
     duckdb_extensions.load(connection, (*duckdb_extensions.LOCAL, *duckdb_extensions.REMOTE))
@@ -175,7 +177,7 @@ def _sides(
 ) -> Iterator[tuple[_Side, _Side]]:
     """A server that was just started, and a new DuckDB."""
     ours, plain = gateways
-    connection = _duckdb(properties, plain)
+    connection = plain_duckdb(properties, plain)
     with (
         _server(folder, properties, ours) as uri,
         flight_sql.connect(uri, autocommit=True) as client,
