@@ -21,7 +21,7 @@ from cachetools import LRUCache
 
 from connectors.iceberg.refreshed_value import Outcome, RefreshedValue
 from planner.cut import Pin, PinReference
-from planner.errors import FederationError, SnapshotExpired
+from planner.errors import CatalogUnavailable, FederationError, SnapshotExpired
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.seam import PinFacts
@@ -192,6 +192,17 @@ class PinCache:
         for listing in listings:
             listing.begin()
         return self._in_order([listing.read(since=since).get() for listing in listings])
+
+    def check_listed(self, catalog: str) -> None:
+        """Make sure that a catalog's list is of its latest reading: of a name that it lacks, nothing is known otherwise.
+
+        Raises:
+            CatalogUnavailable: the catalog did not answer the last time.
+        """
+        listing = self._all_listings().get(catalog)
+        outcome = None if listing is None else listing.outcome
+        if outcome is not None and isinstance(outcome.error, CatalogUnavailable):
+            raise CatalogUnavailable(outcome.error.message, **outcome.error.facts)
 
     def _listed_since(self, caller: str | None) -> float:
         """Return when a listing must have begun to do for a name that a caller misses."""

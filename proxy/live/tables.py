@@ -114,11 +114,13 @@ class LiveTables:
 
         Raises:
             UnknownTable: there is none that it sees.
+            CatalogUnavailable: perhaps there is one, which the catalog does not say now.
             NotAllowed: a part of it is hidden from the session.
         """
         if table not in self.visible(session) and table not in self.visible(
             session, is_new=True
         ):
+            self._pins.check_listed(table.catalog)
             raise UnknownTable(f"{table}: there is no such table.", table=str(table))
         self._grants.check_files(session, table)
 

@@ -222,6 +222,21 @@ def test_the_list_of_tables_outlives_an_outage(world: World) -> None:
         assert world.board.tables() == (FLOWS, HOSTS)
 
 
+def test_what_a_catalog_that_is_down_does_not_list_may_be_there(world: World) -> None:
+    world.board.tables()
+    world.board.check_listed("lake")
+    world.board.check_listed("no catalog")
+    world.fail()
+    world.now += 2.0
+    assert HOSTS not in world.board.relist("ann")
+    with pytest.raises(CatalogUnavailable, match="no answer"):
+        world.board.check_listed("lake")
+    world.failure = None
+    world.now += 2.0
+    world.board.relist("ann")
+    world.board.check_listed("lake")
+
+
 def test_a_version_of_a_table_made_anew_is_found_before_the_next_refresh(world: World) -> None:
     """The file of the pin at hand went with the table of before."""
     world.board.get(FLOWS)
