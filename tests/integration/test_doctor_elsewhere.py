@@ -73,7 +73,8 @@ def test_catalog_store_and_their_clocks_are_tried_and_no_probe_is_left(
     site = DoctorSite(tmp_path / "thermocline.toml")
     roots = f'storage_roots = ["{catalog_on_s3.root}"]\n'
     site.write(catalog_on_s3.properties, {}, f"{UNLOCKED}{roots}")
-    findings = site.findings(failed=False)
+    # Tables of other tests may be there, whose topics are not.
+    findings = site.findings(failed=None)
     checks = ["catalog lake", "store of lake", "clock of the store of lake"]
     checks += ["clock of catalog lake"] * (catalog_on_s3.kind == "rest")
     assert {findings[check][0] for check in checks} == {"ok"}

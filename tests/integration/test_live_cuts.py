@@ -29,11 +29,11 @@ pytestmark = pytest.mark.kafka
 
 
 def test_a_load_is_the_table_up_to_the_last_record(
-    rest: Rest, kafka: Kafka, flows: TableName
+    rest: Rest, kafka: Kafka, live_flows: TableName
 ) -> None:
-    assert rest.rows(flows).num_rows == 10
-    kafka.produce(str(rest.topic(flows)), events(10, 13), partition=1)
-    answer = rest.ask(rest.table(flows))
+    assert rest.rows(live_flows).num_rows == 10
+    kafka.produce(str(rest.topic(live_flows)), events(10, 13), partition=1)
+    answer = rest.ask(rest.table(live_flows))
     metadata = answer.body["metadata"]
     (snapshot,) = (
         s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]
@@ -46,28 +46,28 @@ def test_a_load_is_the_table_up_to_the_last_record(
     assert metadata["properties"]["gc.enabled"] == "false"
     ours = {key for key in metadata["properties"] if key.startswith("thermocline.")}
     assert ours == {LIVE_CUT}
-    assert rest.rows(flows).num_rows == 13
+    assert rest.rows(live_flows).num_rows == 13
     with rest.server.catalog() as catalog:
-        committed = catalog.load_table((*flows.namespace, flows.name)).metadata
+        committed = catalog.load_table((*live_flows.namespace, live_flows.name)).metadata
     assert committed.current_snapshot_id == parent  # nothing was committed
 
 
 def test_a_job_reads_all_its_tables_at_one_cut(
-    rest: Rest, kafka: Kafka, flows: TableName
+    rest: Rest, kafka: Kafka, live_flows: TableName
 ) -> None:
     other_topic = kafka.topic()
     kafka.produce(other_topic, events(0, 5))
     other = rest.server.bind(other_topic, EVENT)
     left_out = rest.server.bind(kafka.topic(), EVENT)
     (row,) = rest.server.ask(
-        f"SELECT thermocline_cut() AS cut, (SELECT count(*) FROM {flows}) + (SELECT count(*) FROM {other}) AS n"
+        f"SELECT thermocline_cut() AS cut, (SELECT count(*) FROM {live_flows}) + (SELECT count(*) FROM {other}) AS n"
     ).to_pylist()
     assert row["n"] == 15
     kafka.produce(other_topic, events(5, 9))
-    kafka.produce(rest.topic(flows), events(10, 20))
+    kafka.produce(rest.topic(live_flows), events(10, 20))
     warehouse = f"lake@{row['cut']}"
     assert rest.ask(f"/v1/config?{urlencode({'warehouse': warehouse})}").status == 200
-    assert rest.rows(flows, warehouse).num_rows == 10
+    assert rest.rows(live_flows, warehouse).num_rows == 10
     assert rest.rows(other, warehouse).num_rows == 5
     assert rest.rows(other).num_rows == 9
     absent = rest.ask(rest.table(left_out, warehouse))
@@ -76,15 +76,15 @@ def test_a_job_reads_all_its_tables_at_one_cut(
 
 
 def test_a_header_says_how_new_a_load_must_be(
-    rest: Rest, kafka: Kafka, flows: TableName
+    rest: Rest, kafka: Kafka, live_flows: TableName
 ) -> None:
-    assert rest.rows(flows, thermocline_freshness="cold").num_rows == 0
-    assert rest.rows(flows).num_rows == 10
-    topic = rest.topic(flows)
+    assert rest.rows(live_flows, thermocline_freshness="cold").num_rows == 0
+    assert rest.rows(live_flows).num_rows == 10
+    topic = rest.topic(live_flows)
     kafka.produce(topic, events(10, 20))
-    assert rest.rows(flows, thermocline_freshness="max_staleness 1h").num_rows == 10
-    assert rest.rows(flows, thermocline_wait_for=f"{topic}/0:19").num_rows == 20
-    wrong = rest.ask(rest.table(flows), thermocline_freshness="soon")
+    assert rest.rows(live_flows, thermocline_freshness="max_staleness 1h").num_rows == 10
+    assert rest.rows(live_flows, thermocline_wait_for=f"{topic}/0:19").num_rows == 20
+    wrong = rest.ask(rest.table(live_flows), thermocline_freshness="soon")
     assert wrong.error == (400, "BadRequestException")
 
 
@@ -104,14 +104,14 @@ def test_plain_tables_pass_through(rest: Rest) -> None:
 
 
 def test_a_condition_on_the_newest_rows_reads_no_cold_file(
-    rest: Rest, kafka: Kafka, flows: TableName
+    rest: Rest, kafka: Kafka, live_flows: TableName
 ) -> None:
     now_ms = time.time_ns() // 1_000_000
-    topic = rest.topic(flows)
+    topic = rest.topic(live_flows)
     with rest.server.catalog() as catalog:
-        committed = catalog.load_table((*flows.namespace, flows.name))
+        committed = catalog.load_table((*live_flows.namespace, live_flows.name))
         arrow = committed.schema().as_arrow()
-        mark = rest.server.running.pins.get(flows).watermark
+        mark = rest.server.running.pins.get(live_flows).watermark
         assert mark is not None
         old = {"kafka_timestamp": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "kafka_partition": 0}
         rows = [{**old, "kafka_offset": n, "id": n, "name": f"row {n}"} for n in range(10)]
@@ -121,9 +121,9 @@ def test_a_condition_on_the_newest_rows_reads_no_cold_file(
             prev_snapshot_id=committed.metadata.current_snapshot_id,
         )
         publish(committed, pa.Table.from_pylist(rows, arrow), format_watermark(ends))
-    rest.server.refresh(flows)
+    rest.server.refresh(live_flows)
     kafka.produce(topic, events(10, 20), timestamp_ms=now_ms)
-    answer = rest.ask(rest.table(flows))
+    answer = rest.ask(rest.table(live_flows))
     table = StaticTable.from_metadata(answer.body["metadata-location"])
     assert table.scan().to_arrow().num_rows == 20
     since = dt.datetime.fromtimestamp(now_ms / 1000 - 60, dt.UTC).isoformat()

@@ -39,10 +39,10 @@ def test_a_broker_that_is_down_is_told_with_when_to_ask_again(
 
 
 def test_loads_at_the_same_time_share_the_work(
-    rest: Rest, kafka: Kafka, flows: TableName
+    rest: Rest, kafka: Kafka, live_flows: TableName
 ) -> None:
     with ThreadPoolExecutor(50) as asking:
-        answers = list(asking.map(lambda _: rest.ask(rest.table(flows)), range(200)))
+        answers = list(asking.map(lambda _: rest.ask(rest.table(live_flows)), range(200)))
     assert {answer.status for answer in answers} == {200}
     assert len({answer.headers["etag"] for answer in answers}) == 1
 
@@ -64,25 +64,27 @@ def test_rough_clients_are_left(rest: Rest) -> None:
         assert time.monotonic() - began_s < 15
 
 
-def test_clients_that_left_hold_nobody_up(rest: Rest, kafka: Kafka, flows: TableName) -> None:
+def test_clients_that_left_hold_nobody_up(
+    rest: Rest, kafka: Kafka, live_flows: TableName
+) -> None:
     """They wait for a record that does not come: more of them than there are places."""
-    wait_for = f"thermocline-wait-for: {rest.topic(flows)}/0:1000000"
-    head = f"GET {rest.table(flows)} HTTP/1.1\r\nhost: x\r\n{wait_for}\r\n\r\n".encode()
+    wait_for = f"thermocline-wait-for: {rest.topic(live_flows)}/0:1000000"
+    head = f"GET {rest.table(live_flows)} HTTP/1.1\r\nhost: x\r\n{wait_for}\r\n\r\n".encode()
     with contextlib.ExitStack() as stack:
         for _ in range(40):
             stack.enter_context(socket.create_connection(rest.address)).sendall(head)
         time.sleep(0.5)
     assert (
-        rest.rows(flows).num_rows == 10
+        rest.rows(live_flows).num_rows == 10
     )  # and not after a minute, which its client does not wait
 
 
 @pytest.mark.soak
 def test_a_thousand_loads_at_once_are_all_answered(
-    rest: Rest, kafka: Kafka, flows: TableName
+    rest: Rest, kafka: Kafka, live_flows: TableName
 ) -> None:
     """Of one user, who may have three quarters of all places: the others ask again when they are told to."""
-    topic, stopped = rest.topic(flows), threading.Event()
+    topic, stopped = rest.topic(live_flows), threading.Event()
 
     def produce_on() -> None:
         while not stopped.wait(0.05):
@@ -91,7 +93,7 @@ def test_a_thousand_loads_at_once_are_all_answered(
     def loaded(_: int) -> list[int]:
         statuses: list[int] = []
         while not statuses or statuses[-1] != 200:
-            answer = rest.ask(rest.table(flows))
+            answer = rest.ask(rest.table(live_flows))
             statuses.append(answer.status)
             if answer.status != 200:
                 assert answer.error == (503, "ServiceUnavailableException")

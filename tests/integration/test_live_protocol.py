@@ -61,20 +61,23 @@ def test_namespaces_and_tables_are_listed_by_page(rest: Rest, kafka: Kafka) -> N
     assert rest.ask(f"/v1/lake/namespaces/{nested}/views").body == {"identifiers": []}
 
 
-def test_an_unchanged_cut_is_the_same_answer(rest: Rest, flows: TableName) -> None:
-    first = rest.ask(rest.table(flows))
-    again = rest.ask(rest.table(flows))
+def test_an_unchanged_cut_is_the_same_answer(rest: Rest, live_flows: TableName) -> None:
+    first = rest.ask(rest.table(live_flows))
+    again = rest.ask(rest.table(live_flows))
     assert (again.body, again.headers["etag"]) == (first.body, first.headers["etag"])
     etag = first.headers["etag"]
-    assert rest.ask(rest.table(flows), if_none_match=etag).status == 304
-    assert rest.ask(rest.table(flows), if_none_match=f'"x", W/{etag}').status == 304
-    few = rest.ask(rest.table(flows) + "?snapshots=refs")
+    assert rest.ask(rest.table(live_flows), if_none_match=etag).status == 304
+    assert rest.ask(rest.table(live_flows), if_none_match=f'"x", W/{etag}').status == 304
+    few = rest.ask(rest.table(live_flows) + "?snapshots=refs")
     assert few.headers["etag"] != etag
     named = {ref["snapshot-id"] for ref in few.body["metadata"]["refs"].values()}
     assert {s["snapshot-id"] for s in few.body["metadata"]["snapshots"]} == named
-    assert rest.ask(rest.table(flows) + "?snapshots=some").error == (400, "BadRequestException")
-    assert rest.ask(rest.table(flows), "HEAD").status == 204
-    assert rest.ask(rest.table(flows) + "/metrics", "POST", b"{}").status == 204
+    assert rest.ask(rest.table(live_flows) + "?snapshots=some").error == (
+        400,
+        "BadRequestException",
+    )
+    assert rest.ask(rest.table(live_flows), "HEAD").status == 204
+    assert rest.ask(rest.table(live_flows) + "/metrics", "POST", b"{}").status == 204
 
 
 @pytest.mark.parametrize(
@@ -100,11 +103,11 @@ def test_a_write_is_refused_with_the_catalog_to_write_to(
 
 
 def test_what_a_person_must_look_at_is_told_and_no_older_answer(
-    rest: Rest, kafka: Kafka, flows: TableName
+    rest: Rest, kafka: Kafka, live_flows: TableName
 ) -> None:
-    rest.rows(flows)
-    kafka.delete_records(rest.topic(flows), 0, 4)
-    answer = rest.ask(rest.table(flows))
+    rest.rows(live_flows)
+    kafka.delete_records(rest.topic(live_flows), 0, 4)
+    answer = rest.ask(rest.table(live_flows))
     assert answer.error == (422, "TailGap")
     assert "4 offsets were removed" in answer.body["error"]["message"]
     assert rest.ask(rest.table(TableName("lake", ("net",), "no"))).error == (

@@ -118,6 +118,19 @@ def test_small_files_with_one_importer_are_reported(capsys: pytest.CaptureFixtur
         print(f"\nsmall files with one importer: {', '.join(small) or 'none'}")
 
 
+def test_one_name_is_one_fixture_of_the_plug_ins() -> None:
+    """Of two the later plug-in's counts, and every test of the other gets what it never asked for."""
+    files = defaultdict(set)
+    for path, tree in sources("tests/fixtures"):
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and any(
+                "fixture" in ast.unparse(decorator) for decorator in node.decorator_list
+            ):
+                files[node.name].add(path)
+    assert len(files) > 20
+    assert not {name: paths for name, paths in files.items() if len(paths) > 1}
+
+
 def test_no_test_imports_from_a_test_module_or_a_conftest() -> None:
     """What several tests use stands in ``tests/harness``, fixtures in ``tests/fixtures``."""
     refused = [
