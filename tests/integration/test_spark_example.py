@@ -67,15 +67,29 @@ def run_job(
     return done.stdout
 
 
+def check_job(
+    server: TieredServer,
+    kafka: Kafka,
+    folder: Path,
+    master: str = "local[2]",
+    *,
+    through_connect: bool = False,
+) -> None:
+    """Run the job, produce three records, and run it again: it goes on where it was."""
+    table, topic = bound_flows(server, kafka)
+    first = run_job(server, table, folder, master, through_connect=through_connect)
+    assert "60 rows at cut c:" in first
+    kafka.produce(topic, [record(n) for n in range(3)])
+    second = run_job(server, table, folder, master, through_connect=through_connect)
+    assert "63 rows at cut c:" in second
+    delivered = pq.read_table(folder / "rows", partitioning=None)
+    assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
+
+
 def test_the_example_job_answers_and_goes_on(
     tiered_server: TieredServer, kafka: Kafka, tmp_path: Path
 ) -> None:
-    table, topic = bound_flows(tiered_server, kafka)
-    assert "60 rows at cut c:" in run_job(tiered_server, table, tmp_path)
-    kafka.produce(topic, [record(n) for n in range(3)])
-    assert "63 rows at cut c:" in run_job(tiered_server, table, tmp_path)
-    delivered = pq.read_table(tmp_path / "rows", partitioning=None)
-    assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
+    check_job(tiered_server, kafka, tmp_path)
 
 
 @pytest.mark.soak
@@ -83,13 +97,8 @@ def test_the_example_job_answers_and_goes_on(
 def test_the_example_job_on_a_cluster_of_two_workers(
     tiered_server: TieredServer, kafka: Kafka, tmp_path: Path
 ) -> None:
-    table, topic = bound_flows(tiered_server, kafka)
     with running_cluster(tmp_path / "cluster") as master:
-        assert "60 rows at cut c:" in run_job(tiered_server, table, tmp_path, master)
-        kafka.produce(topic, [record(n) for n in range(3)])
-        assert "63 rows at cut c:" in run_job(tiered_server, table, tmp_path, master)
-    delivered = pq.read_table(tmp_path / "rows", partitioning=None)
-    assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
+        check_job(tiered_server, kafka, tmp_path, master)
 
 
 @pytest.mark.soak
@@ -98,11 +107,4 @@ def test_the_example_job_on_spark_connect(
     tiered_server: TieredServer, kafka: Kafka, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc", reason="Spark Connect needs grpcio and its companions")
-    table, topic = bound_flows(tiered_server, kafka)
-    first = run_job(tiered_server, table, tmp_path, through_connect=True)
-    assert "60 rows at cut c:" in first
-    kafka.produce(topic, [record(n) for n in range(3)])
-    second = run_job(tiered_server, table, tmp_path, through_connect=True)
-    assert "63 rows at cut c:" in second
-    delivered = pq.read_table(tmp_path / "rows", partitioning=None)
-    assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
+    check_job(tiered_server, kafka, tmp_path, through_connect=True)

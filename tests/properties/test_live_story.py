@@ -13,9 +13,18 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
+from connectors.iceberg.pin_cache import PinCache
 from planner.binding import LIVE_CUT
-from planner.errors import CutExpired, FederationError, TailGap
+from planner.errors import (
+    CatalogUnavailable,
+    CutExpired,
+    FederationError,
+    TailGap,
+    UnknownTable,
+)
+from planner.schema import Column
 from proxy.deadline import Deadline
+from tests.doubles.cold import MemoryColdStore
 from tests.harness.builders import FLOWS
 from tests.harness.sea import PARTITIONS, TTL_S, Sea, expected, rows_of
 from tests.harness.serving import SESSION
@@ -136,3 +145,20 @@ def test_who_waits_for_a_record_holds_no_other_load_up(sea: Sea) -> None:
     rows = rows_of(StaticTable.from_metadata(loaded.location))
     assert rows == expected(sea, json.loads(loaded.metadata))
     assert len(rows) == 2
+
+
+def test_of_a_name_that_a_silent_catalog_did_not_list_nothing_is_said(sea: Sea) -> None:
+    failures: list[CatalogUnavailable] = []
+
+    def fail(_step: str) -> None:
+        for failure in failures:
+            raise failure
+
+    store = MemoryColdStore(fault=fail)
+    store.create(replace(FLOWS, name="hosts"), (Column(0, "host", pa.string()),))
+    sea.live._pins = PinCache(store, refresh_s=3_600, idle_s=3_600)
+    with pytest.raises(UnknownTable):
+        sea.live.check(SESSION, FLOWS)
+    failures.append(CatalogUnavailable("lake: no answer.", catalog="lake"))
+    with pytest.raises(CatalogUnavailable, match="no answer"):
+        sea.live.check(SESSION, FLOWS)
