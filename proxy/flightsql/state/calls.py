@@ -7,6 +7,7 @@ Neither ADBC nor JDBC sends a cancel message: a client that lost interest ends i
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 POLL_S = 0.05
 # Asking gRPC whether a client left is a system call with Python's lock held: 50 us, on a busy machine 1 ms.
 _POLLS = 10
+#: It goes on looking for so long after the last call: a wake for each small statement would take Python's lock from it.
+_AWAKE_S = 1.0
 # So the pause is this many times as long as the asking took, up to so many seconds.
 _PAUSES, _MAX_PAUSE_S = 20, 0.5
 # gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
@@ -196,6 +199,8 @@ class Calls:
         self._live: set[Call] = set()
         self._draining = False
         self._closed = False
+        #: The watcher waits for a call, however long. Else it looks again soon, and waking it is for nothing.
+        self._is_asleep = False
         self._watcher = threading.Thread(target=self._watch, name="flight-watch", daemon=True)
         self._watcher.start()
 
@@ -213,7 +218,9 @@ class Calls:
                 raise _shutting_down()
             self._shares.take(owner)
             self._live.add(call)
-            self._changed.notify_all()
+            if self._is_asleep:
+                self._is_asleep = False
+                self._changed.notify_all()
         return call
 
     def assign(self, call: Call, owner: Hashable) -> None:
@@ -238,7 +245,8 @@ class Calls:
             if call not in self._live:
                 return
             self._live.remove(call)
-            self._changed.notify_all()
+            if self._draining or self._closed:
+                self._changed.notify_all()
         self.write_down(call.record)
         if call.record.has_failed:
             time.sleep(self._failures.pause_s(call.owner, call.max_failures_per_s))
@@ -309,12 +317,17 @@ class Calls:
             self._hang_up(alone)
 
     def _watch(self) -> None:
+        busy_s = -math.inf
         while True:
             with self._changed:
                 if self._closed and not self._live:
                     return
                 live = tuple(self._live)
-                if not live:
+                now_s = time.monotonic()
+                if live:
+                    busy_s = now_s
+                elif now_s > busy_s + _AWAKE_S:
+                    self._is_asleep = True
                     self._changed.wait()
             for call in live:
                 call.check_time()
@@ -326,8 +339,7 @@ class Calls:
             for call in sorted(waiting, key=lambda call: call.polled_s)[:_POLLS]:
                 call.poll()
             took_s = time.monotonic() - began_s
-            if live:
-                time.sleep(min(max(self._poll_s, _PAUSES * took_s), _MAX_PAUSE_S))
+            time.sleep(min(max(self._poll_s, _PAUSES * took_s), _MAX_PAUSE_S))
 
 
 def _shutting_down() -> FederationError:
