@@ -106,12 +106,16 @@ class Sources:
                 ranges = _part(parsed, table, cut, filters[table], part)
                 tail = self.tails.read(cut, check, names[table.key], ranges)
                 tails[table.key] = stack.enter_context(tail)
-        has_cold = not is_cold_counted and not _is_enough(parsed, cuts, visible, tails)
+        is_enough = _is_enough(parsed, cuts, visible, tails)
+        has_cold = not is_cold_counted and not is_enough
         return [
             self._relation(
                 table,
                 cuts[table.key],
-                tails[table.key].relations if table.key in tails else (),
+                # Of a tail that has enough, the newest rows: older ones may be packed.
+                (tails[table.key].relations if table.key in tails else ())[
+                    :: -1 if is_enough else 1
+                ],
                 filters[table],
                 visible[table],
                 names[table.key],

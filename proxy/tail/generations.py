@@ -24,6 +24,7 @@ from proxy.tail.segment import (
     ends,
     merged,
     packable,
+    without_newest,
 )
 from proxy.tail.tail_ranges import Floor, TailRanges, extend
 
@@ -317,9 +318,10 @@ class Generation(TailRanges):
 
     # --- packing; whoever holds ``writing`` goes on meanwhile ---
 
-    def pack(self) -> bool:
+    def pack(self, newest_bytes: int = 0) -> bool:
         """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.
 
+        The newest segments, of ``newest_bytes`` as Arrow at most, stay as they are.
         Statements that lease them go on with them. If they are trimmed or dropped meanwhile, the copy is thrown away.
 
         Raises:
@@ -331,7 +333,8 @@ class Generation(TailRanges):
                     segment.on(SegmentEvent.CLOSE)  # not the one that is being filled
                 rows = sum(segment.rows for segment in (*self._order, *self._arriving))
                 limit = max(SEGMENT_ROWS, rows // _PACKED_SHARE)
-                chosen = packable(self._order, limit) or packable(self._arriving, limit)
+                older = without_newest(self._order, newest_bytes)
+                chosen = packable(older, limit) or packable(self._arriving, limit)
                 ranges = merged(chosen)
             if not chosen:
                 return False

@@ -152,6 +152,14 @@ def ends(batch: pa.RecordBatch) -> dict[int, int]:
     return {row["partition"]: row["offset_max"] + 1 for row in ends.to_pylist()}
 
 
+def without_newest(segments: Sequence[Segment], max_bytes: int) -> Sequence[Segment]:
+    """Return ``segments``, in order, without the last ones that have ``max_bytes`` together at most."""
+    left, last = max_bytes, len(segments)
+    while last and segments[last - 1].size <= left:
+        left, last = left - segments[last - 1].size, last - 1
+    return segments[:last]
+
+
 def packable(segments: Sequence[Segment], max_rows: int) -> Sequence[Segment]:
     """Return neighbours among ``segments`` to be packed as one: the oldest that can be, with those behind it, in order.
 

@@ -87,7 +87,9 @@ class Tails:
 
     def __post_init__(self) -> None:
         self._spilling = None if self.space is None else Spilling(self.segments, self.space)
-        self._packing = Packing(self.clock)
+        self._packing = Packing(
+            self.clock, 0 if self.space is None else self.space.max_memory_bytes
+        )
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[object, ...], FollowedTable] = OrderedDict()
 

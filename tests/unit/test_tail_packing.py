@@ -203,7 +203,7 @@ def test_out_of_memory_leaves_the_segments_as_they_were() -> None:
         value.generation.pack()
     assert value.databases() == ["memory"]
     assert value.all_rows() == before
-    packing = Packing(lambda: now_s)
+    packing = Packing(lambda: now_s, 0)
     for _ in range(3):
         packing.work([value.generation])
     assert value.generation.packed_size == 0
@@ -212,7 +212,7 @@ def test_out_of_memory_leaves_the_segments_as_they_were() -> None:
 
 def test_packing_waits_until_little_arrives_and_then_closes_the_last_segment() -> None:
     value, now_s = LeasedSegment(), 0.0
-    packing = Packing(lambda: now_s)
+    packing = Packing(lambda: now_s, 0)
     value.add(FULL * 2)
     value.add(1)
     packing.work([value.generation])
@@ -321,3 +321,24 @@ def _moving(
                     generation.trim(mark)
 
     return make
+
+
+@pytest.mark.parametrize("tails", [1, 2])
+def test_the_newest_rows_of_all_tails_stay_while_memory_is_not_short(tails: int) -> None:
+    value, now_s = LeasedSegment(), 0.0
+    for _ in range(9):
+        value.add(FULL)
+    sizes = [segment.size for segment in value.generation._order]
+    assert len(sizes) > 4
+    packing = Packing(lambda: now_s, 8 * tails * (sum(sizes[-2:]) + 1))
+    others = [LeasedSegment() for _ in range(tails - 1)]
+    generations = [each.generation for each in (value, *others)]
+    packing.work(generations)
+    now_s = 1.0
+    packing.work(generations)
+    assert value.generation.packed_size == sum(sizes[:-2])
+    # Where memory is short nothing is spared but what is being filled.
+    while value.generation.pack():
+        pass
+    assert value.generation.packed_size == sum(sizes[:-1])
+    assert value.all_rows() == expected(OffsetRange(0, 0, 9 * FULL))
