@@ -7,12 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from planner.errors import FederationError, ForeignCommit, TailGap, UndecodableRecord
+from planner.errors import (
+    FederationError,
+    ForeignCommit,
+    SnapshotExpired,
+    TailGap,
+    UndecodableRecord,
+)
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
@@ -219,3 +227,37 @@ def test_rows_of_another_writer_are_accepted(
     declined = run("accept", table, "--snapshot", doubled, "--yes")
     assert declined.code == 6
     assert "partition 0, offset 5, and the watermark is 4" in str(declined.error)
+
+
+def test_a_data_file_that_is_lost_for_good_is_rolled_back_and_its_rows_come_from_the_log(
+    kafka: Kafka, tiered_server: TieredServer, run: Run
+) -> None:
+    topic = kafka.topic()
+    table = tiered_server.bind(topic, EVENT)
+    spark = tiered_server.spark(table)
+    kafka.produce(topic, events(0, 10))
+    tiered_server.tier(table)
+    older = spark.state().head
+    kafka.produce(topic, events(10, 20))
+    tiered_server.tier(table)
+    kafka.produce(topic, events(20, 25))
+    newest = spark.sql("SELECT file_path FROM {t}.files WHERE record_count > 0")
+    before = spark.sql(f"SELECT file_path FROM {{t}}.files VERSION AS OF {older}")
+    lost = {row[0] for row in newest} - {row[0] for row in before}
+    for path in lost:
+        Path(urlsplit(path).path).unlink()
+    # Asked for a column that no footer or cache tells.
+    with pytest.raises(adbc.OperationalError, match=f"{table}: .*is gone"):
+        rows(tiered_server, table)
+    unread = run("verify", table)
+    assert isinstance(unread.error, SnapshotExpired)
+
+    spark.call("rollback_to_snapshot", f"snapshot_id => {older}")
+    assert rows(tiered_server, table) == list(range(25))
+    [report] = run("verify", table, "--json").document
+    # Of the watermark's copies, which the next publish sets right.
+    assert [finding["kind"] for finding in report["findings"]] == ["tag", "mirror"]
+    tiered_server.tier(table)
+    assert rows(tiered_server, table) == list(range(25))
+    verified = run("verify", table)
+    assert (verified.code, verified.error) == (0, None), verified.out
