@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -86,6 +87,7 @@ class PlainDuckDB:
     def __init__(self, world: World, files: Sequence[DataFile]) -> None:
         self.cut = current_cut(world)
         self._connection = duckdb.connect()
+        self._files = files
         names = ", ".join(f'"{name}"' for name in self.cut.cold.schema.names)
         extensions.load(self._connection, extensions.LOCAL)
         hot = hot_rows(world, self.cut)
@@ -107,6 +109,16 @@ class PlainDuckDB:
         began = time.perf_counter()
         answer = self._connection.execute(sql).to_arrow_table()
         return time.perf_counter() - began, answer
+
+    def set_up(self, hot_file: Path) -> list[str]:
+        """Return what makes ``everything`` in another process; ``hot_file`` gets the hot rows."""
+        self._connection.execute(f"COPY hot TO '{hot_file}' (FORMAT parquet)")
+        names = ", ".join(f'"{name}"' for name in self.cut.cold.schema.names)
+        paths = ", ".join(f"'{file.path}'" for file in self._files)
+        return [
+            f"CREATE TABLE hot AS SELECT * FROM read_parquet('{hot_file}')",
+            f"CREATE VIEW everything AS SELECT {names} FROM read_parquet([{paths}]) UNION ALL SELECT {names} FROM hot",
+        ]
 
     def close(self) -> None:
         self._connection.close()

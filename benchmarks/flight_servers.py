@@ -1,7 +1,8 @@
-"""Two servers to hold each other against, each a process of its own, with the same rows in memory.
+"""Servers to hold ours against, each a process of its own.
 
-One is our protocol layer over a backend without an engine: a statement's answer is such rows. The other is a
-raw pyarrow Flight server with nothing of ours in it, which streams them without Python (``RecordBatchStream``).
+One is our protocol layer over a backend without an engine: a statement's answer is rows in memory. Another is a
+raw pyarrow Flight server with nothing of ours in it, which streams the same rows without Python (``RecordBatchStream``). The
+third is such a server over plain DuckDB: what is asked by Flight SQL takes at least as long as there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from pyarrow import flight
@@ -35,6 +37,8 @@ _SEED = 1
 #: What the servers are asked for: many rows, or a single one. Ours takes them for statements.
 MANY, ONE = "SELECT * FROM longs", "SELECT 1"
 _HOST = "127.0.0.1"
+#: Of a batch that plain DuckDB hands over.
+_ENGINE_ROWS = 131_072
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
 
@@ -179,6 +183,47 @@ class _RawServer(flight.FlightServerBase):  # pyarrow has no types
         return [messages.pack(answer)]
 
 
+class _PlainServer(flight.FlightServerBase):  # pyarrow has no types
+    """Plain DuckDB behind the five calls: each text is run as it is, columns are described once."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._schemas: dict[str, pa.Schema] = {}
+        super().__init__(flight.Location.for_grpc_tcp(_HOST, 0))
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        text = _text(descriptor.command)
+        endpoint = flight.FlightEndpoint(text, [])
+        return flight.FlightInfo(self._schema(text), descriptor, [endpoint], -1, -1)
+
+    def do_get(
+        self, context: flight.ServerCallContext, ticket: flight.Ticket
+    ) -> flight.GeneratorStream:
+        reader = self._connection.cursor().execute(ticket.ticket.decode())
+        batches = reader.to_arrow_reader(_ENGINE_ROWS)
+        return flight.GeneratorStream(batches.schema, iter(batches))
+
+    def do_action(
+        self, context: flight.ServerCallContext, action: flight.Action
+    ) -> Iterable[bytes]:
+        if action.type != "CreatePreparedStatement":
+            return []
+        text = messages.unpack(action.body.to_pybytes()).query
+        answer = messages.ActionCreatePreparedStatementResult(
+            prepared_statement_handle=text.encode(),
+            dataset_schema=self._schema(text).serialize().to_pybytes(),
+        )
+        return [messages.pack(answer)]
+
+    def _schema(self, text: str) -> pa.Schema:
+        if text not in self._schemas:
+            empty = self._connection.cursor().execute(f"SELECT * FROM ({text}) LIMIT 0")
+            self._schemas[text] = empty.to_arrow_table().schema
+        return self._schemas[text]
+
+
 def _text(command: bytes) -> str:
     if not command.startswith(_WRAPPED):
         return command.decode()
@@ -208,6 +253,16 @@ def serve_raw(connection: Connection, rows: int) -> None:
     server.shutdown()
 
 
+def serve_plain(connection: Connection, set_up: Sequence[str]) -> None:
+    """Serve plain DuckDB after the statements ``set_up``, until the other end of ``connection`` is closed."""
+    with duckdb.connect() as engine:
+        for text in set_up:
+            engine.execute(text)
+        server = _PlainServer(engine)
+        _until_closed(connection, server.port)
+        server.shutdown()
+
+
 def _until_closed(connection: Connection, port: int) -> None:
     connection.send(port)
     with contextlib.suppress(EOFError):
@@ -215,7 +270,7 @@ def _until_closed(connection: Connection, port: int) -> None:
 
 
 @contextlib.contextmanager
-def served(target: Callable[..., None], *arguments: int) -> Iterator[Serving]:
+def served(target: Callable[..., None], *arguments: object) -> Iterator[Serving]:
     """Run ``target`` in a process of its own."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()

@@ -2,7 +2,8 @@
 
 A new cursor for each, as people do, nothing prepared by hand; the two are asked in turns. First while the topic is quiet,
 when every answer is compared, then while records arrive and are tiered, as they are where people work. Plain DuckDB has
-the rows of the moment before each statement's turns.
+the rows of the moment before each statement's turns. On the quiet topic a third takes its turn: a bare Flight SQL server over plain
+DuckDB, by the same driver, which is what the protocol costs by itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import duckdb
 import pyarrow as pa
 
 from benchmarks.baseline import PlainDuckDB
+from benchmarks.flight_servers import serve_plain, served
 from benchmarks.options import partition_by, seed
 from benchmarks.questions import Question, Times, questions
 from benchmarks.records import traffic
@@ -100,9 +102,13 @@ def command(
             flight_sql.connect(server.uri, autocommit=True) as connection,
         ):
             _warm(connection, times.rows)
-            with _plain(world) as duck:
+            with (
+                _plain(world) as duck,
+                served(serve_plain, duck.set_up(world.folder / "hot.parquet")) as plain_server,
+                flight_sql.connect(plain_server.uri, autocommit=True) as bare,
+            ):
                 quiet = contextlib.nullcontext(duck)
-                _compare(report, chosen, connection, lambda: quiet, repeats, rate=0)
+                _compare(report, chosen, connection, lambda: quiet, repeats, rate=0, bare=bare)
             if rate:
                 with _arriving(world, rate), tiering(world, interval):
                     plain = functools.partial(_plain, world)
@@ -161,13 +167,16 @@ def _compare(
     repeats: int,
     *,
     rate: int,
+    bare: flight_sql.Connection | None = None,
 ) -> None:
     ratio, plus_ms = _ALLOWED[not rate]
     when = f"{rate:,} events/s" if rate else QUIET
     lines = report.details["statements"].setdefault(when, {})
     for question in statements:
         with plain_now() as duck:
-            ours, plain = _in_turns(question, connection, duck, repeats, is_compared=not rate)
+            ours, plain, served_plain = _in_turns(
+                question, connection, duck, repeats, bare, is_compared=not rate
+            )
         ours_ms, plain_ms = median(ours), median(plain)
         of_allowed = ours_ms / max(ratio * plain_ms, plain_ms + plus_ms)
         lines[question.kind] = {
@@ -179,9 +188,12 @@ def _compare(
             "ratio": ours_ms / plain_ms,
             "plus_ms": ours_ms - plain_ms,
         }
+        if served_plain:
+            lines[question.kind]["bare_ms"] = median(served_plain)
         print(
             f"{when:14} {question.kind:36} {plain_ms:8.1f} {ours_ms:8.1f} ms  {ours_ms / plain_ms:5.2f}  "
-            f"{ours_ms - plain_ms:+7.1f} ms",
+            f"{ours_ms - plain_ms:+7.1f} ms"
+            + (f"  bare server {median(served_plain):8.1f} ms" if served_plain else ""),
             flush=True,
         )
         report.figure(
@@ -190,6 +202,19 @@ def _compare(
             "",
             at_most=1.0,
         )
+    bare_lines = [line for line in lines.values() if "bare_ms" in line]
+    if bare_lines:
+        within = sum(
+            line["bare_ms"] <= max(ratio * line["plain_ms"], line["plain_ms"] + plus_ms)
+            for line in bare_lines
+        )
+        more_ms = median(line["ours_ms"] - line["bare_ms"] for line in bare_lines)
+        bare_ms = median(line["bare_ms"] - line["plain_ms"] for line in bare_lines)
+        report.figure(
+            f"{when}: statements that a bare Flight SQL server answers within that", within, ""
+        )
+        report.figure(f"{when}: bare server less plain DuckDB, median of all", bare_ms, "ms")
+        report.figure(f"{when}: ours less the bare server, median of all", more_ms, "ms")
 
 
 def _in_turns(
@@ -197,24 +222,36 @@ def _in_turns(
     connection: flight_sql.Connection,
     duck: PlainDuckDB,
     repeats: int,
+    bare: flight_sql.Connection | None,
     *,
     is_compared: bool,
-) -> tuple[list[float], list[float]]:
-    """Milliseconds through the server, and of plain DuckDB; two rounds before them fill caches on both sides."""
-    ours, plain = [], []
+) -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds through the server, of plain DuckDB, and of that behind the protocol alone, if ``bare`` is given.
+
+    Two rounds before them fill caches on all sides.
+    """
+    ours, plain, served_plain = [], [], []
+    text = question.sql.format(t="everything")
     for repeat in range(-2, repeats):
-        began = time.perf_counter()
-        with connection.cursor() as cursor:
-            cursor.execute(question.sql.format(t=TABLE))
-            answer = cursor.fetch_arrow_table()
-        took_s = time.perf_counter() - began
-        plain_s, expected = duck.timed(question.sql.format(t="everything"))
+        took_s, answer = _timed(connection, question.sql.format(t=TABLE))
+        plain_s, expected = duck.timed(text)
         if is_compared and not question.follows_clock:
             _require_same(question, answer, expected)
+        bare_s = None if bare is None else _timed(bare, text)[0]
         if repeat >= 0:
             ours.append(took_s * 1000)
             plain.append(plain_s * 1000)
-    return ours, plain
+            if bare_s is not None:
+                served_plain.append(bare_s * 1000)
+    return ours, plain, served_plain
+
+
+def _timed(connection: flight_sql.Connection, sql: str) -> tuple[float, pa.Table]:
+    began = time.perf_counter()
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        answer = cursor.fetch_arrow_table()
+    return time.perf_counter() - began, answer
 
 
 def _require_same(question: Question, answer: pa.Table, expected: pa.Table) -> None:
