@@ -35,13 +35,15 @@ class Relation:
     """Rows under a name: those of all parts together, with the names and types of ``schema``.
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
-    is None where a statement sees all of it.
+    is None where a statement sees all of it. ``uncompared`` are columns of which it does not matter how large their values
+    are, so that statistics of files may lie about them.
     """
 
     name: str
     schema: TableSchema | pa.Schema
     parts: tuple[SqlRelation | ArrowRelation, ...] = ()
     access_filter: AccessFilter | None = None
+    uncompared: frozenset[str] = frozenset()
 
     @property
     def arrow(self) -> pa.Schema:
@@ -63,7 +65,8 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
                 selects.append(part.sql)
             else:
                 rows = f"(\n{part.sql}\n)"
-                selects.append(_select(relation.arrow, rows, part.without_nan))
+                exact = part.without_nan | relation.uncompared
+                selects.append(_select(relation.arrow, rows, exact))
         clauses.append(_clause(relation, selects))
     return _with(clauses)
 

@@ -15,7 +15,7 @@ from planner.statement.conjuncts import Places, conjuncts
 from planner.statement.date_parts import quote_date_parts
 from planner.statement.gate import check, check_text
 from planner.statement.least import any_rows, is_bare_count
-from planner.statement.named_columns import named_columns
+from planner.statement.named_columns import compared_columns, named_columns
 from planner.statement.parameters import may_type_columns
 from planner.statement.references import (
     CutKey,
@@ -55,6 +55,11 @@ class ParsedStatement:
     def columns(self) -> frozenset[str] | None:
         """Folded names of the columns it can read; None: any."""
         return named_columns(self.document)
+
+    @cached_property
+    def compared_columns(self) -> frozenset[str] | None:
+        """Those of which it matters how large their values are; None: any."""
+        return compared_columns(self.document)
 
     @cached_property
     def any_rows(self) -> int | None:

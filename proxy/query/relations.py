@@ -119,6 +119,7 @@ class Sources:
                 filters[table],
                 visible[table],
                 names[table.key],
+                _uncompared(parsed, names[table.key]),
                 has_cold=has_cold,
                 files=EVERY_FILE if part is None else part.files,
             )
@@ -206,6 +207,7 @@ class Sources:
         rows: ScanFilter,
         visible: VisibleTable,
         names: Sequence[str] | None,
+        uncompared: frozenset[str],
         *,
         has_cold: bool,
         files: FileSpan,
@@ -229,7 +231,9 @@ class Sources:
         schema = _schema(table, cut)
         if names is not None and isinstance(schema, TableSchema):
             schema = pa.schema([schema.arrow.field(name) for name in names])
-        return Relation(relation_name(table), schema, tuple(parts), visible.access_filter)
+        return Relation(
+            relation_name(table), schema, tuple(parts), visible.access_filter, uncompared
+        )
 
     def _empty(
         self, session: Session, table: ResolvedTable, pin_or_cut: Pin | TableCut
@@ -257,6 +261,14 @@ def _names(
         return None
     names = cut.cold.schema.names
     return names[:1] + tuple(name for name in names[1:] if fold(name) in columns)
+
+
+def _uncompared(parsed: ParsedStatement, names: Sequence[str] | None) -> frozenset[str]:
+    """The columns that a statement reads and does not compare; none where it may read all, or a policy has a say."""
+    compared = parsed.compared_columns
+    if names is None or compared is None:
+        return frozenset()
+    return frozenset(name for name in names if fold(name) not in compared)
 
 
 def _names_places(parsed: ParsedStatement, table: ResolvedTable) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import DataFileStatistics
@@ -17,6 +18,7 @@ from connectors.iceberg.store import IcebergStore
 from planner.cut import cold_cut
 from planner.names import TableName
 from planner.ports import SqlRelation
+from planner.statement.named_columns import compared_columns
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, prelude
 from tests.contract.engine import rows
@@ -117,6 +119,33 @@ def _values(items: Sequence[tuple[Any, ...]]) -> SqlRelation:
         for i, d, f, y in items
     )
     return SqlRelation(f"SELECT * FROM (VALUES {listed}) v(i, d, f, s)")
+
+
+#: Each over files of one value, whose bounds are equal, and NaN: neither ``d`` nor ``f`` is compared.
+UNCOMPARING = [
+    "SELECT count(*) AS n FROM t WHERE isnan(d)",
+    "SELECT count(*) AS n, avg(d)::VARCHAR AS a FROM t WHERE NOT isnan(d)",
+    "SELECT count(*) AS n, count(d) AS a, sum(f)::VARCHAR AS b FROM t WHERE isfinite(f) OR isinf(d)",
+    "SELECT count(d) AS a, count(f) FILTER (isnan(f)) AS b, isnan(avg(d)) AS c, isnan(sum(f)) AS e FROM t",
+    "SELECT i % 3 AS k, isnan(sum(d)) AS a FROM t WHERE NOT isnan(f) GROUP BY k ORDER BY k",
+    "SELECT count(*) AS k FROM (SELECT isnan(d) AS n FROM t) WHERE n",
+]
+
+
+@pytest.mark.parametrize("sql", UNCOMPARING)
+def test_what_is_not_compared_is_right_when_it_is_read_bare(
+    engine: Engine, place: Place, tmp_path: Path, sql: str
+) -> None:
+    items = [(number, value, value, value) for number, value in enumerate([1.0, NAN] * 2_000)]
+    path = place.root / f"{tmp_path.name}.parquet"
+    pq.write_table(content(items), path, row_group_size=1_000)
+    compared = compared_columns(engine.parse(sql))
+    assert compared is not None
+    assert not compared & {"d", "f"}
+    part = SqlRelation(f"SELECT * FROM read_parquet('{path}')")
+    bare = Relation("lake.n.t", SCHEMA, (part,), uncompared=frozenset("df"))
+    memory = Relation("lake.n.t", SCHEMA, (_values(items),))
+    assert rows(engine, sql, [bare]) == rows(engine, sql, [memory])
 
 
 def test_what_has_no_nan_is_read_bare(engine: Engine) -> None:

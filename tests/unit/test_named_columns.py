@@ -7,7 +7,7 @@ import json
 import duckdb
 import pytest
 
-from planner.statement.named_columns import named_columns
+from planner.statement.named_columns import compared_columns, named_columns
 from planner.statement.scope import fold
 
 NAMED = {
@@ -108,3 +108,29 @@ def test_rows_over_the_named_columns_are_those_over_all(sql: str) -> None:
 @pytest.mark.parametrize("sql", ANY)
 def test_any_column_may_be_read(sql: str) -> None:
     assert named_columns(tree(sql)) is None
+
+
+#: What is compared, of statements over columns that may hold NaN.
+COMPARED = {
+    "SELECT avg(a), SUM(b), count(c) FROM t WHERE NOT isnan(d)": set(),
+    "SELECT avg(a) FROM t WHERE a > 1": {"a"},
+    "SELECT avg(a) FROM t HAVING avg(a) > 1 ORDER BY avg(a)": set(),
+    "SELECT avg(t.a), avg(x.y.z) FROM t": {"t", "a", "x", "y", "z"},
+    "SELECT sum(a + 1), sum(b) FILTER (c > 1), sum(d ORDER BY e) FROM t": {*"ace"},
+    "SELECT count(DISTINCT a), sum(DISTINCT b) FROM t": {"a", "b"},
+    "SELECT sum(a) OVER (), min(b), max(c), any_value(d), first(e) FROM t": {*"abcde"},
+    "SELECT sum(a) FROM (SELECT b AS a FROM t) WHERE b > 1": {"b"},
+    "SELECT sum(a) AS a FROM t GROUP BY b": {"b"},
+    "SELECT sum(a) FROM t JOIN u USING (a)": {"a"},
+    "SELECT sum(a) FROM t GROUP BY ALL ORDER BY 1": set(),
+}
+
+
+@pytest.mark.parametrize("sql", COMPARED)
+def test_columns_that_are_only_added_up_are_not_compared(sql: str) -> None:
+    assert compared_columns(tree(sql)) == frozenset(COMPARED[sql])
+
+
+@pytest.mark.parametrize("sql", [*ANY, "SELECT count(e) FROM t AS e"])
+def test_any_column_may_be_compared(sql: str) -> None:
+    assert compared_columns(tree(sql)) is None
