@@ -1,13 +1,16 @@
-"""A process that reads topics while it starts."""
+"""A process that reads topics while it starts: at which priority, and what statements do meanwhile."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import cast
+
+import psutil
 
 from planner.binding import Binding
 from planner.offsets import OffsetRange
@@ -16,6 +19,7 @@ from proxy.tail.reader.child import Ingestion
 from proxy.tail.reader.client import remote_readers
 from proxy.tail.reader.local import MUCH_OFFSETS, LocalReader
 from proxy.tail.reader.source import TailSource
+from proxy.tail.reader.worker import _NICE
 from tests.harness.tails import SCHEMA
 
 SUBJECT = TailSource("flows", SCHEMA, Binding("flows"), TopicSource("flows", "id"))
@@ -43,15 +47,20 @@ def wait_for(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_it_says_when_it_serves(tmp_path: Path) -> None:
+def test_it_has_the_priority_of_the_server_until_it_serves(tmp_path: Path) -> None:
+    """At a lower one it took half a minute to load on a busy machine."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with closing(Ingestion(command, b"")) as ingestion:
         assert not ingestion.is_ready
         ingestion.begin()
         wait_for((tmp_path / "loading").exists)
+        (worker,) = psutil.Process(ingestion._process.pid).children()
         assert not ingestion.is_ready
+        assert worker.nice() == own
         (tmp_path / "go on").touch()
         wait_for(lambda: ingestion.is_ready)
+        assert worker.nice() == min(own + _NICE, 19)
 
 
 def _no_local(subject: TailSource) -> LocalReader:

@@ -46,8 +46,6 @@ def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) 
         worker = os.fork()
         if not worker:
             control.close()
-            with contextlib.suppress(OSError):
-                os.nice(_NICE)
             try:
                 work(socket.socket(fileno=sockets[0]))
             finally:
@@ -65,6 +63,10 @@ def serve_requests(control: socket.socket, readers: TopicReaders) -> None:
     # What is loaded by now stays, so the collector need not scan it again.
     gc.collect()
     gc.freeze()
+    # Not before: loading takes most of a second of a core, and at a low priority half a minute where others keep it
+    # busy. Threads for requests inherit it.
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
     with contextlib.suppress(OSError):  # the server is gone: nothing comes
         control.send(_ONE)
     while True:
