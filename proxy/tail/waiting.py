@@ -41,6 +41,8 @@ class Wait:
             return True  # added meanwhile: waiting would be for nothing
         if follower is None or not generation.continues(missing):
             return False
+        if entry.reader.fetches_sooner(missing):
+            return False
         if self._missing_at_first is None:
             self._missing_at_first = _offsets(missing)
         deadline = self.clock() + entry.limits.fetch_timeout_s

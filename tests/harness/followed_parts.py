@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from planner.names import TableName
 from planner.schema import Column
 from proxy.deadline import Deadline
 from proxy.session import Session
+from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
 from thermocline.commands.create import first_watermark
@@ -25,19 +27,32 @@ from thermocline.serve.ingestion import ingesting
 from thermocline.serve.parts import Parts
 
 FETCH_TIMEOUT_S = 4.0
+_START_S = 60.0
 COLUMNS = (Column(0, "n", pa.int64()),)
 
 
 @contextmanager
-def parts_over(folder: Path, settings: dict[str, str]) -> Iterator[Parts]:
+def parts_over(
+    folder: Path, settings: dict[str, str], *, fetch_timeout_s: float = FETCH_TIMEOUT_S
+) -> Iterator[Parts]:
     configured = settings_of(
-        {"lake": sqlite_catalog(folder)}, settings, fetch_timeout_s=FETCH_TIMEOUT_S
+        {"lake": sqlite_catalog(folder)}, settings, fetch_timeout_s=fetch_timeout_s
     )
     with (
         ingesting(configured) as ingestion,
         running_parts(configured, ingestion=ingestion) as parts,
     ):
+        # Until then statements fetch for themselves, and nothing that is followed would be tested.
+        wait_until_ready(ingestion)
         yield parts
+
+
+def wait_until_ready(ingestion: Ingestion | None) -> None:
+    """Wait until topics are read by the process of their own."""
+    deadline = time.monotonic() + _START_S
+    while not (ingestion is not None and ingestion.is_ready):
+        assert time.monotonic() < deadline, "the process that reads topics does not start"
+        time.sleep(0.02)
 
 
 def bind(

@@ -24,7 +24,7 @@ from proxy.tail.reader import client as process
 from proxy.tail.reader.child import Ingestion
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import settings_of, sqlite_catalog
-from tests.harness.followed_parts import COLUMNS, ask, bind, count
+from tests.harness.followed_parts import COLUMNS, ask, bind, count, wait_until_ready
 from thermocline.serve.assembly import running_parts
 from thermocline.serve.ingestion import ingesting
 from thermocline.serve.parts import Parts
@@ -50,6 +50,8 @@ def reading(folder: Path, kafka: Kafka) -> Iterator[tuple[Parts, Ingestion]]:
         running_parts(settings, ingestion=ingestion) as parts,
     ):
         assert ingestion is not None
+        # Until then statements fetch for themselves, and the process would not be tested.
+        wait_until_ready(ingestion)
         yield parts, ingestion
 
 
@@ -154,6 +156,27 @@ def test_a_worker_that_is_silent_is_given_up(
         wait_for(lambda: worker_of(ingestion).pid != worker.pid)
         write(kafka, topic, 3)
         assert count(parts, table) == 4
+
+
+def test_statements_do_not_wait_for_a_worker_that_starts(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(1)
+    table = bind(kafka, tmp_path, topic, COLUMNS)
+    with reading(tmp_path, kafka) as (parts, ingestion):
+        worker, first = worker_of(ingestion), psutil.Process(ingestion._process.pid)
+        first.suspend()  # it starts no other
+        try:
+            worker.kill()
+            for value in range(4):
+                write(kafka, topic, value)
+                assert count(parts, table) == value + 1
+            assert not ingestion.is_ready
+        finally:
+            first.resume()
+        wait_until_ready(ingestion)
+        write(kafka, topic, 4)
+        assert count(parts, table) == 5
+        (state,) = parts.tails.states()
+        assert state.is_followed
 
 
 def test_what_a_backlog_needs_is_bounded_and_given_back(kafka: Kafka, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from proxy.tail.budget import TailLimits
 from proxy.tail.generations import Generation
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
+from proxy.tail.reader.local import LocalReader
 from proxy.tail.segment import LeasedTail
 from tests.harness.builders import FLOWS
 from tests.harness.tails import FOLLOWED, LIMITS, OTHER, offsets, places, started, tail_harness
@@ -113,6 +114,30 @@ def test_a_follower_that_stands_still_fails_statements_by_their_deadline() -> No
         finally:
             going_on.set()
         assert places(harness, cut) == offsets((0, 2))
+
+
+def test_a_statement_does_not_wait_for_a_reader_that_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The harness's clock stands still: who waits here waits for good."""
+    serving = threading.Event()
+
+    def decode(batch: pa.RecordBatch) -> None:
+        if threading.current_thread().name.endswith(", ahead"):
+            assert serving.wait(30)
+
+    monkeypatch.setattr(LocalReader, "fetches_sooner", lambda *_: not serving.is_set())
+    with tail_harness(threads=True, on_decode=decode) as harness:
+        try:
+            for value in range(4):
+                harness.write(0, value)
+                assert places(harness, harness.cut(0, 0)) == offsets((0, value + 1))
+            assert harness.fetched == 4
+        finally:
+            serving.set()
+        harness.write(0, 4)
+        assert places(harness, harness.cut(0, 0)) == offsets((0, 5))
+        assert harness.fetched == 4
 
 
 def test_records_that_were_wished_for_while_they_are_added_are_not_looked_for_again() -> None:

@@ -48,6 +48,7 @@ class Ingestion:
                 stdin.write(setup)
         self._lock = threading.Lock()
         self._worker: socket.socket | None = None
+        self._is_ready = False
         #: Workers that died or hung.
         self.lost = 0
         #: Most resident memory that the worker has had; 0 before its first answer.
@@ -69,6 +70,15 @@ class Ingestion:
         with self._lock, contextlib.suppress(OSError):
             self._running()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a worker has loaded what it needs, and serves."""
+        with self._lock:
+            if self._worker is not None and not self._is_ready:
+                with contextlib.suppress(OSError):  # most often that it has not said so yet
+                    self._is_ready = self._worker.recv(1, socket.MSG_DONTWAIT) == _ONE
+            return self._is_ready
+
     def begin_job(self, request: ReadRequest) -> ReadJob:
         """Send a worker a request.
 
@@ -88,20 +98,14 @@ class Ingestion:
         from proxy.tail.reader.ipc import Channel, Ended, send_request
 
         worker = self._running()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(worker, [_ONE], [theirs.fileno()])
-        channel = Channel(ours)
+        channel = Channel(_linked(worker))
         with contextlib.suppress(Ended):  # reading from it raises the reason
             send_request(channel, request)
         return ReadJob(channel, request, lambda: self._lost(worker), self._note_peak)
 
     def _running(self) -> socket.socket:
         if self._worker is None:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                socket.send_fds(self._control, [_ONE], [theirs.fileno()])
-            self._worker = ours
+            self._worker = _linked(self._control)
         return self._worker
 
     def _lost(self, worker: socket.socket) -> None:
@@ -118,9 +122,22 @@ class Ingestion:
 
     def _forget(self) -> None:
         self.peak_bytes = 0
+        self._is_ready = False
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+def _linked(other: socket.socket) -> socket.socket:
+    """Send one end of a new pair to the ``other`` side; return our end."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            socket.send_fds(other, [_ONE], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+    return ours
 
 
 def gone(subject: TailSource) -> LogUnavailable:

@@ -104,15 +104,23 @@ class _RemoteReader:
         timeout_s: float,
         epochs: Mapping[int, int] = NO_EPOCHS,
     ) -> Pieces:
-        if sum(map(len, ranges)) > MUCH_OFFSETS:
+        if _are_much(ranges):
             request = ReadRequest(
                 self.subject, ranges=tuple(ranges), timeout_s=timeout_s, epochs=dict(epochs)
             )
             return _fetched(self.ingestion, request)
         return self.local.fetch(ranges, timeout_s, epochs)
 
+    def fetches_sooner(self, ranges: Sequence[OffsetRange]) -> bool:
+        return not (_are_much(ranges) or self.ingestion.is_ready)
+
     def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
         self.local.check_history(offsets, epochs)
+
+
+def _are_much(ranges: Sequence[OffsetRange]) -> bool:
+    """Whether the worker fetches them."""
+    return sum(map(len, ranges)) > MUCH_OFFSETS
 
 
 def _fetched(ingestion: Ingestion, request: ReadRequest) -> Pieces:

@@ -83,6 +83,9 @@ class TopicReader(Protocol):
         A normal end means that all were read. After an error, throw away what was yielded.
         """
 
+    def fetches_sooner(self, ranges: Sequence[OffsetRange]) -> bool:
+        """Whether ``fetch`` needs not wait for what ``follow`` has to wait for: a process that is being started."""
+
     def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
         """See ``planner.ports.Log.check_history``."""
 

@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 #: Added to the server's niceness: statements come first.
 _NICE = 5
+_ONE = b"1"
 
 
 def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) -> None:
@@ -45,8 +46,6 @@ def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) 
         worker = os.fork()
         if not worker:
             control.close()
-            with contextlib.suppress(OSError):
-                os.nice(_NICE)
             try:
                 work(socket.socket(fileno=sockets[0]))
             finally:
@@ -55,12 +54,21 @@ def fork_workers(control: socket.socket, work: Callable[[socket.socket], None]) 
 
 
 def serve_requests(control: socket.socket, readers: TopicReaders) -> None:
-    """Serve each socket received over ``control``, on a thread of its own. Returns when ``control`` ends."""
+    """Say over ``control`` that this serves; serve each socket received over it, on a thread of its own.
+
+    Returns when ``control`` ends.
+    """
     from proxy.tail.reader.ipc import Channel
 
     # What is loaded by now stays, so the collector need not scan it again.
     gc.collect()
     gc.freeze()
+    # Not before: loading takes most of a second of a core, and at a low priority half a minute where others keep it
+    # busy. Threads for requests inherit it.
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    with contextlib.suppress(OSError):  # the server is gone: nothing comes
+        control.send(_ONE)
     while True:
         message, sockets, *_ = socket.recv_fds(control, 1, 1)
         if not message:
