@@ -46,6 +46,7 @@ pytest_plugins = [
     "tests.fixtures.server",
     "tests.fixtures.live",
     "tests.fixtures.live_rest",
+    "tests.fixtures.flink",
     "tests.fixtures.commands",
     "tests.fixtures.toolchains",
     "tests.fixtures.verification",
