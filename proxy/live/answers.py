@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cachetools import FIFOCache
 
 from planner.errors import Overloaded
-from planner.live_pieces import LivePiece
+from planner.live_pieces import MOST, LivePiece
 from proxy.deadline import Deadline
 
 #: One a second for the default of an hour, and as many again.
@@ -154,6 +154,12 @@ class TableAnswers:
             pieces = {id(piece): piece for own in self._usable.values() for piece in own}
             self._note(pieces.values())
         return tuple(pieces.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next load has to merge before it answers."""
+        with self._lock:
+            return any(len(pieces) >= MOST for pieces in self._usable.values())
 
     def others(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
         """Return all pieces of a tail that are there yet. They may go at any time until somebody claims them."""

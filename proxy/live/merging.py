@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ _log = logging.getLogger(__name__)
 _PAUSE_S = 0.05
 _LONGEST_S = 120.0
 _STOP_S = 5.0
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,18 @@ class Merging:
             self._tasks.setdefault(task.answers, task)
             self._changed.notify()
 
+    def wait(self, answers: TableAnswers, deadline: Deadline, limit_s: float) -> None:
+        """Wait until nothing of a table is to be merged, so long at most.
+
+        Raises:
+            FederationError: the deadline, or whoever waits has gone.
+        """
+        until_s = time.monotonic() + limit_s
+        with self._changed:
+            while answers in self._tasks and (left_s := until_s - time.monotonic()) > 0:
+                self._changed.wait(min(_LOOK_S, left_s))
+                deadline.check()
+
     def stop(self) -> None:
         """Give up what is at work."""
         self._stopped.set()
@@ -80,6 +94,7 @@ class Merging:
             finally:
                 with self._changed:
                     del self._tasks[task.answers]
+                    self._changed.notify_all()
 
     def _work(self, task: MergeTask) -> None:
         answers, catalog = task.answers, task.cut.table.catalog

@@ -42,6 +42,8 @@ from proxy.tail.tails import Tails
 
 #: A load whose files somebody removes meanwhile is answered anew.
 _ATTEMPTS = 3
+#: So long it waits for what is being merged; then it merges by itself.
+_MERGED_S = 10.0
 _log = logging.getLogger(__name__)
 #: Between two looks at what may be removed, and two heartbeats: a fraction of what answers are good for.
 _TEND_SHARE = 8
@@ -163,6 +165,9 @@ class LiveTables:
     ) -> LoadedTable | None:
         """Answer a load; None where files that the answer names are gone."""
         answers = self._answers_of(table)
+        if answers.is_full:
+            # What is being merged would be merged again, by this load.
+            self._merging.wait(answers, deadline, _MERGED_S)
         with answers.turn(deadline), self._grants.veiling(session, [table]):
             is_plain = contract == FreshnessContract()
             loaded = None

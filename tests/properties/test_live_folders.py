@@ -8,17 +8,21 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
 from connectors.iceberg.live.files import LiveFiles
 from planner.binding import LIVE_CUT
 from planner.errors import ColdStoreUnavailable
+from planner.live_pieces import MERGE, MOST
 from proxy.deadline import Deadline
+from proxy.live.merging import MergeTask
 from proxy.live.tables import LiveTables
 from tests.harness.builders import FLOWS
 from tests.harness.sea import TTL_S, Sea, expected, rows_of
@@ -199,3 +203,41 @@ def test_two_replicas_at_one_place_leave_each_other_alone(sea: Sea) -> None:
     finally:
         other.stop()
         forget(pins, tails)
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_load_waits_for_what_is_being_merged_and_does_not_merge_it_again(
+    sea: Sea, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+) -> None:
+    merging, proceed = sea.live._merging, threading.Event()
+    work = merging._work
+
+    def later(task: MergeTask) -> None:
+        assert proceed.wait(60)
+        work(task)
+
+    monkeypatch.setattr(merging, "_work", later)
+    if not is_patient:
+        monkeypatch.setattr("proxy.live.tables._MERGED_S", 0.05)
+    for number in range(MOST):
+        sea.produce(0, f"host {number}")
+        document, table = sea.load()
+    assert len(list(table.scan().plan_files())) == MOST
+    sea.produce(0, "newest")
+    loaded: list[tuple[dict[str, object], StaticTable]] = []
+    loading = threading.Thread(target=lambda: loaded.append(sea.load()))
+    loading.start()
+    if is_patient:
+        loading.join(0.5)
+        assert loading.is_alive()
+        proceed.set()
+    loading.join(60)
+    proceed.set()
+    [(document, table)] = loaded
+    assert rows_of(table) == expected(sea, document)
+    assert len(rows_of(table)) == MOST + 1
+    merging.wait(sea.live._answers_of(FLOWS), Deadline(60), 60)
+    written = [pq.read_metadata(file).num_rows for file in sea.folder.rglob("*.parquet")]
+    # One file for each load; beside them what was merged, once. Who does not wait has merged all there was by himself.
+    large = sorted(rows for rows in written if rows > 1)
+    assert large == ([MERGE] if is_patient else [MOST + 1])
