@@ -78,6 +78,9 @@ def session_conf(
         "spark.scheduler.mode": "FAIR",
         # A speculative copy of a task would read its split from the brokers twice.
         "spark.speculation": "false",
+        # The tail of a cut is a task of its own before every shuffle. By default Spark has each such task open a file for
+        # every partition, 200 of them, which takes a small tail several times as long as its rows do; sorting takes one.
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
     }
     if settings.master.startswith("local"):
         conf["spark.driver.host"] = "127.0.0.1"

@@ -305,6 +305,24 @@ def test_what_no_filter_stands_over_is_read_in_columns(
     assert plan.index("ColumnarToRow") < plan.index("Union"), plan
 
 
+def test_a_task_of_a_shuffle_opens_one_file_not_one_for_every_partition(
+    spark_lake: Lake, flows: tuple[TableName, str]
+) -> None:
+    """A small tail is a task of its own before a shuffle: 200 files take longer than its rows do."""
+    table, _ = flows
+    rows = spark_lake.at(str(table)).table(str(table))
+    spark = rows.sparkSession
+    adaptive = spark.conf.get("spark.sql.adaptive.enabled")
+    # Without it the plan is not behind another one.
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        exchange = rows.repartition(200, "kafka_offset")._jdf.queryExecution().executedPlan()
+        handle = exchange.shuffleDependency().shuffleHandle().getClass().getSimpleName()
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", adaptive or "true")
+    assert handle == "SerializedShuffleHandle"
+
+
 @pytest.mark.parametrize("way", ["executors", "relation", "kept in Spark", "server"])
 def test_every_way_of_a_tail_gives_its_rows(
     tiered_server: TieredServer, flows: tuple[TableName, str], way: str
