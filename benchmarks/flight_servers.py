@@ -162,7 +162,7 @@ class _RawServer(flight.FlightServerBase):  # pyarrow has no types
     ) -> flight.FlightInfo:
         text = _text(descriptor.command)
         endpoint = flight.FlightEndpoint(text, [])
-        return flight.FlightInfo(self._answers[text][0], descriptor, [endpoint], -1, -1)
+        return flight.FlightInfo(self._schema(text), descriptor, [endpoint], -1, -1)
 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
@@ -178,25 +178,21 @@ class _RawServer(flight.FlightServerBase):  # pyarrow has no types
         text = messages.unpack(action.body.to_pybytes()).query
         answer = messages.ActionCreatePreparedStatementResult(
             prepared_statement_handle=text.encode(),
-            dataset_schema=self._answers[text][0].serialize().to_pybytes(),
+            dataset_schema=self._schema(text).serialize().to_pybytes(),
         )
         return [messages.pack(answer)]
 
+    def _schema(self, text: str) -> pa.Schema:
+        return self._answers[text][0]
 
-class _PlainServer(flight.FlightServerBase):  # pyarrow has no types
-    """Plain DuckDB behind the five calls: each text is run as it is, columns are described once."""
+
+class _PlainServer(_RawServer):
+    """Plain DuckDB behind the same calls: each text is run as it is, columns are described once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._schemas: dict[str, pa.Schema] = {}
-        super().__init__(flight.Location.for_grpc_tcp(_HOST, 0))
-
-    def get_flight_info(
-        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
-    ) -> flight.FlightInfo:
-        text = _text(descriptor.command)
-        endpoint = flight.FlightEndpoint(text, [])
-        return flight.FlightInfo(self._schema(text), descriptor, [endpoint], -1, -1)
+        super().__init__({})
 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
@@ -204,18 +200,6 @@ class _PlainServer(flight.FlightServerBase):  # pyarrow has no types
         reader = self._connection.cursor().execute(ticket.ticket.decode())
         batches = reader.to_arrow_reader(_ENGINE_ROWS)
         return flight.GeneratorStream(batches.schema, iter(batches))
-
-    def do_action(
-        self, context: flight.ServerCallContext, action: flight.Action
-    ) -> Iterable[bytes]:
-        if action.type != "CreatePreparedStatement":
-            return []
-        text = messages.unpack(action.body.to_pybytes()).query
-        answer = messages.ActionCreatePreparedStatementResult(
-            prepared_statement_handle=text.encode(),
-            dataset_schema=self._schema(text).serialize().to_pybytes(),
-        )
-        return [messages.pack(answer)]
 
     def _schema(self, text: str) -> pa.Schema:
         if text not in self._schemas:

@@ -43,7 +43,7 @@ from proxy.tail.tails import Tails
 #: A load whose files somebody removes meanwhile is answered anew.
 _ATTEMPTS = 3
 #: So long it waits for what is being merged; then it merges by itself.
-_MERGED_S = 10.0
+_MERGE_WAIT_S = 10.0
 _log = logging.getLogger(__name__)
 #: Between two looks at what may be removed, and two heartbeats: a fraction of what answers are good for.
 _TEND_SHARE = 8
@@ -167,7 +167,7 @@ class LiveTables:
         answers = self._answers_of(table)
         if answers.is_full:
             # What is being merged would be merged again, by this load.
-            self._merging.wait(answers, deadline, _MERGED_S)
+            self._merging.wait(answers, deadline, _MERGE_WAIT_S)
         with answers.turn(deadline), self._grants.veiling(session, [table]):
             is_plain = contract == FreshnessContract()
             loaded = None

@@ -112,10 +112,7 @@ class Sources:
             self._relation(
                 table,
                 cuts[table.key],
-                # Of a tail that has enough, the newest rows: older ones may be packed.
-                (tails[table.key].relations if table.key in tails else ())[
-                    :: -1 if is_enough else 1
-                ],
+                _tail_rows(tails.get(table.key), is_newest_first=is_enough),
                 filters[table],
                 visible[table],
                 names[table.key],
@@ -261,6 +258,12 @@ def _names(
         return None
     names = cut.cold.schema.names
     return names[:1] + tuple(name for name in names[1:] if fold(name) in columns)
+
+
+def _tail_rows(tail: LeasedTail | None, *, is_newest_first: bool) -> tuple[SqlRelation, ...]:
+    """The rows of a tail. Where any of them do, the newest come first: older ones may be packed."""
+    relations = () if tail is None else tail.relations
+    return relations[::-1] if is_newest_first else relations
 
 
 def _uncompared(parsed: ParsedStatement, names: Sequence[str] | None) -> frozenset[str]:

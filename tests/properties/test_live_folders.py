@@ -218,7 +218,7 @@ def test_a_load_waits_for_what_is_being_merged_and_does_not_merge_it_again(
 
     monkeypatch.setattr(merging, "_work", later)
     if not is_patient:
-        monkeypatch.setattr("proxy.live.tables._MERGED_S", 0.05)
+        monkeypatch.setattr("proxy.live.tables._MERGE_WAIT_S", 0.05)
     for number in range(MOST):
         sea.produce(0, f"host {number}")
         document, table = sea.load()
