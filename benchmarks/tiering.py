@@ -17,20 +17,20 @@ _GOALS_ROWS_PER_S = 500_000, 450_000
 
 
 @click.command()
-@click.option("--rows", type=click.IntRange(1), default=16_000_000, show_default=True)
+@click.option("--rows", type=click.IntRange(1), default=32_000_000, show_default=True)
 @click.option(
     "--publish-rows",
     type=click.IntRange(1),
-    default=2_000_000,
+    default=8_000_000,
     show_default=True,
-    help="Rows of one publish.",
+    help="Rows of one publish; by default as `thermocline tier` has it on two cores.",
 )
 @click.option(
     "--writer",
-    type=click.Choice(("spark", "tasks")),
-    default="spark",
+    type=click.Choice(("tasks", "spark")),
+    default="tasks",
     show_default=True,
-    help="The table's thermocline.tier.writer; a run with tasks is recorded as tiering-tasks.",
+    help="The table's thermocline.tier.writer; a run with spark is recorded as tiering-spark.",
 )
 @partitions
 @partition_by
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Tier a topic that is full before the tierer starts; strict JSON, as `thermocline tier`."""
     with (
-        recorded(results, "tiering" if writer == "spark" else "tiering-tasks") as report,
+        recorded(results, "tiering" if writer == "tasks" else "tiering-spark") as report,
         running_world(
             partitions=partitions,
             seed=seed,

@@ -35,6 +35,10 @@ _PLACES = ("client.region", "s3.region", "s3.endpoint", "s3.path-style-access")
 #: A region has to be in every signature; stores other than Amazon's ignore which.
 DEFAULT_REGION = "us-east-1"
 
+#: Amazon's libraries, Arrow's and this process' Java, send sums behind the content unless told otherwise. Other stores answer
+#: that with 400: https://docs.aws.amazon.com/sdkref/latest/guide/feature-dataintegrity.html.
+UNSUMMED = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+
 
 def is_object_store(location: str) -> bool:
     """Whether httpfs reads what lies there."""

@@ -96,7 +96,7 @@ class SparkWriter:
 class WritingFacts:
     """What is known of a table and of one publish. ``options`` are its own for tiering.
 
-    ``is_local``: its data folder is one of a file system.
+    ``obstacle``: why tasks cannot write where its files go, if they cannot.
 
     ``codec`` is what is left of the table's own (``planner.writing.write_options``).
     """
@@ -107,7 +107,7 @@ class WritingFacts:
     partitions: Sequence[PartitionTerm]
     is_sorted: bool
     layout: Layout
-    is_local: bool
+    obstacle: str | None
     codec: str
 
 
@@ -137,8 +137,8 @@ def _not_ours(facts: WritingFacts) -> str | None:
         return "partitions nobody has counted"
     if len(facts.partitions) > MAX_PARTITION_FIELDS:
         return f"more than {MAX_PARTITION_FIELDS} partition fields"
-    if not facts.is_local:
-        return "files in an object store"
+    if facts.obstacle is not None:
+        return facts.obstacle
     if LOCATION_PROVIDER in properties or properties.get(_HASHED, "false").lower() != "false":
         return "paths of a location provider"
     for key, text in properties.items():

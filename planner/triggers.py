@@ -17,8 +17,8 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 
 Distribution = Literal["auto", "none", "hash"]
-#: Who writes data files: Iceberg's Spark writer, or the tasks that decode records, where they can.
-Writer = Literal["spark", "tasks"]
+#: Who writes data files: the tasks that decode records, where they can, or Iceberg's Spark writer.
+Writer = Literal["tasks", "spark"]
 #: Reasons of a publish, most urgent first.
 Kind = Literal["pressure", "bytes", "age"]
 
@@ -55,7 +55,7 @@ class TierOptions:
     max_age_s: float = DEFAULT_MAX_AGE_S
     max_rows: int | None = None
     distribution: Distribution = "auto"
-    writer: Writer = "spark"
+    writer: Writer = "tasks"
     target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES
 
 
@@ -142,9 +142,9 @@ def parse_options(table: TableName, properties: Mapping[str, str]) -> TierOption
             f"property {DISTRIBUTION} is {distribution!r}; it must be one of auto, none, hash."
         )
         raise bad_property(table, DISTRIBUTION, what)
-    writer = properties.get(WRITER, "spark")
+    writer = properties.get(WRITER, "tasks")
     if writer not in get_args(Writer):
-        what = f"property {WRITER} is {writer!r}; it must be one of spark, tasks."
+        what = f"property {WRITER} is {writer!r}; it must be one of tasks, spark."
         raise bad_property(table, WRITER, what)
     max_rows = count_property(table, properties, MAX_ROWS)
     target = count_property(table, properties, TARGET_FILE_BYTES)

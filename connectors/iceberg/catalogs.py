@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 from connectors.catalog_properties import catalog_type
 from connectors.iceberg.errors import catalog_errors
 from connectors.iceberg.file_io import with_file_io
+from connectors.object_store import UNSUMMED
 from planner.binding import LIVE
 from planner.errors import BadConfig, UnknownTable
 from planner.names import TableName
@@ -38,11 +39,6 @@ def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
         options.pop("type", None)
         options[_OTHER] = _REST
     return options
-
-
-#: Amazon's libraries, Arrow's and this process' Java, send sums behind the content unless told otherwise. Other stores answer
-#: that with 400: https://docs.aws.amazon.com/sdkref/latest/guide/feature-dataintegrity.html.
-_SUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 
 def _keep_from_tables(catalog: Catalog) -> None:
@@ -68,7 +64,7 @@ class Catalogs:
     def __init__(self, properties: Mapping[str, Mapping[str, str]]) -> None:
         self._properties = {name: dict(options) for name, options in properties.items()}
         if any("s3.endpoint" in options for options in properties.values()):
-            for variable in _SUMS:
+            for variable in UNSUMMED:
                 os.environ.setdefault(variable, "when_required")
         self._locks = {name: threading.Lock() for name in properties}
         self._open: dict[str, Catalog] = {}

@@ -6,13 +6,15 @@ pyiceberg 0.12 does not hand Arrow the file of certificates that Arrow takes (``
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from pyarrow.fs import FileSystem
-from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.io import PY_IO_IMPL, FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connectors.object_store import CA_BUNDLE, DEFAULT_REGION
 
+_SCHEME = "s3"
 _OURS = f"{__name__}.TrustingFileIO"
 
 
@@ -33,3 +35,11 @@ def with_file_io(properties: Mapping[str, str]) -> dict[str, str]:
         # Else pyiceberg asks Amazon where the bucket lies.
         options.setdefault("s3.region", DEFAULT_REGION)
     return {PY_IO_IMPL: _OURS, **options} if CA_BUNDLE in options else options
+
+
+def arrow_store(io: FileIO, location: str) -> FileSystem | None:
+    """Return Arrow's file system of the bucket of ``location`` (``s3://…``) with a FileIO's keys; None if it is not Arrow's."""
+    if not isinstance(io, PyArrowFileIO):
+        return None
+    files: FileSystem = io.fs_by_scheme(_SCHEME, urlsplit(location).netloc)
+    return files

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from cachetools import LRUCache, cachedmethod
+from pyarrow.fs import FileSystem
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.serializers import FromInputFile
@@ -20,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import catalog_errors, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
-from connectors.iceberg.file_io import with_file_io
+from connectors.iceberg.file_io import arrow_store, with_file_io
 from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan, FileList
@@ -238,6 +239,24 @@ class IcebergStore:
                 )
             )
         )
+
+    def open_store(self, pin: Pin, location: str) -> FileSystem | None:
+        """Return Arrow's file system for a location of a pinned table in an object store; None if there is none.
+
+        Its keys are those that came with the table, for that place if its catalog handed out some by place, or the catalog's.
+        Raises ColdStoreUnavailable; SnapshotExpired if the pin is gone.
+        """
+        facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
+        with self._lock:
+            loaded = self._loaded.get(pin.metadata_location)
+        by_prefix = () if loaded is None else loaded[2]
+        fitting = [entry for entry in by_prefix if location.startswith(entry[0])]
+        with file_errors(f"{pin.table}: its data folder", gone=SnapshotExpired, **facts):
+            io = self.file_io(pin.metadata_location)
+            if fitting:
+                _, keys = max(fitting, key=lambda entry: len(entry[0]))
+                io = load_file_io({**io.properties, **keys}, location)
+            return arrow_store(io, location)
 
     def scan(
         self,

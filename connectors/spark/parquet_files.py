@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 from connectors.nan_counts import NanCounts
+from connectors.spark.data_folder import TableFolder
 from connectors.spark.partitioning import (
     Key,
     Value,
@@ -31,8 +32,6 @@ from planner.parquet_writing import ParquetOptions
 #: Arrow rows that a task gathers before it writes them, over all partitions: the largest part becomes a row group.
 _GATHERED_BYTES = 64 * 1024 * 1024
 _GROUP_ROWS = 1024 * 1024
-#: A partition more closes the file written to longest ago: rows that come late may be of any.
-_MAX_OPEN_FILES = 64
 #: Rows of a file's first group by which columns are chosen that get no dictionary, and the share of different values.
 _SAMPLE_ROWS = 32 * 1024
 _MOSTLY_DIFFERENT = 0.9
@@ -56,25 +55,6 @@ class ParquetFile:
     unbounded: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TableFolder:
-    """Where a table's data files go: ``location`` as Iceberg names it, ``path`` as ``files`` does."""
-
-    location: str
-    path: str
-    files: FileSystem
-
-
-def local_folder(table: Any) -> TableFolder | None:
-    """Return where a Java table's unpartitioned files go, if that is in a file system; under ``write.data.path`` and such."""
-    location = str(table.locationProvider().newDataLocation("x")).removesuffix("/x")
-    for prefix in ("file://", "file:", ""):
-        path = location.removeprefix(prefix)
-        if path.startswith("/") and location.startswith(prefix):
-            return TableFolder(location, path, LocalFileSystem())
-    return None
-
-
 class TableFiles:
     """The files of one task. Not thread-safe; encoding runs beside the caller, in a thread of its own.
 
@@ -86,6 +66,7 @@ class TableFiles:
     ) -> None:
         """``schema`` has field ids. ``name`` begins those of the files."""
         self._folder = folder
+        self._store = folder.connect()
         self._schema = schema
         self._options = options
         self._prefix = f"{name}-{uuid.uuid4()}"
@@ -107,7 +88,7 @@ class TableFiles:
                 file.abandon()
             for path in self._paths:
                 with contextlib.suppress(OSError):
-                    self._folder.files.delete_file(path)
+                    self._store.delete_file(path)
 
     def write(self, rows: pa.RecordBatch) -> None:
         for key, part in by_partition(rows, self._options.partitions):
@@ -123,7 +104,8 @@ class TableFiles:
                 self._flush(key)
         if self._gathered_bytes >= _GATHERED_BYTES:
             self._flush(max(self._open, key=lambda key: self._open[key].gathered_bytes))
-        while len(self._open) > _MAX_OPEN_FILES:
+        # Rows that come late may be of any partition: the file written to longest ago is closed.
+        while len(self._open) > self._folder.max_open_files:
             self._end(next(iter(self._open)))
 
     def close(self) -> tuple[ParquetFile, ...]:
@@ -143,7 +125,7 @@ class TableFiles:
         return _OpenFile(
             location="/".join((self._folder.location, *parts)),
             path=path,
-            files=self._folder.files,
+            files=self._store,
             schema=self._schema,
             options=self._options,
             partition=tuple(partition_json(key, self._options.partitions)),

@@ -12,9 +12,11 @@ import pyarrow as pa
 from pyspark import AccumulatorParam
 
 from connectors import failpoints
+from connectors.object_store_errors import cause
 from connectors.spark.columns import to_spark
+from connectors.spark.data_folder import TableFolder
 from connectors.spark.errors import pack
-from connectors.spark.parquet_files import ParquetFile, TableFiles, TableFolder
+from connectors.spark.parquet_files import ParquetFile, TableFiles
 from planner.binding import Binding
 from planner.errors import ColdStoreUnavailable, FederationError
 from planner.names import KAFKA_VALUE, TableName
@@ -159,8 +161,9 @@ def _store_errors(table: TableName) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = cause(error) or "try again"
         raise ColdStoreUnavailable(
-            f"{table}: a data file could not be written; try again.", table=str(table)
+            f"{table}: a data file could not be written: {reason}.", table=str(table)
         ) from error
 
 

@@ -15,17 +15,20 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyarrow.fs import FileSystem
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.iceberg.create import NAME_MAPPING
 from connectors.iceberg.types import parsed_schema
 from connectors.spark.arrow_map import map_in_arrow
+from connectors.spark.data_folder import data_folder
 from connectors.spark.errors import java_classes, java_errors
 from connectors.spark.metadata import TableState, identifier, load_table, read_state, survey
-from connectors.spark.parquet_files import ParquetFile, local_folder
+from connectors.spark.parquet_files import ParquetFile
 from connectors.spark.splits import (
     SplitReader,
     SplitWriter,
@@ -38,10 +41,11 @@ from connectors.spark.splits import (
 from connectors.spark.written import append_files, remove_files
 from connectors.table_facts import with_units
 from planner.binding import Binding, parse_binding
+from planner.cut import Pin
 from planner.errors import FederationError, InternalError, SnapshotExpired, TieringConflict
 from planner.layout import Layout, plan_layout
 from planner.names import TableName
-from planner.parquet_writing import LOCATION_PROVIDER, SparkWriter, WritingFacts, choose_writer
+from planner.parquet_writing import SparkWriter, WritingFacts, choose_writer
 from planner.ports import Decoder, Log
 from planner.schema import TableSchema
 from planner.snapshots import STAGE_BRANCH_PREFIX
@@ -76,12 +80,16 @@ def branch_of(run: str) -> str:
 
 @dataclass(eq=False)
 class Stager:
-    """The staging of one table. ``open_log`` and ``open_decoder`` are pickled and called on the executors."""
+    """The staging of one table. ``open_log`` and ``open_decoder`` are pickled and called on the executors.
+
+    ``open_store`` returns Arrow's file system for a location of a pin's table, with its keys; None: there is none.
+    """
 
     session: SparkSession
     table: TableName
     open_log: Callable[[], AbstractContextManager[Log]]
     open_decoder: Callable[[TableSchema, Binding], Decoder]
+    open_store: Callable[[Pin, str], FileSystem | None]
     task_timeout_s: float
     max_task_offsets: int
 
@@ -112,7 +120,8 @@ class Stager:
             reader = self._reader(plan, run, tasks)
             options = write_options(self.table, state.properties)
             loaded = load_table(self.session, self.table)
-            folder = None if LOCATION_PROVIDER in state.properties else local_folder(loaded)
+            folder = data_folder(self.session, loaded, partial(self.open_store, plan.pin))
+            obstacle = folder.reason if isinstance(folder, SparkWriter) else None
             writer = choose_writer(
                 WritingFacts(
                     parse_options(self.table, state.properties),
@@ -121,14 +130,14 @@ class Stager:
                     state.partitions,
                     state.is_sorted,
                     layout,
-                    is_local=folder is not None,
+                    obstacle=obstacle,
                     codec=options["compression-codec"],
                 )
             )
             self._reports.value = {}
             self._name_jobs()
             try:
-                if isinstance(writer, SparkWriter) or folder is None:
+                if isinstance(writer, SparkWriter) or isinstance(folder, SparkWriter):
                     self._write_by_spark(reader, layout, options)
                 else:
                     self._write_by_tasks(

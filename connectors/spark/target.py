@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 
 from connectors import failpoints
@@ -39,10 +40,14 @@ class SparkTieringTarget:
         *,
         open_log: Callable[[], AbstractContextManager[Log]],
         open_decoder: Callable[[TableSchema, Binding], Decoder],
+        open_store: Callable[[Pin, str], FileSystem | None],
         task_timeout_s: float = TASK_TIMEOUT_S,
         max_task_offsets: int = TASK_OFFSETS,
     ) -> None:
-        """``open_log`` and ``open_decoder`` are pickled and called on the executors."""
+        """``open_log`` and ``open_decoder`` are pickled and called on the executors.
+
+        ``open_store`` returns Arrow's file system for a location of the pinned table in an object store, with its keys.
+        """
         self._session = session
         self._cold = cold
         self._table = table
@@ -51,6 +56,7 @@ class SparkTieringTarget:
             table,
             open_log,
             open_decoder,
+            open_store,
             task_timeout_s=task_timeout_s,
             max_task_offsets=max_task_offsets,
         )

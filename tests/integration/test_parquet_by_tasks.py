@@ -29,7 +29,7 @@ from tests.harness.generated_log import GeneratedLog
 
 pytestmark = pytest.mark.spark
 
-BY_TASKS = {"thermocline.tier.writer": "tasks"}
+BY_SPARK = {"thermocline.tier.writer": "spark"}
 COLUMNS = tuple(
     Column(0, name, kind)
     for name, kind in {
@@ -216,8 +216,8 @@ def differences(ours: list[dict[str, Any]], spark: list[dict[str, Any]]) -> list
 
 
 def test_metadata_is_that_of_icebergs_writer_for_every_type(lake: SparkLake) -> None:
-    ours = lake.create(0, 0, columns=COLUMNS, properties=BY_TASKS)
-    spark = lake.create(0, 0, columns=COLUMNS)
+    ours = lake.create(0, 0, columns=COLUMNS)
+    spark = lake.create(0, 0, columns=COLUMNS, properties=BY_SPARK)
     metrics = "write.metadata.metrics"
     end = 0
     for properties in (
@@ -250,7 +250,7 @@ def rows(table: BoundTable) -> list[str]:
 
 def test_a_text_that_a_footer_leaves_out_makes_no_bound_too_narrow(lake: SparkLake) -> None:
     """Arrow writes no bounds of 4 KiB or more; those of the other row groups do not hold for the file."""
-    table = lake.create(0, properties=BY_TASKS | {"write.parquet.row-group-size-bytes": "4096"})
+    table = lake.create(0, properties={"write.parquet.row-group-size-bytes": "4096"})
     [file] = published(table, (2_000,), open_one_long)
     footer = pq.read_metadata(local(file))
     assert footer.num_row_groups > 1
@@ -280,7 +280,7 @@ def test_partitions_are_those_of_icebergs_writer(
     lake: SparkLake, terms: tuple[str, ...]
 ) -> None:
     added = []
-    for properties in (BY_TASKS, {}):
+    for properties in ({}, BY_SPARK):
         table = lake.create(0, 0, columns=COLUMNS, partition_by=terms, properties=properties)
         # Tells how many partitions there are.
         published(table, (14, 1))
@@ -291,7 +291,7 @@ def test_partitions_are_those_of_icebergs_writer(
 
 
 def test_files_of_failed_attempts_are_removed(lake: SparkLake, tmp_path: Path) -> None:
-    table = lake.create(0, 0, properties=BY_TASKS)
+    table = lake.create(0, 0)
     log = GeneratedLog((5_000, 3_000), fail_once=tmp_path / "failed")
     tier_once(log, table.target(log), BUDGET)
     files = {local(row.asDict()) for row in table.sql("SELECT file_path FROM {t}.files")}

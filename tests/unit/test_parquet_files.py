@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from connectors.spark.parquet_files import ParquetFile, TableFiles, TableFolder
+from connectors.spark.data_folder import TableFolder
+from connectors.spark.parquet_files import ParquetFile, TableFiles
 from planner.parquet_writing import ParquetOptions, PartitionColumn
 
 SCHEMA = pa.schema(
@@ -38,7 +39,7 @@ def rows(start: int, count: int, hosts: int = 3) -> pa.RecordBatch:
 
 
 def table_files(folder: Path, options: ParquetOptions) -> TableFiles:
-    place = TableFolder(f"file:{folder}", str(folder), LocalFileSystem())
+    place = TableFolder(f"file:{folder}", str(folder), LocalFileSystem)
     return TableFiles(place, SCHEMA, options, name="00000-run")
 
 

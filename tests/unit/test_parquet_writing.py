@@ -37,7 +37,7 @@ FACTS = WritingFacts(
     partitions=(),
     is_sorted=False,
     layout=Layout(1, "none", fanout=True),
-    is_local=True,
+    obstacle=None,
     codec="zstd",
 )
 MIB = 1024**2
@@ -57,8 +57,11 @@ def chosen(**properties: str) -> ParquetOptions | SparkWriter:
     )
 
 
-def test_tasks_write_where_the_table_says_so_alone() -> None:
-    assert choose_writer(replace(FACTS, options=TierOptions())) == SparkWriter(
+def test_tasks_write_unless_the_table_says_otherwise() -> None:
+    options = TierOptions(target_file_bytes=1000)
+    assert choose_writer(replace(FACTS, options=options)) == DEFAULT
+    spark = replace(options, writer="spark")
+    assert choose_writer(replace(FACTS, options=spark)) == SparkWriter(
         "property thermocline.tier.writer"
     )
 
@@ -129,7 +132,7 @@ def test_a_property_that_is_not_known_to_be_obeyed_is_left_to_spark(
             {"layout": Layout(2, "hash", fanout=False)},
             "rows are shuffled by partition",
         ),
-        ({"is_local": False}, "files in an object store"),
+        ({"obstacle": "files in another kind of store"}, "files in another kind of store"),
         (
             {"properties": {"write.object-storage.enabled": "TRUE"}},
             "paths of a location provider",

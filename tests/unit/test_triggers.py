@@ -175,12 +175,12 @@ def test_options_come_from_the_tables_properties() -> None:
             "thermocline.tier.max_age_s": "60",
             "thermocline.tier.max_rows": "1000",
             "thermocline.tier.distribution": "none",
-            "thermocline.tier.writer": "tasks",
+            "thermocline.tier.writer": "spark",
             "write.target-file-size-bytes": "1048576",
             "write.distribution-mode": "hash",
         },
     )
-    assert value == TierOptions(60.0, 1000, "none", "tasks", MIB)
+    assert value == TierOptions(60.0, 1000, "none", "spark", MIB)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def _adjustment(max_age_s: float | None) -> Callable[[ColdSurvey], ColdSurvey]:
 
 
 def _target(
-    spark: SparkSession, store: ColdStore, settings: Settings, name: TableName
+    spark: SparkSession, store: IcebergStore, settings: Settings, name: TableName
 ) -> SparkTieringTarget:
     with java_errors(name):
         target = SparkTieringTarget(
@@ -171,6 +171,7 @@ def _target(
             name,
             open_log=functools.partial(KafkaClusters, settings.clusters),
             open_decoder=functools.partial(decoder_for, str(name)),
+            open_store=store.open_store,
         )
     try:
         for branch in target.drop_stale(older_than_s=STALE_STAGE_S):
