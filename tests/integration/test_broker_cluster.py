@@ -123,7 +123,7 @@ def test_the_history_below_a_backlog_is_told_without_reading_the_backlog(
     """Else a tierer that is behind fails after each change of leaders, and is ever further behind."""
     topic = cluster.topic([[2, 3]] * 3)
     producer = cluster.producer()
-    few, many = [b"few"] * 10, [b"x" * 100] * 100_000
+    few, many = [b"few"] * 10, [b"x" * 100] * 40_000
     with KafkaLog(cluster.settings) as log:
         for partition in range(3):
             cluster.kafka.produce(topic, few, partition=partition, producer=producer)
@@ -136,8 +136,8 @@ def test_the_history_below_a_backlog_is_told_without_reading_the_backlog(
         assert log.measure([topic])[topic].epochs.as_dict() != epochs
         used_s = time.thread_time()
         log.check_history(TopicSource(topic), dict.fromkeys(range(3), 10), epochs)
-        # Reading them took this thread four seconds.
-        assert time.thread_time() - used_s < 0.5
+        # Reading them takes this thread more than a second.
+        assert time.thread_time() - used_s < 0.4
 
 
 def read_on(take: Callable[[float], object]) -> None:

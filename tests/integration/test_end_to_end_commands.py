@@ -32,7 +32,8 @@ def test_a_killed_server_answers_again_on_the_same_port(
     killed.send_signal(signal.SIGKILL)
     wait_until(lambda: not killed.is_running() or killed.status() == psutil.STATUS_ZOMBIE, 5)
     took_s = wait_until(cli_site.answers, START_TIMEOUT_S, cli_server.supervisor)
-    assert took_s < max(RESTART_S, cli_server.started_in_s + RESTART_DELAY_S)
+    # A machine that others keep busy starts one server in the time of two others.
+    assert took_s < max(RESTART_S, 2 * cli_server.started_in_s + RESTART_DELAY_S)
     assert cli_server.child().pid != killed.pid
     # And it stops in order.
     child = cli_server.child()
