@@ -192,7 +192,7 @@ class Visit:
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory: pytest.TempPathFactory, jdbc: Jdbc) -> Visit:
     folder = tmp_path_factory.mktemp("demo")
-    options = ("--seconds", "900", "--check", "--rate", "400", "--tier-every", "1")
+    options = ("--seconds", "900", "--check", "--rate", "400", "--tier-every", "5")
     with demo(folder, *options) as run:
         run.wait_for(" hot;")
         value = snippets(run.port)

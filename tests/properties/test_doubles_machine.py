@@ -439,7 +439,7 @@ def _wider(number: int) -> Callable[[tuple[Column, ...]], tuple[Column, ...]]:
 
 
 #: The same examples each time; in a soak more, and others (`--hypothesis-seed` names the run).
-EXAMPLES = 12
+EXAMPLES = 8
 SOAK_EXAMPLES = int(os.environ.get("THERMOCLINE_DOUBLES_EXAMPLES", "200"))
 STEPS = 80
 #: What must have happened, or the run proved nothing. Rare things have a story of their own below.
