@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from planner.batches import size_of
 from planner.errors import LimitExceeded, UnsupportedType
 from proxy.session import Session
 
@@ -130,7 +131,8 @@ def sendable(
         LimitExceeded: one row fills more than ``max_message_bytes``: most clients would drop the connection
             without saying why.
     """
-    if batch.nbytes <= MAX_BATCH_BYTES:
+    size = size_of(batch)
+    if size <= MAX_BATCH_BYTES:
         return [batch]
     if batch.num_rows > 1:
         half = batch.num_rows // 2
@@ -138,12 +140,12 @@ def sendable(
             *sendable(batch.slice(0, half), max_message_bytes),
             *sendable(batch.slice(half), max_message_bytes),
         ]
-    if batch.nbytes > max_message_bytes - _HEADER_BYTES:
+    if size > max_message_bytes - _HEADER_BYTES:
         raise LimitExceeded(
-            f"One row of the answer has {batch.nbytes:,} bytes, and a message may have {max_message_bytes:,}. "
+            f"One row of the answer has {size:,} bytes, and a message may have {max_message_bytes:,}. "
             f"Select fewer or shorter columns; or set the session option max_message_bytes, if this client "
             f"takes larger messages.",
-            row_bytes=batch.nbytes,
+            row_bytes=size,
         )
     return [batch]
 
