@@ -156,7 +156,7 @@ _UNCHOSEN = Shape(plain=False, hugeint_as_double=False, timestamp_unit=None)
 
 def _shape_for(session: Session, schema: pa.Schema) -> Shape | None:
     shape = shape_of(session)
-    if shape is None and any(_holds_dictionary(kind) for kind in schema.types):
+    if shape is None and any(map(_holds_dictionary, schema.types)):
         return _UNCHOSEN
     return shape
 
@@ -164,8 +164,9 @@ def _shape_for(session: Session, schema: pa.Schema) -> Shape | None:
 def _holds_dictionary(kind: pa.DataType) -> bool:
     if types.is_dictionary(kind):
         return True
-    fields = (kind.field(index) for index in range(kind.num_fields))
-    return any(_holds_dictionary(field.type) for field in fields)
+    count = kind.num_fields
+    # Asked of each column three times a statement, and most have no fields.
+    return count > 0 and any(_holds_dictionary(kind.field(at).type) for at in range(count))
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
