@@ -207,6 +207,9 @@ class TableCut:
     def new_hot(self) -> tuple[OffsetRange, ...]:
         """Offsets of the tail that are new to a follower; partitions with none are left out."""
         ranges = () if self.hot is None else self.hot.ranges
+        if self.increment is None and self.until is None:
+            # Most cuts. New ranges for 24 partitions would take 50 us of every statement.
+            return tuple(span for span in ranges if span.start < span.stop)
         return self._unseen((span.partition, span.start, span.stop) for span in ranges)
 
     def _unseen(self, spans: Iterable[tuple[int, int, int]]) -> tuple[OffsetRange, ...]:

@@ -23,8 +23,10 @@ def _cleared(column: pa.Array) -> pa.Array:
         return pa.ExtensionArray.from_storage(kind, _cleared(column.storage))
     if kind.num_fields:
         return _nested(column)
+    if not column.null_count:
+        return column  # looked at first: most columns of most batches
     is_number = types.is_primitive(kind) or types.is_decimal(kind)
-    if not column.null_count or not (is_number or types.is_fixed_size_binary(kind)):
+    if not (is_number or types.is_fixed_size_binary(kind)):
         return column
     if types.is_boolean(kind):
         return pc.if_else(pc.is_valid(column), column.fill_null(False), None)
@@ -41,6 +43,10 @@ def _nested(column: pa.Array) -> pa.Array:
     if column.offset or (types.is_fixed_size_list(kind) and column.null_count):
         # From its start; and what lies under a NULL array is NULL itself then.
         column = column.take(pc.indices_nonzero(pa.repeat(True, len(column))))
+    if types.is_map(kind) and all(
+        _cleared(part) is part for part in (column.keys, column.items)
+    ):
+        return column
     children = _children(column)
     new = [_cleared(child) for child in children]
     if all(child is before for child, before in zip(new, children, strict=True)):

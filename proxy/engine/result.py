@@ -9,6 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from planner.batches import size_of
 from proxy.engine.nulls import cleared
 from proxy.engine.running import EngineCall
 
@@ -58,14 +59,13 @@ class Result:
         parts: list[pa.RecordBatch] = []
         rows = size = 0
         while (part := self._part()) is not None:
-            if parts and (
-                size + part.nbytes > _TARGET_BYTES or rows + part.num_rows > MAX_ROWS
-            ):
+            part_size = size_of(part)
+            if parts and (size + part_size > _TARGET_BYTES or rows + part.num_rows > MAX_ROWS):
                 self.left.append(part)
                 break
             parts.append(part)
             rows += part.num_rows
-            size += part.nbytes
+            size += part_size
             if part.num_rows < self.batch_rows or time.monotonic() > until:
                 break
         return pa.concat_batches(parts) if len(parts) > 1 else next(iter(parts), None)

@@ -37,8 +37,10 @@ _LONG_S = 1.0
 _MOST = 4
 #: A statement that ran out of memory later took what there was itself.
 _BRIEF_S = 1.0
-#: Pause between two looks at running calls, and between two interrupts of one.
-_TICK_S = 0.01
+#: Pause between two looks at running calls: each wants Python's lock, in the middle of a small statement.
+_LOOK_S = 0.05
+#: Between two interrupts of one.
+_INTERRUPT_S = 0.01
 
 
 #: Expects a block, done for a user, to be over within so many seconds (``proxy.process.watchdog``).
@@ -229,12 +231,14 @@ class Watch:
     def _loop(self) -> None:
         with self._changed:
             while self._calls or not self._closed:
+                pause_s = _LOOK_S
                 for running in self._calls:
                     if self._closed or running.stopped() is not None:
                         running.interrupt()
+                        pause_s = _INTERRUPT_S
                     running.give_way()
                 self._asleep = not self._calls
-                self._changed.wait(None if self._asleep else _TICK_S)
+                self._changed.wait(None if self._asleep else pause_s)
 
 
 class EngineCall:

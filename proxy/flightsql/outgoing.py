@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from planner.batches import size_of
 from planner.errors import LimitExceeded, UnsupportedType
 from proxy.session import Session
 
@@ -130,7 +131,8 @@ def sendable(
         LimitExceeded: one row fills more than ``max_message_bytes``: most clients would drop the connection
             without saying why.
     """
-    if batch.nbytes <= MAX_BATCH_BYTES:
+    size = size_of(batch)
+    if size <= MAX_BATCH_BYTES:
         return [batch]
     if batch.num_rows > 1:
         half = batch.num_rows // 2
@@ -138,12 +140,12 @@ def sendable(
             *sendable(batch.slice(0, half), max_message_bytes),
             *sendable(batch.slice(half), max_message_bytes),
         ]
-    if batch.nbytes > max_message_bytes - _HEADER_BYTES:
+    if size > max_message_bytes - _HEADER_BYTES:
         raise LimitExceeded(
-            f"One row of the answer has {batch.nbytes:,} bytes, and a message may have {max_message_bytes:,}. "
+            f"One row of the answer has {size:,} bytes, and a message may have {max_message_bytes:,}. "
             f"Select fewer or shorter columns; or set the session option max_message_bytes, if this client "
             f"takes larger messages.",
-            row_bytes=batch.nbytes,
+            row_bytes=size,
         )
     return [batch]
 
@@ -154,7 +156,7 @@ _UNCHOSEN = Shape(plain=False, hugeint_as_double=False, timestamp_unit=None)
 
 def _shape_for(session: Session, schema: pa.Schema) -> Shape | None:
     shape = shape_of(session)
-    if shape is None and any(_holds_dictionary(kind) for kind in schema.types):
+    if shape is None and any(map(_holds_dictionary, schema.types)):
         return _UNCHOSEN
     return shape
 
@@ -162,8 +164,9 @@ def _shape_for(session: Session, schema: pa.Schema) -> Shape | None:
 def _holds_dictionary(kind: pa.DataType) -> bool:
     if types.is_dictionary(kind):
         return True
-    fields = (kind.field(index) for index in range(kind.num_fields))
-    return any(_holds_dictionary(field.type) for field in fields)
+    count = kind.num_fields
+    # Asked of each column three times a statement, and most have no fields.
+    return count > 0 and any(_holds_dictionary(kind.field(at).type) for at in range(count))
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

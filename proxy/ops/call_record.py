@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from planner.batches import size_of
 from planner.errors import FederationError
 from proxy.session import Session, TicketSummary
 
@@ -110,7 +111,7 @@ class CallRecord:
 
     def sent(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
-        self.bytes += batch.nbytes
+        self.bytes += size_of(batch)
 
     def ended(self) -> None:
         self.outcome = OK

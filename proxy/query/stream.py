@@ -11,6 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from planner.batches import size_of
 from proxy.deadline import Deadline
 from proxy.engine.result import Result
 
@@ -93,7 +94,7 @@ class StatementStream:
                     self._has_ended = True
                     return
                 self._ready.append(batch)
-                if batch.nbytes > _SMALL_BYTES:
+                if size_of(batch) > _SMALL_BYTES:
                     return
         finally:
             self._rest()

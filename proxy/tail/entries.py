@@ -39,6 +39,10 @@ class PinsInUse:
 
     def note(self, watermark: Watermark, now: float) -> None:
         """Note a pin in use; ``now`` is a monotonic time."""
+        if len(self._used_at) == 1 and watermark.next in self._used_at:
+            # Every statement between two publishes but the first few.
+            self._used_at[watermark.next] = now
+            return
         self._used_at.pop(watermark.next, None)
         self._used_at = {
             used: at for used, at in self._used_at.items() if now - at < self._keep_s

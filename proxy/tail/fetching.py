@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from planner.batches import size_of
 from planner.offsets import OffsetRange
 from proxy.tail import generations
 from proxy.tail.follower import MakeRoom
@@ -57,8 +58,9 @@ class Fetch:
             for piece in pieces:
                 self.check()
                 rows += piece.rows.num_rows
-                size += piece.rows.nbytes
-                self.make_room(rows, size, piece.rows.nbytes)
+                piece_size = size_of(piece.rows)
+                size += piece_size
+                self.make_room(rows, size, piece_size)
                 yield piece.rows
                 decoded.append((piece.outcomes, piece.errors))
         for outcomes, errors in decoded:

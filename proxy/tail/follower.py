@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import pyarrow as pa
 
+from planner.batches import size_of
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from proxy.tail.generations import Generation
@@ -104,7 +105,8 @@ class Follower:
             if generation.version != self._version or not generation.continues(batch.ranges):
                 self._close()  # a statement fetched, or all was dropped: go on from there
                 return 0
-            self.make_room(len(decoded.rows), decoded.rows.nbytes, decoded.rows.nbytes)
+            size = size_of(decoded.rows)
+            self.make_room(len(decoded.rows), size, size)
             rows = self._gently(decoded.rows)
             generation.add(batch.ranges, rows, batch.confirm, batch.epochs)
         self.rate.note(sum(map(len, batch.ranges)), self.clock())

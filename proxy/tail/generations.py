@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from planner.batches import size_of
 from planner.errors import FederationError
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import NO_EPOCHS, OffsetRange
@@ -102,7 +103,7 @@ class Generation(TailRanges):
                     )
                 append(batch)
                 rows += batch.num_rows
-                size += batch.nbytes
+                size += size_of(batch)
             confirm()
         with self.changed:
             if segment is not None:
@@ -164,7 +165,7 @@ class Generation(TailRanges):
                 for batch in itertools.chain([first], batches):
                     append(batch)
                     segment.rows += batch.num_rows
-                    segment.size += batch.nbytes
+                    segment.size += size_of(batch)
                     stops.update(ends(batch))
                     if segment.rows >= max(SEGMENT_ROWS, self.rows // 3):
                         break

@@ -13,6 +13,7 @@ from pyarrow import flight
 from proxy.access.authentication.callers import Access, Caller, FixedUsers
 from proxy.flightsql import middleware
 from proxy.flightsql.middleware import _HANDSHAKE_S
+from proxy.flightsql.state.shares import Shares
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched
 
@@ -84,6 +85,18 @@ def test_one_at_a_time_and_others_pass(server: CannedServer, checks: PasswordChe
             thread.join(SOON_S)
     others.join(SOON_S)
     assert sorted(checks.users) == ["ada"] * 8 + ["bob"]
+
+
+def test_a_token_comes_in_while_as_many_passwords_as_may_be_are_checked(
+    server: CannedServer, checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = login(server, "bob")
+    gate = server.server.gate
+    monkeypatch.setattr(gate, "_logins", Shares(0, "logins"))
+    with closing(flight.connect(server.uri)) as client:
+        assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]
+        with pytest.raises(flight.FlightUnavailableError, match="too many logins"):
+            client.authenticate_basic_token("ada", USERS["ada"])
 
 
 def test_logins_without_end_are_spaced(server: CannedServer, checks: PasswordChecks) -> None:

@@ -141,6 +141,16 @@ def test_a_cold_cut_ends_at_its_watermark_and_has_no_tail() -> None:
     assert plain.is_cold_whole
 
 
+def test_all_of_a_tail_is_new_to_who_does_not_follow_whatever_is_empty() -> None:
+    whole = plan_cut(pin(10, 20), bounds((0, 15), (0, 25)))
+    assert whole.hot is not None
+    assert whole.new_hot == whole.hot.ranges == (OffsetRange(0, 10, 15), OffsetRange(1, 20, 25))
+    ranges = (OffsetRange(0, 10, 10), OffsetRange(1, 20, 25))
+    cut = replace(whole, hot=replace(whole.hot, ranges=ranges))
+    # As to a follower who has seen nothing, who is told range by range.
+    assert cut.new_hot == replace(cut, increment=Increment(vector())).new_hot == ranges[1:]
+
+
 def test_a_cut_may_end_below_its_watermark() -> None:
     whole = plan_cut(pin(10, 20, 30), bounds((0, 15), (0, 25), (0, 35)))
     hot = HotSlice("flows", "topic-1", (OffsetRange(1, 20, 22),))

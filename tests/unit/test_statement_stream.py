@@ -29,6 +29,9 @@ class Batch:
     number: int
     nbytes: int = LARGE
 
+    def to_struct_array(self) -> Batch:
+        return self
+
 
 class FakeResult:
     """These batches; each but the first waits for ``gate``. Counts how often it was read."""

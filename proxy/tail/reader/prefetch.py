@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from planner.batches import size_of
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
 from planner.ports import Decoder, LogSubscription
@@ -118,7 +119,7 @@ class Prefetcher:
         with self._changed:
             self._ready.append(batch)
             self._rows += rows.num_rows
-            self._bytes += rows.nbytes
+            self._bytes += size_of(rows)
             self._changed.notify_all()
             gather_s = self.pacing.reader_gather_s(
                 rows.num_rows, time.monotonic() - self._last_take_at
