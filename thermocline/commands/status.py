@@ -15,7 +15,6 @@ import click
 
 from planner.errors import FederationError
 from planner.names import TableName
-from planner.sqltext import identifier
 from thermocline.config.settings import load
 from thermocline.connect import login_options
 from thermocline.output.colours import coloured
@@ -125,6 +124,7 @@ def _server(
 
 def _with_tail(status: TableStatus, client: Client) -> TableStatus:
     from connectors.flight_server import NoServer
+    from planner.sqltext import identifier
     from thermocline.table_status import TailReading
 
     name = TableName.parse(status.table)
