@@ -61,24 +61,36 @@ def _pattern(field: Field) -> str | None:
 
 def certain_leaf(field: Field, values: Sequence[Any]) -> pa.Array:
     """Build the array of a field from what msgspec gave; raises Doubt where a value is not certain."""
-    if field.unit is not None:
-        return _epoch_times(field, field.unit, pa.array(values, pa.int64()))
     if field.kind == "decimal":
         values = _number_texts(field, values)
+    return certain_array(field, pa.array(values, unchecked_type(field)))
+
+
+def unchecked_type(field: Field) -> pa.DataType:
+    """The type that the values of a field have before ``certain_array`` has looked at them."""
+    if field.unit is not None:
+        return pa.int64()
+    return field.type if _pattern(field) is None else pa.string()
+
+
+def certain_array(field: Field, values: pa.Array) -> pa.Array:
+    """Convert values of ``unchecked_type``; raises Doubt where one is not certain."""
+    if field.unit is not None:
+        return _epoch_times(field, field.unit, values)
     pattern = _pattern(field)
     if pattern is None:
-        return pa.array(values, field.type)
-    text = pa.array(values, pa.string())
-    _require_match(text, values, pattern)
+        return values
+    _require_match(values, pattern)
     if field.kind in TIME_KINDS:
-        return _times(field, text)
+        return _times(field, values)
     if field.kind == "fixed":
-        _require(pc.equal(pc.binary_length(text), 2 * field.type.byte_width))
+        _require(pc.equal(pc.binary_length(values), 2 * field.type.byte_width))
     if field.kind in ("binary", "fixed"):
-        return pa.array([_unhex(value) for value in values], field.type)
+        return pa.array([_unhex(value) for value in values.to_pylist()], field.type)
     if field.kind == "uuid":
-        return uuids([_unhex(value and value.replace("-", "")) for value in values])
-    return text.cast(field.type)
+        texts = values.to_pylist()
+        return uuids([_unhex(value and value.replace("-", "")) for value in texts])
+    return values.cast(field.type)
 
 
 def _times(field: Field, text: pa.Array) -> pa.Array:
@@ -91,13 +103,15 @@ def _times(field: Field, text: pa.Array) -> pa.Array:
     return times
 
 
-def _require_match(text: pa.Array, values: Sequence[str | None], pattern: str) -> None:
-    """Raise Doubt where a text does not match; None does. ``values`` is ``text`` as a list."""
-    if len(values) > _FEW:
+def _require_match(text: pa.Array, pattern: str) -> None:
+    """Raise Doubt where a text does not match; None does."""
+    if len(text) > _FEW:
         return _require(pc.match_substring_regex(text, pattern))
     matches = _compiled(pattern)
     doubts = [
-        at for at, value in enumerate(values) if value is not None and matches(value) is None
+        at
+        for at, value in enumerate(text.to_pylist())
+        if value is not None and matches(value) is None
     ]
     if doubts:
         raise Doubt(doubts)

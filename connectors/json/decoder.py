@@ -25,7 +25,7 @@ from planner.watermark import Outcomes
 
 #: ``Decoded.errors`` names at most this many records of a batch; the counts have all of them.
 MAX_NAMED_ERRORS = 10
-#: Longer batches are decoded in portions, whose objects stay in the processor's cache: a third less time.
+#: Longer batches are decoded in portions, whose payloads and columns stay in the processor's cache.
 PORTION_RECORDS = 8_192
 
 

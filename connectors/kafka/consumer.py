@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.kafka.settings import (
@@ -22,7 +21,6 @@ from connectors.kafka.settings import (
     consumer_properties,
     refused,
 )
-from planner.names import KAFKA_PARTITION
 from planner.offsets import NO_EPOCHS, OffsetRange
 from planner.ports import TopicSource
 from planner.schema import HEADERS_TYPE, RAW_SCHEMA, TIMESTAMPTZ
@@ -30,13 +28,15 @@ from planner.topics import topic_name
 
 #: Idle consumers of one kind that a pool keeps.
 MAX_IDLE = 4
-#: Messages taken in one call, under the interpreter lock. With more, their memory leaves the processor's cache before
-#: it is used again.
+#: Messages taken at most for one batch. With more, the memory of their values leaves the processor's cache before it
+#: is used again.
 MAX_MESSAGES = 2_048
+#: Messages there are at a time. Python looks for cycles among its objects whenever there are 700 more of those that can
+#: be in one: with 2,048 messages that took a quarter of reading them.
+_AT_ONCE = 512
 #: Milliseconds beyond this do not fit microseconds in 64 bits (year 294247). A producer may write any number.
 _MAX_MS = (2**63 - 1) // 1000
-#: Up to this many records, a loop over them is faster than functions of whole columns.
-_FEW = 512
+_TIMESTAMP_MS = pa.timestamp("ms", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,40 +115,75 @@ class TopicConsumer:
         first = self._consumer.poll(max(0.0, wait_s))
         if first is None:
             return NOTHING
-        more = min(limit, MAX_MESSAGES) - 1
-        messages = [first, *(self._consumer.consume(more, 0) if more else ())]
-        records = [message for message in messages if message.error() is None]
-        batch = self._columns(records, with_key=with_key) if records else NO_RECORDS
-        epochs = _epochs(records, batch)
-        if len(records) == len(messages):
-            return ConsumedBatch(batch, (), epochs)
-        return ConsumedBatch(batch, tuple(_events(messages)), epochs)
+        lists = _Lists(with_key, self._with_headers)
+        lists.add([first])
+        left = min(limit, MAX_MESSAGES) - 1
+        while left > 0:
+            most = min(left, _AT_ONCE)
+            # Nobody else refers to these messages: they are freed before the next ones come.
+            count = lists.add(self._consumer.consume(most, 0))
+            left -= count
+            if count < most:
+                break
+        return lists.batch()
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _columns(self, records: list[Message], *, with_key: bool) -> pa.RecordBatch:
+
+@dataclass(slots=True)
+class _Lists:
+    """The fields of messages, one list each, so that the messages themselves can go."""
+
+    with_key: bool
+    with_headers: bool
+    partitions: list[int | None] = field(default_factory=list)
+    offsets: list[int | None] = field(default_factory=list)
+    milliseconds: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[Any] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    epochs: dict[int, int] = field(default_factory=dict)
+
+    def add(self, messages: list[Message]) -> int:
+        """Add messages; return how many they are."""
+        records = [message for message in messages if message.error() is None]
+        if len(records) < len(messages):
+            self.events += _events(messages)
         # map over the unbound methods: half the time of a comprehension, all of it under the interpreter lock.
-        keys, headers = (
-            pa.nulls(len(records), pa.binary()),
-            pa.nulls(len(records), HEADERS_TYPE),
-        )
-        if with_key:
-            keys = pa.array(map(Message.key, records), pa.binary())
-        if self._with_headers:
-            pairs = map(Message.headers, records)
-            headers = pa.array(map(_headers, pairs), HEADERS_TYPE)
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(map(Message.partition, records), pa.int32()),
-                pa.array(map(Message.offset, records), pa.int64()),
-                timestamps([at for _, at in map(Message.timestamp, records)]),
-                keys,
-                headers,
-                pa.array(map(Message.value, records), pa.binary()),
-            ],
-            schema=RAW_SCHEMA,
-        )
+        partitions = list(map(Message.partition, records))
+        self.partitions += partitions
+        self.offsets += map(Message.offset, records)
+        self.milliseconds += [at for _, at in map(Message.timestamp, records)]
+        self.values += map(Message.value, records)
+        if self.with_key:
+            self.keys += map(Message.key, records)
+        if self.with_headers:
+            self.headers += map(_headers, map(Message.headers, records))
+        # The last message of each partition.
+        for partition, message in dict(zip(partitions, records, strict=True)).items():
+            epoch = message.leader_epoch()
+            if partition is not None and epoch is not None and epoch >= 0:
+                self.epochs[partition] = epoch
+        return len(messages)
+
+    def batch(self) -> ConsumedBatch:
+        count = len(self.values)
+        if not count:
+            return ConsumedBatch(NO_RECORDS, tuple(self.events))
+        columns = [
+            pa.array(self.partitions, pa.int32()),
+            pa.array(self.offsets, pa.int64()),
+            timestamps(self.milliseconds),
+            pa.array(self.keys, pa.binary()) if self.with_key else pa.nulls(count, pa.binary()),
+            pa.array(self.headers, HEADERS_TYPE)
+            if self.with_headers
+            else pa.nulls(count, HEADERS_TYPE),
+            pa.array(self.values, pa.binary()),
+        ]
+        records = pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
+        return ConsumedBatch(records, tuple(self.events), self.epochs)
 
 
 class ConsumerPool:
@@ -240,26 +275,11 @@ class ConsumerPool:
 
 def timestamps(milliseconds: Sequence[int]) -> pa.Array:
     """Null where the record has none (KafkaProducer's NO_TIMESTAMP is -1) or microseconds cannot hold it."""
-    if len(milliseconds) <= _FEW:
-        return pa.array(
-            [1000 * at if 0 <= at <= _MAX_MS else None for at in milliseconds], TIMESTAMPTZ
-        )
-    times = pa.array(milliseconds, pa.int64())
-    is_valid = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, _MAX_MS))
-    return pc.multiply(pc.if_else(is_valid, times, None), 1000).view(TIMESTAMPTZ)
-
-
-def _epochs(records: Sequence[Message], batch: pa.RecordBatch) -> dict[int, int]:
-    """Ask the last message of each stretch of a partition only: a call for each would be felt."""
-    if not records:
-        return {}
-    partitions = batch.column(KAFKA_PARTITION)
-    epochs: dict[int, int] = {}
-    for end in pc.run_end_encode(partitions).run_ends.to_pylist():
-        epoch = records[end - 1].leader_epoch()
-        if epoch is not None and epoch >= 0:
-            epochs[partitions[end - 1].as_py()] = epoch
-    return epochs
+    if min(milliseconds) >= 0 and max(milliseconds) <= _MAX_MS:
+        return pa.array(milliseconds, _TIMESTAMP_MS).cast(TIMESTAMPTZ)
+    return pa.array(
+        [1000 * at if 0 <= at <= _MAX_MS else None for at in milliseconds], TIMESTAMPTZ
+    )
 
 
 def _events(messages: Iterable[Message]) -> Iterable[Event]:

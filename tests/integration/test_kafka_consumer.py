@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from connectors.kafka.consumer import timestamps
+from connectors.kafka.consumer import ConsumerPool, timestamps
 from connectors.kafka.log import KafkaLog
 from planner.offsets import OffsetRange
 from planner.ports import TopicSource
@@ -59,6 +59,35 @@ def test_an_unfinished_fetch_leaves_nothing_for_the_next(
         again = log.fetch(TopicSource(TOPIC), [OffsetRange(0, 50, 53)], timeout_s=10)
         offsets = [at for batch in again for at in batch.column("kafka_offset").to_pylist()]
         assert offsets == [50, 51, 52]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 511, 513, 700, 1_025, 5_000])
+def test_a_batch_has_all_that_is_there_up_to_its_limit(
+    fake_broker: FakeBroker, limit: int
+) -> None:
+    # Messages come by 512: no number of them may lose, repeat or reorder a record.
+    fake_broker.script.add(0, [(at, b"%d" % at) for at in range(1_500)])
+    pool = ConsumerPool({"bootstrap.servers": fake_broker.bootstrap})
+    offsets: list[int] = []
+    with pool.assigned(TopicSource(TOPIC), [OffsetRange(0, 0, 1_500)]) as consumer:
+        while len(offsets) < 1_500:
+            batch = consumer.take(5, limit, with_key=False)
+            assert batch
+            assert batch.records.num_rows + len(batch.events) <= limit
+            numbers = batch.records.column("kafka_offset").to_pylist()
+            assert batch.records.column("kafka_value").to_pylist() == [
+                b"%d" % at for at in numbers
+            ]
+            offsets += numbers
+    pool.close()
+    assert offsets == list(range(1_500))
+
+
+def test_times_of_a_batch_are_microseconds() -> None:
+    largest = (2**63 - 1) // 1000
+    times = timestamps([0, 1_767_225_600_123, largest])
+    assert times.type == pa.timestamp("us", "UTC")
+    assert times.cast(pa.int64()).to_pylist() == [0, 1_767_225_600_123_000, largest * 1000]
 
 
 @pytest.mark.parametrize("ahead", [0, 600])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from connectors.json import columns, decoder_for
+from connectors.json import columns, decoder_for, vectorized
 from connectors.json import decoder as decoder_module
 from connectors.json.decoder import MAX_NAMED_ERRORS, JsonDecoder
 from connectors.json.fields import payload_fields
@@ -165,6 +165,21 @@ def test_a_long_batch_is_decoded_in_portions_as_if_it_were_one(
     whole = decoder.decode(batch)
     monkeypatch.setattr(decoder_module, "PORTION_RECORDS", 7)
     assert decoder.decode(batch) == whole
+
+
+@pytest.mark.parametrize("policy", ["skip", "null"])
+def test_records_on_both_sides_of_a_portions_end_are_decoded_alike(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """Doubts, tombstones and records that no type fits, wherever the fast path's next objects begin."""
+    value = schema(*POISONED, Column(40, "text", pa.string()))
+    records = [*POISON.values(), None, '{"a": 1, "text": "x"}', *POISON.values(), '{"a": 2}']
+    whole = JsonDecoder("t", value, binding(policy)).decode(raw(*records))
+    exact = JsonDecoder("t", value, binding(policy), exact_only=True).decode(raw(*records))
+    assert all(map(same, exact.rows.to_pylist(), whole.rows.to_pylist()))
+    for size in (1, 2, 3, 7, len(records)):
+        monkeypatch.setattr(vectorized, "_AT_ONCE", size)
+        assert JsonDecoder("t", value, binding(policy)).decode(raw(*records)) == whole
 
 
 @pytest.mark.parametrize("values", [(), (None, None)], ids=["no records", "tombstones only"])
