@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := .venv-docs
 ARGS   ?=
 KILLS  ?= 1000
-WORKERS ?= 3
+WORKERS ?= 4
 COMPILE = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 # Bytecode is kept, whatever the environment says: else each of some hundred interpreters of a test run compiles all of this.
