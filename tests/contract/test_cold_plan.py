@@ -254,12 +254,15 @@ def test_a_manifest_the_reader_does_not_know_is_read_all_the_same(
 
 
 def _scanned(
-    lake: Lake, duck: duckdb.DuckDBPyConnection, columns: str
+    lake: Lake,
+    duck: duckdb.DuckDBPyConnection,
+    columns: str,
+    names: tuple[str, ...] | None = None,
 ) -> tuple[list[tuple[object, ...]], bool]:
     """The rows, which are those of the extension's, and whether they were found by name."""
     store = lake.store()
     cold = slice_of(store)
-    part = store.scan(cold, EVERYTHING)
+    part = store.scan(cold, EVERYTHING, names)
     assert isinstance(part, SqlRelation)
     assert "read_parquet" in part.sql
     query = f"SELECT {columns} FROM ({{}}) ORDER BY ALL"
@@ -268,17 +271,14 @@ def _scanned(
     return items, "schema = MAP" not in part.sql
 
 
-def test_structs_are_found_by_name_where_all_files_have_the_names_of_today(
+def test_columns_are_found_by_name_where_all_files_have_the_names_of_today(
     lake: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
     table = lake.create()
     table.append(rows(1))
     table.append(rows(2).select(["at", "id", "s"]))
     assert _scanned(lake, duck, 'id, s, "at".x') == ([(1, "s1", 1), (2, "s2", 2)], True)
-    part = lake.store()
-    flat = part.scan(slice_of(part), EVERYTHING, ("id", "s"))
-    assert isinstance(flat, SqlRelation)
-    assert "schema = MAP" in flat.sql, "without a struct it gains nothing"
+    assert _scanned(lake, duck, "id, s", ("id", "s")) == ([(1, "s1"), (2, "s2")], True)
 
 
 def test_a_column_that_only_some_files_have_and_the_table_dropped_hinders_nobody(
@@ -292,6 +292,19 @@ def test_a_column_that_only_some_files_have_and_the_table_dropped_hinders_nobody
     assert _scanned(lake, duck, 'id, "at".x') == ([(1, 1), (2, 2)], True)
 
 
+def test_a_column_that_only_newer_files_have_hinders_none_but_who_reads_it(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    table = lake.create()
+    table.append(rows(1))
+    with table.update_schema() as update:
+        update.add_column("more", LongType())
+    more = rows(2).append_column(pa.field("more", pa.int64()), pa.array([7]))
+    table.append(more)
+    assert _scanned(lake, duck, "id, s", ("id", "s")) == ([(1, "s1"), (2, "s2")], True)
+    assert _scanned(lake, duck, "id, more", ("id", "more")) == ([(1, None), (2, 7)], False)
+
+
 @pytest.mark.parametrize(
     ("change", "names", "values"),
     [
@@ -300,7 +313,7 @@ def test_a_column_that_only_some_files_have_and_the_table_dropped_hinders_nobody
         ("swapped", "id, text, s", (1, "s1", None)),
     ],
 )
-def test_structs_are_found_by_id_where_a_name_would_mean_something_else(
+def test_columns_are_found_by_id_where_a_name_would_mean_something_else(
     lake: Lake,
     duck: duckdb.DuckDBPyConnection,
     change: str,
@@ -317,6 +330,7 @@ def test_structs_are_found_by_id_where_a_name_would_mean_something_else(
             kind = StringType() if change == "swapped" else LongType()
             update.add_column("s" if change == "swapped" else "more", kind)
     assert _scanned(lake, duck, f'{names}, "at".x') == ([(*values, 1)], False)
+    assert _scanned(lake, duck, "id", ("id",)) == ([(1,)], True), "others are not read"
 
 
 def test_names_that_differ_in_case_alone_are_not_told_apart_by_name(

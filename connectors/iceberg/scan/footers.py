@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import IntEnum
@@ -75,10 +75,12 @@ class Footers:
         files: Mapping[str, int],
         schema: TableSchema,
         required: frozenset[int],
+        names: Collection[str] | None = None,
     ) -> Fit:
         """Return how every file gives the columns of ``schema``. ``files`` are lengths in bytes by path.
 
-        ``required`` are fields that a file must have itself: others may be their default or null.
+        ``required`` are fields that a file must have itself: others may be their default or null. ``names`` are the
+        columns that are read, by default all: only these need the names and types of today to be found by name.
 
         Raises:
             FileNotFoundError: a file is gone.
@@ -86,7 +88,8 @@ class Footers:
         """
         shapes = {id(shape): shape for shape in self._shapes_of(io, files)}
         return min(
-            (_fit(shape, schema, required) for shape in shapes.values()), default=Fit.BY_NAME
+            (_fit(shape, schema, required, names) for shape in shapes.values()),
+            default=Fit.BY_NAME,
         )
 
     def read_ahead(self, io: FileIO, blocks: Iterable[Block]) -> None:
@@ -181,7 +184,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _fit(shape: _Shape, schema: TableSchema, required: frozenset[int]) -> Fit:
+def _fit(
+    shape: _Shape,
+    schema: TableSchema,
+    required: frozenset[int],
+    names: Collection[str] | None,
+) -> Fit:
     if shape.columns is None:
         return Fit.NOT
     types: Mapping[int, pa.DataType] = {
@@ -200,6 +208,7 @@ def _fit(shape: _Shape, schema: TableSchema, required: frozenset[int]) -> Fit:
     is_unchanged = all(
         (field_id, name) in shape.columns and types[field_id] == kind
         for field_id, name, kind in columns
+        if names is None or name in names
     )
     return Fit.BY_NAME if are_distinct and is_unchanged else Fit.BY_ID
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -63,7 +63,8 @@ _PATTERN = frozenset("*?[")
 class FileList:
     """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN.
 
-    ``lengths`` are in bytes, by their manifests. ``by_name``: all of them have all columns under their names of today, and of their types.
+    ``lengths`` are in bytes, by their manifests. ``by_name``: all of them have the columns that are read under their names
+    of today, and of their types.
     """
 
     paths: Sequence[str]
@@ -135,8 +136,10 @@ class ColdPlan:
                 if is_object_store(facts.manifest_list):
                     self._footers.read_ahead(io, new)
 
-    def files(self, cold: ColdSlice, rows: ScanFilter) -> FileList | None:
-        """Return the files that may hold wanted rows of a slice.
+    def files(
+        self, cold: ColdSlice, rows: ScanFilter, names: Collection[str] | None = None
+    ) -> FileList | None:
+        """Return the files that may hold wanted rows of a slice, of which the columns ``names`` are read, by default all.
 
         None where a list of files is not enough, or no better than the extension's scan. The manifests are checked
         then, and the scan may run.
@@ -158,7 +161,7 @@ class ColdPlan:
                 self._read_last[facts.table_uuid] = facts.manifest_list
         if files is not None:
             lengths = dict(zip(files.paths, files.lengths, strict=True))
-            fit = self._footers.fit(io, lengths, cold.schema, facts.own)
+            fit = self._footers.fit(io, lengths, cold.schema, facts.own, names)
             if fit is not Fit.NOT:
                 return replace(files, by_name=fit is Fit.BY_NAME)
         self._manifests.check(io, facts.manifest_list)
