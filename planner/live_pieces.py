@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition
 
-#: With a load each second, eleven minutes are written twice, and two hours three times: fewer files would be written more often.
+#: At one load a second, rows of eleven minutes are written twice, of two hours three times. Lower: fewer files, more writes.
 MERGE = 37
 #: Where merging does not keep up, a load merges before it answers.
 MOST = 40

@@ -1,8 +1,7 @@
 """What a condition on a rounded time says of the time: ``date_trunc('day', ts) = X``, ``CAST(ts AS DATE) <= X``.
 
-A rounded time is at most as late as the time, and the time is earlier than the next rounded one. Bounds are days, which
-suit every type of time, and have one to spare: where clocks are turned back, an hour comes twice, and what is rounded in
-it is that of the later one.
+Rounded <= time < next rounded. Bounds are whole days, which suit every type of time, with one day of slack: where
+clocks go back an hour comes twice, and rounding within it gives the later one.
 """
 
 from __future__ import annotations

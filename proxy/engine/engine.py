@@ -243,7 +243,7 @@ class Engine:
     ) -> pa.Table:
         """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
 
-        ``values`` are what ``bound`` gives, by the names of the parameters.
+        ``values`` come from ``parameters.bound``, by the names of the parameters.
 
         Raises:
             FederationError: a constant cannot be worked out.

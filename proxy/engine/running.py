@@ -31,11 +31,11 @@ T = TypeVar("T")
 #: A call that takes longer has its thread give way to shorter ones: fewer of the processor's turns.
 _GIVE_WAY_S = 0.1
 _GIVE_WAY_NICE = 10
-#: Whose calls take longer is noted (``long``).
+#: ``long`` reports users whose calls take longer than this.
 _LONG_S = 1.0
-#: Who runs so many times as much as another, or so many times as long, holds the memory which that one did not get.
+#: A user who runs this many times another's statements, or one this many times as long, holds the memory that it lacks.
 _MOST = 4
-#: A statement that ran out of memory later took what there was itself.
+#: A statement that ran longer than this before memory ran out took the memory itself.
 _BRIEF_S = 1.0
 #: Pause between two looks at running calls: each wants Python's lock, in the middle of a small statement.
 _LOOK_S = 0.05
@@ -159,7 +159,7 @@ class Watch:
             return bool(running)
 
     def relieve_for(self, owner: str | None) -> bool:
-        """Stop a statement as ``relieve``; False: nobody has several times as much running as ``owner``."""
+        """Stop one statement as ``relieve`` does, if a user runs ``_MOST`` times as many as ``owner``; else return False."""
         with self._changed:
             running = self._largest()
             own = sum(call.owner == owner for call in self._calls)

@@ -63,10 +63,10 @@ class _Job(Generic[T]):
 
 @dataclass(eq=False)
 class ThreadPool:
-    """Thread-safe. Of abandoned work there may be ``MAX_ABANDONED`` at one time: it keeps a core and memory busy.
+    """Thread-safe. At most ``MAX_ABANDONED`` abandoned calls may run at a time: each keeps a core and memory busy.
 
-    Of one user's, ``MAX_ABANDONED_EACH`` is admitted, and no more of it counts: what he began before any of it was
-    late keeps nobody else out.
+    A user with ``MAX_ABANDONED_EACH`` of them gets no more work, and counts for no more than that: calls begun before
+    any was late keep nobody else out.
     """
 
     max_abandoned: int = MAX_ABANDONED

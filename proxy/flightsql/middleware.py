@@ -322,7 +322,7 @@ def _settings(headers: dict[str, list[Any]]) -> dict[str, str]:
 
 
 def _last(headers: dict[str, list[Any]], name: str) -> str | None:
-    """ADBC sends what was set again after what it was before."""
+    """Return the last value: ADBC repeats a header that was set again, newest last."""
     values = headers.get(name)
     return _text(values[-1]) if values else None
 

@@ -200,7 +200,7 @@ class TableAnswers:
             return key == self._key and all(id(piece) in own for piece in pieces)
 
     def add(self, key: tuple[object, ...], contract: str, piece: LivePiece) -> None:
-        """Note a piece that stands for others, which stay: who needs a part of it uses them. In the table's turn."""
+        """Note a merged piece. The pieces it replaces stay, for cuts that need a part of it. Call in the table's turn."""
         with self._lock:
             if key == self._key and contract in self._usable:
                 self._usable[contract] = (*self._usable[contract], piece)

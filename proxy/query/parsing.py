@@ -58,7 +58,7 @@ class ParsedStatement:
 
     @cached_property
     def compared_columns(self) -> frozenset[str] | None:
-        """Those of which it matters how large their values are; None: any."""
+        """Columns whose values are compared or ordered; None: any may be."""
         return compared_columns(self.document)
 
     @cached_property
@@ -200,7 +200,7 @@ class StatementParser:
 
 
 def counting(session: Session, sql: str, parsed: ParsedStatement) -> Iterator[str]:
-    """Name what a statement uses that tells how many records its tables have, or would find out."""
+    """Name the features of a statement that disclose how many records its tables have."""
     for what, is_set in (
         ("following", session.after),
         ("the setting cut", session.cut),

@@ -56,7 +56,7 @@ class Sources:
         parsed: ParsedStatement,
         pin_or_cut: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
     ) -> list[Relation]:
-        """Relations without rows, of the types a statement over ``cached`` reads.
+        """Relations without rows, of the types a statement over ``pin_or_cut`` reads.
 
         Raises:
             PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.

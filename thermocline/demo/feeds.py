@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from planner.names import TableName
 
 Event = dict[str, object]
-#: One field of an event, after those that stand before it.
+#: Makes one field of an event; gets the fields made before it.
 Value = Callable[[random.Random, Event], object]
 
 _DAY_MS = 86_400_000

@@ -204,7 +204,7 @@ class Slots:
         return any(other != user and came_s > since_s for other, came_s in latest)
 
     def _displace(self, user: str | None) -> bool:
-        """Have the user who waits with most leave the queue with the last of these for ``user``; False: it is that one."""
+        """Drop the newest waiting statement of the user with most of them; False if ``user`` has as many."""
         waiting = Counter(waiter.user for waiter in self._waiting)
         largest, count = waiting.most_common(1)[0]
         if count <= waiting[user]:
@@ -335,7 +335,7 @@ class Slots:
         return f"All {self._count} places for running statements (max_streams) were taken for {self._wait_s:g} s."
 
     def _overloaded(self, why: str) -> Overloaded:
-        """Add when it may be worth another try: when all who wait now will have had their turn."""
+        """Add a retry hint: about how long the statements that wait now will take."""
         turns = 1 + len(self._waiting) / self._count
         retry_s = min(_MAX_RETRY_S, max(1, math.ceil(self._busy_s * turns)))
         return Overloaded(f"{why} Retry in about {retry_s} s.", retry_after_s=retry_s)
