@@ -1,6 +1,6 @@
 """The cut of tables as they are: pin each, measure all their logs in one round, decide (docs/internals/seam.md).
 
-For whoever reads tables: statements of the server, and jobs on Spark.
+Used by statements of the server and by jobs on Spark.
 """
 
 from __future__ import annotations

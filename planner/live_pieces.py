@@ -89,7 +89,7 @@ class Tiling:
 
 
 def level_of(rows: int, level: int) -> int:
-    """Return the level of a piece with so many rows: a large one is not merged with small ones."""
+    """Return the level of a piece with this many rows: large ones are not merged with small ones."""
     own = 0
     while rows >= _LEVEL_ROWS * _LEVEL_GROWTH**own:
         own += 1

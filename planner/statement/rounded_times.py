@@ -32,7 +32,7 @@ _DATE: Node = {"id": "DATE"}
 def bounds_of_rounded(
     rounded: Node, operator: Operator, operands: Sequence[Node]
 ) -> Iterator[tuple[Node, Operator, Node]]:
-    """Yield (column, operator, operand), each of which follows from a condition on a rounded column; none of another."""
+    """Yield (column, operator, operand) that a condition on a rounded column implies; nothing for other conditions."""
     column, days = _rounded(rounded)
     if column is None or not operands:
         return
@@ -70,6 +70,6 @@ def _offset_days(time: Node) -> int:
 
 
 def _shifted(time: Node, days: int) -> Node:
-    """The midnight before ``time``, and so many days."""
+    """The midnight before ``time``, plus ``days``."""
     shift = call("to_days", constant(days, "INTEGER"))
     return call("+", cast(time, _DATE), shift, is_operator=True)

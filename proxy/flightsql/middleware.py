@@ -289,8 +289,8 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
 
 
 def _owner(who: ClientSession | ByCertificate | Caller, *, is_upload: bool) -> Hashable:
-    """Whose share a call counts in before it is entered. Certificates are not known yet: uploads, which may wait
-    for their client at this point, must not keep out other calls.
+    """Return the owner whose share a call counts in before it is entered. Certificates are not known yet, so uploads,
+    which may wait for their client at this point, must not keep out other calls.
     """
     return ("certificate", is_upload) if isinstance(who, ByCertificate) else _names(who)[0]
 

@@ -60,7 +60,7 @@ class Merging:
         """Wait until nothing of a table is to be merged, so long at most.
 
         Raises:
-            FederationError: the deadline, or whoever waits has gone.
+            FederationError: the deadline is over, or the caller has gone.
         """
         until_s = time.monotonic() + limit_s
         with self._changed:

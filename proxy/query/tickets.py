@@ -15,7 +15,7 @@ from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, se
 from proxy.engine.statement_cache import StatementCache
 from proxy.session import TicketSummary
 
-#: Remember so many tickets of at most this size.
+#: How many tickets are remembered, and up to which size.
 _MAX_CACHED, _MAX_CACHED_BYTES = 256, 8 * 1024
 _PREFIX = b"tv1"
 _USE = b"thermocline: veiled tickets"

@@ -91,7 +91,7 @@ class Turns:
                 self._leave(key, turn)
 
     def _begins(self, key: _Key, turn: _Turn) -> bool:
-        """Begin the turn of whoever is next, unless there is one or a rest is due."""
+        """Begin the next turn, unless one runs or a rest is due."""
         if turn.is_busy or self._rests_for(key):
             return False
         turn.is_busy = True
@@ -121,7 +121,7 @@ class Turns:
         if not turn.is_busy and not turn.waiting:
             del self._turns[key]
         elif not turn.is_busy:
-            turn.waiting[0].set()  # whoever is next looks again
+            turn.waiting[0].set()  # the next one looks again
 
     def _rest(self, key: _Key, took_s: float) -> None:
         now = self.clock()

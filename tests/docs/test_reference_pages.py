@@ -66,8 +66,8 @@ def test_the_figures_of_the_readme_are_the_benchmarks_results() -> None:
         for benchmark, figure in FIGURES
     ]
     _, _, table = readme.partition("**Measured**")
-    shown = re.findall(r"^\| .+ \| ([\d.,]+ .+) \|$", table, re.MULTILINE)
-    assert len(shown) == len(values)
-    for value, measured in zip(shown, values, strict=True):
+    in_readme = re.findall(r"^\| .+ \| ([\d.,]+ .+) \|$", table, re.MULTILINE)
+    assert len(in_readme) == len(values)
+    for value, measured in zip(in_readme, values, strict=True):
         assert len(measured) == 1
         assert value in {rounded(measured[0], digits) for digits in (2, 3)}

@@ -352,7 +352,7 @@ def _gone(table: TableName) -> ColdStoreUnavailable:
 
 
 def _check_place(pin: Pin, source: LiveSource, folder: LiveFolder) -> None:
-    """Make sure that live files do not lie in the table: whoever removes its orphans would remove them."""
+    """Refuse live files inside the table: removing its orphans would remove them."""
     if is_below(real_place(folder.location), (real_place(source.document["location"]),)):
         raise BadConfig(
             f"{pin.table}: iceberg_rest.live_location lies inside the table's own location, where removing orphans would "
