@@ -1,6 +1,6 @@
 """The cut of tables as they are: pin each, measure all their logs in one round, decide (docs/internals/seam.md).
 
-For whoever reads tables: statements of the server, and jobs on Spark.
+Used by statements of the server and by jobs on Spark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.watermark import Watermark
 
-#: Between two looks at a log whose record is waited for: from this, doubled, up to that.
+#: Pause between two looks at a log while waiting for a record: the first, doubled up to the longest.
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 

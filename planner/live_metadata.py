@@ -5,7 +5,7 @@ Only what must change is changed, so nothing that this program does not know is 
 1. The live snapshot stands in ``snapshots`` and is the head of ``main``, but is not in ``snapshot-log``, which ends with the
    pin: else ``TIMESTAMP AS OF`` any later moment would answer with today's tail, and not with what was committed.
 2. It is one millisecond younger than its parent. DuckDB 1.5.5 reads a table as of its transaction's start, by the log: it
-   would leave out a snapshot that is younger, or that the log does not have. It is told no log (``without_log``).
+   would leave out a snapshot that is younger, or that the log does not have. So it gets no log (``without_log``).
 3. ``gc.enabled`` is false: Iceberg's Java library then refuses to remove orphans, to expire snapshots and to purge. Orphan
    removal deletes files without a commit that could be refused.
 4. The binding is not told: who meets ``thermocline.cut`` must neither tail nor tier the table (``planner.binding``).
@@ -29,7 +29,7 @@ MAIN = "main"
 COLD = "cold"
 _OWN = "thermocline."
 _GC = "gc.enabled"
-#: What pyiceberg's clients take as settings of a store, or of who is asked for keys.
+#: What pyiceberg's clients take as settings of a store or of its key server.
 _OF_STORES = (
     *(
         "adls.",
@@ -46,7 +46,7 @@ _OF_STORES = (
     ),
     *("credential", "io-impl", "oauth2-server-uri", "py-io-impl", "token", "uri", "warehouse"),
 )
-#: Whose presence makes an Iceberg writer encrypt (Iceberg's table properties).
+#: An Iceberg writer encrypts where this table property is set.
 _ENCRYPTED = "encryption.key-id"
 
 
@@ -145,7 +145,7 @@ def live_metadata(
         snapshot = _snapshot(live, parent, pin, sequence)
         row_id = first_row_id(document)
         if row_id is not None:
-            # Iceberg spec, "Row Lineage": whoever commits gives out the ids from here on again, as this one commits nothing.
+            # Iceberg spec, "Row Lineage": a commit gives out the ids from here on again, since this snapshot is never committed.
             snapshot |= {"first-row-id": row_id, "added-rows": live.row_ids}
             edited["next-row-id"] = row_id + live.row_ids
         edited["snapshots"] = [*snapshots, snapshot]

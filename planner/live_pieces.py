@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from planner.offsets import OffsetRange, OffsetVector, check_one_per_partition
 
-#: With a load each second, eleven minutes are written twice, and two hours three times: fewer files would be written more often.
+#: At one load a second, rows of eleven minutes are written twice, of two hours three times. Lower: fewer files, more writes.
 MERGE = 37
 #: Where merging does not keep up, a load merges before it answers.
 MOST = 40
@@ -89,7 +89,7 @@ class Tiling:
 
 
 def level_of(rows: int, level: int) -> int:
-    """Return the level of a piece with so many rows: a large one is not merged with small ones."""
+    """Return the level of a piece with this many rows: large ones are not merged with small ones."""
     own = 0
     while rows >= _LEVEL_ROWS * _LEVEL_GROWTH**own:
         own += 1

@@ -226,7 +226,7 @@ def _content(grant: Grant | None) -> list[object] | None:
 
 
 def check_files(grant: Grant, identity: Identity, table: TableName) -> None:
-    """Make sure that who has this grant may be given the table's files: they hide no row and no column.
+    """Refuse to give out the table's files under a grant that hides rows or columns.
 
     Raises:
         NotAllowed: the grant hides something, and does not open the files all the same.

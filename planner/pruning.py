@@ -76,7 +76,7 @@ def prune(
 ) -> pa.BooleanArray | None:
     """Return which files may hold a wanted row; None: all of them.
 
-    ``known`` gives, for a condition on a column, the bounds to compare it with, each with the projected condition: on
+    ``bounds_of`` gives, for a condition on a column, the bounds to compare it with, each with the projected condition: on
     the column's own bounds, or on partition values through their transform.
     """
     masks = []

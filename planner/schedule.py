@@ -27,7 +27,7 @@ def choose(
 
 
 def backoff_s(failures: int, jitter: float, *, passes: bool = False) -> float:
-    """Seconds a table waits after so many failures in a row; ``jitter`` from 0 to 1 spreads the upper half.
+    """Seconds a table waits after ``failures`` in a row; ``jitter`` from 0 to 1 spreads the upper half.
 
     ``passes``: the failure may be over any moment, without anybody's doing.
     """

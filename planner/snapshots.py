@@ -18,10 +18,10 @@ STAGE_BRANCH_PREFIX = "tc_stage_"
 class Snapshot:
     """One snapshot's summary.
 
-    ``added_next`` is, per Kafka partition, 1 + the greatest offset among rows of the files this snapshot
-    added, or more; ``growth`` is how many rows the table had after it more than before, row deletes applied. None
-    when it was not looked up or cannot be known. Only ``overwrite`` snapshots need them. A snapshot that is not
-    retained was expired, and an older metadata file still tells of it.
+    ``added_next``: per Kafka partition, 1 + the greatest offset among rows of the files it added, or more.
+    ``growth``: by how many rows the table grew, row deletes applied. Both are None where not looked up or unknown;
+    only ``overwrite`` snapshots need them. One that is not ``is_retained`` was expired; an older metadata file
+    lists it.
     """
 
     snapshot_id: int

@@ -47,7 +47,7 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - of times without a zone
 _WORDS = frozenset(
     ("AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "TRUE", "FALSE", "LIKE", "RLIKE", "ILIKE", "CASE", "EXISTS")
 )  # fmt: skip
-#: What floating numbers of 64 bits have exactly: lower integers, and each in decimal by itself up to so many digits.
+#: Exact in 64-bit floating numbers: integers below the first, decimals of at most this many digits.
 _EXACT_INTEGERS, _EXACT_DIGITS = 2**53, 15
 _TIMES = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"}
 

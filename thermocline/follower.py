@@ -43,7 +43,7 @@ def rounds(
 ) -> Generator[FollowedRows, None, None]:
     """Yield round after round, without end, also those without rows.
 
-    An outage, a server's restart and a stale plan are waited for; ``told`` hears of the first failure in a row.
+    An outage, a server's restart and a stale plan are waited for; ``report`` gets the first failure in a row.
     A round that failed halfway is asked again from where it began: nothing of it was yielded.
 
     Raises:

@@ -47,7 +47,7 @@ class _Prompt:
     left: bool = False
 
     def run(self, text: str) -> None:
-        """Run what was typed; an error is told, and the prompt goes on."""
+        """Run what was typed; print an error, and go on."""
         try:
             if text.startswith("\\"):
                 self._command(text)

@@ -86,7 +86,7 @@ def connect(
     ``config`` is a file of settings, by default found as the commands find it; ``tail_local_bytes`` and ``tail_location``
     as ``connectors.spark.lake.Lake``. Whoever can read that file reads everything: permissions of the server do not hold
     then. ``server`` is grpc://HOST:PORT or grpc+tls://HOST:PORT; ``tls_root_certificates`` a file. With both, small tails
-    come from the server, all else directly, and tables of which grants hide anything from its user are refused.
+    come from the server, all else directly, and tables with rows or columns that grants hide from its user are refused.
 
     Raises:
         BadConfig: the settings are wrong, or name no catalog.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def configured_session(settings: Settings) -> Iterator[SparkSession]:
-    """Start Spark as ``[tier]`` says, and stop it. What cannot work is told before Spark has taken seconds to start.
+    """Start Spark as ``[tier]`` says, and stop it. Fails before Spark has taken seconds to start, where it can.
 
     Raises:
         BadConfig: no Java, no packed environment where one is named, or Spark does not start as configured.

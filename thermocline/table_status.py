@@ -19,7 +19,7 @@ from planner.watermark import Watermark
 
 #: Catalog calls at once: they wait for the catalog more than they work.
 PINS_AT_ONCE = 16
-#: What is beyond offsets may be missing; it does not hold up the rest.
+#: Time limit for all but offsets (ages, bytes); what is late is left out.
 _LOOK_TIMEOUT_S = 1.5
 
 

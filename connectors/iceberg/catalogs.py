@@ -44,8 +44,8 @@ def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
 def _keep_from_tables(catalog: Catalog) -> None:
     """Have a table's files opened by what its catalog says alone.
 
-    pyiceberg 0.12 lets properties of the table change that, as ``s3.endpoint`` and ``py-io-impl``: whoever owns a table would
-    choose where the catalog's keys go, and what code runs here. ``connectors.iceberg.rest`` does it for REST catalogs.
+    pyiceberg 0.12 lets properties of the table change that, as ``s3.endpoint`` and ``py-io-impl``: a table's owner
+    would choose where the catalog's keys go, and what code runs here. ``connectors.iceberg.rest`` does it for REST catalogs.
     """
 
     def opened(properties: object = None, location: str | None = None) -> FileIO:  # noqa: ARG001

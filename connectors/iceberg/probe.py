@@ -27,7 +27,7 @@ from planner.errors import ColdStoreUnavailable
 PROBE_PREFIX = ".thermocline-probe-"
 _DATE_TIMEOUT_S = 5.0
 _CONTENT = b"thermocline doctor"
-#: Of what the store has no words of its own for.
+#: Advice where the store's own error says nothing useful.
 _LOOK = "look at the store's credentials, and at the rights of this user there"
 
 
@@ -54,7 +54,7 @@ def probe_store(properties: Mapping[str, str], location: str) -> StoreFacts:
     except OSError as error:
         if not is_denied(error):
             raise _failure("written", error) from error
-        # There is none of this name. Who may read is told so, and else is denied that, too.
+        # The file does not exist: with read rights the answer is "not found", without them another refusal.
         with _reading():
             io.new_input(path).exists()
         return StoreFacts(may_write=False)

@@ -44,7 +44,7 @@ class Outcome(Generic[T]):
 
 
 class _Reading:
-    """One read under way, in a thread of its own: who waits for it may give up."""
+    """One read under way, in a thread of its own, so that callers may give up waiting."""
 
     def __init__(self, work: Callable[[_Reading], None]) -> None:
         self.error: Exception | None = None
@@ -83,7 +83,7 @@ class RefreshedValue(Generic[T]):
         return self.outcome is not None or self._error is not None
 
     def begin(self) -> None:
-        """Start a first read, if none was: whoever wants it waits in ``read``."""
+        """Start the first read, unless there was one; ``read`` waits for it."""
         with self._lock:
             if self.outcome is None and self._reading is None:
                 self._reading = _Reading(self._work)

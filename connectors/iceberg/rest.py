@@ -1,7 +1,7 @@
 """pyiceberg's REST catalog, with a time limit for every request and ``ssl.*`` settings in the form it takes.
 
 Its tables know all keys that came with them, by the places these are good for, and their files are never read by what a
-table's own properties say: whoever may set these is not who may name a store (``connectors.iceberg.catalogs``).
+table's own properties say: a table's owner may not name a store (``connectors.iceberg.catalogs``).
 
 pyiceberg 0.12 waits for an answer without end: a catalog whose machine is gone would keep the thread that waits, and
 all others that want the catalog. The limits are named as Iceberg's Java client names them, which has none by default

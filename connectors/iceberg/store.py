@@ -42,7 +42,7 @@ from planner.snapshots import TAG, History, Retained
 from planner.sqltext import identifier, literal, sql_type
 
 _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
-#: What is beyond is no estimate.
+#: The largest row count that DuckDB is told; a larger one is damaged metadata.
 _MAX_ESTIMATE = 10**12
 #: Facts of snapshots, which never change; an entry is an offset per partition, or a few expired snapshots.
 MAX_REMEMBERED_EVIDENCE = 10_000

@@ -31,7 +31,7 @@ from planner.schema import EpochUnit
 #: Of one field: its names in the struct, and how to bring a value into the form of ``arrays.build``, if it is not.
 _Member = tuple[list[str], Callable[[Any], Any] | None]
 
-#: So many records are Python objects at a time: from their text to Arrow they stay in a core's cache (512 KB).
+#: At most this many records are Python objects at a time, so they stay in a core's cache (512 KB) until Arrow has them.
 _AT_ONCE = 1_024
 
 
@@ -215,7 +215,7 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-#: A type without values, for a field of which nothing but null is certain here.
+#: A type without values, for a field where nothing but null is certain.
 _NOTHING = Annotated[str, Meta(min_length=1, max_length=0)]
 
 

@@ -109,9 +109,9 @@ class KafkaLog:
     def check_history(
         self, source: TopicSource, offsets: Mapping[int, int], epochs: Mapping[int, int]
     ) -> None:
-        """See ``planner.ports.Log.check_history``. Reads up to what follows: nothing else makes the client ask.
+        """See ``planner.ports.Log.check_history``. Reads on from the offsets: only a fetch makes the client check.
 
-        Each partition has the time of a measurement after the one before: the more there are, the longer it takes.
+        The time limit starts again with each proven partition, so more partitions may take longer.
         """
         self._check_name(source.topic)
         positions = [OffsetRange(partition, at, at) for partition, at in offsets.items()]
@@ -132,7 +132,7 @@ class KafkaLog:
                 for partition in proven:
                     del unproven[partition]
                 if proven:
-                    # A backlog of theirs would come before the first record of others.
+                    # Otherwise their backlog would arrive before the other partitions' first records.
                     consumer.pause(source.topic, proven)
                     deadline = time.monotonic() + self._measure_timeout_s
 

@@ -92,7 +92,7 @@ def section_of(cluster: str) -> str:
 
 @contextlib.contextmanager
 def named_section(cluster: str) -> Iterator[None]:
-    """Have what is wrong with the properties of a cluster name its section; those of ``[kafka]`` go without saying."""
+    """Add the cluster's section to a BadConfig raised in the block; ``[kafka]`` is not named."""
     try:
         yield
     except BadConfig as error:

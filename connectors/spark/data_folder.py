@@ -47,7 +47,7 @@ _SAME = frozenset(
         "client.session-token",
     )
 )
-#: How Java asks, and how it asks for keys again: no matter to who writes for half a minute.
+#: How Java's client uploads, retries and renews keys: irrelevant to a task of half a minute.
 _JAVAS = (
     "s3.multipart.",
     "s3.staging-dir",

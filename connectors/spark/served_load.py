@@ -17,9 +17,9 @@ from planner.sqltext import identifier
 
 #: Options that say which server, and as whom.
 ADDRESS = ("server", "user", "password", "token", "tls_root_certificates")
-#: Options that a server is told with the statement.
+#: Options that go to the server with the statement.
 SETTINGS = ("cut", "freshness", "wait_for")
-#: An answer's parts are read by so many tasks at most, where the option does not say.
+#: At most this many tasks read an answer's parts, unless the option says otherwise.
 MAX_ENDPOINTS = 8
 #: What a server takes.
 _MOST = 64

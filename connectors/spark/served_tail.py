@@ -1,7 +1,7 @@
-"""Tails that a server has decoded already, for cuts of which all else is read directly.
+"""Fetches the tail of a cut from a server that has it decoded; the cold rows are read directly.
 
-Who is masked or filtered must not get rows of the one way beside rows of the other: the server refuses, by a header that
-asks for whole tables only.
+Cold rows read directly are not filtered. So each call has a header that asks for whole tables only, and the server
+refuses users with row filters or masks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ServedTails:
 
 
 def _is_at(plan: ServedPlan, cut: TableCut) -> bool:
-    """Whether a plan's tail begins and ends where that of the cut does: its snapshot says where it begins."""
+    """Whether a plan's tail is the cut's: same table, same snapshot (where the tail begins), same end."""
     if not plan.cut:
         return False
     entry = parse_cut(plan.cut).of(cut.table)

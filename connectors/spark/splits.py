@@ -195,7 +195,7 @@ class RangeReader:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Log]:
-        """Open the log. Where this machine reaches no broker that is told at once, not when the time to read it is over.
+        """Open the log. Fails at once where this machine reaches no broker, not when the time to read is over.
 
         Raises:
             LogUnavailable, UnknownTopic: as ``planner.ports.Log.measure``.

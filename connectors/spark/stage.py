@@ -301,8 +301,8 @@ def check_same_table(plan: TieringPlan, state: TableState) -> int:
             table=str(plan.pin.table),
         )
     if state.schema_id != plan.pin.schema.schema_id or not _decodes_alike(plan, state):
-        # Rows decoded without a new column, or a new name of one, would be NULL in it for ever, though their records
-        # have it.
+        # The rows were decoded without the new column or name. Published, they would stay NULL there although their
+        # records have a value.
         raise _schema_changed(plan)
     return state.head
 

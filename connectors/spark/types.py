@@ -72,7 +72,7 @@ def projected(
 
 
 def _opaque(value: SparkColumn, kind: pa.DataType) -> SparkColumn:
-    """The same value, of which Spark pushes no condition down: NaN for NaN."""
+    """The same value (NaN stays NaN), in a form whose conditions Spark does not push down."""
     return F.nanvl(value, F.lit(math.nan).cast(data_type(kind)))
 
 

@@ -92,7 +92,7 @@ class Registration:
             "partition": list(file.partition),
             "file-size-in-bytes": file.size_bytes,
             "record-count": file.rows,
-            # A column of which nothing is to be counted has no count of values either.
+            # A column without counts has no count of NaN either.
             "nan-value-counts": _typed({key: n for key, n in file.nans if key in counts}),
             "split-offsets": list(file.split_offsets),
             "sort-order-id": _UNSORTED,
@@ -111,7 +111,7 @@ class Registration:
         return self._iceberg.DataFiles.builder(spec).copy(own).withMetrics(metrics).build()
 
     def _without(self, bounds: Any, field_ids: Sequence[int]) -> Any:
-        """Leave out columns of which a row group has no bounds: those of the others would be too narrow."""
+        """Leave out columns that lack bounds in some row group: the bounds of the rest would be too narrow."""
         if bounds is None or not any(field_id in bounds for field_id in field_ids):
             return bounds
         rest = self._maps(bounds)

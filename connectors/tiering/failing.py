@@ -9,7 +9,7 @@ from planner.errors import FederationError, Unavailable
 from planner.names import TableName
 from planner.schedule import backoff_s
 
-#: A failure that stays the same is told again after so long: silence would look like an end.
+#: An unchanged failure is reported again after this time: silence would look like an end.
 TELL_AGAIN_S = 60.0
 
 

@@ -230,7 +230,7 @@ def _only(keyed: Keyed, keys: pa.Array, columns: Sequence[str]) -> Keyed:
 def _comparable(
     schema: TableSchema, basis: TableSchema, tiered: TableSchema
 ) -> tuple[Column, ...]:
-    """Return the columns whose value at tiering is known: those of ``known``, and all it certainly lacked."""
+    """Return the columns whose value at tiering is known: those of ``basis``, and all it certainly lacked."""
     certain = basis is tiered
     by_id = {column.field_id: column for column in basis.columns}
     return tuple(

@@ -12,7 +12,7 @@ from typing import Any
 from planner.statement.ast import CLAUSES, Node, kind_of, statement
 from planner.statement.parameters import call, constant
 
-#: Who asks for more rows does not just look at a table.
+#: A statement for more rows does not just look at a table.
 MOST_ANY_ROWS = 10_000
 
 _WHOLE_NUMBERS = ("INTEGER", "BIGINT")

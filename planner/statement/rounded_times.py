@@ -1,8 +1,7 @@
 """What a condition on a rounded time says of the time: ``date_trunc('day', ts) = X``, ``CAST(ts AS DATE) <= X``.
 
-A rounded time is at most as late as the time, and the time is earlier than the next rounded one. Bounds are days, which
-suit every type of time, and have one to spare: where clocks are turned back, an hour comes twice, and what is rounded in
-it is that of the later one.
+Rounded <= time < next rounded. Bounds are whole days, which suit every type of time, with one day of slack: where
+clocks go back an hour comes twice, and rounding within it gives the later one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _DATE: Node = {"id": "DATE"}
 def bounds_of_rounded(
     rounded: Node, operator: Operator, operands: Sequence[Node]
 ) -> Iterator[tuple[Node, Operator, Node]]:
-    """Yield (column, operator, operand), each of which follows from a condition on a rounded column; none of another."""
+    """Yield (column, operator, operand) that a condition on a rounded column implies; nothing for other conditions."""
     column, days = _rounded(rounded)
     if column is None or not operands:
         return
@@ -71,6 +70,6 @@ def _offset_days(time: Node) -> int:
 
 
 def _shifted(time: Node, days: int) -> Node:
-    """The midnight before ``time``, and so many days."""
+    """The midnight before ``time``, plus ``days``."""
     shift = call("to_days", constant(days, "INTEGER"))
     return call("+", cast(time, _DATE), shift, is_operator=True)

@@ -66,7 +66,7 @@ class AccessPolicy:
         self._engine = engine
         self.policy: GrantList | None = None
         self._once = StatementCache()
-        #: By identity: of which policy and tables it knows which. Compared, as hashing 10,000 names takes 2 ms.
+        #: By identity: the policy and tables it was made of, and the visible ones. Compared, as hashing 10,000 names takes 2 ms.
         self._visible: LRUCache[
             Identity, tuple[GrantList, Collection[TableName], Collection[TableName]]
         ] = LRUCache(_MAX_IDENTITIES)
@@ -238,7 +238,7 @@ class AccessPolicy:
         return f"({printed.removeprefix('SELECT ')})"
 
 
-#: Whose tables are remembered; a list of 10,000 takes 80 KB.
+#: Identities whose visible tables are remembered; a list of 10,000 takes 80 KB.
 _MAX_IDENTITIES = 256
 _CHANGED = "what you may read has changed since the statement was planned; plan it again."
 

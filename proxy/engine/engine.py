@@ -95,8 +95,8 @@ class Engine:
         extensions.load(connection, extensions.LOCAL)
         if secrets or any("://" in root for root in roots):
             extensions.load(connection, extensions.REMOTE)
-            # Iceberg's files never change: a file of which a part was read is not asked for its length again. Without,
-            # each statement asks once for each file, whatever is in memory.
+            # Iceberg's files never change, so their lengths need not be asked for again. Without this, each statement
+            # asks for each file once, even where it is in memory.
             connection.execute("SET GLOBAL enable_http_metadata_cache = true")
             # Else each file has a connection of its own, and a handshake.
             connection.execute("SET GLOBAL httpfs_connection_caching = true")
@@ -243,7 +243,7 @@ class Engine:
     ) -> pa.Table:
         """Return ``columns``, expressions of our own, over the row of constants a gated statement selects.
 
-        ``values`` are what ``bound`` gives, by the names of the parameters.
+        ``values`` come from ``parameters.bound``, by the names of the parameters.
 
         Raises:
             FederationError: a constant cannot be worked out.
@@ -294,7 +294,7 @@ class Engine:
         return plain_names(schema, relations)
 
     def _planned(self, time_zone: str, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Return what ``function`` does with a cursor, by the deadline of whom this thread works for."""
+        """Return what ``function`` does with a cursor, by the deadline of this thread's caller."""
 
         def planned(cursor: duckdb.DuckDBPyConnection) -> T:
             _set_time_zone(cursor, time_zone)

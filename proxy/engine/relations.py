@@ -35,8 +35,8 @@ class Relation:
     """Rows under a name: those of all parts together, with the names and types of ``schema``.
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
-    is None where a statement sees all of it. ``uncompared`` are columns of which it does not matter how large their values
-    are, so that statistics of files may lie about them.
+    is None where a statement sees all of it. The values of ``uncompared`` columns are not compared with
+    anything, so statistics of files may lie about them.
     """
 
     name: str

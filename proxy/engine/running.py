@@ -31,11 +31,11 @@ T = TypeVar("T")
 #: A call that takes longer has its thread give way to shorter ones: fewer of the processor's turns.
 _GIVE_WAY_S = 0.1
 _GIVE_WAY_NICE = 10
-#: Whose calls take longer is noted (``long``).
+#: ``long`` reports users whose calls take longer than this.
 _LONG_S = 1.0
-#: Who runs so many times as much as another, or so many times as long, holds the memory which that one did not get.
+#: A user who runs this many times another's statements, or one this many times as long, holds the memory that it lacks.
 _MOST = 4
-#: A statement that ran out of memory later took what there was itself.
+#: A statement that ran longer than this before memory ran out took the memory itself.
 _BRIEF_S = 1.0
 #: Pause between two looks at running calls: each wants Python's lock, in the middle of a small statement.
 _LOOK_S = 0.05
@@ -43,11 +43,11 @@ _LOOK_S = 0.05
 _INTERRUPT_S = 0.01
 
 
-#: Expects a block, done for a user, to be over within so many seconds (``proxy.process.watchdog``).
+#: Expects a block, done for a user, to end within this many seconds (``proxy.process.watchdog``).
 Expecting = Callable[[float, str | None], contextlib.AbstractContextManager[None]]
 #: Pauses between the tries of a statement whose memory others have: four seconds in all.
 _MEMORY_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 0.8, 0.8, 0.8)
-#: Whose work this thread does. It belongs to the thread: what asks the engine is several layers above, and asks
+#: Deadline and user that this thread works for. Thread-local, since the caller is several layers above and calls
 #: several times.
 _caller: ContextVar[tuple[Deadline, str | None] | tuple[None, None]] = ContextVar(
     "caller", default=(None, None)
@@ -159,7 +159,7 @@ class Watch:
             return bool(running)
 
     def relieve_for(self, owner: str | None) -> bool:
-        """Stop a statement as ``relieve``; False: nobody has several times as much running as ``owner``."""
+        """Stop one statement as ``relieve`` does, if a user runs ``_MOST`` times as many as ``owner``; else return False."""
         with self._changed:
             running = self._largest()
             own = sum(call.owner == owner for call in self._calls)
@@ -173,8 +173,8 @@ class Watch:
     ) -> FederationError:
         """Blame others where they hold the memory that ``owner`` did not get after ``ran_s`` seconds.
 
-        A statement of theirs is stopped where they run many. Where it only runs longer, it is not: who asks for too much
-        in an instant, again and again, would have the statements of others stopped.
+        One statement of theirs is stopped where they run many. One that only runs longer is not: a user who asks for too
+        much in an instant, again and again, would have the statements of others stopped.
         """
         if not isinstance(error, LimitExceeded):
             return error
@@ -200,7 +200,7 @@ class Watch:
             )
 
     def long(self) -> dict[str | None, float]:
-        """Whose statements have been in the engine for long, and how many seconds in all."""
+        """Users whose statements have been in the engine for long, and how many seconds in all."""
         now_s = time.monotonic()
         seconds: dict[str | None, float] = defaultdict(float)
         with self._changed:

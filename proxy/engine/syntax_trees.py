@@ -1,6 +1,6 @@
 """Reads, compares and prints the trees of DuckDB's parser, which travel as JSON, up to 32 MB for one statement.
 
-Each call into a library keeps Python's lock to its end, and whoever else has a statement waits: `json.loads` of 12 MB
+Each call into a library keeps Python's lock to its end, and other statements wait: `json.loads` of 12 MB
 took 0.2 to 1.3 s. So large trees are refused before they are read, read in pieces, and compared by the engine.
 """
 

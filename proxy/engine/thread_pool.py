@@ -2,8 +2,8 @@
 
 A call into the engine cannot be ended from outside, only asked to end. DuckDB looks for interrupts between chunks of
 2,048 rows, and not at all while it binds and optimizes: of lists of 10,000 elements, sorted, one chunk takes 5 s; a
-condition of 15,000 parts 3 s of optimizing (1.5.5). So such a call runs on a thread of its own. Who waits for it goes
-on when the time is up. Work that is abandoned ends by itself, or by the watchdog with the process.
+condition of 15,000 parts 3 s of optimizing (1.5.5). So such a call runs on a thread of its own, and its caller goes
+on when the time is up. Abandoned work ends by itself, or the watchdog ends it with the process.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class _Job(Generic[T]):
 
 @dataclass(eq=False)
 class ThreadPool:
-    """Thread-safe. Of abandoned work there may be ``MAX_ABANDONED`` at one time: it keeps a core and memory busy.
+    """Thread-safe. At most ``MAX_ABANDONED`` abandoned calls may run at a time: each keeps a core and memory busy.
 
-    Of one user's, ``MAX_ABANDONED_EACH`` is admitted, and no more of it counts: what he began before any of it was
-    late keeps nobody else out.
+    A user with ``MAX_ABANDONED_EACH`` of them gets no more work, and counts for no more than that: calls begun before
+    any was late keep nobody else out.
     """
 
     max_abandoned: int = MAX_ABANDONED

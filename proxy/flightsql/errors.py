@@ -81,7 +81,7 @@ _WIRE_CLASSES = (flight.FlightError, _NoTrace)
 
 
 def to_wire(error: BaseException, record: CallRecord) -> Exception:
-    """Translate one error and name the call it ends; what the table does not name is told without its text."""
+    """Translate one error and name the call it ends; the text of an error that is not in the table is left out."""
     record.failed(error)
     for ours, wire in TABLE:
         if isinstance(error, ours):
@@ -138,7 +138,7 @@ def _bounded(message: str, record: CallRecord) -> str:
 
 
 def _fitting(message: str, room: int) -> str:
-    """The beginning of a message that takes no more than so many plain characters do."""
+    """The beginning of a message that takes at most as much room as ``room`` plain characters."""
     for at, character in enumerate(message):
         is_plain = " " <= character <= "~" and character != "%"
         room -= 1 if is_plain else 2 * len(character.encode("utf-8", "surrogatepass"))

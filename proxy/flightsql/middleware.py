@@ -289,8 +289,8 @@ class CallGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow
 
 
 def _owner(who: ClientSession | ByCertificate | Caller, *, is_upload: bool) -> Hashable:
-    """Whose share a call counts in before it is entered. Certificates are not known yet: uploads, which may wait
-    for their client at this point, must not keep out other calls.
+    """Return the owner whose share a call counts in before it is entered. Certificates are not known yet, so uploads,
+    which may wait for their client at this point, must not keep out other calls.
     """
     return ("certificate", is_upload) if isinstance(who, ByCertificate) else _names(who)[0]
 
@@ -322,7 +322,7 @@ def _settings(headers: dict[str, list[Any]]) -> dict[str, str]:
 
 
 def _last(headers: dict[str, list[Any]], name: str) -> str | None:
-    """ADBC sends what was set again after what it was before."""
+    """Return the last value: ADBC repeats a header that was set again, newest last."""
     values = headers.get(name)
     return _text(values[-1]) if values else None
 

@@ -35,7 +35,7 @@ from proxy.session import Planned, Prepared, Session
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One client call: who asks, the call it asks in, what it may take, and until when it is answered."""
+    """One client call: its session, the call, its limits and its deadline."""
 
     client: ClientSession
     call: Call

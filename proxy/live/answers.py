@@ -17,7 +17,7 @@ from proxy.deadline import Deadline
 
 #: One a second for the default of an hour, and as many again.
 _MAX_ANSWERS = 10_000
-#: Contracts of freshness whose pieces later answers may use: who accepts an older answer has other ranges than who does not.
+#: Contracts of freshness whose pieces later answers may use: contracts that accept older answers have other ranges.
 _MAX_CONTRACTS = 8
 _LOOK_S = 0.05
 
@@ -49,7 +49,7 @@ def etag_of(location: str, raw: bytes) -> str:
 
 @dataclass(eq=False)
 class TableAnswers:
-    """Answers and pieces of one table, all in one folder. One load at a time writes; who waits shares what began after it asked."""
+    """Answers and pieces of one table, all in one folder. One load at a time writes; others share one that began after they asked."""
 
     clock: Callable[[], float]
     replica: str = ""
@@ -200,7 +200,7 @@ class TableAnswers:
             return key == self._key and all(id(piece) in own for piece in pieces)
 
     def add(self, key: tuple[object, ...], contract: str, piece: LivePiece) -> None:
-        """Note a piece that stands for others, which stay: who needs a part of it uses them. In the table's turn."""
+        """Note a merged piece. The pieces it replaces stay, for cuts that need a part of it. Call in the table's turn."""
         with self._lock:
             if key == self._key and contract in self._usable:
                 self._usable[contract] = (*self._usable[contract], piece)

@@ -43,7 +43,7 @@ class Merging:
         self._writer = writer
         self._files = files
         self._changed = threading.Condition()
-        #: Of each table one, until it is done: what a load finds meanwhile is what that will change.
+        #: One per table, until it is done: loads meanwhile still see the pieces that the merge will replace.
         self._tasks: OrderedDict[TableAnswers, MergeTask] = OrderedDict()
         self._stopped = threading.Event()
         self._cancellation = Cancellation()
@@ -60,7 +60,7 @@ class Merging:
         """Wait until nothing of a table is to be merged, so long at most.
 
         Raises:
-            FederationError: the deadline, or whoever waits has gone.
+            FederationError: the deadline is over, or the caller has gone.
         """
         until_s = time.monotonic() + limit_s
         with self._changed:

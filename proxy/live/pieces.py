@@ -39,7 +39,7 @@ class PieceWriter:
     ) -> tuple[LivePiece, ...]:
         """Write a file for each hole of a cut that has a tail, by the deadline.
 
-        ``note`` is told of each one as it is written, also of those that nobody waits for any more.
+        ``note`` gets each one as it is written, also where its caller has gone.
 
         Raises:
             FederationError: as ``Tails.read``, ``Engine.run`` and ``LiveFiles.write_piece``.

@@ -146,7 +146,7 @@ class LiveTables:
         if arrival_s is None:
             arrival_s = self._clock()
         if contract.wait_for is not None:
-            # Not in the table's turn: who waits for a record that does not come would hold all others up.
+            # Not in the table's turn: a load that waits for a record that never comes would hold up all others.
             with self._grants.veiling(session, [table]):
                 self._cutter.cut_table(table, contract, deadline)
         for _ in range(_ATTEMPTS):

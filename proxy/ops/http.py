@@ -5,7 +5,7 @@
 shutdown on, and while unhealthy.
 ``/metrics``: Prometheus' text format.
 
-A catalog or a broker that is down makes no process unhealthy: another one would fare no better. It is told in
+A catalog or a broker that is down makes no process unhealthy: another one would fare no better. It shows in
 the body of ``/readyz``, and by the metrics. The port has no authentication: keep it off public networks.
 """
 

@@ -77,32 +77,32 @@ class States(Collector):
         )
         tails = self._tails()
         for name, says, value in (
-            ("rows", "Decoded rows held of the table's tail.", lambda pin: pin.rows),
-            ("bytes", "What those rows take, as Arrow bytes.", lambda pin: pin.size),
+            ("rows", "Decoded rows held of the table's tail.", lambda tail: tail.rows),
+            ("bytes", "What those rows take, as Arrow bytes.", lambda tail: tail.size),
             (
                 "packed_bytes",
                 "The part of them that is compressed in memory.",
-                lambda pin: pin.packed,
+                lambda tail: tail.packed,
             ),
-            ("disk_bytes", "The part of them that is on disk.", lambda pin: pin.on_disk),
+            ("disk_bytes", "The part of them that is on disk.", lambda tail: tail.on_disk),
             (
                 "lag_rows",
                 "Offsets between what is held and the log end a statement saw last.",
-                lambda pin: pin.lag,
+                lambda tail: tail.lag,
             ),
             (
                 "bad_records",
                 "Records decoded since the start that became no row.",
-                lambda pin: pin.outcomes.dead + pin.outcomes.skipped,
+                lambda tail: tail.outcomes.dead + tail.outcomes.skipped,
             ),
             (
                 "failing",
                 "Followers of the table that an error has stopped.",
-                lambda pin: pin.error is not None,
+                lambda tail: tail.error is not None,
             ),
         ):
             yield _per_table(
-                f"thermocline_tail_{name}", says, [(pin, float(value(pin))) for pin in tails]
+                f"thermocline_tail_{name}", says, [(tail, float(value(tail))) for tail in tails]
             )
 
 
@@ -124,13 +124,13 @@ def degraded(pins: Pins, tails: Tails) -> list[dict[str, object]]:
     ]
     documents += [
         {
-            "table": str(pin.table),
+            "table": str(tail.table),
             "what": "tail",
-            "error": type(pin.error).__name__,
-            "lag_rows": pin.lag,
+            "error": type(tail.error).__name__,
+            "lag_rows": tail.lag,
         }
-        for pin in tails()
-        if pin.error is not None
+        for tail in tails()
+        if tail.error is not None
     ]
     return documents
 
@@ -138,9 +138,9 @@ def degraded(pins: Pins, tails: Tails) -> list[dict[str, object]]:
 def reading(tails: Tails) -> list[dict[str, object]]:
     """Tails that are being read and take a second or more to be whole: how many offsets are left, and for how long."""
     return [
-        {"table": str(pin.table), "lag_rows": pin.lag, "rest_s": round(pin.rest_s, 1)}
-        for pin in tails()
-        if pin.rest_s is not None and pin.rest_s >= _SOON_S
+        {"table": str(tail.table), "lag_rows": tail.lag, "rest_s": round(tail.rest_s, 1)}
+        for tail in tails()
+        if tail.rest_s is not None and tail.rest_s >= _SOON_S
     ]
 
 

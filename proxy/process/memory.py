@@ -1,7 +1,7 @@
 """How much memory there is, and what a server may take of it: what its settings say, else shares.
 
-Without limits one user's wide statements took all of a machine of 24 GB: DuckDB's own limit is 80 % of it, of which binding
-and what a single row takes are no part. The machine stood still for twenty minutes before the kernel ended the
+Without limits one user's wide statements took all of a machine of 24 GB: DuckDB's own limit is 80 % of it, which leaves out
+binding and the work on a single row. The machine stood still for twenty minutes before the kernel ended the
 process.
 """
 

@@ -33,7 +33,7 @@ _MAX_BYTES = 1 << 16
 
 
 class Suspects:
-    """Notes who may be to blame, and judges who was. Thread-safe. ``None`` stands for anonymous callers.
+    """Notes which users may be to blame, and judges which was. Thread-safe. ``None`` stands for anonymous callers.
 
     Anonymous callers are one user, and a server that admits them has no other: they are slowed down, never refused.
     """

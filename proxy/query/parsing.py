@@ -58,7 +58,7 @@ class ParsedStatement:
 
     @cached_property
     def compared_columns(self) -> frozenset[str] | None:
-        """Those of which it matters how large their values are; None: any."""
+        """Columns whose values are compared or ordered; None: any may be."""
         return compared_columns(self.document)
 
     @cached_property
@@ -90,7 +90,7 @@ class ParsedStatement:
 
     @cached_property
     def cold_only(self) -> frozenset[TableName]:
-        """The tables of which nothing but ``$cold`` is read, as they are."""
+        """The tables read only as ``$cold``, as they are."""
         as_is = [reference for reference in self.tables if reference.at is None]
         other = {reference.table for reference in as_is if reference.virtual != "cold"}
         return frozenset(reference.table for reference in as_is) - other
@@ -200,7 +200,7 @@ class StatementParser:
 
 
 def counting(session: Session, sql: str, parsed: ParsedStatement) -> Iterator[str]:
-    """Name what a statement uses that tells how many records its tables have, or would find out."""
+    """Name the features of a statement that disclose how many records its tables have."""
     for what, is_set in (
         ("following", session.after),
         ("the setting cut", session.cut),
@@ -216,7 +216,7 @@ def counting(session: Session, sql: str, parsed: ParsedStatement) -> Iterator[st
 
 
 def relation_name(table: ResolvedTable) -> str:
-    """An internal name no table of a user's has: it says which side of which table it is, and no path."""
+    """Return an internal name that no user's table has. It names table and side, and no path."""
     moment = (
         "" if table.at is None else hashlib.sha256(repr(table.at).encode()).hexdigest()[:16]
     )

@@ -56,7 +56,7 @@ class Sources:
         parsed: ParsedStatement,
         pin_or_cut: Mapping[CutKey, Pin] | Mapping[CutKey, TableCut],
     ) -> list[Relation]:
-        """Relations without rows, of the types a statement over ``cached`` reads.
+        """Relations without rows, of the types a statement over ``pin_or_cut`` reads.
 
         Raises:
             PermissionsMismatch, NotAllowed: as ``proxy.access.policy.AccessPolicy.visible_table``.
@@ -184,7 +184,7 @@ class Sources:
     ) -> ScanFilter:
         """Return which rows can matter; of a side without files, only what depends on the places of records is worked out.
 
-        What is asked of a masked column is asked of its mask, of which the files know nothing.
+        A condition on a masked column is one on its mask, which files have no statistics of.
         """
         has_files = table.virtual != "tail" and cut.cold.snapshot_id is not None
         if table.virtual == "seam" or not (has_files or _names_places(parsed, table)):

@@ -15,7 +15,7 @@ from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, redeemable, se
 from proxy.engine.statement_cache import StatementCache
 from proxy.session import TicketSummary
 
-#: Remember so many tickets of at most this size.
+#: How many tickets are remembered, and up to which size.
 _MAX_CACHED, _MAX_CACHED_BYTES = 256, 8 * 1024
 _PREFIX = b"tv1"
 _USE = b"thermocline: veiled tickets"
@@ -68,8 +68,8 @@ class Tickets:
 class TicketCipher:
     """Encrypts tickets with a key made of the server's secrets: the first encrypts, any decrypts. Thread-safe.
 
-    A ticket is its client's to keep, and names the offsets a statement reads. To those who may not know how many records
-    there are it goes out so. AES-SIV (RFC 5297) needs no nonce, so replicas with one secret need no state.
+    A ticket names the offsets that a statement reads, so users who may not know the number of records get it encrypted.
+    AES-SIV (RFC 5297) needs no nonce, so replicas with one secret need no state.
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
@@ -145,7 +145,7 @@ def parameter_values(data: bytes | None) -> list[pa.Scalar]:
     try:
         with pa.ipc.open_stream(data) as reader:
             row = reader.read_next_batch()
-        # A ticket may be of a replica that took uploads as they came; its tag says only that one made it.
+        # An older replica may have sealed it without validating the upload; the tag proves only its origin.
         row.validate(full=True)
     except pa.ArrowException as error:
         raise BadTicket("the ticket's parameters are not valid; bind them again.") from error

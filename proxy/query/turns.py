@@ -1,13 +1,13 @@
-"""One statement of a user is planned at a time, beside one that is long, each as long as its own time allows.
+"""Lets each user plan one short and one long statement at a time; others wait, up to their own deadlines.
 
-Planning is Python's work, and of several threads that want the interpreter's lock none is preferred: with nine
-statements of 100 KB of one user at work others waited for several of them, again and again. Together they are no faster.
+Planning needs the interpreter's lock, which prefers no thread: with nine statements of 100 KB of one user at work,
+others waited for several of them, again and again. In parallel they are no faster.
 
-Long statements of one user may take a second of a processor, and from then on a quarter of the time, as long as others
-ask: they meet them in a few of their statements.
+A user's long statements may use one second of processor time, then a quarter of the time while other users are active:
+few statements of others are delayed.
 
-A turn is for steps that compute. Whoever waits for a catalog or a broker has none, so that a slow one holds up only
-those who need it.
+A turn is for steps that compute. A statement that waits for a catalog or a broker holds none, so a slow one delays
+only those who need it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from proxy.session import Session
 #: Characters of a statement from which on it is long.
 LONG_CHARS = 4_096
 _LOOK_S = 0.1
-#: The rest that is due for a second of planning, and the seconds of it that may be left for later.
+#: Seconds of rest due for a second of planning; how many may be postponed.
 _RESTS, _CREDIT_S = 3.0, 3.0
 _MAX_REST_S = 10.0
-#: How long somebody counts as asking after a statement of his.
+#: How long a user counts as active after a statement.
 _ASKING_S = 1.0
 _NO_TURN = "the statement waited {:g} s for others of yours, of which few are planned at a time; send fewer at once."
 
@@ -56,7 +56,7 @@ class Turns:
         self._turns: dict[_Key, _Turn] = {}
         #: Until when the rests of each would last, had they been taken.
         self._rests: dict[_Key, float] = {}
-        #: Who asked last, and who did before him, with their times.
+        #: The last user to ask and the one before, with their times.
         self._latest: list[tuple[Hashable, float]] = []
 
     @contextlib.contextmanager
@@ -91,14 +91,14 @@ class Turns:
                 self._leave(key, turn)
 
     def _begins(self, key: _Key, turn: _Turn) -> bool:
-        """Begin the turn of whoever is next, unless there is one or a rest is due."""
+        """Begin the next turn, unless one runs or a rest is due."""
         if turn.is_busy or self._rests_for(key):
             return False
         turn.is_busy = True
         return True
 
     def _wait(self, key: _Key, turn: _Turn, woken: threading.Event, deadline: Deadline) -> None:
-        # Nobody looks at a clock but the next: with 200 who wait, all others would wait for them.
+        # Only the first in the queue polls the clock: 200 polling threads would delay everybody else.
         try:
             with deadline.cancellation.interrupting(woken.set):
                 while True:
@@ -121,7 +121,7 @@ class Turns:
         if not turn.is_busy and not turn.waiting:
             del self._turns[key]
         elif not turn.is_busy:
-            turn.waiting[0].set()  # whoever is next looks again
+            turn.waiting[0].set()  # the next one looks again
 
     def _rest(self, key: _Key, took_s: float) -> None:
         now = self.clock()

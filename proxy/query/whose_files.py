@@ -1,4 +1,4 @@
-"""Errors of files get the names of the tables they may be of: neither the engine nor a store says whose a file is."""
+"""Adds to errors of files the tables that they may belong to: neither engine nor store says which."""
 
 from __future__ import annotations
 

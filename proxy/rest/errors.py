@@ -63,7 +63,7 @@ TABLE: tuple[tuple[type[Exception], int, str | None], ...] = (
 
 
 def answer_of(error: BaseException, record: CallRecord) -> tuple[int, dict[str, object]]:
-    """Return status and body of an error; what the table does not name is told without its text."""
+    """Return status and body of an error; the text of an error that is not in the table is left out."""
     record.failed(error)
     for ours, status, kind in TABLE:
         if isinstance(error, ours):

@@ -1,4 +1,4 @@
-"""How many loads are worked on at once, and whose: of the places each user has a share, and who has none waits."""
+"""Bounds the loads at work at once: each user has a share of the places, and waits for one when it is used up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoadPlaces:
 
     @asynccontextmanager
     async def one(self, owner: str | None, deadline: Deadline) -> AsyncIterator[None]:
-        """Have a place for the time of the block; wait for it, first come, first served among those who may have one.
+        """Hold a place during the block. Waits for one: first come, first served among owners below their share.
 
         Raises:
             Overloaded: too many are there already, or of this owner; or none was free by the deadline.

@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 _MEASURE_BYTES = 16 * 1024 * 1024
 #: Rows/s. A tail that grows faster is packed afterwards: a fifth of what a follower reaches on one core.
 _LITTLE_ROWS_PER_S = 20_000
-#: Of each tail so much, as Arrow, is not packed while memory is not short: most statements are about the newest rows, and
-#: DuckDB 1.5.5 unpacks all texts of a packed row group for one of them (decision 22).
+#: Arrow bytes of each tail that stay unpacked while memory is not short: most statements are about the newest rows,
+#: and DuckDB 1.5.5 unpacks all texts of a packed row group for one of them (decision 22).
 _NEWEST_BYTES = 32 * 1024 * 1024
 #: And of all tails together at most this part of their memory.
 _NEWEST_SHARE = 8

@@ -160,7 +160,7 @@ def is_small_part(
     ranges: Sequence[OffsetRange],
     most: int,
 ) -> bool:
-    """Whether ``part`` is read by itself sooner than what ``ranges`` lack, of which it is a part: ``most`` is little."""
+    """Whether to read ``part`` alone: it has at most ``most`` offsets, and ``ranges`` lack more than that."""
     missing = sum(map(len, generation.missing(ranges)))
     return missing > most >= sum(map(len, part)) and len(part) < len(ranges)
 

@@ -317,7 +317,7 @@ class Generation(TailRanges):
             segment.on(SegmentEvent.FREE)
         self._segments.drop(segment.name)
 
-    # --- packing; whoever holds ``writing`` goes on meanwhile ---
+    # --- packing; the holder of ``writing`` goes on meanwhile ---
 
     def pack(self, newest_bytes: int = 0) -> bool:
         """Put one compressed copy in the place of the oldest full segments; False when there are none to pack.

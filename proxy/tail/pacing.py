@@ -1,4 +1,4 @@
-"""How a topic is followed: when records gather, how many are added at once, who comes first. No threads, no clock.
+"""How a topic is followed: when records gather, how many are added at once, what goes first. No threads, no clock.
 
 Each step costs statements time. Fewer steps are better for statements of other tables; an early step is better for
 the statement that waits for its records. So nothing gathers while a statement waits, a little gathers while
@@ -67,7 +67,7 @@ class Pacing:
         return rows >= self.max_ready_rows or size >= self.max_ready_bytes
 
     def retry_s(self, failures: int) -> float:
-        """How long to wait after so many failures in a row; at least one."""
+        """Seconds to wait after ``failures`` in a row (at least one)."""
         # 2 ** 32 is beyond any longest pause; much larger powers overflow a float.
         return min(self.first_retry_s * 2.0 ** min(failures - 1, 32), self.longest_retry_s)
 

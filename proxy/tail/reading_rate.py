@@ -16,7 +16,7 @@ class ReadingRate:
         self._steps: deque[tuple[float, int]] = deque(maxlen=_STEPS)
 
     def note(self, offsets: int, now_s: float) -> None:
-        """Note that so many offsets were added just now."""
+        """Note that ``offsets`` were added just now."""
         self._steps.append((now_s, offsets))
 
     def per_s(self, now_s: float) -> float | None:

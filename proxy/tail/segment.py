@@ -134,7 +134,7 @@ class Segment:
 class LeasedTail(ExitStack):
     """The rows of one cut's tail, as relations. Close it when the statement is over.
 
-    ``least_rows``: so many they are at least, as far as it is known without reading them.
+    ``least_rows``: a lower bound of their number that is known without reading them.
     """
 
     def __init__(self, relations: tuple[SqlRelation, ...], least_rows: int = 0) -> None:

@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 
 #: Most generations; the least recently used goes first. One per table in use, more while schemas change.
 MAX_GENERATIONS = 256
-#: Up to so many records a statement fetches itself: as a whole or not at all. More may take longer than it can wait,
-#: so they are followed from the first one: what has arrived stays, whatever becomes of the statement.
+#: A statement fetches up to this many records by itself, as a whole or not at all. More may take longer than it can
+#: wait, so they are followed from the first one: what has arrived stays, whatever becomes of the statement.
 FETCHED_RECORDS = 1_000_000
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,44 @@ import pytest
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+#: What leads a statement through the proxy: its imports are what takes part.
+LEADING = (
+    "proxy/flightsql/server.py",
+    "proxy/flightsql/middleware.py",
+    "proxy/flightsql/service.py",
+    "proxy/query/executor.py",
+)
+#: Beside the path of any statement: a reader of the path need not open them.
+TAKE_PART = {
+    # Values that a call carries, and the messages it comes in.
+    "proxy/access/authentication/callers.py",
+    "proxy/flightsql/messages.py",
+    "proxy/flightsql/options.py",
+    "proxy/ops/call_record.py",
+    # State of calls and sessions, and shares in what is scarce.
+    "proxy/flightsql/state/calls.py",
+    "proxy/flightsql/state/client_session.py",
+    "proxy/flightsql/state/quotas.py",
+    "proxy/flightsql/state/sessions.py",
+    "proxy/flightsql/state/shares.py",
+    "proxy/flightsql/state/tokens.py",
+    "proxy/process/suspects.py",
+    "proxy/process/thread_state.py",
+    "proxy/query/turns.py",
+    # Which cut and which names a statement may ask for.
+    "proxy/catalog/browser.py",
+    "proxy/query/time_travel.py",
+}
+#: Other calls and statements, and errors: metadata, preparing and binding, EXPLAIN, parts, files without a table.
+OTHER_CALLS = {
+    "proxy/flightsql/actions.py",
+    "proxy/flightsql/metadata/commands.py",
+    "proxy/flightsql/metadata/sqlinfo.py",
+    "proxy/flightsql/uploads.py",
+    "proxy/query/explain.py",
+    "proxy/query/parts.py",
+    "proxy/query/whose_files.py",
+}
 _PATH = re.compile(r"<!-- path -->\n```text\n(.*?)```", re.DOTALL)
 _STEP = re.compile(r"(?P<indent> *)(?P<file>[\w/]+\.py)(?P<port> \(port\))? {2,}\S")
 
@@ -62,15 +101,35 @@ def test_the_page_has_each_path_on_a_screen() -> None:
     assert max(map(len, PATHS)) <= 40
 
 
-def test_few_files_of_the_proxy_come_before_engine_and_tail() -> None:
-    statement = PATHS[0]
-    files = {
-        step.file
-        for step in statement
-        if step.file.startswith("proxy/")
-        and not step.file.startswith(("proxy/engine/", "proxy/tail/"))
+def of_proxy(files: Iterable[str]) -> set[str]:
+    """Files of the proxy before engine and tail."""
+    return {
+        file
+        for file in files
+        if file.startswith("proxy/") and not file.startswith(("proxy/engine/", "proxy/tail/"))
     }
-    assert len(files) <= 18
+
+
+FOLLOWED = of_proxy(step.file for step in PATHS[0])
+
+
+def test_few_files_of_the_proxy_come_before_engine_and_tail() -> None:
+    assert len(FOLLOWED) <= 18
+
+
+def test_the_files_that_lead_a_statement_import_what_is_on_its_path_or_stands_beside_it() -> (
+    None
+):
+    """A file that the path grows by is on the page, or in a list above."""
+    imported = of_proxy(file for leading in LEADING for file in imports(leading))
+    assert imported - FOLLOWED - TAKE_PART - OTHER_CALLS == set()
+    assert imported >= TAKE_PART | OTHER_CALLS
+    assert not FOLLOWED & (TAKE_PART | OTHER_CALLS)
+
+
+def test_the_page_says_how_many_files_are_followed_and_how_many_take_part() -> None:
+    assert f"a reader follows {len(FOLLOWED)} files of this list" in " ".join(PAGE.split())
+    assert f"{len(TAKE_PART)} more take part" in " ".join(PAGE.split())
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.file)
@@ -95,7 +154,7 @@ def test_every_file_and_folder_that_a_page_names_by_its_whole_path_exists(page: 
 
 
 def test_every_folder_of_the_program_with_modules_is_on_the_map() -> None:
-    folders = ("planner", "connectors", "proxy")
+    folders = ("planner", "connectors", "proxy", "thermocline")
     written = {
         f"{file.parent.relative_to(ROOT).as_posix()}/"
         for folder in folders

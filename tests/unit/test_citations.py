@@ -21,12 +21,26 @@ FOLDERS = (
     "benchmarks",
     "docs",
     "deploy",
+    "examples",
 )
-ENDINGS = {".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".sql", ".go", ".rs"}
+ENDINGS = {
+    ".py",
+    ".md",
+    ".toml",
+    ".yaml",
+    ".yml",
+    ".sh",
+    ".sql",
+    ".go",
+    ".rs",
+    ".mjs",
+    ".java",
+    ".svg",
+}
 #: Notes of the authors', and the mark that said "this was tried".
 _ABSENT = re.compile(
     r"\b(?:design|redesign|flight-sql|seam-traps|duckdb|kafka|decoders|holes|style|iceberg-rest"
-    r"|reliability-security|foreign-writers|spark-and-tools)\.md|\bseam-traps\b|\[ran\b"
+    r"|reliability-security|foreign-writers|spark-and-tools|formats|upsert)\.md|\bseam-traps\b|\[ran\b"
 )
 _PAGE = re.compile(
     r"(?<![\w/.:-])(?P<path>(?:[\w.-]+/)*[\w-]+\.md)\b|(?<![\w/.])(?P<docs>docs/[\w./-]*\w)"

@@ -130,7 +130,7 @@ def all_problems(config: str | None) -> tuple[Problem, ...]:
 
 
 def _later(settings: Settings, written: Written, reported: set[str]) -> Iterator[Problem]:
-    """``known``: catalogs that something was said about already."""
+    """``reported``: catalogs that have a problem already."""
     from thermocline.serve.access import access, tls
     from thermocline.serve.permissions import mistakes
 

@@ -93,7 +93,7 @@ def running_service(
 ) -> Iterator[TieringService]:
     """Start Spark and everything a tierer needs; stop it in the opposite order. No names: all bound tables.
 
-    ``once``: tables of which nobody can say whether they are bound are tried, so that their failure is told.
+    ``once``: tables whose binding cannot be read are tried, so that their failure is reported.
 
     Raises:
         BadConfig: a setting does not fit.
@@ -182,9 +182,9 @@ def _target(
 
 
 class BoundTables:
-    """Lists the tables that name a topic. One whose binding is refused is told of once and left out.
+    """Lists the tables that name a topic. One whose binding is refused is reported once and left out.
 
-    So is one that cannot be read now, as an entry of somebody else's whose files are gone, unless ``with_unread``.
+    So is one that cannot be read now, as another's entry whose files are gone, unless ``with_unread``.
     """
 
     def __init__(self, store: ColdStore, *, with_unread: bool = False) -> None:

@@ -266,7 +266,7 @@ class Settings(_Section):
         return {name: dict(options) for name, options in (own | self.kafka_clusters).items()}
 
     def require_clusters(self) -> dict[str, dict[str, str]]:
-        """Return ``clusters``, of which there is one at least.
+        """Return ``clusters``, at least one.
 
         Raises:
             BadConfig: there is none.
@@ -325,7 +325,7 @@ def load(path: str | None = None) -> Settings:
 
     Raises:
         BadConfig: the file is missing or not TOML, a key is unknown, a value does not fit, a catalog cannot
-            exist as described. The first such problem is told, and how many more there are.
+            exist as described. The message has the first problem and the number of others.
     """
     written = read(path)
     settings, problems = validate(written)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from planner.names import TableName
 
 Event = dict[str, object]
-#: One field of an event, after those that stand before it.
+#: Makes one field of an event; gets the fields made before it.
 Value = Callable[[random.Random, Event], object]
 
 _DAY_MS = 86_400_000
-#: One event in so many is late by up to a minute, one in so many by up to two days: another partition.
+#: One event in ``_LATE`` is late by up to a minute, one in ``_VERY_LATE`` by up to two days: another partition.
 _LATE = 50
 _VERY_LATE = 400
 _POWERSHELL = "C:/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"

@@ -16,7 +16,7 @@ from thermocline.demo.ledger import Kind, Ledger, SentRecord, digest_bytes, dige
 _BATCH_S = 0.05
 _TRANSACTION_S = 0.2
 _FLUSH_TIMEOUT_S = 30.0
-#: One record in so many is bad, one has no value; one transaction in so many is aborted.
+#: One record in ``_BAD`` is bad, one in ``_TOMBSTONE`` has no value; one transaction in ``_ABORT`` is aborted.
 _BAD, _TOMBSTONE, _ABORT = 500, 700, 4
 _BAD_VALUES = (b"", b"not json", b'{"ts": "soon"}', b"[1, 2]", b'{"ts": true}', b"\xff\xfe")
 

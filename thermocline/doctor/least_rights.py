@@ -76,7 +76,7 @@ def _of_catalog(name: str, options: Mapping[str, str]) -> Iterator[Right]:
 
 
 def _of_folder(location: str, is_bound: bool) -> Iterator[Right]:
-    """Nobody of us writes where no topic is bound. Tierers remove what they staged and did not commit."""
+    """List the rights on a folder: only bound tables' are written. Tierers delete what they staged and did not commit."""
     reading: tuple[str, ...] = ("read",)
     writing: tuple[str, ...] = ("write", "delete")
     if urlsplit(location).scheme in ("s3", "s3a", "s3n"):

@@ -138,7 +138,7 @@ def _short(value: Any, length: int | None) -> Any:
 
 
 def above(value: Any, length: int | None) -> Any:
-    """Cut a text to ``length`` so that it is not less than the whole one; None: there is no such text."""
+    """Return an upper bound of at most ``length`` characters or bytes; None if there is none."""
     if length is None or not isinstance(value, (str, bytes)) or len(value) <= length:
         return value
     for end in range(length, 0, -1):

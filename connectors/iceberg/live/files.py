@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 #: Pinned metadata files in memory, of all tables, by location and snapshot.
 MAX_SOURCE_BYTES = 64 << 20
-#: What is read of a metadata file's text takes at most so much more memory, and so many bytes an entry of its list.
+#: Upper bounds of memory: parsed JSON takes this many times its text, an entry of the manifest list this many bytes.
 _MEMORY_OF_TEXT = 4
 _MANIFEST_BYTES = 2_048
 
@@ -101,8 +101,8 @@ class LiveFiles:
     def replica(self, catalog: str) -> str:
         """Name the folder that files of a catalog's tables are written to now.
 
-        It is another one once other replicas may have removed the one before: then nothing in that may be answered. Who
-        answers asks before and after.
+        The name changes once another replica may have removed the folder; answers may not name files of the old one.
+        Callers compare the name before and after they build an answer.
 
         Raises:
             ColdStoreUnavailable: that cannot be found out.
@@ -177,8 +177,8 @@ class LiveFiles:
     def plain(self, pin: Pin, cut: str) -> WrittenTable:
         """Return a table without a topic as pinned, but for what keeps its files safe.
 
-        Nothing is written where the pin is the head of its metadata file. Else a metadata file of ours is, as some readers
-        go by its address.
+        If the pin is not the head of its metadata file, write a metadata file of our own: some readers follow its address.
+        Otherwise write nothing.
 
         Raises:
             ColdStoreUnavailable: as ``write_piece``.
@@ -352,7 +352,7 @@ def _gone(table: TableName) -> ColdStoreUnavailable:
 
 
 def _check_place(pin: Pin, source: LiveSource, folder: LiveFolder) -> None:
-    """Make sure that live files do not lie in the table: whoever removes its orphans would remove them."""
+    """Refuse live files inside the table: removing its orphans would remove them."""
     if is_below(real_place(folder.location), (real_place(source.document["location"]),)):
         raise BadConfig(
             f"{pin.table}: iceberg_rest.live_location lies inside the table's own location, where removing orphans would "

@@ -86,7 +86,7 @@ class Access:
         return next((identity for identity in callers if identity is not None), None)
 
     def recalled(self, user: str | None) -> Caller | None:
-        """Return a user of whom a login at another replica is known."""
+        """Return a user who logged in at another replica."""
         if user is None:
             return Caller() if self.allow_anonymous else None
         return None if self.recall is None else self.recall(user)

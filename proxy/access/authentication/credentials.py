@@ -116,7 +116,7 @@ class Credentials:
         stamp = _stamp(self._path)
         if stamp == self._stamp:
             return
-        # Noted before it is read: what is wrong with one state of the file is told once.
+        # Noted before it is read, so that one bad state of the file is reported once.
         self._stamp = stamp
         try:
             self._file, self._by_digest = _load(self._path)

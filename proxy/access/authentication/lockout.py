@@ -1,4 +1,4 @@
-"""Wrong passwords cost their user time: guessing at one is bounded, whoever guesses.
+"""Wrong passwords cost their user time: guesses at one are bounded, from anywhere.
 
 pyarrow shows a login's headers and not its address, so attempts are counted by user alone. Lest strangers keep a
 user out by failing in his name, a password that was right before is still checked while new ones are refused; a

@@ -34,7 +34,7 @@ _AWAKE_S = 1.0
 _PAUSES, _MAX_PAUSE_S = 20, 0.5
 # gRPC gives every call a thread of its own, 80 KB each, and knows no limit. One user alone gets 529 of these.
 MAX_CALLS = 704
-#: Whose failures those of callers are whom nobody knows.
+#: The one owner under which failures of unknown callers count.
 _NOBODY = ("nobody",)
 #: Close the connection of a cancelled call that is still inside gRPC after this time.
 _HANG_UP_S = 1.0

@@ -1,9 +1,9 @@
 """How soon a call that failed is answered.
 
-A refusal costs the server as much as a small answer, and takes no share of memory, time or places: whoever made mistakes
-as fast as he can had most of Python's lock (eight threads with forged messages: others waited four times as long as alone).
-So each user is told only so many failures a second. Further ones wait, each for a second at most; what succeeds never
-does, nor does anything of others.
+A refusal costs as much as a small answer and counts against no quota. A user who made mistakes as fast as possible had
+most of Python's lock (eight threads with forged messages: others waited four times as long as alone). So each user gets
+``PER_S`` failures a second answered at once; further ones wait up to a second each. Successful calls and other users
+never wait.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-#: Failures a second of one user that are told at once, and for how many seconds' worth of them in a row.
+#: Failures a second of one user that are answered at once, and how many seconds' worth of them in a burst.
 PER_S, BURST_S = 20.0, 5.0
 #: No failure waits longer, however many there are.
 MAX_PAUSE_S = 1.0
-#: Who failed longest ago is forgotten first.
+#: Beyond this, the owner whose last failure is oldest is forgotten.
 _MAX_OWNERS = 10_000
 
 
@@ -27,11 +27,11 @@ class Failures:
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        #: When the next failure of each would be told, were there no burst. Who failed last is at the end.
+        #: When the next failure of each would be answered, were there no burst; the latest to fail is last.
         self._due_s: OrderedDict[Hashable, float] = OrderedDict()
 
     def pause_s(self, owner: Hashable, per_s: float | None = PER_S) -> float:
-        """Count a failure; return for how many seconds it is not told yet. 0 without a limit.
+        """Count a failure; return how many seconds to wait before answering it. 0 without a limit.
 
         A flood leaves no debt: nobody waits for longer than ``MAX_PAUSE_S``.
         """

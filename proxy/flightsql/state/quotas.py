@@ -40,7 +40,7 @@ class UserLimits:
     """Limits of one user, of each by himself; anonymous callers count as one user together. None: only the server's.
 
     A statement through ADBC's DB-API takes four calls. Up to two seconds' worth may come at once. Calls that fail beyond
-    ``max_failures_per_s`` are told so later (``proxy.flightsql.state.failures``).
+    ``max_failures_per_s`` are answered later (``proxy.flightsql.state.failures``).
     ``timeout_s`` is the time a statement may spend in the engine, ``answer_timeout_s`` the time until its last row
     has been read, however slow the reader. A client may send nothing of an upload for ``upload_idle_s``, and read
     nothing of an answer for ``reader_idle_s``.
@@ -121,11 +121,11 @@ class _Place:
 
 
 class Slots:
-    """At most so many statements stream at once, in all and for each user; some more wait. Thread-safe.
+    """Places for statements that stream: so many in all and for each user; some more wait. Thread-safe.
 
-    A place that comes free goes to the user with the fewest, and among those to whoever waits longest: a user
-    who sends hundreds waits for his own statements, and others pass. Without a limit of his own a user may have a share
-    (``proxy.flightsql.state.shares``), so that there is a place for whoever comes next.
+    A free place goes to the user with the fewest, and among those to the statement that waits longest: a user who sends
+    hundreds waits for his own statements, and others pass. A user without a limit of his own has a share
+    (``proxy.flightsql.state.shares``), so that there is a place for the next user.
 
     Of those, as long as others use the server too, only ``first`` may be at work at the same time (not waiting for their
     readers), and more once his statements have turned out to be short: thirty costly ones at once would hold up all others,
@@ -204,7 +204,7 @@ class Slots:
         return any(other != user and came_s > since_s for other, came_s in latest)
 
     def _displace(self, user: str | None) -> bool:
-        """Have the user who waits with most leave the queue with the last of these for ``user``; False: it is that one."""
+        """Drop the newest waiting statement of the user with most of them; False if ``user`` has as many."""
         waiting = Counter(waiter.user for waiter in self._waiting)
         largest, count = waiting.most_common(1)[0]
         if count <= waiting[user]:
@@ -262,7 +262,7 @@ class Slots:
                     self._admit()
 
     def resize(self, count: int, *, wait_s: float, max_waiting: int) -> None:
-        """Have more places, or fewer once running statements end; who waits already waits as long as before."""
+        """Change the number of places, as running statements end; statements that wait already keep their time limit."""
         with self._lock:
             self._count, self._wait_s, self._max_waiting = count, wait_s, max_waiting
             self._admit()
@@ -335,7 +335,7 @@ class Slots:
         return f"All {self._count} places for running statements (max_streams) were taken for {self._wait_s:g} s."
 
     def _overloaded(self, why: str) -> Overloaded:
-        """Add when it may be worth another try: when all who wait now will have had their turn."""
+        """Add a retry hint: about how long the statements that wait now will take."""
         turns = 1 + len(self._waiting) / self._count
         retry_s = min(_MAX_RETRY_S, max(1, math.ceil(self._busy_s * turns)))
         return Overloaded(f"{why} Retry in about {retry_s} s.", retry_after_s=retry_s)

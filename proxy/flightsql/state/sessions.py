@@ -56,7 +56,7 @@ class Sessions:
         #: Tokens of sessions that ended here: they stay void, though their seal is good.
         self._void: FIFOCache[str, None] = FIFOCache(MAX_VOID)
         self._lock = threading.Lock()
-        #: By the time of their last use, of each user too: logins are many, and whoever calls waits for this lock.
+        #: Least recently used first, per user too: logins are many, and every call waits for this lock.
         self._clients: OrderedDict[Key, ClientSession] = OrderedDict()
         self._of_user: dict[str | None, OrderedDict[Key, ClientSession]] = {}
         self._cookies: dict[str, ClientSession] = {}

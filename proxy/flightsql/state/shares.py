@@ -1,7 +1,7 @@
 """Decides who gets one more of something that all users share. No user ever takes the last.
 
-Each user may have so many times what is still free. So one alone gets most of it, each of many an equal part, and
-whoever has none gets one as long as there is any: nothing has to be reserved, and nobody counts users.
+Each user may have ``_PART`` times what is still free. So a single user gets most of it, each of many an equal part, and
+a user who has none gets one as long as any is free. Nothing is reserved, and users need not be counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shares:
         self._in_use: Counter[Hashable] = Counter()
 
     def take(self, owner: Hashable) -> None:
-        """Count one more; who takes it leaves it.
+        """Count one more for ``owner``, who must call ``leave``.
 
         Raises:
             Overloaded: there are too many, or the owner has more than a share.
