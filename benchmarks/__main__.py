@@ -12,6 +12,7 @@ import click
 from benchmarks import (
     attacks,
     backfill,
+    backlog,
     chaos,
     closed_loop,
     cut,
@@ -55,6 +56,7 @@ NAMES = {
     "publishes-rest": publishes_rest.command,
     "store": store.command,
     "store-readers": store_readers.command,
+    "backlog": backlog.command,
     "tiering": tiering.command,
     "tiering-s3": tiering_s3.command,
     "federated": federated.command,

@@ -1,0 +1,119 @@
+"""Columns of files older than the schema: by our own list they are what the extension reads, whichever are asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType, StructType
+
+from connectors import duckdb_extensions as extensions
+from connectors.iceberg.store import IcebergStore
+from planner.cut import cold_cut
+from planner.names import TableName
+from planner.ports import SqlRelation
+from planner.pruning import EVERYTHING
+
+NAME = TableName("c", ("n",), "t")
+NAMES = ("a", "s", "x y")
+KINDS = {
+    "long": LongType(),
+    "text": StringType(),
+    "pair": StructType(NestedField(900, "p", LongType(), required=False)),
+}
+#: A change of the schema, or rows with a part of its columns: each step is what it can be by then.
+Step = tuple[str, str, str]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("append", "add", "rename", "replace", "swap", "drop")),
+        st.sampled_from(NAMES),
+        st.sampled_from((*NAMES, *KINDS)),
+    ),
+    min_size=2,
+    max_size=9,
+)
+
+
+def take(table: Table, step: Step, number: int) -> None:
+    what, name, other = step
+    names = {field.name for field in table.schema().fields}
+    if what == "append":
+        append(table, number, without=name)
+    elif what == "add" and name not in names:
+        with table.update_schema() as update:
+            update.add_column(name, KINDS.get(other, LongType()))
+    elif what == "rename" and name in names and other in NAMES and other not in names:
+        with table.update_schema() as update:
+            update.rename_column(name, other)
+    elif what == "swap" and {name, other} <= names and name != other:
+        for one, two in ((name, "between"), (other, name), ("between", other)):
+            with table.update_schema() as update:
+                update.rename_column(one, two)
+    elif what in ("drop", "replace") and name in names:
+        with table.update_schema() as update:
+            update.delete_column(name)
+        if what == "replace":
+            take(table, ("add", name, other), number)
+
+
+def append(table: Table, number: int, without: str) -> None:
+    values = {"long": number, "string": f"t{number}", "struct": {"p": number}}
+    fields = [field for field in table.schema().as_arrow() if field.name != without]
+    row = {
+        field.name: values[
+            "struct"
+            if pa.types.is_struct(field.type)
+            else "long"
+            if pa.types.is_int64(field.type)
+            else "string"
+        ]
+        for field in fields
+    }
+    table.append(pa.Table.from_pylist([row], pa.schema(fields)))
+
+
+def answer(duck: duckdb.DuckDBPyConnection, names: Sequence[str], sql: str) -> list[str]:
+    listed = ", ".join(f'"{name}"' for name in names)
+    return sorted(map(str, duck.execute(f"SELECT {listed} FROM ({sql})").fetchall()))
+
+
+@settings(max_examples=20, deadline=None)
+@given(STEPS, st.data())
+def test_any_columns_of_files_of_any_age_are_those_of_the_extension(
+    steps: list[Step], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as duck:
+        extensions.load(duck, extensions.LOCAL)
+        properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/c.db",
+            "warehouse": Path(folder).as_uri(),
+        }
+        catalog = SqlCatalog("c", **properties)
+        catalog.create_namespace("n")
+        table = catalog.create_table(
+            "n.t", pa.schema([("id", pa.int64()), ("a", pa.int64()), ("s", pa.string())])
+        )
+        store = IcebergStore({"c": properties})
+        try:
+            append(table, 0, without="")
+            for number, step in enumerate(steps, 1):
+                take(table, step, number)
+            cold = cold_cut(store.pin(NAME)).cold
+            every = [column.name for column in cold.schema.columns]
+            chosen = data.draw(st.sets(st.sampled_from(every), min_size=1))
+            names = [name for name in every if name in chosen]
+            part = store.scan(cold, EVERYTHING, names)
+            assert isinstance(part, SqlRelation)
+            expected = answer(duck, names, store.extension_sql(cold))
+            assert answer(duck, names, part.sql) == expected
+        finally:
+            store.close()
+            catalog.close()
