@@ -125,7 +125,6 @@ def starts_of(
 
 def state_of(entry: FollowedTable, now_s: float) -> TailState:
     stops = entry.generation.stops()
-    outcomes, bad = entry.tally.totals()
     lag = sum(max(0, end - stops.get(at, 0)) for at, end in list(entry.ends.items()))
     rate = None if entry.follower is None else entry.follower.rate.per_s(now_s)
     return TailState(
@@ -141,8 +140,7 @@ def state_of(entry: FollowedTable, now_s: float) -> TailState:
         packed=entry.generation.packed_size,
         on_disk=entry.generation.disk_size,
         error=None if entry.follower is None else entry.follower.error,
-        outcomes=outcomes,
-        bad=bad,
+        outcomes=entry.tally.total,
     )
 
 

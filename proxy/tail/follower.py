@@ -110,7 +110,7 @@ class Follower:
             rows = self._gently(decoded.rows)
             generation.add(batch.ranges, rows, batch.confirm, batch.epochs)
         self.rate.note(sum(map(len, batch.ranges)), self.clock())
-        self.tally.count(decoded.outcomes, decoded.errors)
+        self.tally.count(decoded.outcomes)
         return len(decoded.rows)
 
     def _gently(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -49,7 +49,7 @@ class Steps:
             [pa.repeat(pa.scalar(0, pa.int32()), len(offsets)), offsets], schema=SCHEMA
         )
         return DecodedBatch(
-            Decoded(rows, Outcomes(rows=len(rows)), ()), (OffsetRange(0, start, self._at),)
+            Decoded(rows, Outcomes(rows=len(rows))), (OffsetRange(0, start, self._at),)
         )
 
     def close(self) -> None:
