@@ -22,7 +22,7 @@ from connectors.spark.attaching import check_catalog, check_same_table
 from connectors.spark.cut_sql import check_current_catalog, has_double_quoted_names
 from connectors.spark.errors import java_errors
 from connectors.spark.lake_cut import LakeCut, first_offsets
-from connectors.spark.lake_settings import LakeSettings, open_log
+from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.naming import find_tables
 from connectors.spark.options import check_cut_arguments
 from connectors.spark.served_tail import ServedTails
@@ -84,7 +84,7 @@ class Lake:
         self._tails = TailKeeper(
             session,
             self._log,
-            functools.partial(open_log, settings.clusters),
+            functools.partial(KafkaClusters, settings.clusters),
             folder,
             tail_location,
             tail_local_bytes,
