@@ -232,14 +232,15 @@ def _check_kind(solid: Sequence[_Token]) -> None:
 def _standing(name: _Name, table: TableName, view: StatementView) -> str:
     """Return what stands where a table does: as a relation its view, called like the table; before a column that alone."""
     if name.in_hint or name.is_part or len(name.parts) > len(_parts(table)):
-        return _quoted(view.alias)
+        return backticked(view.alias)
     if name.before.upper() in _NAME_FOLLOWS:
-        return _quoted(view.view)
+        return backticked(view.view)
     # In parentheses another alias may follow.
-    return f"({_quoted(view.view)} AS {_quoted(view.alias)})"
+    return f"({backticked(view.view)} AS {backticked(view.alias)})"
 
 
-def _quoted(name: str) -> str:
+def backticked(name: str) -> str:
+    """Return one name as Spark SQL writes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -15,6 +15,7 @@ from connectors.spark.by_field_id import field_id
 from connectors.spark.columns import spark_type
 from planner.projection import project
 from planner.schema import TableSchema
+from planner.spark_names import backticked
 
 
 def struct_type(schema: TableSchema) -> StructType:
@@ -26,11 +27,6 @@ def struct_type(schema: TableSchema) -> StructType:
 
 def data_type(kind: pa.DataType) -> DataType:
     return from_arrow_type(spark_type(kind), prefer_timestamp_ntz=True)
-
-
-def quoted(name: str) -> str:
-    """Return one name as Spark SQL writes it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def floating_fields(schema: TableSchema) -> frozenset[int]:
@@ -60,7 +56,7 @@ def projected(
         if each.source is None:
             value = F.lit(None).cast(data_type(kind))
         else:
-            source = F.col(quoted(each.source.name))
+            source = F.col(backticked(each.source.name))
             value = _converted(source, each.source.type, kind, opaque)
             if each.column.field_id in opaque:
                 value = _opaque(value, kind)
