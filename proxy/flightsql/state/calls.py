@@ -11,7 +11,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from types import TracebackType
 
@@ -184,13 +183,8 @@ class Calls:
         journals: Sequence[Journal] = (),
         max_calls: int = MAX_CALLS,
         poll_s: float = POLL_S,
-        hang_up: Callable[[AbstractSet[str]], object] = hang_up,
     ) -> None:
-        """``journals`` get the record of every call when it is over, on the call's own thread.
-
-        ``hang_up`` ends the connections of some peers.
-        """
-        self._hang_up = hang_up
+        """``journals`` get the record of every call when it is over, on the call's own thread."""
         self._shares = Shares(max_calls, "calls")
         self._failures = Failures()
         self._journals = journals
@@ -314,7 +308,7 @@ class Calls:
         }
         alone = {peer for peer in peers if peer is not None and len(owners[peer]) == 1}
         if alone:
-            self._hang_up(alone)
+            hang_up(alone)
 
     def _watch(self) -> None:
         busy_s = -math.inf
