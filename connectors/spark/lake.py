@@ -29,7 +29,6 @@ from connectors.spark.served_tail import ServedTails
 from connectors.spark.shipping import is_local, ship_to
 from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
-from connectors.spark.waiting import WAIT_S, Waiting
 from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import BadParameter, LimitExceeded, UnknownTable
 from planner.freshness import parse_freshness, parse_wait_for
@@ -134,7 +133,6 @@ class Lake:
             self._pins,
             self._bounds,
             names,
-            Waiting(WAIT_S),
             max_staleness_s=staleness_s,
             wait_for=None if wait_for is None else parse_wait_for(wait_for),
         )
