@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
-from proxy.deadline import Cancellation
+from proxy.deadline import Cancellation, Deadline
 from proxy.flightsql.state.connections import hang_up
 from proxy.flightsql.state.failures import PER_S, Failures
 from proxy.flightsql.state.shares import Shares
@@ -35,6 +35,9 @@ _PAUSES, _MAX_PAUSE_S = 20, 0.5
 MAX_CALLS = 704
 #: Whose failures those of callers are whom nobody knows.
 _NOBODY = ("nobody",)
+_READ_LONGER = (
+    "The answer was not read to its end within {:g} s. Read faster, or raise answer_timeout_s."
+)
 #: Close the connection of a cancelled call that is still inside gRPC after this time.
 _HANG_UP_S = 1.0
 
@@ -82,7 +85,7 @@ class Call:
         self.polled_s = time.monotonic()
         self._lock = threading.Lock()
         self._left: Callable[[], bool] | None = None
-        self._expires: tuple[float, float] | None = None
+        self._answer: Deadline | None = None
         #: Whose share the call counts in.
         self.owner: Hashable = None
         #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
@@ -129,7 +132,7 @@ class Call:
 
     def expire(self, limit_s: float) -> None:
         """Have the call given up when it is not over within ``limit_s``, a slow reader's time included."""
-        self._expires = (limit_s, time.monotonic() + limit_s)
+        self._answer = Deadline(limit_s)
 
     def watch(self, left: Callable[[], bool]) -> None:
         """Have ``left`` polled until the call ends: whether the client is gone."""
@@ -156,14 +159,8 @@ class Call:
         awaits = self._awaits
         if awaits is not None and time.monotonic() >= awaits[0]:
             self.cancellation.request(awaits[1])
-        if self._expires is not None and time.monotonic() >= self._expires[1]:
-            self.cancellation.request(
-                DeadlineExceeded(
-                    f"The answer was not read to its end within {self._expires[0]:g} s. Read faster, or raise "
-                    f"answer_timeout_s.",
-                    timeout_s=self._expires[0],
-                )
-            )
+        if self._answer is not None and self._answer.is_over:
+            self.cancellation.request(self._answer.exceeded(_READ_LONGER))
 
     def end(self) -> None:
         with self._lock:
