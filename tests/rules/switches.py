@@ -340,7 +340,7 @@ SWITCHES = (
         "T10",
         "trust what was read without a look at the log afterwards",
         "connectors/kafka/log.py",
-        "            raise\n        guard.check_again(deadline.left_s)\n",
+        "            raise\n        guard.check_again(budget.left_s)\n",
         "            raise\n",
         (f"{SCRIPTED}::test_later_offsets_than_asked_are_a_gap_when_the_log_start_has_moved",),
     ),
