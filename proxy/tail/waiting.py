@@ -10,9 +10,6 @@ from planner.errors import DeadlineExceeded
 from planner.offsets import OffsetRange
 from proxy.tail.entries import FollowedTable, raise_undecodable, unreached
 
-#: Between two checks whether a waiting statement was cancelled.
-_CHECK_S = 0.05
-
 
 @dataclass(slots=True)
 class Wait:
@@ -54,7 +51,7 @@ class Wait:
                     return False
                 if self.clock() > deadline:
                     raise unreached(entry, missing)
-                generation.changed.wait(_CHECK_S)
+                generation.changed.wait(follower.pacing.check_s)
                 self._look(entry)
                 follower.hurry(missing)
         self._look(entry)
