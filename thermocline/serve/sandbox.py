@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from connectors.places import local_path
 from planner.errors import BadConfig
 from proxy.process.landlock import (
     FileSystemLock,
@@ -205,19 +206,17 @@ def _of_options(options: Mapping[str, str]) -> Iterator[Path]:
 
 def _local(settings: Settings) -> Iterator[Path]:
     """Return the local folders of data files."""
-    for root in settings.storage_roots:
-        if "://" not in root.removeprefix("file://"):
-            yield Path(root.removeprefix("file://")).absolute()
+    for path in filter(None, map(local_path, settings.storage_roots)):
+        yield path.absolute()
 
 
 def _live(settings: Settings) -> Iterator[Path]:
     """Make and return the local folders of live files."""
-    for place in live_locations(settings).values():
-        if "://" not in place.removeprefix("file://"):
-            folder = Path(place.removeprefix("file://")).absolute()
-            with contextlib.suppress(OSError):  # the first load says why
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            yield from _nearest(folder)
+    for path in filter(None, map(local_path, live_locations(settings).values())):
+        folder = path.absolute()
+        with contextlib.suppress(OSError):  # the first load says why
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield from _nearest(folder)
 
 
 def _sqlite(settings: Settings) -> Iterator[Path]:
