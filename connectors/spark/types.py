@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from connectors.spark.by_field_id import field_id
 from connectors.spark.columns import spark_type
 from planner.projection import project
-from planner.schema import TableSchema
+from planner.schema import TableSchema, field_id
 from planner.spark_names import backticked
 
 
@@ -38,7 +37,7 @@ def floating_fields(schema: TableSchema) -> frozenset[int]:
         if pa.types.is_floating(kind):
             ids.add(number)
         elif pa.types.is_struct(kind):
-            pending += [(int(field_id(field)), field.type) for field in kind]
+            pending += [(field_id(field), field.type) for field in kind]
     return frozenset(ids)
 
 
@@ -98,7 +97,7 @@ def _converted(
 def _is_opaque(field: pa.Field, opaque: Collection[int]) -> bool:
     if pa.types.is_struct(field.type):
         return any(_is_opaque(each, opaque) for each in field.type)
-    return int(field_id(field)) in opaque
+    return field_id(field) in opaque
 
 
 def _struct(
@@ -113,7 +112,7 @@ def _struct(
             if source is None
             else _converted(value.getField(source.name), source.type, field.type, opaque)
         )
-        if source is not None and int(field_id(field)) in opaque:
+        if source is not None and field_id(field) in opaque:
             part = _opaque(part, field.type)
         fields.append(part.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*fields))
