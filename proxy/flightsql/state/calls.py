@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
+from proxy.access.shares import Shares
 from proxy.deadline import Cancellation, Deadline
 from proxy.flightsql.state.connections import hang_up
 from proxy.flightsql.state.failures import PER_S, Failures
-from proxy.flightsql.state.shares import Shares
 from proxy.ops.call_record import CallRecord, Journal
 
 _log = logging.getLogger(__name__)

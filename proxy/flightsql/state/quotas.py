@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from planner.errors import LimitExceeded, Overloaded
 from proxy.access.authentication.callers import Access
+from proxy.access.shares import has_share
 from proxy.flightsql.state.calls import Call
 from proxy.flightsql.state.failures import PER_S
-from proxy.flightsql.state.shares import has_share
 from proxy.ops.call_record import CallRecord
 
 #: Longest pause that is recommended, and the weight of the latest in how long places are held.
@@ -125,7 +125,7 @@ class Slots:
 
     A place that comes free goes to the user with the fewest, and among those to whoever waits longest: a user
     who sends hundreds waits for his own statements, and others pass. Without a limit of his own a user may have a share
-    (``proxy.flightsql.state.shares``), so that there is a place for whoever comes next.
+    (``proxy.access.shares``), so that there is a place for whoever comes next.
 
     Of those, as long as others use the server too, only ``first`` may be at work at the same time (not waiting for their
     readers), and more once his statements have turned out to be short: thirty costly ones at once would hold up all others,
