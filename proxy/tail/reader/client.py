@@ -40,7 +40,7 @@ class ReadJob:
 
     def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
         """Ask for what is next."""
-        request = {"timeout_s": timeout_s, "wanted": [astuple(item) for item in ranges]}
+        request = {"timeout_s": timeout_s, "ranges": [astuple(item) for item in ranges]}
         with contextlib.suppress(Ended):  # its last frame says why: ``answer`` reads it
             self.channel.send(request)
 

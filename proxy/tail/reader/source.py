@@ -50,7 +50,7 @@ class Subscription(Protocol):
     def take(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> DecodedBatch | None:
         """Return the next step, or None if nothing came within ``timeout_s``.
 
-        For ``wanted`` it waits a moment longer: one large step costs waiting statements less than two.
+        For ``ranges`` it waits a moment longer: one large step costs waiting statements less than two.
 
         Raises:
             FederationError: as ``planner.ports.LogSubscription.take`` and ``Decoder.decode``. Only ``close`` may follow.

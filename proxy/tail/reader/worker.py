@@ -108,7 +108,7 @@ def _follow(channel: Channel, subscription: Subscription) -> None:
 
     while True:
         request, _ = channel.receive()
-        ranges = [OffsetRange(*item) for item in request["wanted"]]
+        ranges = [OffsetRange(*item) for item in request["ranges"]]
         batch = subscription.take(request["timeout_s"], ranges)
         send_batch(channel, batch)
         if batch is not None:
