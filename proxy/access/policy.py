@@ -112,7 +112,7 @@ class AccessPolicy:
             if grant.is_whole:
                 return VisibleTable(schema, schema)
             return self._once.get(
-                ("seen", grant, identity, reference.table, reference.virtual, schema),
+                ("columns", grant, identity, reference.table, reference.virtual, schema),
                 lambda: self.fit(grant, identity, reference, schema),
             )
         except PermissionsMismatch as error:
@@ -205,8 +205,8 @@ class AccessPolicy:
         try:
             restriction = self._access_filter(left)
             # Bound once on its own: an error in a statement would quote the grant to its user.
-            everything = self._engine.parse("SELECT * FROM seen")
-            self._engine.describe(everything, [Relation("seen", schema, (), restriction)])
+            everything = self._engine.parse("SELECT * FROM visible")
+            self._engine.describe(everything, [Relation("visible", schema, (), restriction)])
         except FederationError as error:
             raise mismatch(grant, reference.table, error.message) from error
         return VisibleTable(left.schema, left.plain, restriction)
