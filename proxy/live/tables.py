@@ -147,7 +147,7 @@ class LiveTables:
             arrival_s = self._clock()
         if contract.wait_for is not None:
             # Not in the table's turn: who waits for a record that does not come would hold all others up.
-            with self._grants.veiling(session, [table]):
+            with self._grants.redacting_errors(session, [table]):
                 self._cutter.cut_table(table, contract, deadline)
         for _ in range(_ATTEMPTS):
             loaded = self._loaded(session, table, contract, deadline, arrival_s)
@@ -168,7 +168,7 @@ class LiveTables:
         if answers.is_full:
             # What is being merged would be merged again, by this load.
             self._merging.wait(answers, deadline, _MERGE_WAIT_S)
-        with answers.turn(deadline), self._grants.veiling(session, [table]):
+        with answers.turn(deadline), self._grants.redacting_errors(session, [table]):
             is_plain = contract == FreshnessContract()
             loaded = None
             if is_plain and (answer := answers.since(arrival_s)) is not None:

@@ -248,7 +248,7 @@ class Statements:
         now_us = self._now_us()
         question = self._question(session, sql, deadline)
         parsed = question.parsed
-        with self.grants.veiling(session, parsed.names):
+        with self.grants.redacting_errors(session, parsed.names):
             cut_of_tables = self.cutter.cut(
                 parsed, question.contract, When.at(now_us, session.zone), deadline
             )
@@ -298,7 +298,7 @@ class Statements:
         parts: tuple[Ticket, ...] = ()
         if session.max_endpoints > 1:
             context, is_uncounted = _context(parsed, ticket), question.is_uncounted
-            with self.grants.veiling(session, parsed.names):
+            with self.grants.redacting_errors(session, parsed.names):
                 parts = in_parts(
                     self._sources,
                     session,
@@ -343,7 +343,7 @@ class Statements:
         with (
             contextlib.ExitStack() as stack,
             self._repinning(parsed),
-            self.grants.veiling(session, parsed.names),
+            self.grants.redacting_errors(session, parsed.names),
         ):
             counted = self._sources.cold_rows(session, parsed, cuts)
             if counted is not None and not self._sources.has_tail(parsed, cuts):
