@@ -149,12 +149,12 @@ class AccessPolicy:
                 raise GrantsChanged(_CHANGED)
             check_whole(grant, identity, table)
 
-    def check_uncounted(
+    def check_count_disclosure(
         self, session: Session, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
         if self.policy is None:
             return False
-        return self.policy.check_uncounted(_identity(session), tables, counting)
+        return self.policy.check_count_disclosure(_identity(session), tables, counting)
 
     def mark(self, session: Session, tables: Iterable[TableName]) -> str:
         """Return what a ticket over ``tables`` remembers of the permissions it was planned under."""
