@@ -68,7 +68,7 @@ class Follower:
     def join(self) -> None:
         self._thread.join(_STOP_S)
 
-    def hurry(self, ranges: Sequence[OffsetRange]) -> None:
+    def request(self, ranges: Sequence[OffsetRange]) -> None:
         """Stop gathering until the generation covers these ranges: a statement needs them."""
         self._pace.require(ranges, self.clock())
         self._wake.set()

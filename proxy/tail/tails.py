@@ -161,7 +161,7 @@ class Tails:
         if entry is not None and entry.follower is not None:
             missing = entry.generation.missing(cut.hot.ranges)
             if missing:
-                entry.follower.hurry(missing)
+                entry.follower.request(missing)
 
     def facts(self, cut: TableCut) -> TailFacts:
         """Return what is read of a cut's tail just now."""
@@ -210,7 +210,7 @@ class Tails:
         """Add what the cut lacks, or have it followed, one statement of a table at a time."""
         generation, limits, ranges = entry.generation, entry.limits, hot.ranges
         if entry.follower is not None:
-            entry.follower.hurry(ranges)  # it may be gathering
+            entry.follower.request(ranges)  # it may be gathering
         if not generation.writing.acquire(timeout=limits.fetch_timeout_s):
             raise LogUnavailable(
                 f"{entry.table}: another statement has been fetching the tail for "

@@ -43,7 +43,7 @@ class Wait:
         if self._missing_at_first is None:
             self._missing_at_first = _offsets(missing)
         deadline = self.clock() + entry.limits.fetch_timeout_s
-        follower.hurry(missing)
+        follower.request(missing)
         with generation.changed:
             while generation.missing(missing) == missing and not generation.is_retired:
                 if follower.error is not None:
@@ -53,7 +53,7 @@ class Wait:
                     raise unreached(entry, missing)
                 generation.changed.wait(follower.pacing.check_s)
                 self._look(entry)
-                follower.hurry(missing)
+                follower.request(missing)
         self._look(entry)
         return True
 

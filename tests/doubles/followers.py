@@ -29,8 +29,8 @@ class SteppedFollower(Follower):
     def join(self) -> None:
         """Nothing runs by itself."""
 
-    def hurry(self, ranges: Sequence[OffsetRange]) -> None:
-        super().hurry(ranges)
+    def request(self, ranges: Sequence[OffsetRange]) -> None:
+        super().request(ranges)
         self.go_on()
 
     def go_on(self) -> None:

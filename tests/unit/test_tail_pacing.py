@@ -119,7 +119,7 @@ def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
             steps.join(0.01)
         steps.join(0.1)
         assert steps.is_alive()
-        stepped.hurry([OffsetRange(0, 0, ROWS)])
+        stepped.request([OffsetRange(0, 0, ROWS)])
         steps.join(WAIT_S)
         assert not steps.is_alive()
         assert (generation.rows, sizes) == (
