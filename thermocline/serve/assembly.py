@@ -109,8 +109,8 @@ def running_parts(
             grace_s=WATCHDOG_GRACE_S,
             max_process_bytes=process_bytes,
             healthy=engine.healthy,
-            relieve=engine.watch.relieve,
-            relieve_owner=engine.watch.relieve_owner,
+            cancel_newest_statement=engine.watch.cancel_newest_statement,
+            cancel_largest_owner=engine.watch.cancel_largest_owner,
             long=engine.watch.long,
             suspects=suspects,
         )
