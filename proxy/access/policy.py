@@ -172,7 +172,9 @@ class AccessPolicy:
             raise GrantsChanged(_CHANGED)
 
     @contextlib.contextmanager
-    def redacting_errors(self, session: Session, tables: Collection[TableName]) -> Iterator[None]:
+    def redacting_errors(
+        self, session: Session, tables: Collection[TableName]
+    ) -> Iterator[None]:
         """Tell where and why a record does not decode only to those who may read all of it.
 
         Raises:

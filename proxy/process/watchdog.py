@@ -162,7 +162,10 @@ class Watchdog:
             self._cancelled_at_bytes = 0
         elif resident > self._cancelled_at_bytes:
             self._cancelled_at_bytes = resident
-            if resident > self._max_process_bytes * _VERY_SHORT and self._cancel_largest_owner():
+            if (
+                resident > self._max_process_bytes * _VERY_SHORT
+                and self._cancel_largest_owner()
+            ):
                 _log.warning(
                     "the process holds %s bytes; a user's statements were stopped", resident
                 )

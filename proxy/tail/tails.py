@@ -316,13 +316,13 @@ class Tails:
 
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
-        source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
-        subject = TailSource(str(cut.table), schema, binding, source)
+        topic_source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
+        source = TailSource(str(cut.table), schema, binding, topic_source)
         return FollowedTable(
             cut.table,
-            subject,
-            self.readers(subject),
-            Generation(subject.table, schema.arrow, self.segments),
+            source,
+            self.readers(source),
+            Generation(source.table, schema.arrow, self.segments),
             OutcomeTally(),
             self.limits.of(binding),
             PinsInUse(self.following.keep_s),
@@ -411,7 +411,7 @@ class Tails:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
-            if entry.subject.source.topic_id == pin.watermark.topic_id:
+            if entry.source.topic_source.topic_id == pin.watermark.topic_id:
                 self._note(entry, pin.watermark)
                 self._forget(entry)
 

@@ -42,7 +42,7 @@ class ReadRequest:
     ``epochs`` as in ``planner.ports.Log.fetch``.
     """
 
-    subject: TailSource
+    source: TailSource
     starts: Mapping[int, int] | None = None
     ranges: Sequence[OffsetRange] = ()
     timeout_s: float = 0.0

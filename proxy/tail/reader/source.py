@@ -25,7 +25,7 @@ class TailSource:
     table: str
     schema: TableSchema
     binding: Binding
-    source: TopicSource
+    topic_source: TopicSource
 
 
 @dataclass(frozen=True, slots=True)
