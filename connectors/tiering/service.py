@@ -253,7 +253,9 @@ class TieringService:
         retentions = self.retentions(sorted({table.binding.address for table in overdue}))
         for table in overdue:
             table.retention = retentions.get(table.binding.address, LogRetention())
-            table.retention_fresh_until_s = clock_s + _READS_PER_RETENTION * self.limits.refresh_s
+            table.retention_fresh_until_s = (
+                clock_s + _READS_PER_RETENTION * self.limits.refresh_s
+            )
 
     def _measured(self, tables: Sequence[TieringState]) -> dict[TableName, LogBounds]:
         """Measure each cluster in one round; where that fails each topic alone, so that only its own table suffers."""
