@@ -13,7 +13,7 @@ STATEMENTS = "tests/rules/test_statements.py"
 RENAMING = "tests/rules/test_renaming.py"
 READING = "tests/rules/test_reading.py"
 FRESHNESS = "tests/rules/test_freshness.py"
-LOOKBACK = "tests/unit/test_lookback.py"
+TIME_TRAVEL = "tests/unit/test_time_travel.py"
 DECIDING = "tests/unit/test_ways_out.py"
 WAYS_OUT = "tests/contract/test_ways_out.py"
 EXPIRED = "tests/contract/test_expired_history.py"
@@ -548,7 +548,7 @@ SWITCHES = (
         "return stop if self.until is None else min(stop, self.until.get(partition) or 0)",
         "return stop",
         (
-            f"{LOOKBACK}::test_every_snapshot_whose_tail_the_log_holds_gives_the_same_past",
+            f"{TIME_TRAVEL}::test_every_snapshot_whose_tail_the_log_holds_gives_the_same_past",
             f"{FRESHNESS}::test_a_time_is_the_same_wherever_the_watermark_is",
             f"{FRESHNESS}::test_a_cut_outlives_the_log_and_it_outlives_the_snapshot",
         ),
@@ -560,7 +560,7 @@ SWITCHES = (
         "if part.log_start > item.start:",
         "if False:",
         (
-            f"{LOOKBACK}::test_a_past_that_nobody_holds_is_refused",
+            f"{TIME_TRAVEL}::test_a_past_that_nobody_holds_is_refused",
             f"{FRESHNESS}::test_a_cut_is_gone_when_nobody_holds_its_records",
         ),
     ),
