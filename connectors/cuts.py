@@ -26,40 +26,25 @@ _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 
 
-class Cancellable(Protocol):
-    def check(self) -> None:
-        """Raise when nobody waits any more."""
-
-
-class WaitingTime(Protocol):
-    """Until when a record is waited for."""
-
-    @property
-    def limit_s(self) -> float: ...
-
-    @property
-    def cancellation(self) -> Cancellable: ...
-
-    @property
-    def left_s(self) -> float: ...
-
-    @property
-    def is_over(self) -> bool: ...
+#: How long ``current_cuts`` waits for a record, unless it is told.
+WAIT_S = 60.0
 
 
 def current_cuts(
     pins: PinCache,
     bounds: BoundsCache,
     tables: Sequence[TableName],
-    waiting: WaitingTime,
     *,
     cold_only: Collection[TableName] = (),
     max_staleness_s: float | None = None,
     wait_for: Mapping[str, OffsetVector] | None = None,
+    limit_s: float = WAIT_S,
+    left_s: Callable[[], float] | None = None,
 ) -> tuple[Mapping[TableName, TableCut], float | None]:
     """Cut tables as they are, or as they were ``max_staleness_s`` ago; return the age of the measurement, if any.
 
-    ``wait_for``: ends that the cuts must cover, by topic.
+    ``wait_for``: ends that the cuts must cover, by topic. They are waited for for ``limit_s``, of which ``left_s`` says how
+    much is left, and raises once nobody waits any more; None: it begins now.
 
     Raises:
         NotYetCommitted: a record that was to be waited for did not come in time.
@@ -72,7 +57,7 @@ def current_cuts(
         )
         if remembered is not None and _missing(wait_for, remembered[0]) is None:
             return remembered
-    pause_s = _FIRST_PAUSE_S
+    pause_s, end_s = _FIRST_PAUSE_S, time.monotonic() + limit_s
     while True:
         cuts = cut_tables(pins, bounds, tables, cold_only=cold_only)
         missing = _missing(wait_for, cuts)
@@ -81,18 +66,18 @@ def current_cuts(
                 cut.hot is not None for name, cut in cuts.items() if name not in cold_only
             )
             return cuts, 0.0 if measured else None
-        waiting.cancellation.check()
-        if waiting.is_over:
+        rest_s = end_s - time.monotonic() if left_s is None else left_s()
+        if rest_s <= 0:
             raise NotYetCommitted(
                 f"{missing.topic}/{missing.partition}: the record at offset {missing.offset} was waited for "
-                f"{waiting.limit_s:g} s, and committed records end at {missing.end}; if it was sent in a "
+                f"{limit_s:g} s, and committed records end at {missing.end}; if it was sent in a "
                 f"transaction, commit that first, then try again.",
                 topic=missing.topic,
                 partition=missing.partition,
                 offset=missing.offset,
                 log_end=missing.end,
             )
-        time.sleep(min(pause_s, waiting.left_s))
+        time.sleep(min(pause_s, rest_s))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ID = b"PARQUET:field_id"
+from planner.schema import field_id
 
 
 class NanCounts:
@@ -18,19 +18,19 @@ class NanCounts:
         self._places = [
             place for index, column in enumerate(schema) for place in _floats((index,), column)
         ]
-        self.by_id: dict[int, int] = {field_id: 0 for _, field_id in self._places}
+        self.by_id: dict[int, int] = {number: 0 for _, number in self._places}
 
     def add(self, rows: pa.Table) -> None:
-        for place, field_id in self._places:
+        for place, number in self._places:
             column: Any = rows.column(place[0])
             if place[1:]:
                 column = pc.struct_field(column, list(place[1:]))
-            self.by_id[field_id] += pc.sum(pc.is_nan(column)).as_py() or 0
+            self.by_id[number] += pc.sum(pc.is_nan(column)).as_py() or 0
 
 
 def _floats(place: tuple[int, ...], column: pa.Field) -> Iterator[tuple[tuple[int, ...], int]]:
     if pa.types.is_floating(column.type):
-        yield place, int(column.metadata[_ID])
+        yield place, field_id(column)
     elif pa.types.is_struct(column.type):
         for index in range(column.type.num_fields):
             yield from _floats((*place, index), column.type.field(index))

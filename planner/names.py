@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.errors import BadConfig
@@ -55,3 +57,11 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.catalog}.{self.schema}.{self.name}"
+
+
+def did_you_mean(
+    name: str, names: Iterable[str], otherwise: str = "no name is like it.", *, most: int = 3
+) -> str:
+    """Ask for those of ``names`` that are most like ``name``; ``otherwise`` where none is."""
+    close = difflib.get_close_matches(name, names, n=most)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

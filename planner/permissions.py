@@ -126,7 +126,7 @@ class Grant:
         return self.columns == (ANY,) and not (self.without or self.rows or self.masks)
 
     @property
-    def is_uncounted(self) -> bool:
+    def hides_count(self) -> bool:
         """Whether the number of records is hidden."""
         return self.rows is not None and not _opens(self, KAFKA_OFFSET)
 
@@ -180,7 +180,7 @@ class GrantList:
         own = [grant for grant in self.grants if grant.names(identity)]
         return tuple(table for table in tables if any(grant.covers(table) for grant in own))
 
-    def check_uncounted(
+    def check_count_disclosure(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
         """Return whether the number of records of one of ``tables`` is hidden.
@@ -192,7 +192,7 @@ class GrantList:
         """
         for table in tables:
             grant = self.grant(identity, table)
-            if grant is not None and grant.is_uncounted:
+            if grant is not None and grant.hides_count:
                 for what in counting:
                     raise NotAllowed(
                         f"{table}: {what} would tell how many records there are, also of rows that you may not see; "

@@ -264,25 +264,14 @@ class ColdStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordError:
-    """Why one record did not decode. ``reason`` names field and expectation, never another record's data."""
-
-    partition: int
-    offset: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Decoded:
     """One raw batch after decoding.
 
     ``rows`` has the table's schema, metadata columns included. ``outcomes`` counts every record of the batch.
-    ``errors`` names the first few records that did not decode.
     """
 
     rows: pa.RecordBatch
     outcomes: Outcomes
-    errors: tuple[RecordError, ...] = ()
 
 
 class Decoder(Protocol):

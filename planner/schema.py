@@ -30,6 +30,8 @@ from planner.names import (
 
 EpochUnit = Literal["s", "ms", "us", "ns"]
 
+#: Key of the field id in the metadata of an Arrow field.
+FIELD_ID = b"PARQUET:field_id"
 TIMESTAMPTZ = pa.timestamp("us", tz="UTC")
 #: Types without parameters, by their names in the Iceberg spec.
 PRIMITIVES: dict[str, pa.DataType] = {
@@ -136,7 +138,7 @@ class TableSchema:
                     column.name,
                     column.type,
                     nullable=not column.required,
-                    metadata={"PARQUET:field_id": str(column.field_id)},
+                    metadata={FIELD_ID: str(column.field_id)},
                 )
                 for column in self.columns
             ]
@@ -174,8 +176,18 @@ def _type_facts(kind: pa.DataType) -> Any:
 
 
 def _nested_facts(field: pa.Field) -> list[Any]:
-    field_id = (field.metadata or {}).get(b"PARQUET:field_id", b"").decode()
-    return [field_id, field.name, field.nullable, _type_facts(field.type)]
+    number = (field.metadata or {}).get(FIELD_ID, b"").decode()
+    return [number, field.name, field.nullable, _type_facts(field.type)]
+
+
+def field_id(field: pa.Field) -> int:
+    """Return the id in the metadata of an Arrow field that has one; ids are positive (Iceberg spec, "Schemas and Data Types")."""
+    return int(field.metadata[FIELD_ID])
+
+
+def field_id_if_any(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(FIELD_ID)
+    return None if text is None else int(text)
 
 
 def check_federated(table: TableName, schema: TableSchema) -> None:

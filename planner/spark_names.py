@@ -7,13 +7,12 @@ statement that may name tables where tokens do not show them, such as scripts, w
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.errors import UnknownTable, UnsupportedStatement
-from planner.names import TableName
+from planner.names import TableName, did_you_mean
 
 #: Spark's SqlBaseLexer.g4. A hint is no comment: what is quoted in it may end one; and the star at its end begins none. Of a string that is not closed, the quote is a character like any other: Spark refuses it.
 _TOKEN = re.compile(
@@ -134,8 +133,7 @@ def tables_of(
         table = _table(name, tables)
         if table is None:
             text = ".".join(name.parts)
-            close = difflib.get_close_matches(text, [str(each) for each in tables], n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else "no name is like it."
+            hint = did_you_mean(text, map(str, tables))
             raise UnknownTable(f"there is no table {text!r}; {hint}", table=text)
         named[table] = None
     return list(named)
@@ -232,14 +230,15 @@ def _check_kind(solid: Sequence[_Token]) -> None:
 def _standing(name: _Name, table: TableName, view: StatementView) -> str:
     """Return what stands where a table does: as a relation its view, called like the table; before a column that alone."""
     if name.in_hint or name.is_part or len(name.parts) > len(_parts(table)):
-        return _quoted(view.alias)
+        return backticked(view.alias)
     if name.before.upper() in _NAME_FOLLOWS:
-        return _quoted(view.view)
+        return backticked(view.view)
     # In parentheses another alias may follow.
-    return f"({_quoted(view.view)} AS {_quoted(view.alias)})"
+    return f"({backticked(view.view)} AS {backticked(view.alias)})"
 
 
-def _quoted(name: str) -> str:
+def backticked(name: str) -> str:
+    """Return one name as Spark SQL writes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 

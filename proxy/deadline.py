@@ -65,19 +65,30 @@ class Deadline:
     Made once, where the call arrives, and handed down to all that works for it.
     """
 
-    def __init__(self, limit_s: float, cancellation: Cancellation | None = None) -> None:
+    def __init__(
+        self,
+        limit_s: float,
+        cancellation: Cancellation | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.limit_s = limit_s
         self.cancellation = cancellation or Cancellation()
-        #: A time of ``time.monotonic``.
-        self.end_s = time.monotonic() + limit_s
+        self._clock = clock
+        #: By ``clock``.
+        self.end_s = clock() + limit_s
 
     @property
     def left_s(self) -> float:
-        return max(0.0, self.end_s - time.monotonic())
+        return max(0.0, self.end_s - self._clock())
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self.end_s
+        return self._clock() >= self.end_s
+
+    def patience_s(self) -> float:
+        """Return ``left_s`` for a wait that ends with it. Raises the cancellation's reason once the call was given up."""
+        self.cancellation.check()
+        return self.left_s
 
     def check(self, words: str = RAN_LONGER) -> None:
         """Raise if the call was given up, or its time is over: in ``words``, with its limit.
@@ -95,8 +106,8 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock in this block, which waits for the client or for its turn."""
-        began_s = time.monotonic()
+        began_s = self._clock()
         try:
             yield
         finally:
-            self.end_s += time.monotonic() - began_s
+            self.end_s += self._clock() - began_s

@@ -51,7 +51,7 @@ class TableAudit:
     """One metadata file and the manifests of its head.
 
     ``pin`` is what readers would pin, or the verdict they would get. ``written_ms`` is when each retained snapshot was committed, ``schema_ids`` the schema it was written with,
-    by snapshot. ``row_deletes`` counts files of row deletes (Iceberg v2 and v3).
+    by snapshot.
     """
 
     facts: TableFacts
@@ -60,7 +60,6 @@ class TableAudit:
     schema_ids: Mapping[int, int]
     schemas: Mapping[int, TableSchema]
     files: tuple[DataFileFacts, ...]
-    row_deletes: int
 
 
 class Auditor:
@@ -82,13 +81,11 @@ class Auditor:
         mapping = metadata.name_mapping()
         head = metadata.current_snapshot()
         files: tuple[DataFileFacts, ...] = ()
-        row_deletes = 0
         if head is not None:
             what = f"{table}: a manifest of snapshot {head.snapshot_id}"
             with file_errors(what, gone=SnapshotExpired, table=str(table)):
                 live = list(_live_files(loaded, head))
             data = [(by, file) for by, file in live if file.content == DataFileContent.DATA]
-            row_deletes = len(live) - len(data)
             files = tuple(_file_facts(loaded, data))
         return TableAudit(
             facts=facts,
@@ -101,7 +98,6 @@ class Auditor:
                 live.schema_id: table_schema(table, live, mapping) for live in metadata.schemas
             },
             files=files,
-            row_deletes=row_deletes,
         )
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
@@ -102,7 +101,7 @@ class RefreshedValue(Generic[T]):
 
         Raises what the reader does when it never succeeded before: then there is nothing to hold.
         """
-        give_up_at = time.monotonic() + self._patience_s
+        give_up_at = self._clock() + self._patience_s
         earlier = None if since is None else self._reading
         while True:
             with self._lock:
@@ -112,7 +111,7 @@ class RefreshedValue(Generic[T]):
                 if self._reading is None:
                     self._reading = _Reading(self._work)
                 reading = self._reading
-            if not reading.ended(give_up_at - time.monotonic()):
+            if not reading.ended(give_up_at - self._clock()):
                 return self._unreadable()
             if reading is not earlier:
                 return self._result(reading)

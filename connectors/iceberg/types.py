@@ -17,7 +17,7 @@ from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from connectors.iceberg.errors import catalog_errors
 from planner.errors import UnsupportedType
 from planner.names import TableName
-from planner.schema import Column, TableSchema
+from planner.schema import FIELD_ID, Column, TableSchema
 
 # Without timestamptz_ns, unknown, geometry, geography: DuckDB's iceberg extension 1.5.5 reads the first two and
 # the last not at all, and geometry has no Arrow type.
@@ -80,7 +80,7 @@ def _arrow(table: TableName, column: str, kind: ice.IcebergType) -> pa.DataType:
             field.name,
             _arrow(table, column, field.field_type),
             nullable=not field.required,
-            metadata={"PARQUET:field_id": str(field.field_id)},
+            metadata={FIELD_ID: str(field.field_id)},
         )
 
     match kind:

@@ -19,12 +19,10 @@ from connectors.json.vectorized import FastPath
 from planner.binding import Binding
 from planner.errors import BadBinding, UndecodableRecord
 from planner.names import KAFKA_ERROR, KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_VALUE
-from planner.ports import Decoded, RecordError
+from planner.ports import Decoded
 from planner.schema import METADATA_TYPES, TableSchema
 from planner.watermark import Outcomes
 
-#: ``Decoded.errors`` names at most this many records of a batch; the counts have all of them.
-MAX_NAMED_ERRORS = 10
 #: Longer batches are decoded in portions, whose payloads and columns stay in the processor's cache.
 PORTION_RECORDS = 8_192
 
@@ -74,11 +72,9 @@ class JsonDecoder:
             return self._decode(batch)
         starts = range(0, len(batch), PORTION_RECORDS)
         parts = [self._decode(batch.slice(start, PORTION_RECORDS)) for start in starts]
-        errors = [error for part in parts for error in part.errors]
         return Decoded(
             rows=pa.concat_batches([part.rows for part in parts]),
             outcomes=sum((part.outcomes for part in parts), Outcomes()),
-            errors=tuple(errors[:MAX_NAMED_ERRORS]),
         )
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:
@@ -102,10 +98,6 @@ class JsonDecoder:
                 skipped=len(values) - tombstones - len(positions),
                 tombstones=tombstones,
             ),
-            errors=tuple(
-                RecordError(*_place(batch, at), reason)
-                for at, reason in list(errors.items())[:MAX_NAMED_ERRORS]
-            ),
         )
 
     def _read_exactly(
@@ -126,7 +118,8 @@ class JsonDecoder:
         return rows, errors
 
     def _undecodable(self, batch: pa.RecordBatch, at: int, unfit: Unfit) -> UndecodableRecord:
-        partition, offset = _place(batch, at)
+        partition = batch.column(KAFKA_PARTITION)[at].as_py()
+        offset = batch.column(KAFKA_OFFSET)[at].as_py()
         return UndecodableRecord(
             f"{self._table}: the record at partition {partition}, offset {offset} does not decode: "
             f"{unfit.reason}; correct its producer, then run `thermocline skip {self._table} --partition "
@@ -184,10 +177,6 @@ class JsonDecoder:
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Give an array the field ids inside ``kind``; its type is otherwise that already."""
     return array if array.type.equals(kind, check_metadata=True) else array.cast(kind)
-
-
-def _place(batch: pa.RecordBatch, at: int) -> tuple[int, int]:
-    return batch.column(KAFKA_PARTITION)[at].as_py(), batch.column(KAFKA_OFFSET)[at].as_py()
 
 
 def _check_metadata(table: str, schema: TableSchema) -> None:

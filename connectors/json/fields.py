@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from planner.binding import Binding
 from planner.errors import BadBinding, UnsupportedType
-from planner.schema import PRIMITIVES, Column, EpochUnit, TableSchema
+from planner.schema import PRIMITIVES, Column, EpochUnit, TableSchema, field_id_if_any
 
 Kind = Literal[
     "boolean",
@@ -140,7 +140,7 @@ def _field(
             child.type,
             not child.nullable,
             (child.name,) if name == "struct" else (),
-            units.get(_field_id(child)),
+            units.get(field_id_if_any(child) or 0),
             units,
         )
         for child_path, child in _children(path, name, kind)
@@ -156,11 +156,6 @@ def _children(path: str, name: Kind, kind: pa.DataType) -> list[tuple[str, pa.Fi
     if name == "map":
         return [(f"{path}.key", kind.key_field), (f"{path}.value", kind.item_field)]
     return []
-
-
-def _field_id(field: pa.Field) -> int:
-    """Field ids are positive (Iceberg spec, "Schemas and Data Types"): 0 is no field's."""
-    return int((field.metadata or {}).get(b"PARQUET:field_id", b"0"))
 
 
 def _kind(kind: pa.DataType) -> Kind | None:

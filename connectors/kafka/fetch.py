@@ -47,7 +47,7 @@ class OutOfRange(Exception):
 
 
 @dataclass(slots=True)
-class FetchDeadline:
+class WaitBudget:
     """How long a read may still wait. The clock stands still while the caller works on a batch."""
 
     left_s: float
@@ -78,7 +78,7 @@ def read(
     consumer: TopicConsumer,
     source: TopicSource,
     ranges: Sequence[OffsetRange],
-    deadline: FetchDeadline,
+    budget: WaitBudget,
     *,
     on_silence: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ def read(
     rows = Rows()
     while reached:
         began = time.monotonic()
-        wait_s = min(_POLL_S, deadline.left_s)
+        wait_s = min(_POLL_S, budget.left_s)
         batch = consumer.take(wait_s, BATCH_ROWS - len(rows), with_key=source.with_key)
         if not batch:
             on_silence()
@@ -113,8 +113,8 @@ def read(
         if finished and reached:
             # Records above the stops of these partitions would only crowd out the others.
             consumer.pause(topic, finished)
-        deadline.left_s -= time.monotonic() - began
-        if reached and deadline.left_s <= 0:
+        budget.left_s -= time.monotonic() - began
+        if reached and budget.left_s <= 0:
             raise _unreached(topic, reached, stops)
         if len(rows) >= BATCH_ROWS or rows.size_bytes >= BATCH_BYTES:
             yield rows.take()

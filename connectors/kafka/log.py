@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from connectors.kafka.bounds import BoundsReader
 from connectors.kafka.consumer import MAX_MESSAGES, ConsumedBatch, ConsumerPool
 from connectors.kafka.errors import lost_history, no_answer, refused_offsets
-from connectors.kafka.fetch import FetchDeadline, OutOfRange, read, stretches, take_events
+from connectors.kafka.fetch import OutOfRange, WaitBudget, read, stretches, take_events
 from connectors.kafka.range_check import Guard
 from connectors.kafka.settings import checked
 from connectors.kafka.subscription import KafkaSubscription
@@ -76,25 +76,25 @@ class KafkaLog:
         if not spans:
             return
         check_one_per_partition(spans)
-        deadline = FetchDeadline(timeout_s)
+        budget = WaitBudget(timeout_s)
         # Sent beside the first fetch, not before it; read when there is a batch to yield.
         guard = Guard(self._bounds, source, spans, timeout_s=timeout_s)
         try:
             with self._consumers.assigned(source, spans, epochs) as consumer:
                 for batch in read(
-                    consumer, source, spans, deadline, on_silence=guard.check_before
+                    consumer, source, spans, budget, on_silence=guard.check_before
                 ):
                     guard.check_before()
                     yield batch
         except OutOfRange as error:
-            guard.check_again(deadline.left_s)
+            guard.check_again(budget.left_s)
             raise _refusal(error, source.topic, spans) from error
         except LogUnavailable:
             # If the log cannot give the ranges at all, the caller gets that error.
             with contextlib.suppress(Unavailable):
                 guard.check_again(0)
             raise
-        guard.check_again(deadline.left_s)
+        guard.check_again(budget.left_s)
 
     def follow(
         self,

@@ -15,6 +15,8 @@ from connectors.kafka.settings import checked, named_section, settings_of
 from planner.topics import by_cluster
 from planner.triggers import LogRetention
 
+_TIMEOUT_S = 5.0
+
 
 class RetentionReader:
     """Reads ``retention.ms`` and ``retention.bytes``. Connects at the first call. Thread-safe."""
@@ -55,18 +57,16 @@ def _bound(text: str | None) -> int | None:
     return value if value >= 0 else None
 
 
-def is_compacted(
-    clusters: Mapping[str, Mapping[str, str]], topic: str, *, timeout_s: float = 5.0
-) -> bool:
+def is_compacted(clusters: Mapping[str, Mapping[str, str]], topic: str) -> bool:
     """Return whether the log cleaner may remove records of ``topic`` (``cleanup.policy``).
 
     Raises BadConfig as ``KafkaLog``; UnknownTopic or LogUnavailable also when the user may not describe the topic.
     """
     # By its name: a client nobody refers to is gone, and its requests with it.
     admin = Admin.of(checked(settings_of(clusters, topic)))
-    answer = admin.settings_of([topic], timeout_s)[topic]
+    answer = admin.settings_of([topic], _TIMEOUT_S)[topic]
     try:
-        policy: str = answer.result(timeout_s + 1)["cleanup.policy"].value
+        policy: str = answer.result(_TIMEOUT_S + 1)["cleanup.policy"].value
     except KafkaException as error:
         raise translate(error.args[0], topic, acls="DescribeConfigs") from error
     return "compact" in policy

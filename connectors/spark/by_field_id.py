@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from connectors.spark.columns import spark_type
+from planner.schema import field_id
 
 
 def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
@@ -41,8 +42,3 @@ def converted(array: pa.Array, own: pa.DataType, kind: pa.DataType) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
     raise pa.ArrowTypeError(f"{own} is no {kind}")
-
-
-def field_id(field: pa.Field) -> bytes:
-    number: bytes = field.metadata[b"PARQUET:field_id"]
-    return number

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.spark.types import quoted
 from connectors.spark.views import SessionViews, aliases
 from planner.errors import UnknownTable, UnsupportedStatement
 from planner.names import TableName
-from planner.spark_names import StatementView, with_views
+from planner.spark_names import StatementView, backticked, with_views
 
 _DOUBLE_QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 
@@ -73,7 +72,7 @@ class CutSql:
         """
         names = SessionViews(self.session).take(self.cut_id, self.tables)
         for view, table in names.items():
-            self.frame(table).createOrReplaceTempView(quoted(view))
+            self.frame(table).createOrReplaceTempView(backticked(view))
         return names
 
     def query(self, text: str) -> DataFrame:

@@ -22,14 +22,13 @@ from connectors.spark.attaching import check_catalog, check_same_table
 from connectors.spark.cut_sql import check_current_catalog, has_double_quoted_names
 from connectors.spark.errors import java_errors
 from connectors.spark.lake_cut import LakeCut, first_offsets
-from connectors.spark.lake_settings import LakeSettings, open_log
+from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.naming import find_tables
 from connectors.spark.options import check_cut_arguments
 from connectors.spark.served_tail import ServedTails
 from connectors.spark.shipping import is_local, ship_to
 from connectors.spark.source import register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES, TailKeeper
-from connectors.spark.waiting import WAIT_S, Waiting
 from planner.cut import Pin, TableCut, cold_cut
 from planner.errors import BadParameter, LimitExceeded, UnknownTable
 from planner.freshness import parse_freshness, parse_wait_for
@@ -84,7 +83,7 @@ class Lake:
         self._tails = TailKeeper(
             session,
             self._log,
-            functools.partial(open_log, settings.clusters),
+            functools.partial(KafkaClusters, settings.clusters),
             folder,
             tail_location,
             tail_local_bytes,
@@ -134,7 +133,6 @@ class Lake:
             self._pins,
             self._bounds,
             names,
-            Waiting(WAIT_S),
             max_staleness_s=staleness_s,
             wait_for=None if wait_for is None else parse_wait_for(wait_for),
         )

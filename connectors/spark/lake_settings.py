@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-
-from connectors.kafka.clusters import KafkaClusters
-from planner.ports import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +14,3 @@ class LakeSettings:
     clusters: Mapping[str, Mapping[str, str]]
     catalog_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
-
-
-def open_log(clusters: Mapping[str, Mapping[str, str]]) -> AbstractContextManager[Log]:
-    return KafkaClusters(clusters)

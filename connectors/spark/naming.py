@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from planner.errors import UnknownTable
-from planner.names import TableName
+from planner.names import TableName, did_you_mean
 
 
 def find_tables(listed: Iterable[TableName], texts: Sequence[str]) -> list[TableName]:
@@ -32,6 +31,5 @@ def _unknown(text: str, matches: Sequence[TableName], names: Sequence[str]) -> U
     if matches:
         several = " and ".join(map(str, matches))
         return UnknownTable(f"{text!r} may be {several}; name the catalog.", table=text)
-    close = difflib.get_close_matches(text, names, n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else "; no name is like it."
-    return UnknownTable(f"there is no table {text!r}{hint}", table=text)
+    hint = did_you_mean(text, names)
+    return UnknownTable(f"there is no table {text!r}; {hint}", table=text)

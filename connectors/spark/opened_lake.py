@@ -14,7 +14,6 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.past_cuts import PastCuts
 from connectors.spark.lake_settings import LakeSettings
 from connectors.spark.shares import cold_errors, engine
-from connectors.spark.waiting import Waiting
 from planner.cut import TableCut
 from planner.freshness import parse_wait_for
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, KAFKA_TIMESTAMP, TableName
@@ -48,7 +47,7 @@ class OpenedLake:
     def cut(self, table: TableName, wait_for: str | None = None) -> TableCut:
         """Cut a table as it is, once it has the records of ``wait_for``; raises as ``connectors.cuts.current_cuts``."""
         records = None if wait_for is None else parse_wait_for(wait_for)
-        cuts, _ = current_cuts(self.pins, self.bounds, [table], Waiting(), wait_for=records)
+        cuts, _ = current_cuts(self.pins, self.bounds, [table], wait_for=records)
         return cuts[table]
 
     def past_cut(self, entry: CutEntry) -> TableCut:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from planner.errors import BadParameter
-from planner.names import TableName
+from planner.names import TableName, did_you_mean
 from planner.schema import TableSchema
 
 
@@ -40,8 +39,7 @@ def check_options(options: Mapping[str, str], names: tuple[str, ...]) -> None:
     for key in options:
         name = key.lower()
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"options are {', '.join(names)}."
+            hint = did_you_mean(name, names, f"options are {', '.join(names)}.", most=1)
             raise BadParameter(f"option {key} is unknown here; {hint}", option=key)
 
 
@@ -57,8 +55,7 @@ def chosen_columns(table: TableName, schema: TableSchema, text: str | None) -> T
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in by_name:
-            close = difflib.get_close_matches(name, by_name, n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else "no name is like it."
+            hint = did_you_mean(name, by_name)
             raise BadParameter(
                 f"{table}: there is no column {name}; {hint}", table=str(table), column=name
             )

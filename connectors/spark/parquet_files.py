@@ -28,6 +28,7 @@ from connectors.spark.partitioning import (
     partition_path,
 )
 from planner.parquet_writing import ParquetOptions
+from planner.schema import field_id
 
 #: Arrow rows that a task gathers before it writes them, over all partitions: the largest part becomes a row group.
 _GATHERED_BYTES = 64 * 1024 * 1024
@@ -35,7 +36,6 @@ _GROUP_ROWS = 1024 * 1024
 #: Rows of a file's first group by which columns are chosen that get no dictionary, and the share of different values.
 _SAMPLE_ROWS = 32 * 1024
 _MOSTLY_DIFFERENT = 0.9
-_ID = b"PARQUET:field_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def _paths(schema: pa.Schema) -> list[str]:
 
 def leaf_ids(schema: pa.Schema) -> list[int]:
     """Return the field ids of all leaf columns, in Parquet's order."""
-    return [field_id for each in schema for field_id in _leaves(each)]
+    return [number for each in schema for number in _leaves(each)]
 
 
 def _leaves(column: pa.Field) -> Iterator[int]:
@@ -302,7 +302,7 @@ def _leaves(column: pa.Field) -> Iterator[int]:
         yield from _leaves(kind.key_field)
         yield from _leaves(kind.item_field)
     else:
-        yield int(column.metadata[_ID])
+        yield field_id(column)
 
 
 def _start(group: pq.RowGroupMetaData) -> int:

@@ -44,7 +44,6 @@ class SparkSettings:
     """
 
     master: str = "local[*]"
-    app_name: str = "thermocline"
     driver_memory: str = "2g"
     environment: Path | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +61,7 @@ def session_conf(
     """
     conf = {
         "spark.master": settings.master,
-        "spark.app.name": settings.app_name,
+        "spark.app.name": "thermocline",
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}",
         "spark.jars": ",".join(str(jar) for jar in jars),

@@ -16,10 +16,10 @@ from pyspark.sql.datasource import InputPartition
 
 from connectors import duckdb_extensions as extensions
 from connectors.json import decoder_for
+from connectors.kafka.clusters import KafkaClusters
 from connectors.spark.by_field_id import converted
 from connectors.spark.columns import spark_type
 from connectors.spark.errors import pack
-from connectors.spark.lake_settings import open_log
 from connectors.spark.splits import RangeReader, Task
 from planner.binding import Binding
 from planner.errors import ColdStoreUnavailable, FederationError, SnapshotExpired, StalePlan
@@ -110,7 +110,7 @@ class TaskReader:
             binding=share.binding,
             topic=share.topic,
             topic_id=share.topic_id,
-            open_log=functools.partial(open_log, self.clusters),
+            open_log=functools.partial(KafkaClusters, self.clusters),
             open_decoder=functools.partial(decoder_for, share.table),
             timeout_s=_TIMEOUT_S,
         )

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from connectors.spark.by_field_id import field_id
 from connectors.spark.columns import spark_type
 from planner.projection import project
-from planner.schema import TableSchema
+from planner.schema import TableSchema, field_id
+from planner.spark_names import backticked
 
 
 def struct_type(schema: TableSchema) -> StructType:
@@ -28,11 +28,6 @@ def data_type(kind: pa.DataType) -> DataType:
     return from_arrow_type(spark_type(kind), prefer_timestamp_ntz=True)
 
 
-def quoted(name: str) -> str:
-    """Return one name as Spark SQL writes it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def floating_fields(schema: TableSchema) -> frozenset[int]:
     """Return the ids of floating columns, and of floating fields of structs."""
     ids: set[int] = set()
@@ -42,7 +37,7 @@ def floating_fields(schema: TableSchema) -> frozenset[int]:
         if pa.types.is_floating(kind):
             ids.add(number)
         elif pa.types.is_struct(kind):
-            pending += [(int(field_id(field)), field.type) for field in kind]
+            pending += [(field_id(field), field.type) for field in kind]
     return frozenset(ids)
 
 
@@ -60,7 +55,7 @@ def projected(
         if each.source is None:
             value = F.lit(None).cast(data_type(kind))
         else:
-            source = F.col(quoted(each.source.name))
+            source = F.col(backticked(each.source.name))
             value = _converted(source, each.source.type, kind, opaque)
             if each.column.field_id in opaque:
                 value = _opaque(value, kind)
@@ -102,7 +97,7 @@ def _converted(
 def _is_opaque(field: pa.Field, opaque: Collection[int]) -> bool:
     if pa.types.is_struct(field.type):
         return any(_is_opaque(each, opaque) for each in field.type)
-    return int(field_id(field)) in opaque
+    return field_id(field) in opaque
 
 
 def _struct(
@@ -117,7 +112,7 @@ def _struct(
             if source is None
             else _converted(value.getField(source.name), source.type, field.type, opaque)
         )
-        if source is not None and int(field_id(field)) in opaque:
+        if source is not None and field_id(field) in opaque:
             part = _opaque(part, field.type)
         fields.append(part.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*fields))

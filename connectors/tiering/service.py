@@ -223,15 +223,15 @@ class TieringService:
                 break
             if name in self._running or clock_s < table.next_try_s or name.catalog in silent:
                 continue
-            if table.pin is None or clock_s >= table.until_s:
+            if table.pin is None or clock_s >= table.fresh_until_s:
                 with self._guarded(table):
                     try:
                         self._read(table)
                     except CatalogUnavailable:
                         silent.add(name.catalog)
                         raise
-                    table.until_s = clock_s + self.limits.refresh_s
-            if clock_s < table.until_s:
+                    table.fresh_until_s = clock_s + self.limits.refresh_s
+            if clock_s < table.fresh_until_s:
                 looked.append(table)
         self._ask_retentions(looked, clock_s)
         return looked
@@ -247,13 +247,15 @@ class TieringService:
 
     def _ask_retentions(self, looked: Sequence[TieringState], clock_s: float) -> None:
         """Request all topics at once, so silent brokers cost one wait."""
-        overdue = [table for table in looked if clock_s >= table.retention_until_s]
+        overdue = [table for table in looked if clock_s >= table.retention_fresh_until_s]
         if not overdue:
             return
         retentions = self.retentions(sorted({table.binding.address for table in overdue}))
         for table in overdue:
             table.retention = retentions.get(table.binding.address, LogRetention())
-            table.retention_until_s = clock_s + _READS_PER_RETENTION * self.limits.refresh_s
+            table.retention_fresh_until_s = (
+                clock_s + _READS_PER_RETENTION * self.limits.refresh_s
+            )
 
     def _measured(self, tables: Sequence[TieringState]) -> dict[TableName, LogBounds]:
         """Measure each cluster in one round; where that fails each topic alone, so that only its own table suffers."""
@@ -335,7 +337,7 @@ class TieringService:
             future, trigger = self._running.pop(name)
             table = self._tables[name]
             # Whatever happened, the facts are out of date.
-            table.until_s = 0.0
+            table.fresh_until_s = 0.0
             if future.cancelled() or trigger is _DRAIN:
                 continue
             with self._guarded(table, in_round=True):
@@ -362,7 +364,7 @@ class TieringService:
                 return
             self._check_all()
             table.round_failed = table.round_failed or in_round
-            table.until_s = 0.0
+            table.fresh_until_s = 0.0
             clock_s = self.clock()
             failed = table.failing.add(table.name, error, clock_s, jitter=self.random_share())
             table.next_try_s = clock_s + failed.retry_s

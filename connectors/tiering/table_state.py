@@ -26,10 +26,10 @@ _PACE_S = 60.0
 
 @dataclass
 class TieringState:
-    """One table. ``pin`` and ``survey`` may be out of date until ``until_s``; afterwards they are read again, and
-    ``retention`` after ``retention_until_s``.
+    """One table. ``pin`` and ``survey`` may be out of date until ``fresh_until_s``; afterwards they are read again, and
+    ``retention`` after ``retention_fresh_until_s``.
 
-    ``level_at_s`` is the last time that the log's end was, or must have been, at the watermark, in seconds since 1970;
+    ``caught_up_at_s`` is the last time that the log's end was, or must have been, at the watermark, in seconds since 1970;
     all other times are of the service's own clock.
     """
 
@@ -38,9 +38,9 @@ class TieringState:
     pin: Pin | None = None
     survey: ColdSurvey = field(default_factory=ColdSurvey)
     retention: LogRetention = field(default_factory=LogRetention)
-    until_s: float = 0.0
-    retention_until_s: float = 0.0
-    level_at_s: float = 0.0
+    fresh_until_s: float = 0.0
+    retention_fresh_until_s: float = 0.0
+    caught_up_at_s: float = 0.0
     bytes_per_offset: float = 0.0
     failing: Failing = field(default_factory=Failing)
     #: Whether the last failure was a round's: a successful measurement then proves nothing.
@@ -74,23 +74,23 @@ class TieringState:
         """
         if not self.bytes_per_offset:
             self.bytes_per_offset = sampled_bytes(log, bounds) or _GUESSED_BYTES
-        if not self.level_at_s:
+        if not self.caught_up_at_s:
             # Without a time of the last publish, the lag counts as new.
             published_at_s = self.survey.published_at_s
-            self.level_at_s = now_s if published_at_s is None else published_at_s
+            self.caught_up_at_s = now_s if published_at_s is None else published_at_s
         lag = measure_lag(
             pin,
             bounds,
             self.survey,
             bytes_per_offset=self.bytes_per_offset,
             # Clocks of other machines may be ahead.
-            age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.level_at_s)),
+            age_s=max(0.0, now_s - max(self.survey.published_at_s or 0.0, self.caught_up_at_s)),
             retention=self.retention,
             earlier=self._earlier,
             elapsed_s=clock_s - self._earlier_s,
         )
         if not lag.rows:
-            self.level_at_s = now_s
+            self.caught_up_at_s = now_s
         if self._earlier is None or clock_s - self._earlier_s >= _PACE_S:
             self._earlier, self._earlier_s = bounds, clock_s
         return lag

@@ -112,7 +112,7 @@ class AccessPolicy:
             if grant.is_whole:
                 return VisibleTable(schema, schema)
             return self._once.get(
-                ("seen", grant, identity, reference.table, reference.virtual, schema),
+                ("columns", grant, identity, reference.table, reference.virtual, schema),
                 lambda: self.fit(grant, identity, reference, schema),
             )
         except PermissionsMismatch as error:
@@ -149,12 +149,12 @@ class AccessPolicy:
                 raise GrantsChanged(_CHANGED)
             check_whole(grant, identity, table)
 
-    def check_uncounted(
+    def check_count_disclosure(
         self, session: Session, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:
         if self.policy is None:
             return False
-        return self.policy.check_uncounted(_identity(session), tables, counting)
+        return self.policy.check_count_disclosure(_identity(session), tables, counting)
 
     def mark(self, session: Session, tables: Iterable[TableName]) -> str:
         """Return what a ticket over ``tables`` remembers of the permissions it was planned under."""
@@ -172,7 +172,9 @@ class AccessPolicy:
             raise GrantsChanged(_CHANGED)
 
     @contextlib.contextmanager
-    def veiling(self, session: Session, tables: Collection[TableName]) -> Iterator[None]:
+    def redacting_errors(
+        self, session: Session, tables: Collection[TableName]
+    ) -> Iterator[None]:
         """Tell where and why a record does not decode only to those who may read all of it.
 
         Raises:
@@ -205,8 +207,8 @@ class AccessPolicy:
         try:
             restriction = self._access_filter(left)
             # Bound once on its own: an error in a statement would quote the grant to its user.
-            everything = self._engine.parse("SELECT * FROM seen")
-            self._engine.describe(everything, [Relation("seen", schema, (), restriction)])
+            everything = self._engine.parse("SELECT * FROM visible")
+            self._engine.describe(everything, [Relation("visible", schema, (), restriction)])
         except FederationError as error:
             raise mismatch(grant, reference.table, error.message) from error
         return VisibleTable(left.schema, left.plain, restriction)

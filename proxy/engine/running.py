@@ -139,7 +139,7 @@ class Watch:
         with self._changed:
             return 0.0 if self._calls else time.monotonic() - self._left_at
 
-    def relieve(self) -> bool:
+    def cancel_newest_statement(self) -> bool:
         """Stop a statement for memory: of the owner with most of those that run, the one that began last.
 
         False: none runs.
@@ -150,7 +150,7 @@ class Watch:
                 max(running, key=lambda call: call.began_s).is_too_large = True
             return bool(running)
 
-    def relieve_owner(self) -> bool:
+    def cancel_largest_owner(self) -> bool:
         """Stop all that runs of the owner with most of it; False: nothing runs."""
         with self._changed:
             running = self._largest()
@@ -158,8 +158,11 @@ class Watch:
                 call.is_too_large = True
             return bool(running)
 
-    def relieve_for(self, owner: str | None) -> bool:
-        """Stop one statement as ``relieve`` does, if a user runs ``_MOST`` times as many as ``owner``; else return False."""
+    def cancel_for(self, owner: str | None) -> bool:
+        """Stop one statement as ``cancel_newest_statement`` does, if a user runs ``_MOST`` times as many as ``owner``.
+
+        Else return False.
+        """
         with self._changed:
             running = self._largest()
             own = sum(call.owner == owner for call in self._calls)
@@ -178,7 +181,7 @@ class Watch:
         """
         if not isinstance(error, LimitExceeded):
             return error
-        if self.relieve_for(owner):
+        if self.cancel_for(owner):
             what = "; one of them was stopped"
         elif ran_s < _BRIEF_S and self._runs_longer(owner, ran_s):
             what = ""
@@ -260,7 +263,7 @@ class EngineCall:
         self.began_s = self.entered_s = time.monotonic()
         self._thread = 0
         self._gives_way = False
-        #: Set where memory ran short and it is to go (``Watch.relieve``).
+        #: Set where memory ran short and it is to go (``Watch.cancel_newest_statement``).
         self.is_too_large = False
 
     def call(self, function: Callable[[duckdb.DuckDBPyConnection], T]) -> T:

@@ -21,6 +21,7 @@ from proxy.access.authentication.callers import (
     claimed,
     identify,
 )
+from proxy.access.shares import Shares
 from proxy.deadline import Deadline
 from proxy.flightsql.errors import Boundary
 from proxy.flightsql.messages import UnknownCommand
@@ -30,7 +31,6 @@ from proxy.flightsql.state.calls import Calls
 from proxy.flightsql.state.client_session import ClientSession
 from proxy.flightsql.state.quotas import Rate, ServerPolicy
 from proxy.flightsql.state.sessions import Opening, Sessions
-from proxy.flightsql.state.shares import Shares
 from proxy.flightsql.state.tokens import is_session_token
 from proxy.ops.call_record import CallRecord
 from proxy.process.thread_state import ThreadState

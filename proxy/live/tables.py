@@ -83,7 +83,7 @@ class LiveTables:
         self._grants = grants
         self._files = files
         self._ttl_s = ttl_s
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         #: By table, and the folder that its files lie in.
         self._tables: dict[tuple[TableName, str], TableAnswers] = {}
@@ -135,7 +135,7 @@ class LiveTables:
     ) -> LoadedTable:
         """Answer a load of the table as the session's freshness says.
 
-        ``arrival_s``: when it was asked for, by the clock, if not now: an answer whose measuring began later is its own.
+        ``arrival_s``: when it was asked for, by ``clock``, if not now: an answer whose measuring began later is its own.
 
         Raises:
             UnknownTable, NotAllowed: as ``check``.
@@ -144,10 +144,10 @@ class LiveTables:
         self.check(session, table)
         contract = FreshnessContract.of(session)
         if arrival_s is None:
-            arrival_s = self._clock()
+            arrival_s = self.clock()
         if contract.wait_for is not None:
             # Not in the table's turn: a load that waits for a record that never comes would hold up all others.
-            with self._grants.veiling(session, [table]):
+            with self._grants.redacting_errors(session, [table]):
                 self._cutter.cut_table(table, contract, deadline)
         for _ in range(_ATTEMPTS):
             loaded = self._loaded(session, table, contract, deadline, arrival_s)
@@ -168,13 +168,13 @@ class LiveTables:
         if answers.is_full:
             # What is being merged would be merged again, by this load.
             self._merging.wait(answers, deadline, _MERGE_WAIT_S)
-        with answers.turn(deadline), self._grants.veiling(session, [table]):
+        with answers.turn(deadline), self._grants.redacting_errors(session, [table]):
             is_plain = contract == FreshnessContract()
             loaded = None
             if is_plain and (answer := answers.since(arrival_s)) is not None:
                 loaded = self._again(table, answer)
             if loaded is None:
-                began_s = self._clock()
+                began_s = self.clock()
                 answered = self._answered(answers, session, table, contract, deadline)
                 if answered is None:
                     return None
@@ -295,13 +295,13 @@ class LiveTables:
         with self._lock:
             answers = self._tables.get((table, replica))
             if answers is None:
-                answers = self._tables[table, replica] = TableAnswers(self._clock, replica)
+                answers = self._tables[table, replica] = TableAnswers(self.clock, replica)
         return answers
 
     def tend(self) -> None:
         """Remove files of answers that are not good any more; beat."""
         self._files.tend()
-        before_s = self._clock() - self._ttl_s
+        before_s = self.clock() - self._ttl_s
         with self._lock:
             tables = list(self._tables.items())
         for (table, replica), answers in tables:

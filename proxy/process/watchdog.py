@@ -58,24 +58,24 @@ class Watchdog:
         grace_s: float,
         max_process_bytes: int | None,
         healthy: Callable[[], bool] = lambda: True,
-        relieve: Callable[[], bool] = lambda: False,
-        relieve_owner: Callable[[], bool] = lambda: False,
+        cancel_newest_statement: Callable[[], bool] = lambda: False,
+        cancel_largest_owner: Callable[[], bool] = lambda: False,
         long: Callable[[], Mapping[str | None, float]] = dict,
         suspects: Suspects | None = None,
     ) -> None:
         """``healthy`` is called once a second and returns whether the engine still answers.
 
-        ``relieve`` stops one statement and returns whether there was one: called where memory is short, and again
-        whenever there is even less. ``relieve_owner`` stops all statements of one user, where memory is very short.
+        ``cancel_newest_statement`` stops one statement and returns whether there was one: called where memory is short, and again
+        whenever there is even less. ``cancel_largest_owner`` stops all statements of one user, where memory is very short.
         ``long`` returns whose statements have run for long; they are noted in ``suspects`` in case the process ends.
         """
-        self._relieve_owner = relieve_owner
+        self._cancel_largest_owner = cancel_largest_owner
         self._long = long
         self._suspects = suspects or Suspects()
         #: Tells waiting clients that the process ends, and why.
         self.farewell: Callable[[str], None] = lambda _why: None
-        self._relieve = relieve
-        self._relieved_at = 0
+        self._cancel_newest_statement = cancel_newest_statement
+        self._cancelled_at_bytes = 0
         self._healthy = healthy
         self._grace_s = grace_s
         self._max_process_bytes = max_process_bytes
@@ -159,14 +159,17 @@ class Watchdog:
     def _spare(self, resident: int) -> None:
         """Stop a statement before memory runs out. The memory it frees may show late."""
         if self._max_process_bytes is None or resident <= self._max_process_bytes * _SHORT:
-            self._relieved_at = 0
-        elif resident > self._relieved_at:
-            self._relieved_at = resident
-            if resident > self._max_process_bytes * _VERY_SHORT and self._relieve_owner():
+            self._cancelled_at_bytes = 0
+        elif resident > self._cancelled_at_bytes:
+            self._cancelled_at_bytes = resident
+            if (
+                resident > self._max_process_bytes * _VERY_SHORT
+                and self._cancel_largest_owner()
+            ):
                 _log.warning(
                     "the process holds %s bytes; a user's statements were stopped", resident
                 )
-            elif self._relieve():
+            elif self._cancel_newest_statement():
                 _log.warning("the process holds %s bytes; a statement was stopped", resident)
 
     def _ask(self) -> None:

@@ -132,10 +132,11 @@ class SnapshotCutter:
                 self._pins,
                 self._bounds,
                 as_is,
-                deadline,
                 cold_only=parsed.cold_only,
                 max_staleness_s=contract.freshness.max_staleness_s,
                 wait_for=contract.wait_for,
+                limit_s=deadline.limit_s,
+                left_s=deadline.patience_s,
             )
             by_key |= {(table, None): cut for table, cut in cuts.items()}
         for table, at in parsed.keys:
@@ -162,10 +163,11 @@ class SnapshotCutter:
             self._pins,
             self._bounds,
             [table],
-            deadline,
             cold_only=(table,) if side == "cold" else (),
             max_staleness_s=contract.freshness.max_staleness_s,
             wait_for=contract.wait_for,
+            limit_s=deadline.limit_s,
+            left_s=deadline.patience_s,
         )
         return cuts[table]
 

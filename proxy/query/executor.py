@@ -72,13 +72,13 @@ _SHORT_CHARS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A statement as a session asks it. ``is_uncounted``: its answer must not tell how many records there are."""
+    """A statement as a session asks it. ``hides_count``: its answer must not tell how many records there are."""
 
     parsed: ParsedStatement
     contract: FreshnessContract
     path: tuple[str, str]
     is_explain: bool
-    is_uncounted: bool
+    hides_count: bool
 
 
 class Statements:
@@ -223,12 +223,12 @@ class Statements:
             contract = FreshnessContract.of(session)
             side = contract.freshness.side
             parsed = self._parser.read(sql if inner is None else inner, path, session, side)
-            is_uncounted = self.grants.check_uncounted(
+            hides_count = self.grants.check_count_disclosure(
                 session, parsed.names, counting(session, sql, parsed)
             )
             if session.is_whole:
                 self.grants.check_whole(session, parsed.names)
-            return _Question(parsed, contract, path, inner is not None, is_uncounted)
+            return _Question(parsed, contract, path, inner is not None, hides_count)
 
     def _prepare(self, session: Session, sql: str, deadline: Deadline) -> Prepared:
         question = self._question(session, sql, deadline)
@@ -248,7 +248,7 @@ class Statements:
         now_us = self._now_us()
         question = self._question(session, sql, deadline)
         parsed = question.parsed
-        with self.grants.veiling(session, parsed.names):
+        with self.grants.redacting_errors(session, parsed.names):
             cut_of_tables = self.cutter.cut(
                 parsed, question.contract, When.at(now_us, session.zone), deadline
             )
@@ -260,7 +260,7 @@ class Statements:
             columns = self._signatures.columns(
                 session, parsed, cuts, parameters, is_bound=not question.is_explain
             )
-        app_metadata = cut = "" if question.is_uncounted else format_cut(cuts)
+        app_metadata = cut = "" if question.hides_count else format_cut(cuts)
         if session.after is not None:
             after = parse_after(session.after)
             check_followed(
@@ -293,12 +293,12 @@ class Statements:
                 context if is_bound else None,
             )
             ticket = replace(ticket, tables=(), cut="", answer=to_ipc(report))
-            sealed = self._tickets.sealed(ticket, is_encrypted=question.is_uncounted)
+            sealed = self._tickets.sealed(ticket, is_encrypted=question.hides_count)
             return Planned(sealed, EXPLAIN_SCHEMA, app_metadata.encode())
         parts: tuple[Ticket, ...] = ()
         if session.max_endpoints > 1:
-            context, is_uncounted = _context(parsed, ticket), question.is_uncounted
-            with self.grants.veiling(session, parsed.names):
+            context, hides_count = _context(parsed, ticket), question.hides_count
+            with self.grants.redacting_errors(session, parsed.names):
                 parts = in_parts(
                     self._sources,
                     session,
@@ -306,15 +306,15 @@ class Statements:
                     cuts,
                     context,
                     ticket,
-                    is_uncounted=is_uncounted,
+                    hides_count=hides_count,
                 )
         return Planned(
-            self._tickets.sealed(ticket, is_encrypted=question.is_uncounted),
+            self._tickets.sealed(ticket, is_encrypted=question.hides_count),
             columns.with_metadata(_metadata(*parts[:1] or (ticket,)) or None),
             app_metadata.encode(),
             ticket.expires_at_us,
             tuple(
-                self._tickets.sealed(part, is_encrypted=question.is_uncounted) for part in parts
+                self._tickets.sealed(part, is_encrypted=question.hides_count) for part in parts
             ),
         )
 
@@ -343,7 +343,7 @@ class Statements:
         with (
             contextlib.ExitStack() as stack,
             self._repinning(parsed),
-            self.grants.veiling(session, parsed.names),
+            self.grants.redacting_errors(session, parsed.names),
         ):
             counted = self._sources.cold_rows(session, parsed, cuts)
             if counted is not None and not self._sources.has_tail(parsed, cuts):

@@ -24,7 +24,7 @@ def in_parts(
     context: StatementContext,
     ticket: Ticket,
     *,
-    is_uncounted: bool,
+    hides_count: bool,
 ) -> tuple[Ticket, ...]:
     """Return a ticket for each part of an answer, as many as the session asks for at most; none: it has but one part.
 
@@ -46,7 +46,7 @@ def in_parts(
     cut = cuts[table.key]
     files, ranges = sources.pieces(session, parsed, cut, context)
     shares = split_scan(files, ranges, count)
-    if is_uncounted:
+    if hides_count:
         shares += ((NO_FILE, ()),) * (count - len(shares))
     elif len(shares) == 1:
         return ()
@@ -54,6 +54,6 @@ def in_parts(
     when = ticket.statement_time_us if tells_time(parsed.written) else None
     name = split_name(shares, cut.table_uuid, cold.snapshot_id, cold.schema.schema_id, when)
     return tuple(
-        replace(ticket, part=ScanPart(span, part, "" if is_uncounted else name))
+        replace(ticket, part=ScanPart(span, part, "" if hides_count else name))
         for span, part in shares
     )

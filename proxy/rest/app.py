@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -226,7 +225,7 @@ class RestApplication:
         limits = self._gate.policy.limits_of(session.user, session.groups)
         deadline = Deadline(min(limits.timeout_s, _LONGEST_LOAD_S))
         # Not once it has a place: those that waited for one share what was measured meanwhile.
-        arrival_s = time.monotonic()
+        arrival_s = self._catalog.now_s()
 
         def work() -> Response:
             etag, body = self._catalog.load(

@@ -75,6 +75,10 @@ class LiveCatalog:
         """What variants of answers take in memory."""
         return self._variants.size
 
+    def now_s(self) -> float:
+        """By the clock that arrivals of loads are told by."""
+        return self._tables.clock()
+
     def warehouse(self, text: str | None) -> Warehouse:
         """Raises UnknownWarehouse, BadParameter: as ``parse_warehouse``."""
         return parse_warehouse(text, self._catalogs)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from planner.errors import Overloaded
+from proxy.access.shares import Shares, has_share
 from proxy.deadline import Deadline
-from proxy.flightsql.state.shares import Shares, has_share
 
 
 class LoadPlaces:

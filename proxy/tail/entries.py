@@ -64,7 +64,7 @@ class FollowedTable:
     """One generation with its follower and counts."""
 
     table: TableName
-    subject: TailSource
+    source: TailSource
     reader: TopicReader
     generation: Generation
     tally: OutcomeTally
@@ -125,13 +125,12 @@ def starts_of(
 
 def state_of(entry: FollowedTable, now_s: float) -> TailState:
     stops = entry.generation.stops()
-    outcomes, bad = entry.tally.totals()
     lag = sum(max(0, end - stops.get(at, 0)) for at, end in list(entry.ends.items()))
     rate = None if entry.follower is None else entry.follower.rate.per_s(now_s)
     return TailState(
         table=entry.table,
-        topic=entry.subject.source.topic,
-        schema_id=entry.subject.schema.schema_id,
+        topic=entry.source.topic_source.topic,
+        schema_id=entry.source.schema.schema_id,
         is_followed=entry.follower is not None,
         ranges=entry.generation.ranges(),
         lag=lag,
@@ -141,8 +140,7 @@ def state_of(entry: FollowedTable, now_s: float) -> TailState:
         packed=entry.generation.packed_size,
         on_disk=entry.generation.disk_size,
         error=None if entry.follower is None else entry.follower.error,
-        outcomes=outcomes,
-        bad=bad,
+        outcomes=entry.tally.total,
     )
 
 
@@ -202,9 +200,9 @@ def late_fetch(
 def unreached(entry: FollowedTable, missing: Sequence[OffsetRange]) -> LogUnavailable:
     first = missing[0]
     return LogUnavailable(
-        f"{entry.subject.source.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
+        f"{entry.source.topic_source.topic}/{first.partition}: target unreachable: records up to offset {first.stop} must be "
         f"read, nothing beyond {first.start} arrived in time; retry when the partition's leader answers.",
-        topic=entry.subject.source.topic,
+        topic=entry.source.topic_source.topic,
         partition=first.partition,
         reached=first.start,
         stop=first.stop,

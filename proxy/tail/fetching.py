@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from planner.batches import size_of
 from planner.offsets import OffsetRange
+from planner.watermark import Outcomes
 from proxy.tail import generations
 from proxy.tail.follower import MakeRoom
 from proxy.tail.generations import Generation
@@ -53,7 +54,7 @@ class Fetch:
         """Yield the rows of ``missing`` while there is room; count their outcomes once all are added."""
         pieces = self.reader.fetch(missing, self.timeout_s, below)
         rows = size = 0
-        decoded = []
+        outcomes = Outcomes()
         with contextlib.closing(pieces):
             for piece in pieces:
                 self.check()
@@ -62,6 +63,5 @@ class Fetch:
                 size += piece_size
                 self.make_room(rows, size, piece_size)
                 yield piece.rows
-                decoded.append((piece.outcomes, piece.errors))
-        for outcomes, errors in decoded:
-            self.tally.count(outcomes, errors)
+                outcomes += piece.outcomes
+        self.tally.count(outcomes)

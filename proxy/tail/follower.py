@@ -68,7 +68,7 @@ class Follower:
     def join(self) -> None:
         self._thread.join(_STOP_S)
 
-    def hurry(self, ranges: Sequence[OffsetRange]) -> None:
+    def request(self, ranges: Sequence[OffsetRange]) -> None:
         """Stop gathering until the generation covers these ranges: a statement needs them."""
         self._pace.require(ranges, self.clock())
         self._wake.set()
@@ -110,7 +110,7 @@ class Follower:
             rows = self._gently(decoded.rows)
             generation.add(batch.ranges, rows, batch.confirm, batch.epochs)
         self.rate.note(sum(map(len, batch.ranges)), self.clock())
-        self.tally.count(decoded.outcomes, decoded.errors)
+        self.tally.count(decoded.outcomes)
         return len(decoded.rows)
 
     def _gently(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,9 @@ class Pacing:
     linger_s: float = 0.08
     #: The same where no statement has waited for the table within ``demand_s``: the next one adds more, once.
     idle_linger_s: float = 0.5
-    #: A statement that waits repeats it twenty times a second; its demand is forgotten after this time.
+    #: Between two looks of a statement that waits: it says again what it needs, or was cancelled.
+    check_s: float = 0.05
+    #: What it needs is forgotten when it has not said so for this time.
     demand_s: float = 1.0
     #: While others are served, a burst is added in pieces of this many rows. After each comes a pause, this many times
     #: as long as adding the piece took.

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.errors import FederationError
 from planner.names import TableName
 from planner.offsets import OffsetRange
-from planner.ports import RecordError
 from planner.watermark import Outcomes
-
-_MAX_ERRORS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +19,7 @@ class TailState:
     statement of this table measured: 0 if up to date; ``rest_s`` is about how long reading them takes, None where nothing was
     read lately. ``size`` is the rows' Arrow size in bytes; ``packed`` of it are
     compressed in memory, ``on_disk`` are in the scratch database. ``error`` stopped the follower, and is None once it
-    goes on. ``outcomes`` and ``bad`` (the last few) count what was decoded into this tail.
+    goes on. ``outcomes`` counts what was decoded into this tail.
     """
 
     table: TableName
@@ -40,23 +35,20 @@ class TailState:
     on_disk: int
     error: FederationError | None
     outcomes: Outcomes
-    bad: tuple[RecordError, ...]
 
 
 class OutcomeTally:
-    """Outcomes of all records, and the last that did not decode. Thread-safe."""
+    """Outcomes of all records. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._outcomes = Outcomes()
-        self._bad: deque[RecordError] = deque(maxlen=_MAX_ERRORS)
 
-    def count(self, outcomes: Outcomes, errors: Sequence[RecordError]) -> None:
+    def count(self, outcomes: Outcomes) -> None:
         """Count a batch once its rows are added."""
         with self._lock:
             self._outcomes += outcomes
-            self._bad.extend(errors)
 
-    def totals(self) -> tuple[Outcomes, tuple[RecordError, ...]]:
-        with self._lock:
-            return self._outcomes, tuple(self._bad)
+    @property
+    def total(self) -> Outcomes:
+        return self._outcomes

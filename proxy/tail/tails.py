@@ -161,7 +161,7 @@ class Tails:
         if entry is not None and entry.follower is not None:
             missing = entry.generation.missing(cut.hot.ranges)
             if missing:
-                entry.follower.hurry(missing)
+                entry.follower.request(missing)
 
     def facts(self, cut: TableCut) -> TailFacts:
         """Return what is read of a cut's tail just now."""
@@ -210,7 +210,7 @@ class Tails:
         """Add what the cut lacks, or have it followed, one statement of a table at a time."""
         generation, limits, ranges = entry.generation, entry.limits, hot.ranges
         if entry.follower is not None:
-            entry.follower.hurry(ranges)  # it may be gathering
+            entry.follower.request(ranges)  # it may be gathering
         if not generation.writing.acquire(timeout=limits.fetch_timeout_s):
             raise LogUnavailable(
                 f"{entry.table}: another statement has been fetching the tail for "
@@ -316,13 +316,13 @@ class Tails:
 
     def _new(self, cut: TableCut, binding: Binding, hot: HotSlice, now: float) -> FollowedTable:
         schema = cut.cold.schema
-        source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
-        subject = TailSource(str(cut.table), schema, binding, source)
+        topic_source = TopicSource.of_table(schema, hot.topic, hot.topic_id)
+        source = TailSource(str(cut.table), schema, binding, topic_source)
         return FollowedTable(
             cut.table,
-            subject,
-            self.readers(subject),
-            Generation(subject.table, schema.arrow, self.segments),
+            source,
+            self.readers(source),
+            Generation(source.table, schema.arrow, self.segments),
             OutcomeTally(),
             self.limits.of(binding),
             PinsInUse(self.following.keep_s),
@@ -411,7 +411,7 @@ class Tails:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.table == pin.table]
         for entry in entries:
-            if entry.subject.source.topic_id == pin.watermark.topic_id:
+            if entry.source.topic_source.topic_id == pin.watermark.topic_id:
                 self._note(entry, pin.watermark)
                 self._forget(entry)
 

@@ -10,9 +10,6 @@ from planner.errors import DeadlineExceeded
 from planner.offsets import OffsetRange
 from proxy.tail.entries import FollowedTable, raise_undecodable, unreached
 
-#: Between two checks whether a waiting statement was cancelled.
-_CHECK_S = 0.05
-
 
 @dataclass(slots=True)
 class Wait:
@@ -46,7 +43,7 @@ class Wait:
         if self._missing_at_first is None:
             self._missing_at_first = _offsets(missing)
         deadline = self.clock() + entry.limits.fetch_timeout_s
-        follower.hurry(missing)
+        follower.request(missing)
         with generation.changed:
             while generation.missing(missing) == missing and not generation.is_retired:
                 if follower.error is not None:
@@ -54,9 +51,9 @@ class Wait:
                     return False
                 if self.clock() > deadline:
                     raise unreached(entry, missing)
-                generation.changed.wait(_CHECK_S)
+                generation.changed.wait(follower.pacing.check_s)
                 self._look(entry)
-                follower.hurry(missing)
+                follower.request(missing)
         self._look(entry)
         return True
 

@@ -82,18 +82,18 @@ def test_where_memory_is_short_who_runs_most_loses_his_latest(engine: Engine) ->
         value.run("limited", "first")
         value.run("limited", "second")
         value.run("admin", "latest of all")
-        assert engine.watch.relieve()
+        assert engine.watch.cancel_newest_statement()
         assert _wait(value, 1) == ["second"]
         assert isinstance(value.ended[0][1], LimitExceeded)
 
 
 def test_where_it_is_very_short_who_runs_most_loses_all(engine: Engine) -> None:
-    assert not engine.watch.relieve_owner()
+    assert not engine.watch.cancel_largest_owner()
     with crowd(engine) as value:
         value.run("admin", "of another")
         value.run("limited", "first")
         value.run("limited", "second")
-        assert engine.watch.relieve_owner()
+        assert engine.watch.cancel_largest_owner()
         assert _wait(value, 2) == ["first", "second"]
 
 
@@ -102,7 +102,7 @@ def test_who_finds_no_memory_because_of_another_may_try_again(engine: Engine) ->
     with crowd(engine) as value:
         for number in range(4):
             value.run("limited", str(number))
-        assert not watch.relieve_for("limited")
+        assert not watch.cancel_for("limited")
         running = next(iter(watch._calls))
         running.owner, short = "admin", LimitExceeded("the statement needs more memory")
         assert watch.blamed(short, "admin") is short, "three are not several times one"

@@ -170,7 +170,7 @@ def test_closing_the_engine_stops_what_runs(tmp_path: Any) -> None:
 
 
 def test_of_those_that_run_the_last_to_begin_is_stopped_for_memory(engine: Engine) -> None:
-    assert not engine.watch.relieve()
+    assert not engine.watch.cancel_newest_statement()
     ended: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
 
     def ask(name: str) -> None:
@@ -186,7 +186,7 @@ def test_of_those_that_run_the_last_to_begin_is_stopped_for_memory(engine: Engin
         time.sleep(0.5)
     until = time.monotonic() + SOON_S
     for expected in ("second", "first"):
-        while not engine.watch.relieve():
+        while not engine.watch.cancel_newest_statement():
             assert time.monotonic() < until
             time.sleep(0.01)
         name, error = ended.get(timeout=SOON_S)
@@ -195,5 +195,5 @@ def test_of_those_that_run_the_last_to_begin_is_stopped_for_memory(engine: Engin
         assert "ran short of memory" in str(error)
     for thread in threads:
         thread.join(SOON_S)
-    assert not engine.watch.relieve()
+    assert not engine.watch.cancel_newest_statement()
     assert table(engine, "SELECT 1 AS x").to_pylist() == [{"x": 1}]

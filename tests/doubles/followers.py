@@ -29,8 +29,8 @@ class SteppedFollower(Follower):
     def join(self) -> None:
         """Nothing runs by itself."""
 
-    def hurry(self, ranges: Sequence[OffsetRange]) -> None:
-        super().hurry(ranges)
+    def request(self, ranges: Sequence[OffsetRange]) -> None:
+        super().request(ranges)
         self.go_on()
 
     def go_on(self) -> None:
@@ -89,15 +89,15 @@ class SteppedReader(LocalReader):
         self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
     ) -> SteppedSubscription:
         """See ``TopicReader.follow``."""
-        subscription = self.log.follow(self.subject.source, starts, epochs)
+        subscription = self.log.follow(self.source.topic_source, starts, epochs)
         return SteppedSubscription(subscription, self.decoder)
 
 
 def stepped_readers(log: Log, decoder_for: DecoderFactory) -> TopicReaders:
     """As ``local_readers``."""
 
-    def reader(subject: TailSource) -> SteppedReader:
-        decoder = decoder_for(subject.table, subject.schema, subject.binding)
-        return SteppedReader(log, subject, decoder, Pacing())
+    def reader(source: TailSource) -> SteppedReader:
+        decoder = decoder_for(source.table, source.schema, source.binding)
+        return SteppedReader(log, source, decoder, Pacing())
 
     return reader

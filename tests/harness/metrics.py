@@ -40,7 +40,6 @@ def tail_state(schema_id: int, rows: int, error: FederationError | None) -> Tail
         on_disk=0,
         error=error,
         outcomes=Outcomes(rows=rows, dead=1, skipped=2),
-        bad=(),
     )
 
 

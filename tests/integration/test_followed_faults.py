@@ -158,6 +158,3 @@ def test_every_payload_of_the_corpus_passes_through_a_live_followed_topic(
         assert state.error is None
         assert state.outcomes.rows == 1 + expected.outcomes.rows
         assert state.outcomes.skipped == expected.outcomes.skipped > 10
-        offsets = set(expected.rows.column("kafka_offset").to_pylist())
-        assert state.bad
-        assert all(bad.offset % 2 == 1 and bad.offset not in offsets for bad in state.bad)

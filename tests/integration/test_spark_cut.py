@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from connectors.cuts import current_cuts
 from connectors.spark.attaching import check_catalog, check_same_table
 from connectors.spark.lake import Lake
 from connectors.spark.lake_settings import LakeSettings
@@ -426,6 +428,7 @@ def test_a_record_that_never_comes_is_waited_for_in_vain(
     spark_lake: Lake, flows: tuple[TableName, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, topic = flows
-    monkeypatch.setattr("connectors.spark.lake.WAIT_S", 0.3)
+    brief = functools.partial(current_cuts, limit_s=0.3)
+    monkeypatch.setattr("connectors.spark.lake.current_cuts", brief)
     with pytest.raises(NotYetCommitted):
         spark_lake.at(str(table), wait_for=f"{topic}/0:1000")

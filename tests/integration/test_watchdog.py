@@ -43,7 +43,7 @@ from proxy.process.watchdog import Watchdog, resident_bytes
 held = [bytearray(64 << 20)]
 asked = []
 watchdog = Watchdog(grace_s=1, max_process_bytes=int(resident_bytes() * 1.05 + (64 << 20)),
-                    relieve=lambda: asked.append(resident_bytes()) or True)
+                    cancel_newest_statement=lambda: asked.append(resident_bytes()) or True)
 watchdog.start()
 time.sleep(1)
 calm = len(asked)

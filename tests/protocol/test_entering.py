@@ -11,9 +11,9 @@ import pytest
 from pyarrow import flight
 
 from proxy.access.authentication.callers import Access, Caller, FixedUsers
+from proxy.access.shares import Shares
 from proxy.flightsql import middleware
 from proxy.flightsql.middleware import _HANDSHAKE_S
-from proxy.flightsql.state.shares import Shares
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import fetched
 

@@ -13,7 +13,7 @@ STATEMENTS = "tests/rules/test_statements.py"
 RENAMING = "tests/rules/test_renaming.py"
 READING = "tests/rules/test_reading.py"
 FRESHNESS = "tests/rules/test_freshness.py"
-LOOKBACK = "tests/unit/test_lookback.py"
+TIME_TRAVEL = "tests/unit/test_time_travel.py"
 DECIDING = "tests/unit/test_ways_out.py"
 WAYS_OUT = "tests/contract/test_ways_out.py"
 EXPIRED = "tests/contract/test_expired_history.py"
@@ -340,7 +340,7 @@ SWITCHES = (
         "T10",
         "trust what was read without a look at the log afterwards",
         "connectors/kafka/log.py",
-        "            raise\n        guard.check_again(deadline.left_s)\n",
+        "            raise\n        guard.check_again(budget.left_s)\n",
         "            raise\n",
         (f"{SCRIPTED}::test_later_offsets_than_asked_are_a_gap_when_the_log_start_has_moved",),
     ),
@@ -548,7 +548,7 @@ SWITCHES = (
         "return stop if self.until is None else min(stop, self.until.get(partition) or 0)",
         "return stop",
         (
-            f"{LOOKBACK}::test_every_snapshot_whose_tail_the_log_holds_gives_the_same_past",
+            f"{TIME_TRAVEL}::test_every_snapshot_whose_tail_the_log_holds_gives_the_same_past",
             f"{FRESHNESS}::test_a_time_is_the_same_wherever_the_watermark_is",
             f"{FRESHNESS}::test_a_cut_outlives_the_log_and_it_outlives_the_snapshot",
         ),
@@ -560,7 +560,7 @@ SWITCHES = (
         "if part.log_start > item.start:",
         "if False:",
         (
-            f"{LOOKBACK}::test_a_past_that_nobody_holds_is_refused",
+            f"{TIME_TRAVEL}::test_a_past_that_nobody_holds_is_refused",
             f"{FRESHNESS}::test_a_cut_is_gone_when_nobody_holds_its_records",
         ),
     ),

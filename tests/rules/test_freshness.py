@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.cuts import BoundsCache, current_cuts
 from planner.errors import (
     BadParameter,
     CutExpired,
@@ -18,6 +19,7 @@ from planner.errors import (
     NotYetCommitted,
     UnsupportedStatement,
 )
+from planner.freshness import parse_wait_for
 from planner.names import TableName
 from planner.schema import Column
 from proxy.deadline import Deadline
@@ -172,6 +174,12 @@ def test_a_record_that_does_not_come_is_named(lake: Lake) -> None:
         "flows/1: the record at offset 1 was waited for 0.2 s, and committed records end at 1; if it was sent in "
         "a transaction, commit that first, then try again."
     )
+
+
+def test_a_cut_outside_a_server_waits_no_longer_than_it_is_told(lake: Lake) -> None:
+    ends = parse_wait_for("flows/1:1")
+    with pytest.raises(NotYetCommitted, match=r"waited for 0\.05 s, and committed records end"):
+        current_cuts(lake.board, BoundsCache(lake.log), [FLOWS], wait_for=ends, limit_s=0.05)
 
 
 def test_a_record_in_an_open_transaction_is_waited_for_until_it_is_committed(

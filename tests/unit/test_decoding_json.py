@@ -17,13 +17,12 @@ import pytest
 
 from connectors.json import columns, decoder_for, vectorized
 from connectors.json import decoder as decoder_module
-from connectors.json.decoder import MAX_NAMED_ERRORS, JsonDecoder
+from connectors.json.decoder import JsonDecoder
 from connectors.json.fields import payload_fields
 from connectors.json.vectorized import FastPath
 from planner.binding import Binding
 from planner.errors import BadBinding, UndecodableRecord, UnsupportedType
 from planner.names import METADATA_COLUMNS
-from planner.ports import RecordError
 from planner.schema import METADATA_TYPES, RAW_SCHEMA, TIMESTAMPTZ, Column, TableSchema
 from planner.watermark import Outcomes
 from tests.harness.oracle import Bad, oracle_decode, oracle_rows, same
@@ -138,7 +137,6 @@ def test_policy_null_makes_a_row_of_a_bad_record(exact_only: bool) -> None:
         {"a": 1, "kafka_value": None, "kafka_error": None},
         {"a": None, "kafka_value": b"\xff", "kafka_error": "the value is not UTF-8 (byte 0)"},
     ]
-    assert decoded.errors == (RecordError(3, 102, "the value is not UTF-8 (byte 0)"),)
 
 
 def test_policy_skip_counts_bad_records(exact_only: bool) -> None:
@@ -146,15 +144,11 @@ def test_policy_skip_counts_bad_records(exact_only: bool) -> None:
     decoded = decoder.decode(raw("[]", None, '{"a": 1}', "x"))
     assert decoded.outcomes == Outcomes(rows=1, skipped=2, tombstones=1)
     assert decoded.rows.column("kafka_offset").to_pylist() == [104]
-    assert [error.offset for error in decoded.errors] == [100, 106]
 
 
-def test_only_the_first_errors_are_named_but_all_are_counted() -> None:
+def test_a_batch_without_a_good_record_is_counted() -> None:
     decoded = decoder_for("t", schema(), binding("skip")).decode(raw(*["x"] * 50))
     assert decoded.outcomes == Outcomes(skipped=50)
-    assert [error.offset for error in decoded.errors] == [
-        100 + 2 * index for index in range(MAX_NAMED_ERRORS)
-    ]
 
 
 def test_a_long_batch_is_decoded_in_portions_as_if_it_were_one(

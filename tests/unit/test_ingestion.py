@@ -17,7 +17,7 @@ import pytest
 
 from planner.errors import FederationError, InternalError, LogUnavailable, UndecodableRecord
 from planner.offsets import OffsetRange
-from planner.ports import Decoded, LogBatch, RecordError
+from planner.ports import Decoded, LogBatch
 from planner.watermark import Outcomes
 from proxy.tail.pacing import Pacing
 from proxy.tail.reader import ipc as wire
@@ -39,9 +39,8 @@ WAIT_S = 60.0
 
 def batch(start: int, stop: int, partition: int = 0, *, bad: int = 0) -> DecodedBatch:
     rows = pa.RecordBatch.from_pylist([{"n": at} for at in range(start, stop)], SCHEMA)
-    errors = tuple(RecordError(partition, start + at, "bad") for at in range(bad))
-    outcomes = Outcomes(rows=stop - start, dead=bad)
-    return DecodedBatch(Decoded(rows, outcomes, errors), (OffsetRange(partition, start, stop),))
+    outcomes = Outcomes(rows=stop - start, skipped=bad)
+    return DecodedBatch(Decoded(rows, outcomes), (OffsetRange(partition, start, stop),))
 
 
 def numbers(batch: DecodedBatch | None) -> list[int]:
@@ -120,8 +119,7 @@ def test_what_came_meanwhile_is_taken_at_once_in_its_order() -> None:
 def test_steps_are_joined_to_one_whose_ranges_are_whole() -> None:
     step = joined([batch(0, 3), batch(5, 7, partition=1), batch(3, 9, bad=2)])
     assert step.ranges == (OffsetRange(0, 0, 9), OffsetRange(1, 5, 7))
-    assert step.decoded.outcomes == Outcomes(rows=11, dead=2)
-    assert [error.offset for error in step.decoded.errors] == [3, 4]
+    assert step.decoded.outcomes == Outcomes(rows=11, skipped=2)
     assert numbers(step) == [0, 1, 2, 5, 6, 3, 4, 5, 6, 7, 8]
 
 
@@ -280,7 +278,6 @@ def test_a_step_comes_across_whole(sent: DecodedBatch) -> None:
     assert result is not None
     assert result.ranges == sent.ranges
     assert result.decoded.outcomes == sent.decoded.outcomes
-    assert result.decoded.errors == sent.decoded.errors
     assert result.decoded.rows.equals(sent.decoded.rows)
 
 
@@ -330,10 +327,17 @@ def test_an_error_comes_across_with_its_facts() -> None:
     assert caught.value.facts == {"partition": 1, "offset": 2}
 
 
-def says(theirs: Channel, **header: object) -> None:
-    """Send a step that is right, but for what its header says."""
-    right = {"ranges": [[0, 0, 1]], "outcomes": [1, 0, 0, 0], "errors": []}
-    theirs.send({**right, **header}, batch(0, 1).decoded.rows.serialize())
+def says(theirs: Channel, body: bytes | None = None, **header: object) -> None:
+    """Send a step that is right, but for its body and what its header says."""
+    right = {"ranges": [[0, 0, 1]], "outcomes": [1, 0, 0, 0], "epochs": [], "peak_bytes": 1}
+    rows = batch(0, 1).decoded.rows.serialize()
+    theirs.send({**right, **header}, rows if body is None else body)
+
+
+def test_what_the_lies_start_from_is_right() -> None:
+    with channels() as (ours, theirs):
+        says(theirs)
+        assert receive_batch(ours, SCHEMA, WAIT_S) is not None
 
 
 @pytest.mark.parametrize(
@@ -355,8 +359,7 @@ def test_rows_that_lie_end_the_channel(column: pa.Array, true: bytes, false: byt
     body = rows.serialize().to_pybytes()
     assert body.count(true) == 1
     with channels() as (ours, theirs):
-        header = {"ranges": [], "outcomes": [len(column), 0, 0, 0], "errors": []}
-        theirs.send(header, body.replace(true, false))
+        says(theirs, body.replace(true, false), outcomes=[len(column), 0, 0, 0])
         with pytest.raises(Ended):
             receive_batch(ours, rows.schema, WAIT_S)
 
@@ -368,7 +371,7 @@ def test_rows_that_lie_end_the_channel(column: pa.Array, true: bytes, false: byt
         lambda theirs: theirs._socket.sendall(b"\xff" * 12),
         lambda theirs: theirs._socket.sendall(wire._LENGTHS.pack(3, 0) + b"{{{"),
         lambda theirs: (theirs._socket.sendall(wire._LENGTHS.pack(20, 5)), theirs.close()),
-        lambda theirs: theirs.send({"ranges": [], "outcomes": [], "errors": []}, b"no batch"),
+        lambda theirs: says(theirs, b"no batch"),
         lambda theirs: theirs.send({"ranges": [[1]]}, batch(0, 1).decoded.rows.serialize()),
         lambda theirs: theirs.send({"odd": 1}),
         lambda theirs: theirs.send([1, 2]),
@@ -376,7 +379,7 @@ def test_rows_that_lie_end_the_channel(column: pa.Array, true: bytes, false: byt
         lambda theirs: says(theirs, outcomes=[1.5, 0, 0, 0]),
         lambda theirs: says(theirs, ranges=[[0, 0.0, 1.0]]),
         lambda theirs: says(theirs, ranges=[[0, 0, 1 << 70]]),
-        lambda theirs: says(theirs, errors=[[0, 1, ["bad"]]]),
+        lambda theirs: says(theirs, epochs=[[0, "1"]]),
         lambda theirs: theirs.send({"error": ["UndecodableRecord", ["bad"], {}]}),
         lambda theirs: theirs._socket.sendall(wire._LENGTHS.pack(5_000, 0) + b"[" * 5_000),
     ],
@@ -402,6 +405,6 @@ def test_silence_is_told_from_an_end() -> None:
 
 def test_nothing_a_worker_says_is_unpickled() -> None:
     with channels() as (ours, theirs):
-        theirs.send({"ranges": [], "outcomes": [0, 0, 0, 0], "errors": []}, pickle.dumps(print))
+        says(theirs, pickle.dumps(print), ranges=[])
         with pytest.raises(Ended):
             receive_batch(ours, SCHEMA, WAIT_S)

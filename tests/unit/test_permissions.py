@@ -299,12 +299,12 @@ def test_the_sides_of_a_table_are_restricted_as_the_table() -> None:
 
 def test_offsets_that_are_closed_under_a_filter_are_told_by_nothing_else() -> None:
     def reply(value: Grant, *counting: str) -> bool:
-        return GrantList((value,)).check_uncounted(ADA, [FLOWS], counting)
+        return GrantList((value,)).check_count_disclosure(ADA, [FLOWS], counting)
 
     assert not reply(grant(), "following")
     assert not reply(grant(without=("kafka_offset",)), "following")
     assert not reply(grant(rows="host = 'a'"), "following")
-    assert not GrantList(()).check_uncounted(ADA, [FLOWS], ["following"])
+    assert not GrantList(()).check_count_disclosure(ADA, [FLOWS], ["following"])
     for value in (
         grant(rows="host = 'a'", without=("kafka_offset",)),
         grant(rows="host = 'a'", columns=("host",)),

@@ -22,7 +22,7 @@ from proxy.tail.reader.source import TailSource
 from proxy.tail.reader.worker import _NICE
 from tests.harness.tails import SCHEMA
 
-SUBJECT = TailSource("flows", SCHEMA, Binding("flows"), TopicSource("flows", "id"))
+SOURCE = TailSource("flows", SCHEMA, Binding("flows"), TopicSource("flows", "id"))
 #: Says by a file that it loads, and loads until another one is there.
 PROGRAM = """
 import socket, sys, time
@@ -63,8 +63,8 @@ def test_it_has_the_priority_of_the_server_until_it_serves(tmp_path: Path) -> No
         assert worker.nice() == min(own + _NICE, 19)
 
 
-def _no_local(subject: TailSource) -> LocalReader:
-    del subject
+def _no_local(source: TailSource) -> LocalReader:
+    del source
     return cast("LocalReader", None)
 
 
@@ -73,7 +73,7 @@ def test_little_is_fetched_sooner_than_it_is_followed_until_it_serves() -> None:
         is_ready = False
 
     starting = Starting()
-    reader = remote_readers(cast("Ingestion", starting), _no_local)(SUBJECT)
+    reader = remote_readers(cast("Ingestion", starting), _no_local)(SOURCE)
     little, much = [OffsetRange(0, 5, 5 + MUCH_OFFSETS)], [OffsetRange(0, 0, MUCH_OFFSETS + 1)]
     assert reader.fetches_sooner(little)
     assert not reader.fetches_sooner(much)  # the same process would fetch it

@@ -33,6 +33,8 @@ METADATA = {"refs": {}, "snapshots": [{"snapshot-id": 1}], "snapshot-log": [{"sn
 class FixedTables:
     """Stands for ``LiveTables``: one table, answered as it is."""
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.sessions: list[Session] = []

@@ -126,7 +126,7 @@ def test_an_executor_that_reaches_no_broker_says_so_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A log that nobody answers for may be read for ten minutes."""
-    monkeypatch.setattr("connectors.spark.lake_settings.KafkaClusters", Unreachable)
+    monkeypatch.setattr("connectors.spark.shares.KafkaClusters", Unreachable)
     columns = schema(*COLUMNS)
     share = HotShare("lake.net.flows", columns, BINDING, "flows", "id", (OffsetRange(0, 0, 5),))
     with pytest.raises(RuntimeError) as refusal:

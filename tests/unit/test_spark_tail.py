@@ -13,7 +13,6 @@ import pytest
 from connectors.spark import tail
 from connectors.spark.attaching import missing_conf
 from connectors.spark.lake import _microseconds
-from connectors.spark.waiting import Waiting
 from planner.errors import BadConfig, BadParameter
 
 
@@ -53,13 +52,6 @@ def test_times_without_a_zone_are_utc() -> None:
     assert _microseconds(dt.datetime(1970, 1, 1, 1, 0, 1, tzinfo=zone)) == 1_000_000
     with pytest.raises(BadParameter, match="is no time"):
         _microseconds("soon")
-
-
-def test_a_wait_ends() -> None:
-    waiting = Waiting(0.0)
-    assert (waiting.left_s, waiting.is_over) == (0.0, True)
-    waiting.cancellation.check()
-    assert not Waiting(60.0).is_over
 
 
 def test_the_configuration_that_is_missing_keeps_secrets() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from planner.errors import Cancelled, DeadlineExceeded, Overloaded
 from proxy.deadline import Deadline
 from proxy.engine.thread_pool import ThreadPool
 from proxy.query.stream import StatementStream
+from tests.harness.clock import Clock
 
 #: No test waits so long unless it fails.
 SOON_S = 60.0
@@ -127,11 +127,12 @@ def test_an_error_on_the_way_is_raised_where_the_stream_is_read() -> None:
 def test_a_slow_reader_is_not_charged_for_its_own_time() -> None:
     result = FakeResult(*(Batch(number) for number in range(4)))
     result.gate.set()
-    deadline = Deadline(2)
+    clock = Clock()
+    deadline = Deadline(2, clock=clock)
     with streaming(result, deadline) as stream:
         for _ in stream:
-            time.sleep(0.6)
-        assert 1 < deadline.left_s <= 2
+            clock.now += 0.5
+        assert deadline.left_s == 2
 
 
 def test_a_stream_that_was_given_up_does_not_end_as_if_it_were_whole() -> None:

@@ -176,7 +176,7 @@ def test_a_watermark_above_the_poison_lets_the_table_go_on() -> None:
         assert places(harness, harness.cut(2, 0)) == [(0, 2), (0, 3)]
 
 
-def test_bad_records_are_counted_and_named_by_offset() -> None:
+def test_bad_records_are_counted() -> None:
     with tail_harness(binding=Binding(topic="flows", on_error="skip")) as harness:
         harness.write(0, 0, b"[]", 2)
         harness.read(harness.cut(0, 0))
@@ -189,7 +189,6 @@ def test_bad_records_are_counted_and_named_by_offset() -> None:
             2,
             1,
         )
-        assert [(bad.partition, bad.offset) for bad in state.bad] == [(0, 1), (1, 0)]
 
 
 def test_beyond_its_limit_a_tail_is_an_error_and_goes_on_when_tiering_has_made_room() -> None:

@@ -49,7 +49,7 @@ class Steps:
             [pa.repeat(pa.scalar(0, pa.int32()), len(offsets)), offsets], schema=SCHEMA
         )
         return DecodedBatch(
-            Decoded(rows, Outcomes(rows=len(rows)), ()), (OffsetRange(0, start, self._at),)
+            Decoded(rows, Outcomes(rows=len(rows))), (OffsetRange(0, start, self._at),)
         )
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ def test_who_comes_to_wait_for_a_burst_does_not_wait_for_its_pauses() -> None:
             steps.join(0.01)
         steps.join(0.1)
         assert steps.is_alive()
-        stepped.hurry([OffsetRange(0, 0, ROWS)])
+        stepped.request([OffsetRange(0, 0, ROWS)])
         steps.join(WAIT_S)
         assert not steps.is_alive()
         assert (generation.rows, sizes) == (

@@ -27,21 +27,15 @@ def check_machine(folder: Path) -> None:
         BadConfig: no Java or an old one, too little memory or disk; the sentence says what to do.
     """
     jars.java()
-    free = free_memory()
-    if free is not None and free < NEEDED_MEMORY_BYTES:
-        raise BadConfig(
-            f"the demo needs {_gb(NEEDED_MEMORY_BYTES)} of free memory and {_gb(free)} is free; end other "
-            f"programs, or raise the limit of the container or shell it runs in.",
-            free_bytes=free,
-        )
+    remedy = "end other programs, or raise the limit of the container or shell it runs in"
+    _check("memory", NEEDED_MEMORY_BYTES, free_memory(), f"; {remedy}")
     remedy = "set TMPDIR to a folder on a larger disk, or name one with --keep"
     _check_disk(folder, NEEDED_DISK_BYTES, remedy)
     if not (jars.is_resolved("kafka") and jars.is_resolved("iceberg")):
         cache = jars.cache_folder()
         cache.mkdir(parents=True, exist_ok=True)
-        _check_disk(
-            cache, NEEDED_CACHE_BYTES, "set XDG_CACHE_HOME to a folder on a larger disk"
-        )
+        remedy = "set XDG_CACHE_HOME to a folder on a larger disk"
+        _check_disk(cache, NEEDED_CACHE_BYTES, remedy)
 
 
 def choose_port(requested: int | None) -> int:
@@ -62,10 +56,13 @@ def choose_port(requested: int | None) -> int:
 
 def _check_disk(folder: Path, needed_bytes: int, remedy: str) -> None:
     free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
+    _check("disk", needed_bytes, free, f" where it would work; make room, or {remedy}")
+
+
+def _check(what: str, needed: int, free: int | None, remedy: str) -> None:
+    if free is not None and free < needed:
         raise BadConfig(
-            f"the demo needs {_gb(needed_bytes)} of free disk and {_gb(free)} is free where it would work; "
-            f"make room, or {remedy}.",
+            f"the demo needs {_gb(needed)} of free {what} and {_gb(free)} is free{remedy}.",
             free_bytes=free,
         )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
 
 
-def coloured(stream: TextIO | None = None) -> bool:
-    """Whether ``stream`` (standard output) takes colours."""
-    target = stream or sys.stdout
+def coloured() -> bool:
+    """Whether standard output takes colours."""
     return (
-        target.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
     )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from connectors.iceberg.pin_cache import PinCache
 from connectors.iceberg.store import IcebergStore
 from connectors.kafka.clusters import KafkaClusters
-from planner.ports import Log
 from proxy.engine.engine import Engine
 from proxy.flightsql.server import FlightSqlServer, start
 from proxy.ops.metrics import ServerMetrics
@@ -63,13 +62,6 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def open_log(settings: Settings) -> Iterator[Log]:
-    """Return the log of the configured Kafka clusters; a topic of another is refused by name, plain tables work."""
-    with KafkaClusters(settings.clusters) as log:
-        yield log
-
-
-@contextlib.contextmanager
 def running_parts(
     settings: Settings,
     *,
@@ -108,7 +100,8 @@ def running_parts(
             open_file=engine.open_file,
         )
         stack.callback(store.close)
-        log = stack.enter_context(open_log(settings))
+        # A topic of another cluster is refused by name; plain tables work without any.
+        log = stack.enter_context(KafkaClusters(settings.clusters))
         pins = stack.enter_context(
             PinCache(store, refresh_s=server.pin_refresh_s, patience_s=cold.catalog_timeout_s)
         )
@@ -116,8 +109,8 @@ def running_parts(
             grace_s=WATCHDOG_GRACE_S,
             max_process_bytes=process_bytes,
             healthy=engine.healthy,
-            relieve=engine.watch.relieve,
-            relieve_owner=engine.watch.relieve_owner,
+            cancel_newest_statement=engine.watch.cancel_newest_statement,
+            cancel_largest_owner=engine.watch.cancel_largest_owner,
             long=engine.watch.long,
             suspects=suspects,
         )

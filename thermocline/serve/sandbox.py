@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from connectors.places import local_path
 from planner.errors import BadConfig
 from proxy.process.landlock import (
     FileSystemLock,
@@ -109,25 +110,20 @@ def _locked(keeping: Rights) -> FileSystemLock:
 def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
     """Return the rights that a server with these settings needs; make the folders it writes to."""
     readable = {*_of_everybody(), *_of_the_environment()}
-    readable |= {parent for path in _named(settings, config) for parent in _read_again(path)}
-    readable |= {root_parent for root in _local(settings) for root_parent in _nearest(root)}
+    readable |= {*_read_again(_named(settings, config)), *_nearest(_local(settings))}
     databases = tuple(_sqlite(settings))
-    for file in databases:
-        readable |= {
-            file.with_name(file.name + end) for end in ("", "-journal", "-wal", "-shm")
-        }
-        readable |= {*_nearest(file.parent)}
+    readable |= {
+        file.with_name(file.name + end)
+        for file in databases
+        for end in ("", "-journal", "-wal", "-shm")
+    }
+    readable |= {*_nearest(file.parent for file in databases)}
     readable |= {Path(name).absolute() for name in settings.server.landlock_readable}
     writable = {scratch.parent, Path("/dev/null")}
     # A catalog is created at its first use; the server keeps the right to do so until its end.
-    writable |= {
-        root_parent
-        for file in databases
-        if not file.exists()
-        for root_parent in _nearest(file.parent)
-    }
+    writable |= {*_nearest(file.parent for file in databases if not file.exists())}
     if settings.iceberg_rest.port is not None:
-        writable |= {*_live(settings)}
+        writable |= {*_nearest(_live(settings))}
     if settings.server.audit_log not in ("stderr", "off"):
         writable.add(_audit(Path(settings.server.audit_log)))
     return Rights(
@@ -139,13 +135,8 @@ def rights(settings: Settings, config: str | None, scratch: Path) -> Rights:
 
 def rights_to_read_topics(settings: Settings) -> Rights:
     """Return the rights of a process that reads from brokers only: it writes nowhere."""
-    readable = {*_of_everybody(), *_of_the_environment()}
-    readable |= {
-        parent
-        for options in settings.clusters.values()
-        for path in _of_options(options)
-        for parent in _read_again(path)
-    }
+    named = _of_options(settings.clusters.values())
+    readable = {*_of_everybody(), *_of_the_environment(), *_read_again(named)}
     return Rights(readable=frozenset(readable), writable=frozenset({Path("/dev/null")}))
 
 
@@ -175,13 +166,9 @@ def _certificates() -> Iterator[Path]:
 
 def _of_the_environment() -> Iterator[Path]:
     """Return files named by environment variables, as cloud credentials are, and those libraries open at home."""
-    for name, value in os.environ.items():
-        if name.endswith(
-            ("_FILE", "_CREDENTIALS", "_CONFIG", "_BUNDLE", "_CERT_DIR", "KRB5CCNAME")
-        ):
-            path = _path(value)
-            if path is not None:
-                yield from _read_again(path)
+    endings = ("_FILE", "_CREDENTIALS", "_CONFIG", "_BUNDLE", "_CERT_DIR", "KRB5CCNAME")
+    values = (value for name, value in os.environ.items() if name.endswith(endings))
+    yield from _read_again(filter(None, map(_path, values)))
     yield from (_home() / name for name in _CREDENTIALS)
     for folder in (_home(), Path.cwd(), Path(os.environ.get("PYICEBERG_HOME") or ".")):
         yield folder.absolute() / ".pyiceberg.yaml"
@@ -192,32 +179,28 @@ def _named(settings: Settings, config: str | None) -> Iterator[Path]:
     yield chosen_file(config).absolute()
     for name in filter(None, (settings.access.credentials_file, *settings.access.tls_files)):
         yield Path(name).absolute()
-    for options in (*settings.clusters.values(), *settings.catalogs.values()):
-        yield from _of_options(options)
+    yield from _of_options((*settings.clusters.values(), *settings.catalogs.values()))
 
 
-def _of_options(options: Mapping[str, str]) -> Iterator[Path]:
-    for key, value in options.items():
-        path = _path(value)
-        if path is not None and key != "warehouse":
-            yield path
+def _of_options(sections: Iterable[Mapping[str, str]]) -> Iterator[Path]:
+    for options in sections:
+        values = (value for key, value in options.items() if key != "warehouse")
+        yield from filter(None, map(_path, values))
 
 
 def _local(settings: Settings) -> Iterator[Path]:
     """Return the local folders of data files."""
-    for root in settings.storage_roots:
-        if "://" not in root.removeprefix("file://"):
-            yield Path(root.removeprefix("file://")).absolute()
+    for path in filter(None, map(local_path, settings.storage_roots)):
+        yield path.absolute()
 
 
 def _live(settings: Settings) -> Iterator[Path]:
     """Make and return the local folders of live files."""
-    for place in live_locations(settings).values():
-        if "://" not in place.removeprefix("file://"):
-            folder = Path(place.removeprefix("file://")).absolute()
-            with contextlib.suppress(OSError):  # the first load says why
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            yield from _nearest(folder)
+    for path in filter(None, map(local_path, live_locations(settings).values())):
+        folder = path.absolute()
+        with contextlib.suppress(OSError):  # the first load says why
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield folder
 
 
 def _sqlite(settings: Settings) -> Iterator[Path]:
@@ -246,9 +229,9 @@ def _really(paths: Iterable[Path]) -> Iterator[Path]:
             yield path.resolve().parent
 
 
-def _read_again(path: Path) -> Iterator[Path]:
-    """Return the folders of a file that may be replaced: its own, and that of its target."""
-    for target in {path, path.resolve()}:
+def _read_again(paths: Iterable[Path]) -> Iterator[Path]:
+    """Return the folders of files that may be replaced: each one's own, and that of its target."""
+    for target in {either for path in paths for either in (path, path.resolve())}:
         folder = target if target.is_dir() else target.parent
         if not _is_shared(folder):
             yield folder
@@ -256,11 +239,12 @@ def _read_again(path: Path) -> Iterator[Path]:
             yield target
 
 
-def _nearest(path: Path) -> Iterator[Path]:
-    """Return the path, or its parent if it does not exist yet. Nothing in folders of everybody's files."""
-    nearest = next(candidate for candidate in (path, *path.parents) if candidate.exists())
-    if not (nearest.is_dir() and _is_shared(nearest)):
-        yield nearest
+def _nearest(paths: Iterable[Path]) -> Iterator[Path]:
+    """Return each path, or its parent if it does not exist yet. Nothing in folders of everybody's files."""
+    for path in paths:
+        nearest = next(candidate for candidate in (path, *path.parents) if candidate.exists())
+        if not (nearest.is_dir() and _is_shared(nearest)):
+            yield nearest
 
 
 def _audit(file: Path) -> Path:

@@ -24,10 +24,11 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
+from planner.schema import field_id
+
 _METRICS = "write.metadata.metrics."
 _BOUNDED = (MetricModeTypes.TRUNCATE, MetricModeTypes.FULL)
 _COUNTS = MetricsMode(MetricModeTypes.COUNTS)
-_ID = b"PARQUET:field_id"
 _SURROGATES = range(0xD800, 0xE000)
 _LAST_CHARACTER = 0x10FFFF
 
@@ -79,10 +80,10 @@ class ColumnBounds:
 
     def __init__(self, arrow: pa.Schema, plan: MetricsPlan) -> None:
         self._columns = [
-            _Column(index, field_id, column.iceberg_type, column.mode.length)
+            _Column(index, number, column.iceberg_type, column.mode.length)
             for index, field in enumerate(arrow)
-            for field_id in (int(field.metadata[_ID]),)
-            if (column := plan.get(field_id)) is not None and column.mode.type in _BOUNDED
+            for number in (field_id(field),)
+            if (column := plan.get(number)) is not None and column.mode.type in _BOUNDED
         ]
 
     def add(self, table: pa.Table) -> None:

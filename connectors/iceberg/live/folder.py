@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
@@ -27,6 +26,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connectors.iceberg.errors import file_errors
 from connectors.object_store_errors import cause
+from connectors.places import local_path
 from planner.errors import BadConfig, ColdStoreUnavailable
 from planner.names import TableName
 
@@ -88,7 +88,7 @@ class LiveFolder:
         """Make the folder, for its owner alone where it is a local one, and beat once."""
         if self.is_made:
             return
-        local = _local(self.location)
+        local = local_path(self.location)
         if local is not None:
             try:
                 local.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -228,9 +228,3 @@ def writing_errors(table: TableName | None = None) -> Iterator[None]:
                 f"{where} cannot be written: {reason or 'the store does not take files; try again'}.",
                 **facts,
             ) from error
-
-
-def _local(location: str) -> Path | None:
-    if "://" not in location.removeprefix("file://"):
-        return Path(os.path.abspath(location.removeprefix("file://")))  # noqa: PTH100  as it is written
-    return None

@@ -25,7 +25,7 @@ from pyiceberg.io import FileIO
 
 from connectors.iceberg.errors import decoding
 from connectors.iceberg.scan.metrics import NARROW, Block
-from planner.schema import TableSchema
+from planner.schema import TableSchema, field_id_if_any
 
 #: Footers remembered: a reference to one of few shapes each.
 MAX_REMEMBERED = 200_000
@@ -35,7 +35,6 @@ MAX_OPENED = 64
 #: A store that is silent holds the engine for longer than a statement should wait for help, and others' files may be
 #: opened meanwhile.
 _OPENING_S, _OPENERS = 5.0, 2 * _READERS
-_ID = b"PARQUET:field_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +149,13 @@ class Footers:
 
 
 def _shape(schema: pa.Schema) -> _Shape:
-    ids = [_field_id(field) for field in schema]
+    ids = [field_id_if_any(field) for field in schema]
     if None in ids:
         return _Shape(None)
     return _Shape(
         tuple((field_id, field.name) for field_id, field in zip(ids, schema, strict=True)),  # type: ignore[misc]
         tuple(_plain(field.type) for field in schema),
     )
-
-
-def _field_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(_ID)
-    return None if text is None else int(text)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -171,7 +165,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     """
     if pa.types.is_struct(kind):
         return pa.struct(
-            [(f"{_field_id(field)} {field.name}", _plain(field.type)) for field in kind]
+            [(f"{field_id_if_any(field)} {field.name}", _plain(field.type)) for field in kind]
         )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_plain(kind.value_type))

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -119,12 +118,7 @@ class ManifestList:
 class Manifests:
     """The manifests of pinned snapshots. Thread-safe; ``close`` ends its threads."""
 
-    def __init__(
-        self,
-        *,
-        max_memory_bytes: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, *, max_memory_bytes: int) -> None:
         """``max_memory_bytes`` bounds the decoded manifests that are kept."""
         self._lock = threading.Lock()
         #: By path and length: a manifest never changes.
@@ -133,9 +127,7 @@ class Manifests:
         )
         self._lists: LRUCache[str, ManifestList] = LRUCache(MAX_REMEMBERED)
         #: Lists of object stores whose manifests were looked at.
-        self._checked: TTLCache[str, None, float] = TTLCache(
-            MAX_REMEMBERED, REMOTE_CHECK_S, clock
-        )
+        self._checked: TTLCache[str, None, float] = TTLCache(MAX_REMEMBERED, REMOTE_CHECK_S)
         self._avro = AvroReader()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="manifests")
 

@@ -38,14 +38,18 @@ for _handler in (
 
 #: What no answer, and an answer that is not what it should be, may raise.
 _NOT_KEYS = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+_REFRESH_S = 300.0
+#: Anybody can send tokens that name random keys.
+_RETRY_S = 10.0
+_TIMEOUT_S = 5.0
 
 
 class Jwks:
     """Keys by their id. Thread-safe. Times in seconds.
 
     ``url`` is the JWKS itself; without it, ``issuer``'s OpenID configuration names it. Keys older than
-    ``refresh_s`` are fetched again; while that fails they are used up to ``keep_s``. A key nobody knows causes one
-    look, not more often than every ``retry_s``: anybody can send tokens that name random keys.
+    ``_REFRESH_S`` are fetched again; while that fails they are used up to ``keep_s``. A key nobody knows causes one
+    look, not more often than every ``_RETRY_S``.
 
     Raises:
         BadConfig: the address is not https (http is accepted for this machine only).
@@ -57,19 +61,13 @@ class Jwks:
         issuer: str,
         url: str | None,
         clock_s: Callable[[], float],
-        refresh_s: float = 300.0,
         keep_s: float = 3600.0,
-        retry_s: float = 10.0,
-        timeout_s: float = 5.0,
     ) -> None:
         self._issuer = issuer
         self._url = url
         _require_https(url or issuer)
         self._clock_s = clock_s
-        self._refresh_s = refresh_s
         self._keep_s = keep_s
-        self._retry_s = retry_s
-        self._timeout_s = timeout_s
         self._fetching = threading.Lock()
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._fetched_s: float | None = None
@@ -82,7 +80,7 @@ class Jwks:
             Unavailable: the provider does not answer, and no keys are held that are fresh enough.
         """
         key = self._find(key_id)
-        if key is None or self._age_s() >= self._refresh_s:
+        if key is None or self._age_s() >= _REFRESH_S:
             # With the key at hand nobody waits for another's refresh.
             if self._fetching.acquire(blocking=key is None):
                 try:
@@ -107,15 +105,15 @@ class Jwks:
 
     def _refresh(self, key_id: str | None) -> None:
         now_s = self._clock_s()
-        if self._tried_s is not None and now_s - self._tried_s < self._retry_s:
+        if self._tried_s is not None and now_s - self._tried_s < _RETRY_S:
             return
-        if self._find(key_id) is not None and self._age_s() < self._refresh_s:
+        if self._find(key_id) is not None and self._age_s() < _REFRESH_S:
             return  # another call has just fetched it
         self._tried_s = now_s
         try:
             self._keys = self._fetch()
         except (*_NOT_KEYS, jwt.PyJWTError) as error:
-            # Not logged with a traceback: an outage repeats itself every ``retry_s``.
+            # Not logged with a traceback: an outage repeats itself every ``_RETRY_S``.
             _log.warning("the identity provider's keys could not be fetched: %s", error)
             return
         self._fetched_s = self._clock_s()
@@ -129,7 +127,7 @@ class Jwks:
         return {key.key_id: key for key in keys.keys if key.public_key_use in (None, "sig")}
 
     def _get(self, url: str) -> dict[str, Any]:
-        with _HTTP.open(url, timeout=self._timeout_s) as response:
+        with _HTTP.open(url, timeout=_TIMEOUT_S) as response:
             data = response.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise ValueError("the answer is too large")

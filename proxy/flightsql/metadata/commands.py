@@ -148,14 +148,17 @@ def _table_schema(request: MetadataRequest, table: Table) -> bytes | None:
 _NO_COLUMNS: bytes = pa.schema([]).serialize().to_pybytes()
 
 
+#: So many tables' schemas are remembered at most.
+_MAX_SCHEMAS = 50_000
+
+
 class SchemaCache:
     """Tables' schemas as they were told last: making one takes 0.1 ms, and tools list all of them again and again.
 
     Thread-safe. What a table has now is compared with what was told, so nothing here is ever out of date.
     """
 
-    def __init__(self, max_tables: int = 50_000) -> None:
-        self._max_tables = max_tables
+    def __init__(self) -> None:
         self._serialized: dict[tuple[str, str, str, Shape | None], tuple[pa.Schema, bytes]] = {}
 
     def of(self, table: Table, schema: pa.Schema, shape: Shape | None) -> bytes:
@@ -168,7 +171,7 @@ class SchemaCache:
             shaped, catalog=table.catalog, db_schema=table.schema, table=table.name
         )
         schemas_sent: bytes = columns.serialize().to_pybytes()
-        if len(self._serialized) >= self._max_tables:
+        if len(self._serialized) >= _MAX_SCHEMAS:
             self._serialized = {}
         self._serialized[key] = (schema, schemas_sent)
         return schemas_sent

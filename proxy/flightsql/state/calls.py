@@ -11,15 +11,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from types import TracebackType
 
 from planner.errors import Cancelled, DeadlineExceeded, FederationError, Unavailable
-from proxy.deadline import Cancellation
+from proxy.access.shares import Shares
+from proxy.deadline import Cancellation, Deadline
 from proxy.flightsql.state.connections import hang_up
 from proxy.flightsql.state.failures import PER_S, Failures
-from proxy.flightsql.state.shares import Shares
 from proxy.ops.call_record import CallRecord, Journal
 
 _log = logging.getLogger(__name__)
@@ -36,6 +35,9 @@ _PAUSES, _MAX_PAUSE_S = 20, 0.5
 MAX_CALLS = 704
 #: The one owner under which failures of unknown callers count.
 _NOBODY = ("nobody",)
+_READ_LONGER = (
+    "The answer was not read to its end within {:g} s. Read faster, or raise answer_timeout_s."
+)
 #: Close the connection of a cancelled call that is still inside gRPC after this time.
 _HANG_UP_S = 1.0
 
@@ -83,7 +85,7 @@ class Call:
         self.polled_s = time.monotonic()
         self._lock = threading.Lock()
         self._left: Callable[[], bool] | None = None
-        self._expires: tuple[float, float] | None = None
+        self._answer: Deadline | None = None
         #: Whose share the call counts in.
         self.owner: Hashable = None
         #: Until when its client has to read or to send, and what is said if not; None: nothing is waited for.
@@ -130,7 +132,7 @@ class Call:
 
     def expire(self, limit_s: float) -> None:
         """Have the call given up when it is not over within ``limit_s``, a slow reader's time included."""
-        self._expires = (limit_s, time.monotonic() + limit_s)
+        self._answer = Deadline(limit_s)
 
     def watch(self, left: Callable[[], bool]) -> None:
         """Have ``left`` polled until the call ends: whether the client is gone."""
@@ -157,14 +159,8 @@ class Call:
         awaits = self._awaits
         if awaits is not None and time.monotonic() >= awaits[0]:
             self.cancellation.request(awaits[1])
-        if self._expires is not None and time.monotonic() >= self._expires[1]:
-            self.cancellation.request(
-                DeadlineExceeded(
-                    f"The answer was not read to its end within {self._expires[0]:g} s. Read faster, or raise "
-                    f"answer_timeout_s.",
-                    timeout_s=self._expires[0],
-                )
-            )
+        if self._answer is not None and self._answer.is_over:
+            self.cancellation.request(self._answer.exceeded(_READ_LONGER))
 
     def end(self) -> None:
         with self._lock:
@@ -184,13 +180,8 @@ class Calls:
         journals: Sequence[Journal] = (),
         max_calls: int = MAX_CALLS,
         poll_s: float = POLL_S,
-        hang_up: Callable[[AbstractSet[str]], object] = hang_up,
     ) -> None:
-        """``journals`` get the record of every call when it is over, on the call's own thread.
-
-        ``hang_up`` ends the connections of some peers.
-        """
-        self._hang_up = hang_up
+        """``journals`` get the record of every call when it is over, on the call's own thread."""
         self._shares = Shares(max_calls, "calls")
         self._failures = Failures()
         self._journals = journals
@@ -314,7 +305,7 @@ class Calls:
         }
         alone = {peer for peer in peers if peer is not None and len(owners[peer]) == 1}
         if alone:
-            self._hang_up(alone)
+            hang_up(alone)
 
     def _watch(self) -> None:
         busy_s = -math.inf

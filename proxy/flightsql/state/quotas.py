@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from planner.errors import LimitExceeded, Overloaded
 from proxy.access.authentication.callers import Access
+from proxy.access.shares import has_share
 from proxy.flightsql.state.calls import Call
 from proxy.flightsql.state.failures import PER_S
-from proxy.flightsql.state.shares import has_share
 from proxy.ops.call_record import CallRecord
 
 #: Longest pause that is recommended, and the weight of the latest in how long places are held.
@@ -125,7 +125,7 @@ class Slots:
 
     A free place goes to the user with the fewest, and among those to the statement that waits longest: a user who sends
     hundreds waits for his own statements, and others pass. A user without a limit of his own has a share
-    (``proxy.flightsql.state.shares``), so that there is a place for the next user.
+    (``proxy.access.shares``), so that there is a place for the next user.
 
     Of those, as long as others use the server too, only ``first`` may be at work at the same time (not waiting for their
     readers), and more once his statements have turned out to be short: thirty costly ones at once would hold up all others,

@@ -91,7 +91,7 @@ class Ingestion:
                     return self._assigned(request)
                 self.lost += 1
                 self._forget()
-        raise gone(request.subject)
+        raise gone(request.source)
 
     def _assigned(self, request: ReadRequest) -> ReadJob:
         from proxy.tail.reader.client import ReadJob
@@ -140,8 +140,8 @@ def _linked(other: socket.socket) -> socket.socket:
     return ours
 
 
-def gone(subject: TailSource) -> LogUnavailable:
+def gone(source: TailSource) -> LogUnavailable:
     return LogUnavailable(
-        f"{subject.source.topic}: the server's process that reads topics ended; retry, it is started again.",
-        topic=subject.source.topic,
+        f"{source.topic_source.topic}: the server's process that reads topics ended; retry, it is started again.",
+        topic=source.topic_source.topic,
     )

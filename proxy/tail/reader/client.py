@@ -40,7 +40,7 @@ class ReadJob:
 
     def ask(self, timeout_s: float, ranges: Sequence[OffsetRange] = ()) -> None:
         """Ask for what is next."""
-        request = {"timeout_s": timeout_s, "wanted": [astuple(item) for item in ranges]}
+        request = {"timeout_s": timeout_s, "ranges": [astuple(item) for item in ranges]}
         with contextlib.suppress(Ended):  # its last frame says why: ``answer`` reads it
             self.channel.send(request)
 
@@ -52,7 +52,7 @@ class ReadJob:
         """
         with self._reading():
             batch = receive_batch(
-                self.channel, self.request.subject.schema.arrow, timeout_s + _PATIENCE_S
+                self.channel, self.request.source.schema.arrow, timeout_s + _PATIENCE_S
             )
         if batch is not None:
             self.note_peak(batch.peak_bytes)
@@ -75,7 +75,7 @@ class ReadJob:
             yield
         except (Ended, TimeoutError) as error:
             self.on_loss()
-            raise gone(self.request.subject) from error
+            raise gone(self.request.source) from error
 
     def close(self) -> None:
         self.channel.close()
@@ -83,19 +83,19 @@ class ReadJob:
 
 def remote_readers(ingestion: Ingestion, local: TopicReaders) -> TopicReaders:
     """Follow and make large fetches by ``ingestion``; make small fetches by ``local``."""
-    return lambda subject: _RemoteReader(ingestion, subject, local(subject))
+    return lambda source: _RemoteReader(ingestion, source, local(source))
 
 
 @dataclass(frozen=True, slots=True)
 class _RemoteReader:
     ingestion: Ingestion
-    subject: TailSource
+    source: TailSource
     local: TopicReader
 
     def follow(
         self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
     ) -> Subscription:
-        request = ReadRequest(self.subject, starts=dict(starts), epochs=dict(epochs))
+        request = ReadRequest(self.source, starts=dict(starts), epochs=dict(epochs))
         return self.ingestion.begin_job(request)
 
     def fetch(
@@ -106,7 +106,7 @@ class _RemoteReader:
     ) -> Pieces:
         if _are_much(ranges):
             request = ReadRequest(
-                self.subject, ranges=tuple(ranges), timeout_s=timeout_s, epochs=dict(epochs)
+                self.source, ranges=tuple(ranges), timeout_s=timeout_s, epochs=dict(epochs)
             )
             return _fetched(self.ingestion, request)
         return self.local.fetch(ranges, timeout_s, epochs)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from planner import errors
 from planner.errors import FederationError, InternalError
 from planner.offsets import OffsetRange
-from planner.ports import Decoded, RecordError
+from planner.ports import Decoded
 from planner.watermark import Outcomes
 from proxy.tail.reader.source import DecodedBatch, TailSource
 
@@ -42,7 +42,7 @@ class ReadRequest:
     ``epochs`` as in ``planner.ports.Log.fetch``.
     """
 
-    subject: TailSource
+    source: TailSource
     starts: Mapping[int, int] | None = None
     ranges: Sequence[OffsetRange] = ()
     timeout_s: float = 0.0
@@ -159,7 +159,6 @@ def send_batch(channel: Channel, batch: DecodedBatch | None) -> None:
         "ranges": [astuple(item) for item in batch.ranges],
         "epochs": list(batch.epochs.items()),
         "outcomes": astuple(decoded.outcomes),
-        "errors": [astuple(error) for error in decoded.errors],
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     channel.send(header, decoded.rows.serialize())
@@ -190,11 +189,7 @@ def receive_batch(
         rows = pa.ipc.read_record_batch(body, schema)
         # In full: the engine trusts offsets and text.
         rows.validate(full=True)
-        decoded = Decoded(
-            rows,
-            Outcomes(*_whole(header["outcomes"])),
-            tuple(_record_error(*error) for error in header["errors"]),
-        )
+        decoded = Decoded(rows, Outcomes(*_whole(header["outcomes"])))
         ranges = tuple(OffsetRange(*_whole(item)) for item in header["ranges"])
         epochs = {}
         for pair in header["epochs"]:
@@ -210,13 +205,6 @@ def _whole(numbers: Sequence[int]) -> Sequence[int]:
     if any(type(number) is not int or number not in _INT64 for number in numbers):
         raise TypeError
     return numbers
-
-
-def _record_error(partition: int, offset: int, reason: str) -> RecordError:
-    if not isinstance(reason, str):
-        raise TypeError
-    _whole((partition, offset))
-    return RecordError(partition, offset, reason)
 
 
 def receive_confirmed(channel: Channel, timeout_s: float | None) -> None:

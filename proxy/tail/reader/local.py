@@ -28,10 +28,10 @@ def local_readers(
     give_back: Callable[[], None] = lambda: None,
 ) -> TopicReaders:
     """Read ``log`` in threads of this process. ``give_back`` is called when much was read: its memory is free then."""
-    return lambda subject: LocalReader(
+    return lambda source: LocalReader(
         log,
-        subject,
-        decoder_for(subject.table, subject.schema, subject.binding),
+        source,
+        decoder_for(source.table, source.schema, source.binding),
         pacing,
         give_back,
     )
@@ -40,7 +40,7 @@ def local_readers(
 @dataclass(frozen=True, slots=True)
 class LocalReader:
     log: Log
-    subject: TailSource
+    source: TailSource
     decoder: Decoder
     pacing: Pacing
     give_back: Callable[[], None] = lambda: None
@@ -49,9 +49,9 @@ class LocalReader:
         self, starts: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
     ) -> Subscription:
         return Prefetcher(
-            lambda: self.log.follow(self.subject.source, starts, epochs),
+            lambda: self.log.follow(self.source.topic_source, starts, epochs),
             self.decoder,
-            f"tail {self.subject.table}",
+            f"tail {self.source.table}",
             pacing=self.pacing,
             give_back=self.give_back,
         )
@@ -71,13 +71,13 @@ class LocalReader:
         return False
 
     def check_history(self, offsets: Mapping[int, int], epochs: Mapping[int, int]) -> None:
-        self.log.check_history(self.subject.source, offsets, epochs)
+        self.log.check_history(self.source.topic_source, offsets, epochs)
 
     def _pieces(
         self, ranges: Sequence[OffsetRange], timeout_s: float, epochs: Mapping[int, int]
     ) -> Pieces:
-        source = self.subject.source
-        batches = self.log.fetch(source, ranges, timeout_s=timeout_s, epochs=epochs)
+        topic_source = self.source.topic_source
+        batches = self.log.fetch(topic_source, ranges, timeout_s=timeout_s, epochs=epochs)
         with contextlib.closing(batches):
             for batch in batches:
                 yield self.decoder.decode(batch)

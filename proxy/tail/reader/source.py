@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from planner.binding import Binding
 from planner.offsets import NO_EPOCHS, OffsetRange
-from planner.ports import Decoded, RecordError, TopicSource
+from planner.ports import Decoded, TopicSource
 from planner.schema import TableSchema
 from planner.watermark import Outcomes
 from proxy.tail.tail_ranges import extend
@@ -25,7 +25,7 @@ class TailSource:
     table: str
     schema: TableSchema
     binding: Binding
-    source: TopicSource
+    topic_source: TopicSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,6 @@ class TopicReader(Protocol):
 
 TopicReaders = Callable[[TailSource], TopicReader]
 
-#: How many records that did not decode are named. All are counted.
-_NAMED_ERRORS = 20
-
 
 def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
     """Join consecutive steps that are not confirmed yet. Takes at least one."""
@@ -102,14 +99,9 @@ def joined(several: Sequence[DecodedBatch]) -> DecodedBatch:
         return several[0]
     rows = pa.concat_batches([item.decoded.rows for item in several])
     outcomes = sum((item.decoded.outcomes for item in several), Outcomes())
-    errors: list[RecordError] = [error for item in several for error in item.decoded.errors]
     ranges: dict[int, OffsetRange] = {}
     epochs: dict[int, int] = {}
     for batch in several:
         extend(ranges, batch.ranges)
         epochs |= batch.epochs
-    return DecodedBatch(
-        Decoded(rows, outcomes, tuple(errors[:_NAMED_ERRORS])),
-        tuple(ranges.values()),
-        epochs=epochs,
-    )
+    return DecodedBatch(Decoded(rows, outcomes), tuple(ranges.values()), epochs=epochs)

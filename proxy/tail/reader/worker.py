@@ -90,7 +90,7 @@ def _serve(channel: Channel, readers: TopicReaders) -> None:
                 _fetch(channel, request, readers)
             else:
                 with contextlib.closing(
-                    readers(request.subject).follow(request.starts, request.epochs)
+                    readers(request.source).follow(request.starts, request.epochs)
                 ) as subscription:
                     _follow(channel, subscription)
         except Ended:
@@ -108,7 +108,7 @@ def _follow(channel: Channel, subscription: Subscription) -> None:
 
     while True:
         request, _ = channel.receive()
-        ranges = [OffsetRange(*item) for item in request["wanted"]]
+        ranges = [OffsetRange(*item) for item in request["ranges"]]
         batch = subscription.take(request["timeout_s"], ranges)
         send_batch(channel, batch)
         if batch is not None:
@@ -120,7 +120,7 @@ def _fetch(channel: Channel, request: ReadRequest, readers: TopicReaders) -> Non
     from proxy.tail.reader.ipc import send_batch
     from proxy.tail.reader.source import DecodedBatch
 
-    pieces = readers(request.subject).fetch(request.ranges, request.timeout_s, request.epochs)
+    pieces = readers(request.source).fetch(request.ranges, request.timeout_s, request.epochs)
     with contextlib.closing(pieces):
         for piece in pieces:
             channel.receive()

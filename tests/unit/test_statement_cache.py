@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.engine import statement_cache as once
+from proxy.engine import statement_cache
 from proxy.engine.statement_cache import StatementCache
 
 
@@ -20,7 +20,7 @@ def test_the_least_recently_used_is_forgotten() -> None:
 
 
 def test_long_statements_make_room_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "MAX_CHARS", 100)
+    monkeypatch.setattr(statement_cache, "MAX_CHARS", 100)
     value = StatementCache()
     value.keep("none", "counts nothing")
     value.keep("short", "kept", chars=30)
