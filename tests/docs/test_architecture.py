@@ -32,7 +32,7 @@ TAKE_PART = {
     "proxy/flightsql/state/client_session.py",
     "proxy/flightsql/state/quotas.py",
     "proxy/flightsql/state/sessions.py",
-    "proxy/flightsql/state/shares.py",
+    "proxy/access/shares.py",
     "proxy/flightsql/state/tokens.py",
     "proxy/process/suspects.py",
     "proxy/process/thread_state.py",
