@@ -126,9 +126,9 @@ def demo(base: Path, *arguments: str) -> Iterator[Demo]:
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param("Spark …", id="Spark", marks=pytest.mark.soak),
+        pytest.param("Spark …", id="Spark"),
         pytest.param("Kafka broker …", id="broker", marks=pytest.mark.soak),
-        pytest.param("Iceberg tables …", id="tables"),
+        pytest.param("Iceberg tables …", id="tables", marks=pytest.mark.soak),
     ],
 )
 def test_ctrl_c_during_set_up_leaves_nothing(tmp_path: Path, moment: str) -> None:
@@ -152,6 +152,7 @@ def test_ctrl_c_twice_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.soak  # test_broker.py and test_end_to_end_commands.py kill what starts each part
 def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--rate", "100") as run:
         run.wait_for(" hot;")

@@ -64,6 +64,11 @@ def elsewhere(
         yield TieredServer(running, settings, own_catalog=name, lake=there)
 
 
+@pytest.mark.parametrize(
+    "catalog_on_s3",
+    ["rest", pytest.param("postgresql", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_the_second_of_two_tierers_is_refused_and_goes_on_from_the_first(
     elsewhere: TieredServer,
 ) -> None:
