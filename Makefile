@@ -43,6 +43,7 @@ classes: jars  ## the classes of Spark and Kafka, archived once in the user's ca
 
 check: $(STAMP)  ## format, lint, types, imports, unit tests: under a minute
 	@$(MAKE) --no-print-directory -j2 lint unit
+	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
