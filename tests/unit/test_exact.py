@@ -15,19 +15,24 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("folder", "statement", "code"),
+    ("file", "statement", "code"),
     [
-        ("tests/properties", "assert 1 == 2", WRONG),
-        ("tests/properties", "raise TimeoutError", 1),
-        ("tests/integration", "assert 1 == 2", 1),
-        ("tests/properties", "assert 1 == 1", 0),
+        ("properties/test_it.py", "assert 1 == 2", WRONG),
+        ("properties/test_it.py", "raise TimeoutError", 1),
+        ("properties/test_it.py", "assert 1 == 1", 0),
+        ("integration/test_it.py", "assert 1 == 2", 1),
+        ("integration/test_replicas.py", "assert 1 == 2, 'of all rows'", WRONG),
+        ("integration/test_replicas.py", "assert time.monotonic() < 0, 'late'", 1),
+        ("integration/test_replicas.py", "assert Popen(['false']).wait(9) == 0", 1),
     ],
 )
 def test_a_wrong_answer_has_an_exit_code_of_its_own(
-    tmp_path: Path, folder: str, statement: str, code: int
+    tmp_path: Path, file: str, statement: str, code: int
 ) -> None:
-    (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / folder / "test_it.py").write_text(f"def test_it():\n    {statement}\n")
+    path = tmp_path / "tests" / file
+    path.parent.mkdir(parents=True)
+    imports = "import time\nfrom subprocess import Popen\n"
+    path.write_text(f"{imports}def test_it():\n    {statement}\n")
     options = ["-q", "-p", "no:cacheprovider", "-p", "tests.fixtures.exact"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *options, f"--rootdir={tmp_path}", str(tmp_path)],
@@ -39,4 +44,4 @@ def test_a_wrong_answer_has_an_exit_code_of_its_own(
         check=False,
     )
     assert ran.returncode == code, ran.stdout
-    assert (f"WRONG ANSWER {folder}/test_it.py::test_it" in ran.stdout) == (code == WRONG)
+    assert (f"WRONG ANSWER tests/{file}::test_it" in ran.stdout) == (code == WRONG)
