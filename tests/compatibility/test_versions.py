@@ -102,14 +102,14 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _is_whole() -> bool:
     """Whether this is a clone with its whole history."""
-    asked = subprocess.run(
+    answer = subprocess.run(
         ["git", "rev-parse", "--is-shallow-repository"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return asked.stdout.strip() == "false"
+    return answer.stdout.strip() == "false"
 
 
 @pytest.fixture
