@@ -38,11 +38,13 @@ $(STAMP): requirements.txt pyproject.toml
 jars: $(STAMP)  ## Kafka, Iceberg and JDBC jars, resolved once into the user's cache
 	@$(BIN)/python -m connectors.jars
 
-classes: jars  ## the classes of Spark and Kafka, archived once in the user's cache: tests start them in two thirds of the time
+classes: jars  ## once in the user's cache: the classes of Spark and Kafka, archived (they start in two thirds of the time); Go clients
 	@$(BIN)/python -m tests.harness.class_archive
+	@$(BIN)/python -m tests.harness.go_clients
 
 check: $(STAMP)  ## format, lint, types, imports, unit tests: under a minute
 	@$(MAKE) --no-print-directory -j2 lint unit
+	@$(BIN)/python -m tests.fixtures.flaky $(BEGAN)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

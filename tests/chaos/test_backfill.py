@@ -162,6 +162,8 @@ def _check_progress(life: list[Line], max_rows: int) -> None:
         )
 
 
+# test_kills.py kills tierers, contract and unit tests bound what a publish takes and say how far it is.
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_a_backfill_that_is_killed_goes_on_where_it_was(kafka: Kafka, tmp_path: Path) -> None:
     _backfill(kafka, tmp_path, records=60_000, max_rows=12_000, points=["before_commit"])

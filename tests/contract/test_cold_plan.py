@@ -60,7 +60,7 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
+def lake_of_files(tmp_path: Path) -> Iterator[Lake]:
     made = Lake(tmp_path)
     yield made
     for store in made.stores:
@@ -104,34 +104,34 @@ def scan(duck: duckdb.DuckDBPyConnection) -> Scan:
     return scanned
 
 
-def test_files_that_cannot_match_are_not_named(lake: Lake, scan: Scan) -> None:
-    table = lake.create()
+def test_files_that_cannot_match_are_not_named(lake_of_files: Lake, scan: Scan) -> None:
+    table = lake_of_files.create()
     for number in (1, 2, 3):
         table.append(rows(number))
-    store = lake.store()
+    store = lake_of_files.store()
     assert scan(store, EVERYTHING) == ([1, 2, 3], "3 files")
     assert scan(store, equal_to(2)) == ([2], "1 files")
     assert scan(store, (*equal_to(1), *equal_to(3))) == ([1, 3], "2 files")
     assert scan(store, equal_to(9)) == ([], "nothing")
 
 
-def test_what_a_condition_leaves_is_worked_out_once(lake: Lake) -> None:
+def test_what_a_condition_leaves_is_worked_out_once(lake_of_files: Lake) -> None:
     """No files, too: that is the answer to whoever asks for new rows."""
-    lake.create().append(rows(1, 2, 3))
-    store = lake.store()
+    lake_of_files.create().append(rows(1, 2, 3))
+    store = lake_of_files.store()
     cold = slice_of(store)
     for condition in (equal_to(2), equal_to(9)):
         assert store.scan(cold, condition) is store.scan(cold, condition)
 
 
 def test_the_engine_is_told_how_many_rows_there_are(
-    lake: Lake, duck: duckdb.DuckDBPyConnection
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
     """Or it joins in an order for the thousand rows it takes each file to have."""
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(*range(5_000)))
     table.append(rows(*range(5_000, 70_000)))
-    store = lake.store()
+    store = lake_of_files.store()
 
     def estimate(rows_filter: ScanFilter) -> str:
         part = store.scan(slice_of(store), rows_filter)
@@ -145,48 +145,48 @@ def test_the_engine_is_told_how_many_rows_there_are(
 
 @pytest.mark.parametrize(("counted", "estimate"), [(0, 1), (-5, 1), (2**80, 10**12), (7, 7)])
 def test_what_writers_counted_is_an_estimate_and_nothing_else(
-    lake: Lake, duck: duckdb.DuckDBPyConnection, counted: int, estimate: int
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection, counted: int, estimate: int
 ) -> None:
-    lake.create().append(rows(1, 2, 3))
-    store = lake.store()
-    path = str(lake.files("*.parquet")[0])
+    lake_of_files.create().append(rows(1, 2, 3))
+    store = lake_of_files.store()
+    path = str(lake_of_files.files("*.parquet")[0])
     sql = read_sql(slice_of(store).schema.columns, [path], counted)
     assert f"explicit_cardinality = {estimate})" in sql
     assert duck.execute(f"SELECT count(*), max(id) FROM ({sql})").fetchall() == [(3, 3)]
 
 
-def test_a_new_snapshot_reads_only_what_it_added(lake: Lake, scan: Scan) -> None:
-    table = lake.create()
+def test_a_new_snapshot_reads_only_what_it_added(lake_of_files: Lake, scan: Scan) -> None:
+    table = lake_of_files.create()
     table.append(rows(1))
-    store = lake.store()
+    store = lake_of_files.store()
     assert scan(store, EVERYTHING) == ([1], "1 files")
-    for manifest in lake.files("*-m0.avro"):
+    for manifest in lake_of_files.files("*-m0.avro"):
         manifest.unlink()
     table.append(rows(2))
     assert scan(store, EVERYTHING) == ([1, 2], "2 files")
 
 
 def test_a_pin_that_is_refreshed_reads_ahead_for_the_next_statement(
-    lake: Lake, scan: Scan
+    lake_of_files: Lake, scan: Scan
 ) -> None:
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(1))
-    store = lake.store()
+    store = lake_of_files.store()
     assert scan(store, EVERYTHING) == ([1], "1 files")
     table.append(rows(2))
     store.pin(NAME)
-    for manifest in lake.files("*-m0.avro"):
+    for manifest in lake_of_files.files("*-m0.avro"):
         manifest.unlink()
     assert scan(store, EVERYTHING) == ([1, 2], "2 files")
 
 
-def test_reading_ahead_leaves_errors_to_the_statement(lake: Lake, scan: Scan) -> None:
-    table = lake.create()
+def test_reading_ahead_leaves_errors_to_the_statement(lake_of_files: Lake, scan: Scan) -> None:
+    table = lake_of_files.create()
     table.append(rows(1))
-    store = lake.store()
+    store = lake_of_files.store()
     assert scan(store, EVERYTHING) == ([1], "1 files")
     table.append(rows(2))
-    for manifest in lake.files("*-m0.avro"):
+    for manifest in lake_of_files.files("*-m0.avro"):
         manifest.unlink()
     store.pin(NAME)
     with pytest.raises(SnapshotExpired):
@@ -195,10 +195,10 @@ def test_reading_ahead_leaves_errors_to_the_statement(lake: Lake, scan: Scan) ->
 
 @pytest.mark.parametrize("bound", [0, 1 << 12])
 def test_manifests_beyond_the_bound_are_decoded_again(
-    lake: Lake, scan: Scan, bound: int
+    lake_of_files: Lake, scan: Scan, bound: int
 ) -> None:
-    table = lake.create()
-    store = lake.store(max_cache_memory_bytes=bound)
+    table = lake_of_files.create()
+    store = lake_of_files.store(max_cache_memory_bytes=bound)
     for number in range(6):
         table.append(rows(number))
         assert scan(store, equal_to(number)) == ([number], "1 files")
@@ -217,27 +217,27 @@ def test_manifests_beyond_the_bound_are_decoded_again(
     ],
 )
 def test_a_file_that_is_gone_or_cut_short_is_a_named_error(
-    lake: Lake, pattern: str, keep: int | None, error: type[Exception]
+    lake_of_files: Lake, pattern: str, keep: int | None, error: type[Exception]
 ) -> None:
-    lake.create().append(rows(1, 2))
-    store = lake.store()
+    lake_of_files.create().append(rows(1, 2))
+    store = lake_of_files.store()
     cold = slice_of(store)
-    (file,) = lake.files(pattern)
+    (file,) = lake_of_files.files(pattern)
     content = file.read_bytes()
     file.unlink()
     if keep is not None:
         file.write_bytes(content[:keep])
     with pytest.raises(error) as caught:
         store.scan(cold)
-    assert str(lake.folder) not in str(caught.value)
+    assert str(lake_of_files.folder) not in str(caught.value)
 
 
 @pytest.mark.parametrize("harmed", [60, 400])
-def test_a_manifest_whose_entries_are_lost_is_damaged(lake: Lake, harmed: int) -> None:
+def test_a_manifest_whose_entries_are_lost_is_damaged(lake_of_files: Lake, harmed: int) -> None:
     """DuckDB's reader takes the damage for the end of the file; the manifest list knows better."""
-    lake.create().append(rows(1, 2))
-    store = lake.store()
-    (manifest,) = lake.files("*-m0.avro")
+    lake_of_files.create().append(rows(1, 2))
+    store = lake_of_files.store()
+    (manifest,) = lake_of_files.files("*-m0.avro")
     content = manifest.read_bytes()
     manifest.write_bytes(content[:-harmed] + bytes(harmed))
     with pytest.raises(ColdStoreUnavailable, match="one of its manifests is damaged"):
@@ -245,22 +245,22 @@ def test_a_manifest_whose_entries_are_lost_is_damaged(lake: Lake, harmed: int) -
 
 
 def test_a_manifest_the_reader_does_not_know_is_read_all_the_same(
-    lake: Lake, scan: Scan
+    lake_of_files: Lake, scan: Scan
 ) -> None:
-    table = lake.create(**{"write.avro.compression-codec": "zstandard"})
+    table = lake_of_files.create(**{"write.avro.compression-codec": "zstandard"})
     table.append(rows(1))
     table.append(rows(2))
-    assert scan(lake.store(), equal_to(2)) == ([2], "1 files")
+    assert scan(lake_of_files.store(), equal_to(2)) == ([2], "1 files")
 
 
 def _scanned(
-    lake: Lake,
+    lake_of_files: Lake,
     duck: duckdb.DuckDBPyConnection,
     columns: str,
     names: tuple[str, ...] | None = None,
 ) -> tuple[list[tuple[object, ...]], bool]:
     """The rows, which are those of the extension's, and whether they were found by name."""
-    store = lake.store()
+    store = lake_of_files.store()
     cold = slice_of(store)
     part = store.scan(cold, EVERYTHING, names)
     assert isinstance(part, SqlRelation)
@@ -272,37 +272,43 @@ def _scanned(
 
 
 def test_columns_are_found_by_name_where_all_files_have_the_names_of_today(
-    lake: Lake, duck: duckdb.DuckDBPyConnection
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(1))
     table.append(rows(2).select(["at", "id", "s"]))
-    assert _scanned(lake, duck, 'id, s, "at".x') == ([(1, "s1", 1), (2, "s2", 2)], True)
-    assert _scanned(lake, duck, "id, s", ("id", "s")) == ([(1, "s1"), (2, "s2")], True)
+    assert _scanned(lake_of_files, duck, 'id, s, "at".x') == (
+        [(1, "s1", 1), (2, "s2", 2)],
+        True,
+    )
+    assert _scanned(lake_of_files, duck, "id, s", ("id", "s")) == ([(1, "s1"), (2, "s2")], True)
 
 
 def test_a_column_that_only_some_files_have_and_the_table_dropped_hinders_nobody(
-    lake: Lake, duck: duckdb.DuckDBPyConnection
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(1))
     with table.update_schema() as update:
         update.delete_column("s")
     table.append(rows(2).select(["id", "at"]))
-    assert _scanned(lake, duck, 'id, "at".x') == ([(1, 1), (2, 2)], True)
+    assert _scanned(lake_of_files, duck, 'id, "at".x') == ([(1, 1), (2, 2)], True)
 
 
 def test_a_column_that_only_newer_files_have_hinders_none_but_who_reads_it(
-    lake: Lake, duck: duckdb.DuckDBPyConnection
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(1))
     with table.update_schema() as update:
         update.add_column("more", LongType())
     more = rows(2).append_column(pa.field("more", pa.int64()), pa.array([7]))
     table.append(more)
-    assert _scanned(lake, duck, "id, s", ("id", "s")) == ([(1, "s1"), (2, "s2")], True)
-    assert _scanned(lake, duck, "id, more", ("id", "more")) == ([(1, None), (2, 7)], False)
+    assert _scanned(lake_of_files, duck, "id, s", ("id", "s")) == ([(1, "s1"), (2, "s2")], True)
+    assert _scanned(lake_of_files, duck, "id, more", ("id", "more")) == (
+        [(1, None), (2, 7)],
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,13 +320,13 @@ def test_a_column_that_only_newer_files_have_hinders_none_but_who_reads_it(
     ],
 )
 def test_columns_are_found_by_id_where_a_name_would_mean_something_else(
-    lake: Lake,
+    lake_of_files: Lake,
     duck: duckdb.DuckDBPyConnection,
     change: str,
     names: str,
     values: tuple[object, ...],
 ) -> None:
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(1))
     if change != "added":
         with table.update_schema() as update:
@@ -329,51 +335,59 @@ def test_columns_are_found_by_id_where_a_name_would_mean_something_else(
         with table.update_schema() as update:
             kind = StringType() if change == "swapped" else LongType()
             update.add_column("s" if change == "swapped" else "more", kind)
-    assert _scanned(lake, duck, f'{names}, "at".x') == ([(*values, 1)], False)
-    assert _scanned(lake, duck, "id", ("id",)) == ([(1,)], True), "others are not read"
+    assert _scanned(lake_of_files, duck, f'{names}, "at".x') == ([(*values, 1)], False)
+    assert _scanned(lake_of_files, duck, "id", ("id",)) == ([(1,)], True), "others are not read"
 
 
 def test_names_that_differ_in_case_alone_are_not_told_apart_by_name(
-    lake: Lake, duck: duckdb.DuckDBPyConnection
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
     fields = [*SCHEMA, pa.field("ID", pa.int64())]
-    lake.catalog.create_table("n.t", schema=pa.schema(fields)).append(
+    lake_of_files.catalog.create_table("n.t", schema=pa.schema(fields)).append(
         rows(1).append_column(fields[-1], pa.array([7]))
     )
-    store = lake.store()
+    store = lake_of_files.store()
     part = store.scan(slice_of(store), EVERYTHING)
     assert isinstance(part, SqlRelation)
     assert "schema = MAP" in part.sql
 
 
-def test_files_without_field_ids_are_left_to_the_extension(lake: Lake, scan: Scan) -> None:
-    table = lake.create()
+def test_files_without_field_ids_are_left_to_the_extension(
+    lake_of_files: Lake, scan: Scan
+) -> None:
+    table = lake_of_files.create()
     table.append(rows(1))
-    foreign = lake.folder / "foreign.parquet"
+    foreign = lake_of_files.folder / "foreign.parquet"
     pq.write_table(rows(7), foreign)
     table.add_files([f"file://{foreign}"])
-    store = lake.store()
+    store = lake_of_files.store()
     assert scan(store, EVERYTHING) == ([1, 7], "extension")
     assert scan(store, equal_to(1)) == ([1], "1 files")
 
 
-def test_renamed_nested_fields_are_left_to_the_extension(lake: Lake, scan: Scan) -> None:
-    table = lake.create()
+def test_renamed_nested_fields_are_left_to_the_extension(
+    lake_of_files: Lake, scan: Scan
+) -> None:
+    table = lake_of_files.create()
     table.append(rows(1))
     with table.update_schema() as update:
         update.rename_column("at.x", "y")
     table.append(
         pa.Table.from_pylist([{"id": 2, "s": "b", "at": {"y": 2}}], table.schema().as_arrow())
     )
-    store = lake.store()
+    store = lake_of_files.store()
     assert scan(store, EVERYTHING) == ([1, 2], "extension")
     assert scan(store, equal_to(2)) == ([2], "1 files")
 
 
-def test_names_that_are_patterns_are_left_to_the_extension(lake: Lake, scan: Scan) -> None:
-    table = lake.create(**{"write.data.path": f"file://{lake.folder}/odd[ab]"})
+def test_names_that_are_patterns_are_left_to_the_extension(
+    lake_of_files: Lake, scan: Scan
+) -> None:
+    table = lake_of_files.create(
+        **{"write.data.path": f"file://{lake_of_files.folder}/odd[ab]"}
+    )
     table.append(rows(1))
-    assert scan(lake.store(), EVERYTHING) == ([1], "extension")
+    assert scan(lake_of_files.store(), EVERYTHING) == ([1], "extension")
 
 
 class ElsewhereIO(PyArrowFileIO):
@@ -383,8 +397,8 @@ class ElsewhereIO(PyArrowFileIO):
         return super().new_input(location.replace("elsewhere://", "file://"))
 
 
-def test_manifests_of_another_machine_are_read_through_its_client(lake: Lake) -> None:
-    table = lake.create()
+def test_manifests_of_another_machine_are_read_through_its_client(lake_of_files: Lake) -> None:
+    table = lake_of_files.create()
     table.append(rows(1, 2))
     snapshot = table.current_snapshot()
     assert snapshot is not None
@@ -425,8 +439,8 @@ def allocated_bytes() -> int:
     return int(result.uordblks + result.hblkhd)
 
 
-def test_a_manifest_takes_no_more_than_its_files_need(lake: Lake) -> None:
-    table = lake.create()
+def test_a_manifest_takes_no_more_than_its_files_need(lake_of_files: Lake) -> None:
+    table = lake_of_files.create()
     for key in (1, 2):
         table.append(rows(key))
     snapshot = table.refresh().current_snapshot()
@@ -446,16 +460,16 @@ def test_a_manifest_takes_no_more_than_its_files_need(lake: Lake) -> None:
 
 
 def test_a_version_reads_the_same_by_files_and_by_the_extension(
-    lake: Lake, duck: duckdb.DuckDBPyConnection
+    lake_of_files: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(1))
     first = table.refresh().current_snapshot()
     with table.update_schema() as update:
         update.rename_column("s", "text")
         update.add_column("more", LongType())
     table.append(rows(2).rename_columns(["id", "text", "at"]))
-    store = lake.store()
+    store = lake_of_files.store()
     newest = store.pin(NAME)
     assert first is not None
     old = cold_cut(store.pin_version(newest, first.snapshot_id)).cold
@@ -473,9 +487,9 @@ def test_a_version_reads_the_same_by_files_and_by_the_extension(
 
 
 def test_a_file_of_another_place_is_refused_unless_the_settings_name_it(
-    lake: Lake, tmp_path_factory: pytest.TempPathFactory
+    lake_of_files: Lake, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    table = lake.create()
+    table = lake_of_files.create()
     table.append(rows(1))
     vault = tmp_path_factory.mktemp("vault")
     pq.write_table(
@@ -483,9 +497,11 @@ def test_a_file_of_another_place_is_refused_unless_the_settings_name_it(
         vault / "x.parquet",
     )
     table.add_files([str(vault / "x.parquet")])
-    store = lake.store()
+    store = lake_of_files.store()
     with pytest.raises(ForeignFile, match=r"server\.catalog_roots"):
         store.scan(slice_of(store))
-    opened = IcebergStore({"c": lake.properties}, catalog_roots={"c": [vault.as_uri()]})
-    lake.stores.append(opened)
+    opened = IcebergStore(
+        {"c": lake_of_files.properties}, catalog_roots={"c": [vault.as_uri()]}
+    )
+    lake_of_files.stores.append(opened)
     opened.scan(slice_of(opened))

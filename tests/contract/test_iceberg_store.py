@@ -363,7 +363,7 @@ def test_what_a_snapshot_added_is_looked_up_once(iceberg: IcebergCold) -> None:
 
 
 @pytest.fixture
-def secretive(tmp_path: Path) -> Iterator[IcebergStore]:
+def store_with_secrets(tmp_path: Path) -> Iterator[IcebergStore]:
     store = IcebergStore(
         {
             "gone": {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/hunter2.db"},
@@ -391,10 +391,10 @@ def secretive(tmp_path: Path) -> Iterator[IcebergStore]:
     ],
 )
 def test_a_catalog_that_cannot_be_asked_is_named(
-    secretive: IcebergStore, catalog: str, kind: type[FederationError], says: str
+    store_with_secrets: IcebergStore, catalog: str, kind: type[FederationError], says: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        secretive.pin(TableName(catalog, ("net",), "flows"))
+        store_with_secrets.pin(TableName(catalog, ("net",), "flows"))
     assert says in caught.value.message
     assert "hunter2" not in repr(caught.value) + repr(caught.value.facts)
 

@@ -168,7 +168,7 @@ def test_a_binding_changed_between_stage_and_publish_is_a_conflict(
 ) -> None:
     target, value = staged(tiering, 20, 20)
     tiering.set_property("thermocline.on_error", "skip")
-    with pytest.raises(TieringConflict):
+    with pytest.raises(TieringConflict, match="binding changed"):
         target.publish(value)
     assert tiering.rows() == []
 

@@ -15,53 +15,54 @@ from tests.fixtures.verification import Make, VerifiedLake
 
 
 @pytest.fixture
-def lake(lake_of: Make) -> VerifiedLake:
+def verified_lake(lake_of: Make) -> VerifiedLake:
     return lake_of()
 
 
-def faults_of(lake: VerifiedLake, **extent: object) -> dict[Kind, Fault]:
-    report = lake.verify(**extent)
+def faults_of(verified_lake: VerifiedLake, **extent: object) -> dict[Kind, Fault]:
+    report = verified_lake.verify(**extent)
     kinds = {finding.kind: finding for finding in report.findings}
     assert len(kinds) == len(report.findings), report.findings
     return kinds
 
 
 def test_a_sound_table_has_no_findings_and_every_record_one_outcome(lake_of: Make) -> None:
-    lake = lake_of(partitions=3, on_error="skip")
+    verified_lake = lake_of(partitions=3, on_error="skip")
     for partition in range(3):
-        lake.produce(20, partition)
-        lake.put(None, partition)
-        lake.put(b"not json", partition)
-    lake.tier()
-    lake.produce(5, 1)
-    lake.tier()
-    lake.produce(4, 2)  # untiered: the tail is no business of this
+        verified_lake.produce(20, partition)
+        verified_lake.put(None, partition)
+        verified_lake.put(b"not json", partition)
+    verified_lake.tier()
+    verified_lake.produce(5, 1)
+    verified_lake.tier()
+    verified_lake.produce(4, 2)  # untiered: the tail is no business of this
     for with_values in (True, False):
-        report = lake.verify(with_values=with_values, window_rows=11, fetch_offsets=17)
+        report = verified_lake.verify(with_values=with_values, window_rows=11, fetch_offsets=17)
         assert report.findings == ()
         assert report.outcomes == Outcomes(rows=65, skipped=3, tombstones=3)
         assert report.compared_offsets == report.covered_offsets == 71
         assert report.cold_rows == 65
 
 
-def test_a_duplicate_is_named_by_offset_and_file(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    lake.tier(lambda rows: pa.concat_tables([rows, rows.slice(4, 1)]))
-    faults = faults_of(lake)
+def test_a_duplicate_is_named_by_offset_and_file(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(10)
+    verified_lake.tier(lambda rows: pa.concat_tables([rows, rows.slice(4, 1)]))
+    faults = faults_of(verified_lake)
     duplicate = faults.pop(Kind.DUPLICATE)
     assert faults == {Kind.CHAIN: faults[Kind.CHAIN]}  # 11 rows of 10 offsets
     assert duplicate.offsets == OffsetRange(0, 4, 5)
     assert duplicate.message == "partition 0, offset 4: cold has more than one row each"
     assert duplicate.files == tuple(
-        task.file.file_path.rsplit("/", 1)[-1] for task in lake.table().scan().plan_files()
+        task.file.file_path.rsplit("/", 1)[-1]
+        for task in verified_lake.table().scan().plan_files()
     )
 
 
-def test_a_duplicate_is_found_below_the_log_start_too(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    lake.tier(lambda rows: pa.concat_tables([rows, rows.slice(4, 2)]))
-    lake.log.delete_records("flows", 0, 8)
-    report = lake.verify(fetch_offsets=3)
+def test_a_duplicate_is_found_below_the_log_start_too(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(10)
+    verified_lake.tier(lambda rows: pa.concat_tables([rows, rows.slice(4, 2)]))
+    verified_lake.log.delete_records("flows", 0, 8)
+    report = verified_lake.verify(fetch_offsets=3)
     assert [f.offsets for f in report.findings if f.kind is Kind.DUPLICATE] == [
         OffsetRange(0, 4, 6)
     ]
@@ -70,10 +71,10 @@ def test_a_duplicate_is_found_below_the_log_start_too(lake: VerifiedLake) -> Non
     )
 
 
-def test_a_hole_is_named(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    lake.tier(skip=(3, 4, 8))
-    report = lake.verify()
+def test_a_hole_is_named(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(10)
+    verified_lake.tier(skip=(3, 4, 8))
+    report = verified_lake.verify()
     assert [(f.kind, f.offsets) for f in report.findings] == [
         (Kind.MISSING, OffsetRange(0, 3, 5)),
         (Kind.MISSING, OffsetRange(0, 8, 9)),
@@ -81,7 +82,7 @@ def test_a_hole_is_named(lake: VerifiedLake) -> None:
     assert report.findings[0].message == (
         "partition 0, offsets 3 to 4: the log has records that cold has not, below the watermark"
     )
-    quick = lake.verify(with_values=False)
+    quick = verified_lake.verify(with_values=False)
     assert [(f.kind, f.offsets) for f in quick.findings] == [
         (f.kind, f.offsets) for f in report.findings
     ]
@@ -92,90 +93,92 @@ def test_a_hole_is_named(lake: VerifiedLake) -> None:
     [("host", "changed"), ("bytes", None), ("load", float("nan")), ("tags", ["a", "b"])],
 )
 def test_a_changed_value_is_named_by_offset_and_column(
-    lake: VerifiedLake, column: str, value: object
+    verified_lake: VerifiedLake, column: str, value: object
 ) -> None:
-    lake.produce(10)
+    verified_lake.produce(10)
 
     def spoil(rows: pa.Table) -> pa.Table:
         changed = rows.to_pylist()
         changed[6][column] = value
         return pa.Table.from_pylist(changed, rows.schema)
 
-    lake.tier(spoil)
-    faults = faults_of(lake)
+    verified_lake.tier(spoil)
+    faults = faults_of(verified_lake)
     assert faults.keys() == {Kind.VALUE}
     assert faults[Kind.VALUE].message == (
         f"partition 0, offset 6: cold holds other values than the log, in {column}"
     )
 
 
-def test_a_file_referenced_twice_is_named(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    lake.tier()
-    lake.produce(3)
-    _, mark = lake.rows()
-    name = lake.reference_again(replace(mark, next=OffsetVector.of([(0, 10)])))
-    faults = faults_of(lake)
+def test_a_file_referenced_twice_is_named(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(10)
+    verified_lake.tier()
+    verified_lake.produce(3)
+    _, mark = verified_lake.rows()
+    name = verified_lake.reference_again(replace(mark, next=OffsetVector.of([(0, 10)])))
+    faults = faults_of(verified_lake)
     assert faults[Kind.FILE_TWICE].files == (name,)
     assert faults[Kind.FILE_TWICE].rows == 10
     assert faults[Kind.DUPLICATE].offsets == OffsetRange(0, 0, 10)
 
 
-def test_a_text_moved_back_is_found_by_the_rows_above_it(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    rows, mark = lake.rows()
-    lake.publish(rows, replace(mark, next=OffsetVector.of([(0, 7)])))
-    faults = faults_of(lake)
+def test_a_text_moved_back_is_found_by_the_rows_above_it(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(10)
+    rows, mark = verified_lake.rows()
+    verified_lake.publish(rows, replace(mark, next=OffsetVector.of([(0, 7)])))
+    faults = faults_of(verified_lake)
     assert faults.keys() == {Kind.ABOVE_WATERMARK, Kind.CHAIN}
     assert faults[Kind.ABOVE_WATERMARK].offsets == OffsetRange(0, 7, 10)
 
 
 def test_a_text_moved_forward_is_found_by_the_records_it_passes_over(
-    lake: VerifiedLake,
+    verified_lake: VerifiedLake,
 ) -> None:
-    lake.produce(10)
-    rows, mark = lake.rows()
-    lake.produce(5)
-    lake.publish(rows, replace(mark, next=OffsetVector.of([(0, 12)])))
-    assert {kind: f.offsets for kind, f in faults_of(lake).items()} == {
+    verified_lake.produce(10)
+    rows, mark = verified_lake.rows()
+    verified_lake.produce(5)
+    verified_lake.publish(rows, replace(mark, next=OffsetVector.of([(0, 12)])))
+    assert {kind: f.offsets for kind, f in faults_of(verified_lake).items()} == {
         Kind.MISSING: OffsetRange(0, 10, 12)
     }
 
 
-def test_a_moved_mirror_is_named_with_partition_and_offsets(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    head = lake.tier()
-    mark = parse_watermark(lake.table().properties["thermocline.watermark"])
-    lake.set_mirror(format_watermark(replace(mark, next=OffsetVector.of([(0, 9)]))))
-    faults = faults_of(lake)
+def test_a_moved_mirror_is_named_with_partition_and_offsets(
+    verified_lake: VerifiedLake,
+) -> None:
+    verified_lake.produce(10)
+    head = verified_lake.tier()
+    mark = parse_watermark(verified_lake.table().properties["thermocline.watermark"])
+    verified_lake.set_mirror(format_watermark(replace(mark, next=OffsetVector.of([(0, 9)]))))
+    faults = faults_of(verified_lake)
     assert faults.keys() == {Kind.MIRROR}
     assert faults[Kind.MIRROR].snapshot_id == head
     assert "(partition 0: 9 instead of 10)" in faults[Kind.MIRROR].message
-    lake.set_mirror(None)
-    assert faults_of(lake).keys() == {Kind.MIRROR}
+    verified_lake.set_mirror(None)
+    assert faults_of(verified_lake).keys() == {Kind.MIRROR}
 
 
-def test_a_moved_tag_is_named(lake: VerifiedLake) -> None:
-    created = lake.head()
-    lake.produce(10)
-    head = lake.tier()
-    lake.set_tag(created)
-    faults = faults_of(lake)
+def test_a_moved_tag_is_named(verified_lake: VerifiedLake) -> None:
+    created = verified_lake.head()
+    verified_lake.produce(10)
+    head = verified_lake.tier()
+    verified_lake.set_tag(created)
+    faults = faults_of(verified_lake)
     assert faults.keys() == {Kind.TAG}
     assert faults[Kind.TAG].message == (
         f"the newest watermark is in snapshot {head}, the tag is on {created}; after a rollback the next "
         f"publish sets it right"
     )
-    lake.table().manage_snapshots().remove_tag(TAG).commit()
-    assert "the tag is missing" in faults_of(lake)[Kind.TAG].message
+    verified_lake.table().manage_snapshots().remove_tag(TAG).commit()
+    assert "the tag is missing" in faults_of(verified_lake)[Kind.TAG].message
 
 
-def test_what_another_writer_changed_is_told_from_a_fault(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    lake.tier(skip=(2,))
-    updated = lake.update(5, host="theirs")
-    deleted = lake.delete("kafka_offset == 7")
-    report = lake.verify()
+def test_what_another_writer_changed_is_told_from_a_fault(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(10)
+    verified_lake.tier(skip=(2,))
+    updated = verified_lake.update(5, host="theirs")
+    deleted = verified_lake.delete("kafka_offset == 7")
+    report = verified_lake.verify()
     assert {(c.snapshot_id, c.changed, c.deleted, c.example) for c in report.changes} == {
         (updated, 1, 0, (0, 5)),
         (deleted, 0, 1, (0, 7)),
@@ -185,13 +188,15 @@ def test_what_another_writer_changed_is_told_from_a_fault(lake: VerifiedLake) ->
     ]
 
 
-def test_a_row_of_a_tombstone_and_a_row_of_nothing_are_found(lake: VerifiedLake) -> None:
-    lake.produce(4)
-    lake.put(None)
-    transaction = lake.log.begin()
-    transaction.append("flows", 0, lake.record())
+def test_a_row_of_a_tombstone_and_a_row_of_nothing_are_found(
+    verified_lake: VerifiedLake,
+) -> None:
+    verified_lake.produce(4)
+    verified_lake.put(None)
+    transaction = verified_lake.log.begin()
+    transaction.append("flows", 0, verified_lake.record())
     transaction.abort()
-    lake.produce(1)
+    verified_lake.produce(1)
 
     def invent(rows: pa.Table) -> pa.Table:
         first = rows.slice(0, 1)
@@ -202,79 +207,83 @@ def test_a_row_of_a_tombstone_and_a_row_of_nothing_are_found(lake: VerifiedLake)
         ]
         return pa.concat_tables([rows, *added])
 
-    lake.tier(invent)
-    report = lake.verify()
+    verified_lake.tier(invent)
+    report = verified_lake.verify()
     places = {(f.kind, f.offsets) for f in report.findings}
     assert {
         (Kind.OUTCOME, OffsetRange(0, 4, 5)),
         (Kind.SURPLUS, OffsetRange(0, 5, 7)),
     } <= places
-    compacted = lake.verify(compacted=True)
+    compacted = verified_lake.verify(compacted=True)
     assert Kind.SURPLUS not in {f.kind for f in compacted.findings}
 
 
 def test_a_record_below_the_watermark_that_does_not_decode_is_found(lake_of: Make) -> None:
-    lake = lake_of(on_error="fail")
-    lake.produce(3)
-    lake.tier()
-    lake.put(b"{broken")
-    lake.produce(1)
-    lake.advance_over(5)
-    report = lake.verify()
+    verified_lake = lake_of(on_error="fail")
+    verified_lake.produce(3)
+    verified_lake.tier()
+    verified_lake.put(b"{broken")
+    verified_lake.produce(1)
+    verified_lake.advance_over(5)
+    report = verified_lake.verify()
     assert {(f.kind, f.offsets) for f in report.findings} == {
         (Kind.OUTCOME, OffsetRange(0, 3, 4)),
         (Kind.MISSING, OffsetRange(0, 4, 5)),
     }
 
 
-def test_since_compares_only_what_was_tiered_later(lake: VerifiedLake) -> None:
-    lake.produce(10)
-    lake.tier(skip=(1,))
-    between = lake.table().metadata.snapshots[-1].timestamp_ms
-    lake.wait_past(between)
-    lake.produce(5)
-    lake.tier(skip=(12,))
-    report = lake.verify(since_ms=between)
+def test_since_compares_only_what_was_tiered_later(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(10)
+    verified_lake.tier(skip=(1,))
+    between = verified_lake.table().metadata.snapshots[-1].timestamp_ms
+    verified_lake.wait_past(between)
+    verified_lake.produce(5)
+    verified_lake.tier(skip=(12,))
+    report = verified_lake.verify(since_ms=between)
     assert [f.offsets for f in report.findings] == [OffsetRange(0, 12, 13)]
     assert report.compared_offsets == 5
 
 
-def test_rows_tiered_before_a_column_was_added_stay_null_in_it(lake: VerifiedLake) -> None:
-    lake.produce(5, site="early")
-    lake.tier()
-    lake.add_column("site", pa.string())
-    lake.produce(5, site="late")
-    lake.tier()
-    report = lake.verify()
+def test_rows_tiered_before_a_column_was_added_stay_null_in_it(
+    verified_lake: VerifiedLake,
+) -> None:
+    verified_lake.produce(5, site="early")
+    verified_lake.tier()
+    verified_lake.add_column("site", pa.string())
+    verified_lake.produce(5, site="late")
+    verified_lake.tier()
+    report = verified_lake.verify()
     assert report.findings == ()
     assert report.unchecked == ()
 
 
-def test_a_topic_created_again_is_found_and_nothing_is_compared(lake: VerifiedLake) -> None:
-    lake.produce(5)
-    lake.tier()
-    lake.log.delete_topic("flows")
-    lake.log.create_topic("flows")
-    report = lake.verify()
+def test_a_topic_created_again_is_found_and_nothing_is_compared(
+    verified_lake: VerifiedLake,
+) -> None:
+    verified_lake.produce(5)
+    verified_lake.tier()
+    verified_lake.log.delete_topic("flows")
+    verified_lake.log.create_topic("flows")
+    report = verified_lake.verify()
     assert [f.kind for f in report.findings] == [Kind.LOG]
     assert report.compared_offsets == 0
 
 
-def test_rows_of_an_unknown_writer_are_a_finding(lake: VerifiedLake) -> None:
-    lake.produce(5)
-    lake.tier()
-    lake.reference_again()
-    kinds = {f.kind for f in lake.verify().findings}
+def test_rows_of_an_unknown_writer_are_a_finding(verified_lake: VerifiedLake) -> None:
+    verified_lake.produce(5)
+    verified_lake.tier()
+    verified_lake.reference_again()
+    kinds = {f.kind for f in verified_lake.verify().findings}
     assert Kind.REFUSED in kinds
     assert Kind.FILE_TWICE in kinds
 
 
 def test_retention_while_verifying_is_said(lake_of: Make) -> None:
-    lake = lake_of()
-    lake.produce(40)
-    lake.tier()
-    lake.expire_on_batch(after=3, before=20)
-    report = lake.verify(window_rows=7)
+    verified_lake = lake_of()
+    verified_lake.produce(40)
+    verified_lake.tier()
+    verified_lake.expire_on_batch(after=3, before=20)
+    report = verified_lake.verify(window_rows=7)
     assert report.findings == ()
     assert report.unchecked[-1] == (
         "partition 0, offsets 0 to 19: retention removed them while they were verified"

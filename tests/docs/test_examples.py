@@ -25,7 +25,7 @@ OTHERS = sorted(
 
 
 @pytest.fixture(scope="module")
-def walked(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+def quickstart_run(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """The folder in which the quickstart was followed to its end; its server still runs."""
     port = lasting_port()
     replaced = {"localhost:9092": kafka.bootstrap, "31337": str(port)}
@@ -39,15 +39,20 @@ def walked(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_quickstart_works_as_written(walked: Walk) -> None:
-    assert {path.name for path in walked.folder.iterdir()} >= {"thermocline.toml", "lake"}
+def test_the_quickstart_works_as_written(quickstart_run: Walk) -> None:
+    assert {path.name for path in quickstart_run.folder.iterdir()} >= {
+        "thermocline.toml",
+        "lake",
+    }
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.parametrize("page", OTHERS)
-def test_the_examples_of_a_page_work_after_the_quickstart(walked: Walk, page: str) -> None:
-    walked.follow(blocks(ROOT / page))
+def test_the_examples_of_a_page_work_after_the_quickstart(
+    quickstart_run: Walk, page: str
+) -> None:
+    quickstart_run.follow(blocks(ROOT / page))
 
 
 @pytest.mark.kafka

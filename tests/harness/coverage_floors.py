@@ -1,6 +1,6 @@
-"""Says what unit tests cover of each package, and fails below its floor. Run by ``make check`` after ``coverage combine``.
+"""Says what unit tests cover of each package, and fails below its floor, or far above. Run by ``make cover`` and ``make test``.
 
-A floor only rises: whoever covers more raises it to what this prints, rounded down.
+A floor only rises: who covers a percent more than it raises it to what this prints, rounded down.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 
 from coverage import Coverage
 
+#: More above a floor than this, and it is not one any more.
+_SLACK = 1
 #: Percent of lines and branches. Whoever lowers one says why.
-FLOORS = {"planner": 100, "connectors": 54, "proxy": 59, "thermocline": 53}
+FLOORS = {"planner": 100, "connectors": 61, "proxy": 62, "thermocline": 55}
 
 
 def covered(files: dict[str, Any]) -> dict[str, float]:
@@ -30,11 +32,15 @@ def covered(files: dict[str, Any]) -> dict[str, float]:
 
 
 def problems(files: dict[str, Any]) -> Iterator[str]:
-    """Packages below their floor; where all is to be covered, the lines and branches that are not."""
+    """Packages that are not at their floor; where all is to be covered, the lines and branches that are not."""
     percent = covered(files)
     for package, floor in FLOORS.items():
-        if percent.get(package, 0.0) < floor:
-            yield f"{package}: {percent.get(package, 0.0):.2f} % of lines and branches, the floor is {floor} %"
+        share = percent.get(package, 0.0)
+        said = f"{package}: {share:.2f} % of lines and branches, the floor is {floor} %"
+        if share < floor:
+            yield said
+        elif share > floor + _SLACK:
+            yield f"{said}: raise it to {int(share)}"
     for file, entry in files.items():
         if FLOORS[_package(file)] == 100 and (
             entry["missing_lines"] or entry["missing_branches"]

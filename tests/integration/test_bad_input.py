@@ -376,7 +376,7 @@ class Fragile:
 
 
 @pytest.fixture(scope="module")
-def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fragile]:
+def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fragile]:
     folder = tmp_path_factory.mktemp("fragile")
     with Broker(folder / "kafka", heap_mb=256, jvm_flags=quick_jvm("kafka")) as broker:
         kafka = Kafka(broker)
@@ -386,9 +386,9 @@ def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fragile]:
 
 
 def test_a_broker_that_is_down_is_named_in_time_and_plain_tables_answer(
-    fragile: Fragile,
+    failing_server: Fragile,
 ) -> None:
-    server, kafka = fragile.server, fragile.kafka
+    server, kafka = failing_server.server, failing_server.kafka
     topic = kafka.topic()
     table = server.bind(topic, EVENT)
     plain = server.create_plain(pa.table({"a": [1]}))
@@ -411,15 +411,15 @@ def test_a_broker_that_is_down_is_named_in_time_and_plain_tables_answer(
     assert server.ask(f"SELECT * FROM {table}").num_rows == 3
 
 
-def test_a_catalog_that_is_down_stops_no_table_in_use(fragile: Fragile) -> None:
-    server = fragile.server
-    topic = fragile.kafka.topic()
+def test_a_catalog_that_is_down_stops_no_table_in_use(failing_server: Fragile) -> None:
+    server = failing_server.server
+    topic = failing_server.kafka.topic()
     table, unread = server.bind(topic, EVENT), server.bind(topic, EVENT)
-    fragile.kafka.produce(topic, events(0, 3))
+    failing_server.kafka.produce(topic, events(0, 3))
     assert server.ask(f"SELECT * FROM {table}").num_rows == 3
-    with fragile.without_catalog():
+    with failing_server.without_catalog():
         server.refresh(table)  # what the background does: it fails, and the pin stays
-        fragile.kafka.produce(topic, events(3, 5))
+        failing_server.kafka.produce(topic, events(3, 5))
         assert server.ask(f"SELECT * FROM {table}").num_rows == 5
         assert error_of(server, f"SELECT * FROM {unread}", UNAVAILABLE) == (
             f"{unread}: catalog lake does not answer; try again."

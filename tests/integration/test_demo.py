@@ -126,9 +126,9 @@ def demo(base: Path, *arguments: str) -> Iterator[Demo]:
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param("Spark …", id="Spark", marks=pytest.mark.soak),
+        pytest.param("Spark …", id="Spark"),
         pytest.param("Kafka broker …", id="broker", marks=pytest.mark.soak),
-        pytest.param("Iceberg tables …", id="tables"),
+        pytest.param("Iceberg tables …", id="tables", marks=pytest.mark.soak),
     ],
 )
 def test_ctrl_c_during_set_up_leaves_nothing(tmp_path: Path, moment: str) -> None:
@@ -152,6 +152,7 @@ def test_ctrl_c_twice_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.soak  # test_broker.py and test_end_to_end_commands.py kill what starts each part
 def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--rate", "100") as run:
         run.wait_for(" hot;")
@@ -190,7 +191,7 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def visit(tmp_path_factory: pytest.TempPathFactory, jdbc: Jdbc) -> Visit:
+def demo_run(tmp_path_factory: pytest.TempPathFactory, jdbc: Jdbc) -> Visit:
     folder = tmp_path_factory.mktemp("demo")
     options = ("--seconds", "900", "--check", "--rate", "400", "--tier-every", "5")
     with demo(folder, *options) as run:
@@ -216,27 +217,27 @@ def visit(tmp_path_factory: pytest.TempPathFactory, jdbc: Jdbc) -> Visit:
     return Visit(run.port, run.text(), code, pasted, outcomes)
 
 
-def test_answers_are_the_ledger_and_nothing_is_left(visit: Visit) -> None:
+def test_answers_are_the_ledger_and_nothing_is_left(demo_run: Visit) -> None:
     # Here a signal is the ordinary end.
-    assert visit.code == 0, visit.text
+    assert demo_run.code == 0, demo_run.text
     for table in ("lake.edr.processes", "lake.edr.flows"):
-        assert f"EQUAL: {table}: the answer is the ledger" in visit.text
-    assert "off by" not in visit.text
+        assert f"EQUAL: {table}: the answer is the ledger" in demo_run.text
+    assert "off by" not in demo_run.text
 
 
 @pytest.mark.parametrize("title", PYTHON_SNIPPETS)
-def test_a_python_snippet_runs_as_pasted(visit: Visit, title: str) -> None:
-    [snippet] = [value for value in snippets(visit.port) if value.title == title]
-    assert snippet.text in visit.text
-    done = visit.pasted[title]
+def test_a_python_snippet_runs_as_pasted(demo_run: Visit, title: str) -> None:
+    [snippet] = [value for value in snippets(demo_run.port) if value.title == title]
+    assert snippet.text in demo_run.text
+    done = demo_run.pasted[title]
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout) > 40, done.stdout
 
 
-def test_the_jdbc_url_and_the_statements_run_as_pasted(visit: Visit) -> None:
-    assert jdbc_url(visit.port) in visit.text
+def test_the_jdbc_url_and_the_statements_run_as_pasted(demo_run: Visit) -> None:
+    assert jdbc_url(demo_run.port) in demo_run.text
     assert len(STATEMENTS) == 2
-    connected, *outcomes, _closed = visit.statements
+    connected, *outcomes, _closed = demo_run.statements
     assert "ok" in connected, connected
     assert len(outcomes) == 2
     assert all(values(outcome) for outcome in outcomes)

@@ -39,6 +39,7 @@ TIMEOUT_S = 60.0
 NOON_MS = 1_763_640_000_000
 
 
+@pytest.mark.soak  # test_spark_layout.py counts files of each partition, unit/test_file_count.py those of an hour
 @pytest.mark.timeout(600)
 def test_as_many_files_as_simulated(lake: SparkLake, kafka: Kafka) -> None:
     tables = [(feed, _create(lake, kafka, feed)) for feed in FEEDS]

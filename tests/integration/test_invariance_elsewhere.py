@@ -49,7 +49,7 @@ def gateway(object_store: ObjectStore) -> Iterator[StoreGateway]:
 
 
 @pytest.fixture
-def elsewhere(
+def tiered_server_on_s3(
     catalog_on_s3: CatalogOnS3, lake: SparkLake, kafka: Kafka, gateway: StoreGateway
 ) -> Iterator[TieredServer]:
     """A server and the shared Spark over one more catalog."""
@@ -64,11 +64,16 @@ def elsewhere(
         yield TieredServer(running, settings, own_catalog=name, lake=there)
 
 
+@pytest.mark.parametrize(
+    "catalog_on_s3",
+    ["rest", pytest.param("postgresql", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_the_second_of_two_tierers_is_refused_and_goes_on_from_the_first(
-    elsewhere: TieredServer,
+    tiered_server_on_s3: TieredServer,
 ) -> None:
-    lake = elsewhere.lake
-    name = TableName(elsewhere.own_catalog, ("rivals",), "flows")
+    lake = tiered_server_on_s3.lake
+    name = TableName(tiered_server_on_s3.own_catalog, ("rivals",), "flows")
     first = first_watermark(0, 0, binding=BINDING)
     create_table(lake.catalogs, name, PAYLOAD, BINDING, first)
     flows = BoundTable(lake.session, lake.store, lake.catalogs, name)
@@ -85,17 +90,17 @@ def test_the_second_of_two_tierers_is_refused_and_goes_on_from_the_first(
 
 
 def test_a_short_story_on_s3_changes_no_answer(
-    kafka: Kafka, elsewhere: TieredServer, gateway: StoreGateway
+    kafka: Kafka, tiered_server_on_s3: TieredServer, gateway: StoreGateway
 ) -> None:
-    with elsewhere.cursor() as cursor:
-        tell(0, SHORT_STEPS, kafka, elsewhere, cursor)
+    with tiered_server_on_s3.cursor() as cursor:
+        tell(0, SHORT_STEPS, kafka, tiered_server_on_s3, cursor)
     assert len(gateway.requests) > 20
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_long_stories_on_s3_change_no_answer(
-    seed: int, kafka: Kafka, elsewhere: TieredServer
+    seed: int, kafka: Kafka, tiered_server_on_s3: TieredServer
 ) -> None:
-    with elsewhere.cursor() as cursor:
-        tell(seed, len(STEPS) + 1, kafka, elsewhere, cursor)
+    with tiered_server_on_s3.cursor() as cursor:
+        tell(seed, len(STEPS) + 1, kafka, tiered_server_on_s3, cursor)

@@ -36,6 +36,7 @@ def test_a_table_on_s3_is_read(object_store: ObjectStore, tmp_path: Path) -> Non
         assert answer.to_pylist() == [{"n": 10, "s": 45}]
 
 
+@pytest.mark.soak  # test_least_rights.py has these parts, with users who may do less
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_topic_is_tiered_to_s3_by_postgresql_and_read_on_both_sides_of_the_seam(

@@ -132,15 +132,17 @@ def test_a_login_that_is_refused_is_named_by_server_and_tierer(
 def test_a_token_that_expired_is_replaced_while_the_login_is_good(
     guarded: tuple[CatalogGateway, dict[str, str]], provider: Provider
 ) -> None:
+    """With another key of that name, all tokens until then are over, whatever the machine takes."""
     gateway, properties = guarded
+    provider.expires_in_s = 60
     store = IcebergStore({"lake": properties})
     try:
         store.tables()
-        time.sleep(TOKEN_S + 1.5)
+        provider.add("first")
         store.tables()
         assert gateway.requests[401] == 1
         provider.secrets.clear()
-        time.sleep(TOKEN_S + 1.5)
+        provider.add("first")
         with pytest.raises(CatalogUnavailable, match="check token, or credential"):
             store.tables()
         provider.secrets[CLIENT] = SECRET
@@ -150,7 +152,7 @@ def test_a_token_that_expired_is_replaced_while_the_login_is_good(
 
 
 #: What happens to which of a publish's commits: that of its branch, of its rows, of its watermark.
-IN_SHORT = {(Fault.DONE_AND_FAILED, 2), (Fault.DONE_AND_CUT, 1)}
+IN_SHORT = {(Fault.DONE_AND_FAILED, 2)}
 
 
 @pytest.mark.parametrize(

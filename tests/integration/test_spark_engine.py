@@ -129,7 +129,7 @@ def test_the_cut_of_a_job_is_read_by_the_command_line(
 
 
 @pytest.fixture
-def cell(
+def notebook_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str, str], Any]]:
     """``%%thermocline`` in a shell of notebooks: its line, and its text."""
@@ -145,7 +145,7 @@ def cell(
 
 
 def test_a_cell_of_a_notebook_is_one_cut(
-    cell: Callable[[str, str], Any],
+    notebook_cell: Callable[[str, str], Any],
     config: Path,
     tiered_server: TieredServer,
     flows: tuple[TableName, str],
@@ -154,12 +154,14 @@ def test_a_cell_of_a_notebook_is_one_cut(
     table, topic = flows
     spark, server = f"--engine spark --config {config}", f"--server {tiered_server.uri}"
     count = f"SELECT count(*) AS n, 7 DIV 2 AS half FROM {table}"
-    frame = cell(spark, f"-- how many\n{count};\n")
+    frame = notebook_cell(spark, f"-- how many\n{count};\n")
     kafka.produce(topic, [record(1_000)])
     assert [tuple(row) for row in frame.collect()] == [(60, 3)]
-    assert [row["n"] for row in cell(spark, count).collect()] == [61]
-    assert [row["n"] for row in cell(f"--engine spark {server}", count).collect()] == [61]
-    answer = cell(server, f"SELECT count(*) AS n, 7 // 2 AS half FROM {table}")
+    assert [row["n"] for row in notebook_cell(spark, count).collect()] == [61]
+    assert [row["n"] for row in notebook_cell(f"--engine spark {server}", count).collect()] == [
+        61
+    ]
+    answer = notebook_cell(server, f"SELECT count(*) AS n, 7 // 2 AS half FROM {table}")
     assert answer.to_pylist() == [{"n": 61, "half": 3}]
     for line, text, kind, words in (
         (spark, "SELECT * FROM lake.net.nowhere", UnknownTable, "there is no table"),
@@ -169,10 +171,10 @@ def test_a_cell_of_a_notebook_is_one_cut(
         (server, "SELEC 1", RequestError, "syntax error"),
     ):
         with pytest.raises(kind) as refusal:
-            cell(line, text)
+            notebook_cell(line, text)
         assert words in str(refusal.value)
     with pytest.raises(click.UsageError, match="No such option"):
-        cell("--engin spark", count)
+        notebook_cell("--engin spark", count)
 
 
 def test_the_page_of_differences_tells_both_answers(tiered_server: TieredServer) -> None:

@@ -74,11 +74,14 @@ def check_job(
     master: str = "local[2]",
     *,
     through_connect: bool = False,
+    again: bool = True,
 ) -> None:
-    """Run the job, produce three records, and run it again: it goes on where it was."""
+    """Run the job; with ``again``, produce three records and run it once more: it goes on where it was."""
     table, topic = bound_flows(server, kafka)
     first = run_job(server, table, folder, master, through_connect=through_connect)
     assert "60 rows at cut c:" in first
+    if not again:
+        return
     kafka.produce(topic, [record(n) for n in range(3)])
     second = run_job(server, table, folder, master, through_connect=through_connect)
     assert "63 rows at cut c:" in second
@@ -86,10 +89,14 @@ def check_job(
     assert [row["id"] for row in delivered.to_pylist()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "again", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["once", "twice"]
+)
 def test_the_example_job_answers_and_goes_on(
-    tiered_server: TieredServer, kafka: Kafka, tmp_path: Path
+    tiered_server: TieredServer, kafka: Kafka, tmp_path: Path, again: bool
 ) -> None:
-    check_job(tiered_server, kafka, tmp_path)
+    """That a stream goes on where it was: ``test_spark_stream_kills.py``."""
+    check_job(tiered_server, kafka, tmp_path, again=again)
 
 
 @pytest.mark.soak

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,41 +107,45 @@ def same(rows: list[Row]) -> list[Row]:
     return rows
 
 
-_ONE_BY_ONE = [
+Move = tuple[str, Callable[[BoundTable], None], Callable[[list[Row]], list[Row]]]
+PASSING: list[Move] = [
     (COPY, BoundTable.compact, same),
     (COPY, expire, same),
     (COPY, rewrite_manifests, same),
     (COPY, set_property, same),
-]
-#: What does the first two, one after the other; a soak has each by itself.
-PASSING = [
-    *(pytest.param(*move, marks=pytest.mark.soak) for move in _ONE_BY_ONE[:2]),
-    *_ONE_BY_ONE[2:],
     (COPY, compact_and_expire, same),
+    *(
+        (mode, *move)
+        for mode in (COPY, MERGE)
+        for move in (
+            (compact_around_a_delete, without),
+            (maintain, without),
+            (delete, without),
+            (update, erased),
+            (merge_update, erased),
+        )
+    ),
 ]
-#: Between two rounds the one that does most; a soak has all there, too.
-_ONCE = tuple(pytest.param(*move, marks=pytest.mark.soak) for move in _ONE_BY_ONE)
-#: Each at one moment in each mode; a soak has both moments of both.
-IN_BOTH_MODES = [
-    (compact_around_a_delete, without),
-    (maintain, without),
-    (delete, without),
-    (update, erased),
-    (merge_update, erased),
-]
+#: A soak has all at both moments. These do what the others do, and the contract of tiering targets has a compaction
+#: and a DELETE by itself; a property is set while a commit is under way, below.
+AT_PUBLISH = {
+    (COPY, rewrite_manifests),
+    (COPY, compact_and_expire),
+    (COPY, maintain),
+    (COPY, update),
+    (COPY, merge_update),
+}
+BETWEEN_ROUNDS = {(MERGE, compact_around_a_delete), (MERGE, maintain), (MERGE, update)}
 
 
-def moves(mode: str, passing: Sequence[Any]) -> list[Any]:
-    """``passing``; of what has two modes, ``mode``'s, and in a soak the other's."""
-    other = MERGE if mode == COPY else COPY
+def moves(always: Collection[tuple[str, Callable[[BoundTable], None]]]) -> list[Any]:
     return [
-        *passing,
-        *((mode, *move) for move in IN_BOTH_MODES),
-        *(pytest.param(other, *move, marks=pytest.mark.soak) for move in IN_BOTH_MODES),
+        pytest.param(*move, marks=() if move[:2] in always else pytest.mark.soak)
+        for move in PASSING
     ]
 
 
-@pytest.mark.parametrize(("tiered", "move", "left"), moves(COPY, PASSING), indirect=["tiered"])
+@pytest.mark.parametrize(("tiered", "move", "left"), moves(AT_PUBLISH), indirect=["tiered"])
 def test_moves_below_the_watermark_pass_between_stage_and_publish(
     tiered: BoundTable,
     move: Callable[[BoundTable], None],
@@ -159,9 +163,7 @@ def test_moves_below_the_watermark_pass_between_stage_and_publish(
     assert tiered.rows() == left(expected_rows(310, 200))
 
 
-@pytest.mark.parametrize(
-    ("tiered", "move", "left"), moves(MERGE, (*_ONCE, PASSING[-1])), indirect=["tiered"]
-)
+@pytest.mark.parametrize(("tiered", "move", "left"), moves(BETWEEN_ROUNDS), indirect=["tiered"])
 def test_moves_below_the_watermark_pass_between_two_rounds(
     tiered: BoundTable,
     move: Callable[[BoundTable], None],
@@ -175,7 +177,13 @@ def test_moves_below_the_watermark_pass_between_two_rounds(
 
 
 @pytest.mark.parametrize(
-    ("tiered", "move"), [(COPY, insert), (COPY, move_up), (MERGE, move_up)], indirect=["tiered"]
+    ("tiered", "move"),
+    [
+        (COPY, insert),
+        pytest.param(COPY, move_up, marks=pytest.mark.soak),
+        (MERGE, move_up),
+    ],
+    indirect=["tiered"],
 )
 def test_foreign_rows_above_the_watermark_are_refused_at_either_step(
     tiered: BoundTable, move: Callable[[BoundTable], None]
@@ -195,6 +203,7 @@ def test_foreign_rows_above_the_watermark_are_refused_at_either_step(
     assert tiered.rows() == expected_rows(300, 200)
 
 
+@pytest.mark.soak  # contract/test_tiering_target.py has it over Spark, too
 def test_a_rollback_between_stage_and_publish_is_a_conflict(flows: BoundTable) -> None:
     flows.tier(100, 100)
     older = flows.state().head
@@ -332,7 +341,7 @@ def test_an_expiry_of_staged_files_only_takes_dead_ones(flows: BoundTable) -> No
 
 
 @pytest.fixture
-def meanwhile(
+def during_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Callable[[Callable[[], None]], None]]:
     """Do something while the next publish stands between building its transaction and committing it."""
@@ -371,12 +380,12 @@ def meanwhile(
 )
 def test_a_commit_that_lands_while_ours_is_under_way_passes_if_it_would_before(
     tiered: BoundTable,
-    meanwhile: Callable[[Callable[[], None]], None],
+    during_commit: Callable[[Callable[[], None]], None],
     move: Callable[[BoundTable], None],
     left: Callable[[list[Row]], list[Row]],
 ) -> None:
     target, staged = tiered.stage(GeneratedLog((300, 200)))
-    meanwhile(lambda: move(tiered))
+    during_commit(lambda: move(tiered))
     mark = target.publish(staged)
     assert tiered.rows() == left(expected_rows(300, 200))
     state = tiered.state()
@@ -390,11 +399,11 @@ def test_a_commit_that_lands_while_ours_is_under_way_passes_if_it_would_before(
 @pytest.mark.parametrize("move", [insert, move_up])
 def test_a_foreign_commit_that_lands_while_ours_is_under_way_is_refused(
     tiered: BoundTable,
-    meanwhile: Callable[[Callable[[], None]], None],
+    during_commit: Callable[[Callable[[], None]], None],
     move: Callable[[BoundTable], None],
 ) -> None:
     target, staged = tiered.stage(GeneratedLog((300, 200)))
-    meanwhile(lambda: move(tiered))
+    during_commit(lambda: move(tiered))
     with pytest.raises(ForeignCommit):
         target.publish(staged)
     assert tiered.state().properties[MIRROR] != ""
@@ -402,11 +411,11 @@ def test_a_foreign_commit_that_lands_while_ours_is_under_way_is_refused(
 
 
 def test_another_tierer_that_lands_while_ours_is_under_way_wins(
-    flows: BoundTable, meanwhile: Callable[[Callable[[], None]], None]
+    flows: BoundTable, during_commit: Callable[[Callable[[], None]], None]
 ) -> None:
     other, first = flows.stage(GeneratedLog((120, 110)))
     target, staged = flows.stage(GeneratedLog((300, 200)))
-    meanwhile(lambda: _publish_past_barrier(other, first))
+    during_commit(lambda: _publish_past_barrier(other, first))
     with pytest.raises(TieringConflict):
         target.publish(staged)
     assert flows.rows() == expected_rows(120, 110)

@@ -57,7 +57,7 @@ def files(flows: BoundTable) -> list[Path]:
     [
         ("none", ()),
         ("hash", ("bytes desc",)),
-        ("auto", ("bytes desc",)),
+        pytest.param("auto", ("bytes desc",), marks=pytest.mark.soak),
         pytest.param("none", ("bytes desc",), marks=pytest.mark.soak),
         pytest.param("hash", (), marks=pytest.mark.soak),
         pytest.param("auto", (), marks=pytest.mark.soak),

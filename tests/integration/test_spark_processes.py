@@ -102,7 +102,7 @@ def start(flows: BoundTable, tmp_path: Path) -> Iterator[Start]:
     ("failpoint", "landed"),
     [
         pytest.param("after_fetch", False, marks=pytest.mark.soak),
-        ("after_stage", False),
+        pytest.param("after_stage", False, marks=pytest.mark.soak),
         pytest.param("before_publish", False, marks=pytest.mark.soak),
         ("after_publish", True),
     ],
@@ -124,9 +124,9 @@ def test_a_kill_loses_nothing_and_doubles_nothing(
     assert flows.rows() == expected_rows(3_500, 2_000)
 
 
-@pytest.mark.parametrize(
-    "failpoint", [pytest.param("before_publish", marks=pytest.mark.soak), "before_commit"]
-)
+# chaos/test_rivals.py has two tierers that meet, test_spark_foreign.py one that lands while another commits.
+@pytest.mark.soak
+@pytest.mark.parametrize("failpoint", ["before_publish", "before_commit"])
 def test_of_two_tierers_that_meet_one_commits_and_the_other_carries_on(
     flows: BoundTable, start: Start, failpoint: str
 ) -> None:

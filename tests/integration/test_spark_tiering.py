@@ -34,18 +34,6 @@ from tests.harness.generated_log import (
 pytestmark = pytest.mark.spark
 
 
-def test_a_round_moves_each_record_once_and_the_watermark_with_it(flows: BoundTable) -> None:
-    result = flows.tier(5_000, 3_000)
-    assert result.published
-    assert result.lag == 0
-    assert result.outcomes == expected_outcomes(5_000, 3_000)
-    assert flows.rows() == expected_rows(5_000, 3_000)
-    assert flows.watermark() == {0: 5_000, 1: 3_000}
-    flows.tier(5_500, 3_000, 40)
-    assert flows.rows() == expected_rows(5_500, 3_000, 40)
-    assert flows.watermark() == {0: 5_500, 1: 3_000, 2: 40}
-
-
 def test_a_round_with_nothing_new_commits_nothing(flows: BoundTable) -> None:
     flows.tier(100, 100)
     before = flows.state()
@@ -87,42 +75,11 @@ def test_tag_mirror_and_summary_hold_the_same_text(flows: BoundTable) -> None:
     assert flows.java().refs()[TAG].maxRefAgeMs() == 2**63 - 1
 
 
-def test_an_advance_without_rows_commits(lake: SparkLake) -> None:
-    flows = lake.create(0)
-    # Offset 0 is a marker: the log has an end but no record below it.
-    result = flows.tier(1)
-    assert result.published
-    assert result.outcomes == expected_outcomes(1)
-    assert flows.watermark() == {0: 1}
-    # A partition that was only just created enters the watermark: no split at all.
-    flows.tier(1, 0)
-    assert flows.watermark() == {0: 1, 1: 0}
-    assert flows.rows() == []
-
-
 def test_a_wide_watermark_is_compressed_and_read_back(lake: SparkLake) -> None:
     flows = lake.create()
     flows.tier(*([2] * 1_200))
     assert flows.state().properties[MIRROR].startswith("z:")
     assert flows.watermark() == dict.fromkeys(range(1_200), 2)
-
-
-@pytest.mark.parametrize("staged_rows", [200, 0])
-def test_the_second_of_two_tierers_from_one_watermark_is_refused(
-    lake: SparkLake, staged_rows: int
-) -> None:
-    flows = lake.create(0, 0)
-    # Without rows, the second only brings a new partition.
-    late, late_staged = flows.stage(GeneratedLog((staged_rows, 0, 0)))
-    flows.tier(150, 150)
-    with pytest.raises(TieringConflict, match="plan again"):
-        late.publish(late_staged)
-    late.discard(late_staged)
-    assert flows.rows() == expected_rows(150, 150)
-    assert flows.watermark() == {0: 150, 1: 150}
-    assert flows.branches() == []
-    flows.tier(200, 150)
-    assert flows.rows() == expected_rows(200, 150)
 
 
 def test_nothing_of_a_publish_stays_in_the_driver(flows: BoundTable) -> None:
@@ -147,16 +104,6 @@ def test_nothing_of_a_publish_stays_in_the_driver(flows: BoundTable) -> None:
         gc.collect()
         gateway.jvm.java.lang.System.gc()
         time.sleep(0.05)
-
-
-def test_publishing_twice_is_one_commit(flows: BoundTable) -> None:
-    target, staged = flows.stage(GeneratedLog((300, 200)))
-    first = target.publish(staged)
-    assert target.publish(staged) == first
-    # Also when others have committed since.
-    flows.tier(400, 200)
-    assert target.publish(staged) == first
-    assert flows.rows() == expected_rows(400, 200)
 
 
 def test_counts_stay_exact_when_a_task_fails_and_is_tried_again(
@@ -243,14 +190,6 @@ def test_a_schema_changed_meanwhile_is_a_conflict_at_either_step(flows: BoundTab
         target.stage(staged.plan)
     target.discard(staged)
     assert flows.branches() == []
-    assert flows.rows() == []
-
-
-def test_a_binding_changed_meanwhile_is_a_conflict(flows: BoundTable) -> None:
-    target, staged = flows.stage(GeneratedLog((300, 200)))
-    flows.sql("ALTER TABLE {t} SET TBLPROPERTIES ('thermocline.on_error'='skip')")
-    with pytest.raises(TieringConflict, match="binding changed"):
-        target.publish(staged)
     assert flows.rows() == []
 
 

@@ -67,7 +67,7 @@ class Vending:
 
 
 @pytest.fixture
-def vending(rest_catalog: RestCatalog, object_store: ObjectStore) -> Iterator[Vending]:
+def vending_catalog(rest_catalog: RestCatalog, object_store: ObjectStore) -> Iterator[Vending]:
     with (
         CatalogGateway(rest_catalog.port) as catalog,
         StoreGateway(object_store.port) as store,
@@ -78,21 +78,25 @@ def vending(rest_catalog: RestCatalog, object_store: ObjectStore) -> Iterator[Ve
         }
         names = ("s3.access-key-id", "s3.secret-access-key")
         keys = {name: properties.pop(name) for name in names}
-        vending = Vending(properties, rest_catalog.root, catalog, store, keys)
-        catalog.vend, store.choose_fault = vending.vend, vending.judge
-        yield vending
+        vending_catalog = Vending(properties, rest_catalog.root, catalog, store, keys)
+        catalog.vend, store.choose_fault = vending_catalog.vend, vending_catalog.judge
+        yield vending_catalog
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_topic_is_tiered_and_read_with_keys_that_came_with_the_table(
-    vending: Vending, rest_catalog: RestCatalog, kafka: Kafka, tmp_path: Path
+    vending_catalog: Vending, rest_catalog: RestCatalog, kafka: Kafka, tmp_path: Path
 ) -> None:
     name = TableName("lake", (rest_catalog.namespace(),), "flows")
     check_whole_loop(
-        vending.properties, kafka, tmp_path, name=name, storage_roots=(vending.root,)
+        vending_catalog.properties,
+        kafka,
+        tmp_path,
+        name=name,
+        storage_roots=(vending_catalog.root,),
     )
-    used = {request.token for request in vending.store.requests}
+    used = {request.token for request in vending_catalog.store.requests}
     assert "" not in used
     assert len(used) > 3
 
@@ -100,14 +104,14 @@ def test_a_topic_is_tiered_and_read_with_keys_that_came_with_the_table(
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_keys_that_expire_while_spark_writes_are_named_and_the_next_round_goes_on(
-    vending: Vending, rest_catalog: RestCatalog, kafka: Kafka, lake: SparkLake
+    vending_catalog: Vending, rest_catalog: RestCatalog, kafka: Kafka, lake: SparkLake
 ) -> None:
     # A name for each test: Spark keeps what it has once opened.
-    catalog = f"vending_{vending.store.endpoint.rpartition(':')[2]}"
-    catalogs = {catalog: vending.properties}
-    for key, value in catalog_conf(catalog, vending.properties).items():
+    catalog = f"vending_{vending_catalog.store.endpoint.rpartition(':')[2]}"
+    catalogs = {catalog: vending_catalog.properties}
+    for key, value in catalog_conf(catalog, vending_catalog.properties).items():
         lake.session.conf.set(key, value)
-    settings = settings_of(catalogs, kafka.settings, storage_roots=(vending.root,))
+    settings = settings_of(catalogs, kafka.settings, storage_roots=(vending_catalog.root,))
     topic = kafka.topic(3)
     with closing(IcebergStore(catalogs)) as store, running_server(settings) as running:
         there = SparkLake(lake.session, catalogs, store, itertools.count(1))
@@ -119,10 +123,10 @@ def test_keys_that_expire_while_spark_writes_are_named_and_the_next_round_goes_o
         )
         for partition in range(3):
             kafka.produce(topic, [b'{"id": 1}'] * 400, partition=partition)
-        vending.files_left = 1
+        vending_catalog.files_left = 1
         with pytest.raises(ColdStoreUnavailable, match="session token has expired"):
             server.tier(table)
-        assert vending.files_left < 0
+        assert vending_catalog.files_left < 0
         server.refresh(table)
         assert server.ask(f"SELECT sum(id) AS s FROM {table}").to_pylist() == [{"s": 1_200}]
         server.tier(table)
@@ -133,9 +137,11 @@ def test_keys_that_expire_while_spark_writes_are_named_and_the_next_round_goes_o
 
 
 def test_keys_that_expire_are_named_and_the_next_ones_taken(
-    vending: Vending, rest_catalog: RestCatalog
+    vending_catalog: Vending, rest_catalog: RestCatalog
 ) -> None:
-    settings = settings_of({"lake": vending.properties}, {}, storage_roots=(vending.root,))
+    settings = settings_of(
+        {"lake": vending_catalog.properties}, {}, storage_roots=(vending_catalog.root,)
+    )
     with serving(settings) as server:
         name = TableName("lake", (rest_catalog.namespace(),), "plain")
         rows = pa.table({"id": pa.array(range(100), pa.int64())})
@@ -149,7 +155,7 @@ def test_keys_that_expire_are_named_and_the_next_ones_taken(
             f"SELECT sum(id) AS s FROM {name} WHERE id {where}" for where in ("< 100", ">= 100")
         )
         assert server.ask(first).to_pylist() == [{"s": 4_950}]
-        vending.valid.clear()
+        vending_catalog.valid.clear()
         with pytest.raises(adbc.Error, match="token has expired") as caught:
             server.ask(second)
         assert f"{name}: " in str(caught.value)
@@ -158,25 +164,29 @@ def test_keys_that_expire_are_named_and_the_next_ones_taken(
 
 
 def test_doctor_tries_the_store_with_keys_that_come_with_a_table(
-    vending: Vending, rest_catalog: RestCatalog
+    vending_catalog: Vending, rest_catalog: RestCatalog
 ) -> None:
-    settings = settings_of({"lake": vending.properties}, {}, storage_roots=(vending.root,))
+    settings = settings_of(
+        {"lake": vending_catalog.properties}, {}, storage_roots=(vending_catalog.root,)
+    )
     name = TableName("lake", (rest_catalog.namespace(),), "plain")
-    with closing(load_catalog("lake", **vending.properties)) as catalog:
+    with closing(load_catalog("lake", **vending_catalog.properties)) as catalog:
         catalog.create_namespace(name.namespace)
         catalog.create_table((*name.namespace, name.name), pa.schema([("id", pa.int64())]))
-    vending.store.requests.clear()
+    vending_catalog.store.requests.clear()
     states = {each.check: each.state for each in stores(settings, {"lake": [name]})}
     assert states == {"store of lake": "ok", "clock of the store of lake": "ok"}
-    assert vending.store.requests
-    assert all(request.token for request in vending.store.requests)
+    assert vending_catalog.store.requests
+    assert all(request.token for request in vending_catalog.store.requests)
 
 
 def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
-    vending: Vending, rest_catalog: RestCatalog
+    vending_catalog: Vending, rest_catalog: RestCatalog
 ) -> None:
     name = TableName("lake", (rest_catalog.namespace(),), "plain")
-    settings = settings_of({"lake": vending.properties}, {}, storage_roots=(vending.root,))
+    settings = settings_of(
+        {"lake": vending_catalog.properties}, {}, storage_roots=(vending_catalog.root,)
+    )
 
     def handed(**changes: Any) -> tuple[dict[str, str], list[Any]]:
         live = IcebergRest(port=0, **changes)
@@ -198,21 +208,21 @@ def test_keys_that_came_with_a_table_go_on_to_engines_where_the_settings_say_so(
     assert handed() == ({}, [])
     config, by_place = handed(vended=("lake",))
     assert by_place == []
-    assert config["s3.session-token"] in vending.valid
-    assert config["s3.endpoint"] == vending.store.endpoint
+    assert config["s3.session-token"] in vending_catalog.valid
+    assert config["s3.endpoint"] == vending_catalog.store.endpoint
     assert not set(config) & {"token", "credential", "uri", "warehouse"}
     # By place, as a catalog names several stores of one table. What the table says of stores itself changes nothing.
-    with contextlib.closing(load_catalog("own", **vending.properties)) as own:
+    with contextlib.closing(load_catalog("own", **vending_catalog.properties)) as own:
         table = own.load_table((*name.namespace, name.name))
         evil = {"s3.endpoint": "http://127.0.0.1:9", "py-io-impl": "os.system"}
         table.transaction().set_properties(evil).commit_transaction()
-    vending.catalog.places = (f"{vending.root}/", "s3://elsewhere/")
+    vending_catalog.catalog.places = (f"{vending_catalog.root}/", "s3://elsewhere/")
     config, by_place = handed(vended=("lake",))
-    assert [entry["prefix"] for entry in by_place] == list(vending.catalog.places)
+    assert [entry["prefix"] for entry in by_place] == list(vending_catalog.catalog.places)
     for keys in (config, *(entry["config"] for entry in by_place)):
-        assert keys["s3.session-token"] in vending.valid
-        assert keys["s3.endpoint"] == vending.store.endpoint
-    vending.store.choose_fault = lambda _: Fault.DENIED
+        assert keys["s3.session-token"] in vending_catalog.valid
+        assert keys["s3.endpoint"] == vending_catalog.store.endpoint
+    vending_catalog.store.choose_fault = lambda _: Fault.DENIED
     with pytest.raises(urllib.error.HTTPError) as caught:
         handed(vended=("lake",))
     assert (caught.value.code, int(caught.value.headers["retry-after"]) > 0) == (503, True)

@@ -31,64 +31,64 @@ from tests.harness.serving import SESSION, engine, forget, serve
 
 @pytest.mark.parametrize("loses", ["a beat", "a load"])
 def test_a_replica_whose_folder_was_removed_writes_anew(
-    sea: Sea, monkeypatch: pytest.MonkeyPatch, loses: str
+    live_harness: Sea, monkeypatch: pytest.MonkeyPatch, loses: str
 ) -> None:
-    sea.produce(0, "a")
-    before, _ = sea.load()
-    (own,) = sea.folder.iterdir()
+    live_harness.produce(0, "a")
+    before, _ = live_harness.load()
+    (own,) = live_harness.folder.iterdir()
     shutil.rmtree(own)
     if loses == "a beat":
-        sea.live.tend()
+        live_harness.live.tend()
     else:  # the process stood still: its first load comes before its beat
-        folder = sea.files._folder("lake")
+        folder = live_harness.files._folder("lake")
         monkeypatch.setattr(folder, "_clocks", lambda: (0.0, time.time() + TTL_S + 1))
-    document, table = sea.load()
-    assert rows_of(table) == expected(sea, document) == expected(sea, before)
+    document, table = live_harness.load()
+    assert rows_of(table) == expected(live_harness, document) == expected(live_harness, before)
     assert document["properties"][LIVE_CUT] == before["properties"][LIVE_CUT]
-    (new,) = sea.folder.iterdir()
+    (new,) = live_harness.folder.iterdir()
     assert new != own
-    sea.live.tend()
-    assert sea.load()[0] == document
+    live_harness.live.tend()
+    assert live_harness.load()[0] == document
 
 
-def test_an_answer_stays_until_its_time_and_then_goes_with_its_files(sea: Sea) -> None:
-    sea.produce(0, "a")
-    first, table = sea.load()
-    expected_rows = expected(sea, first)
-    sea.tier(sea.ends())
-    sea.pins.refresh(FLOWS)
-    sea.load()
-    sea.now_s += TTL_S - 1
-    sea.live.tend()
+def test_an_answer_stays_until_its_time_and_then_goes_with_its_files(live_harness: Sea) -> None:
+    live_harness.produce(0, "a")
+    first, table = live_harness.load()
+    expected_rows = expected(live_harness, first)
+    live_harness.tier(live_harness.ends())
+    live_harness.pins.refresh(FLOWS)
+    live_harness.load()
+    live_harness.now_s += TTL_S - 1
+    live_harness.live.tend()
     assert rows_of(table) == expected_rows
-    sea.now_s += 2
-    sea.live.tend()
-    assert not list(sea.folder.rglob("*.parquet"))
+    live_harness.now_s += 2
+    live_harness.live.tend()
+    assert not list(live_harness.folder.rglob("*.parquet"))
     with pytest.raises(FileNotFoundError):
         rows_of(table)
 
 
 def test_a_folder_of_a_replica_that_is_gone_is_removed_and_that_of_a_live_one_stays(
-    sea: Sea,
+    live_harness: Sea,
 ) -> None:
-    sea.produce(0, "a")
-    sea.load()
-    (gone,) = sea.folder.iterdir()
+    live_harness.produce(0, "a")
+    live_harness.load()
+    (gone,) = live_harness.folder.iterdir()
     assert gone.stat().st_mode & 0o777 == 0o700
-    sea.stop()
-    sea.start()
-    sea.load()
-    sea.live.tend()
+    live_harness.stop()
+    live_harness.start()
+    live_harness.load()
+    live_harness.live.tend()
     assert gone.exists()
     beat = gone / "heartbeat"
     long_ago = beat.stat().st_mtime - 2 * TTL_S - 5
     os.utime(beat, (long_ago, long_ago))
-    stranger = sea.folder / "not-ours"
+    stranger = live_harness.folder / "not-ours"
     stranger.mkdir()
-    sea.live.tend()
+    live_harness.live.tend()
     assert not gone.exists()
     assert stranger.exists()
-    assert len(list(sea.folder.iterdir())) == 2
+    assert len(list(live_harness.folder.iterdir())) == 2
 
 
 @pytest.fixture
@@ -105,16 +105,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("cause", ["full", "read-only"])
 def test_a_disk_that_takes_no_file_is_named_and_nothing_is_left(
-    sea: Sea, small_disk: Path, cause: str
+    live_harness: Sea, small_disk: Path, cause: str
 ) -> None:
-    sea.stop()
-    sea.folder = small_disk / "live"
-    sea.start()
-    sea.produce(0, "a")
-    document, _ = sea.load()
-    (own,) = sea.folder.iterdir()
+    live_harness.stop()
+    live_harness.folder = small_disk / "live"
+    live_harness.start()
+    live_harness.produce(0, "a")
+    document, _ = live_harness.load()
+    (own,) = live_harness.folder.iterdir()
     for _ in range(50):
-        sea.produce(1, "b" * 50)
+        live_harness.produce(1, "b" * 50)
 
     def remount(options: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{options}", str(small_disk)], check=True)
@@ -130,26 +130,26 @@ def test_a_disk_that_takes_no_file_is_named_and_nothing_is_left(
         reason = "Read-only file system"
     for _ in range(3):
         with pytest.raises(ColdStoreUnavailable, match=f"cannot be written: {reason}; make"):
-            sea.load()
+            live_harness.load()
     assert sorted(own.rglob("*")) == before
     if cause == "full":
         (small_disk / "fill").unlink()
     else:
         with pytest.raises(ColdStoreUnavailable, match=reason):
-            sea.live.tend()
+            live_harness.live.tend()
         remount("rw")
-    sea.live.tend()
-    document, table = sea.load()
-    assert rows_of(table) == expected(sea, document)
-    sea.now_s += TTL_S + 1
-    sea.live.tend()
+    live_harness.live.tend()
+    document, table = live_harness.load()
+    assert rows_of(table) == expected(live_harness, document)
+    live_harness.now_s += TTL_S + 1
+    live_harness.live.tend()
     assert [path.name for path in own.rglob("*") if path.is_file()] == ["heartbeat"]
 
 
 def test_what_was_written_for_an_answer_that_failed_is_removed(
-    sea: Sea, monkeypatch: pytest.MonkeyPatch
+    live_harness: Sea, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sea.produce(0, "a")
+    live_harness.produce(0, "a")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -157,49 +157,53 @@ def test_what_was_written_for_an_answer_that_failed_is_removed(
     with monkeypatch.context() as patch:
         patch.setattr("connectors.iceberg.live.files.write_metadata", full)
         with pytest.raises(ColdStoreUnavailable):
-            sea.load()
-    left = [path for path in sea.folder.rglob("*") if path.suffix in (".avro", ".json")]
+            live_harness.load()
+    left = [
+        path for path in live_harness.folder.rglob("*") if path.suffix in (".avro", ".json")
+    ]
     assert not left
-    document, table = sea.load()
-    assert rows_of(table) == expected(sea, document)
-    sea.now_s += TTL_S + 1
-    sea.tier(sea.ends())
-    sea.pins.refresh(FLOWS)
-    sea.load()
-    sea.now_s += TTL_S + 1
-    sea.live.tend()
-    assert not list(sea.folder.rglob("*.parquet"))
+    document, table = live_harness.load()
+    assert rows_of(table) == expected(live_harness, document)
+    live_harness.now_s += TTL_S + 1
+    live_harness.tier(live_harness.ends())
+    live_harness.pins.refresh(FLOWS)
+    live_harness.load()
+    live_harness.now_s += TTL_S + 1
+    live_harness.live.tend()
+    assert not list(live_harness.folder.rglob("*.parquet"))
 
 
-def test_two_replicas_at_one_place_leave_each_other_alone(sea: Sea) -> None:
-    sea.produce(0, "a")
-    first, own = sea.load()
-    pins, tails, statements = serve(sea.cold.store, sea.log)
+def test_two_replicas_at_one_place_leave_each_other_alone(live_harness: Sea) -> None:
+    live_harness.produce(0, "a")
+    first, own = live_harness.load()
+    pins, tails, statements = serve(live_harness.cold.store, live_harness.log)
     other = LiveTables(
         pins=pins,
         cutter=statements.cutter,
         tails=tails,
         engine=engine(),
         grants=statements.grants,
-        files=LiveFiles(sea.cold.store, {"lake": str(sea.folder)}, ttl_s=TTL_S),
+        files=LiveFiles(
+            live_harness.cold.store, {"lake": str(live_harness.folder)}, ttl_s=TTL_S
+        ),
         ttl_s=TTL_S,
-        clock=lambda: sea.now_s,
+        clock=lambda: live_harness.now_s,
     )
     try:
         loaded = other.load(SESSION, FLOWS, Deadline(60))
         second, theirs = json.loads(loaded.metadata), StaticTable.from_metadata(loaded.location)
         assert second["properties"][LIVE_CUT] == first["properties"][LIVE_CUT]
         assert second["current-snapshot-id"] != first["current-snapshot-id"]
-        assert rows_of(theirs) == rows_of(own) == expected(sea, first)
+        assert rows_of(theirs) == rows_of(own) == expected(live_harness, first)
         # What one removes is its own.
-        sea.now_s += TTL_S + 1
+        live_harness.now_s += TTL_S + 1
         other.load(SESSION, FLOWS, Deadline(60))
-        sea.live.tend()
+        live_harness.live.tend()
         other.tend()
-        assert rows_of(theirs) == expected(sea, first)
+        assert rows_of(theirs) == expected(live_harness, first)
         with pytest.raises(FileNotFoundError):
             rows_of(own)
-        assert len(list(sea.folder.iterdir())) == 2
+        assert len(list(live_harness.folder.iterdir())) == 2
     finally:
         other.stop()
         forget(pins, tails)
@@ -207,9 +211,9 @@ def test_two_replicas_at_one_place_leave_each_other_alone(sea: Sea) -> None:
 
 @pytest.mark.parametrize("is_patient", [True, False])
 def test_a_load_waits_for_what_is_being_merged_and_does_not_merge_it_again(
-    sea: Sea, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+    live_harness: Sea, monkeypatch: pytest.MonkeyPatch, is_patient: bool
 ) -> None:
-    merging, proceed = sea.live._merging, threading.Event()
+    merging, proceed = live_harness.live._merging, threading.Event()
     work = merging._work
 
     def later(task: MergeTask) -> None:
@@ -220,12 +224,12 @@ def test_a_load_waits_for_what_is_being_merged_and_does_not_merge_it_again(
     if not is_patient:
         monkeypatch.setattr("proxy.live.tables._MERGE_WAIT_S", 0.05)
     for number in range(MOST):
-        sea.produce(0, f"host {number}")
-        document, table = sea.load()
+        live_harness.produce(0, f"host {number}")
+        document, table = live_harness.load()
     assert len(list(table.scan().plan_files())) == MOST
-    sea.produce(0, "newest")
+    live_harness.produce(0, "newest")
     loaded: list[tuple[dict[str, object], StaticTable]] = []
-    loading = threading.Thread(target=lambda: loaded.append(sea.load()))
+    loading = threading.Thread(target=lambda: loaded.append(live_harness.load()))
     loading.start()
     if is_patient:
         loading.join(0.5)
@@ -234,10 +238,12 @@ def test_a_load_waits_for_what_is_being_merged_and_does_not_merge_it_again(
     loading.join(60)
     proceed.set()
     [(document, table)] = loaded
-    assert rows_of(table) == expected(sea, document)
+    assert rows_of(table) == expected(live_harness, document)
     assert len(rows_of(table)) == MOST + 1
-    merging.wait(sea.live._answers_of(FLOWS), Deadline(60), 60)
-    written = [pq.read_metadata(file).num_rows for file in sea.folder.rglob("*.parquet")]
+    merging.wait(live_harness.live._answers_of(FLOWS), Deadline(60), 60)
+    written = [
+        pq.read_metadata(file).num_rows for file in live_harness.folder.rglob("*.parquet")
+    ]
     # One file for each load; beside them what was merged, once. Who does not wait has merged all there was by himself.
     large = sorted(rows for rows in written if rows > 1)
     assert large == ([MERGE] if is_patient else [MOST + 1])

@@ -32,122 +32,129 @@ from tests.harness.serving import SESSION
 LOADS = 100
 
 
-def story(sea: Sea, chance: random.Random, loads: int) -> None:
+def story(live_harness: Sea, chance: random.Random, loads: int) -> None:
     """Move something, load, compare; again and again."""
     names = 0
     for number in range(loads):
         for _ in range(chance.randrange(4)):
             partition = chance.randrange(PARTITIONS)
             for _ in range(chance.randrange(6)):
-                sea.produce(partition, chance.choice([f"h{number}", "", None]))
+                live_harness.produce(partition, chance.choice([f"h{number}", "", None]))
         move = chance.randrange(17)
         if move == 0:
-            sea.abort(chance.randrange(PARTITIONS))
+            live_harness.abort(chance.randrange(PARTITIONS))
         elif move in (1, 2):
-            low, high = sea.covered[sea.head], sea.ends()
-            sea.tier([chance.randint(at, end) for at, end in zip(low, high, strict=True)])
+            low, high = live_harness.covered[live_harness.head], live_harness.ends()
+            live_harness.tier(
+                [chance.randint(at, end) for at, end in zip(low, high, strict=True)]
+            )
         elif move == 3:
-            sea.tier(sea.ends())
+            live_harness.tier(live_harness.ends())
         elif move == 4:
-            sea.compact()
+            live_harness.compact()
         elif move == 5:
-            sea.cold.add_column(f"added_{number}", pa.string())
+            live_harness.cold.add_column(f"added_{number}", pa.string())
         elif move == 6:
             names += 1
-            old = sea.cold.table().schema().fields[3].name
-            sea.cold.rename_column(old, f"host_{names}")
+            old = live_harness.cold.table().schema().fields[3].name
+            live_harness.cold.rename_column(old, f"host_{names}")
         elif move == 7:
-            sea.stop()
-            sea.start()
+            live_harness.stop()
+            live_harness.start()
         elif move == 8:
-            sea.cold.rollback(chance.choice(sea.line()[:4]))
+            live_harness.cold.rollback(chance.choice(live_harness.line()[:4]))
         elif move == 9:
-            sea.now_s += chance.choice([1.0, TTL_S / 2, TTL_S * 2])
-            sea.live.tend()
+            live_harness.now_s += chance.choice([1.0, TTL_S / 2, TTL_S * 2])
+            live_harness.live.tend()
         elif move == 10:
-            sea.expire()
+            live_harness.expire()
         elif move == 11:
             partition = chance.randrange(PARTITIONS)
-            start, end = sea.covered[sea.head][partition], sea.ends()[partition]
-            sea.lose(partition, chance.randint(start, end))
+            start, end = (
+                live_harness.covered[live_harness.head][partition],
+                live_harness.ends()[partition],
+            )
+            live_harness.lose(partition, chance.randint(start, end))
         if chance.random() < 0.6:
-            sea.pins.refresh(FLOWS)
-        if sea.gap():  # taken by retention, or a rollback went below what it took
-            sea.pins.refresh(FLOWS)
+            live_harness.pins.refresh(FLOWS)
+        if live_harness.gap():  # taken by retention, or a rollback went below what it took
+            live_harness.pins.refresh(FLOWS)
             with pytest.raises(TailGap):
-                sea.load()
-            sea.accept()
-        document, table = sea.load()
-        assert rows_of(table) == expected(sea, document)
+                live_harness.load()
+            live_harness.accept()
+        document, table = live_harness.load()
+        assert rows_of(table) == expected(live_harness, document)
 
 
 def test_each_load_equals_the_ledger_at_its_cut(
-    sea: Sea, monkeypatch: pytest.MonkeyPatch
+    live_harness: Sea, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "planner.live_pieces.MERGE", 4
     )  # there are few loads between two publishes
     monkeypatch.setattr("planner.live_pieces._LEAST", 2)
-    story(sea, random.Random(os.environ.get("THERMOCLINE_SEED", "live")), LOADS)
+    story(live_harness, random.Random(os.environ.get("THERMOCLINE_SEED", "live")), LOADS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
-def test_each_of_a_thousand_loads_equals_the_ledger(sea: Sea, seed: int) -> None:
-    story(sea, random.Random(seed), LOADS)
+def test_each_of_a_thousand_loads_equals_the_ledger(live_harness: Sea, seed: int) -> None:
+    story(live_harness, random.Random(seed), LOADS)
 
 
-def test_a_cut_whose_snapshot_is_expired_is_refused_by_name(sea: Sea) -> None:
-    sea.produce(0, "a")
-    cut = sea.load()[0]["properties"][LIVE_CUT]
-    first = sea.head
-    sea.produce(0, "b")
-    sea.tier(sea.ends())
-    sea.cold.expire(first)
-    sea.pins.refresh(FLOWS)
-    sea.stop()
-    sea.start()  # else the answer of then is still good, with its files
+def test_a_cut_whose_snapshot_is_expired_is_refused_by_name(live_harness: Sea) -> None:
+    live_harness.produce(0, "a")
+    cut = live_harness.load()[0]["properties"][LIVE_CUT]
+    first = live_harness.head
+    live_harness.produce(0, "b")
+    live_harness.tier(live_harness.ends())
+    live_harness.cold.expire(first)
+    live_harness.pins.refresh(FLOWS)
+    live_harness.stop()
+    live_harness.start()  # else the answer of then is still good, with its files
     with pytest.raises(CutExpired, match="the cut"):
-        sea.live.load(replace(SESSION, cut=cut), FLOWS, Deadline(60))
+        live_harness.live.load(replace(SESSION, cut=cut), FLOWS, Deadline(60))
 
 
-def test_what_another_leader_wrote_at_the_same_offsets_is_read_again(sea: Sea) -> None:
-    sea.produce(0, "old")
-    sea.load()
-    sea.log.truncate("flows", 0, 0)
-    sea.ledger.clear()
-    sea.produce(0, "new")
-    document, table = sea.load()
-    assert rows_of(table) == {(0, 0): "new"} == expected(sea, document)
+def test_what_another_leader_wrote_at_the_same_offsets_is_read_again(live_harness: Sea) -> None:
+    live_harness.produce(0, "old")
+    live_harness.load()
+    live_harness.log.truncate("flows", 0, 0)
+    live_harness.ledger.clear()
+    live_harness.produce(0, "new")
+    document, table = live_harness.load()
+    assert rows_of(table) == {(0, 0): "new"} == expected(live_harness, document)
 
 
-def test_a_gap_is_refused_and_no_older_answer_is_told(sea: Sea) -> None:
+def test_a_gap_is_refused_and_no_older_answer_is_told(live_harness: Sea) -> None:
     for _ in range(3):
-        sea.produce(0, "a")
-    sea.load()
-    sea.log.delete_records("flows", 0, 2)
+        live_harness.produce(0, "a")
+    live_harness.load()
+    live_harness.log.delete_records("flows", 0, 2)
     with pytest.raises(FederationError, match="removed before they were tiered"):
-        sea.load()
+        live_harness.load()
 
 
-def test_who_waits_for_a_record_holds_no_other_load_up(sea: Sea) -> None:
-    sea.produce(0, "a")
+def test_who_waits_for_a_record_holds_no_other_load_up(live_harness: Sea) -> None:
+    live_harness.produce(0, "a")
     waiting = replace(SESSION, wait_for="flows/0:1")
     with ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(sea.live.load, waiting, FLOWS, Deadline(60))
+        waiter = pool.submit(live_harness.live.load, waiting, FLOWS, Deadline(60))
         time.sleep(0.2)
         try:
-            sea.live.load(SESSION, FLOWS, Deadline(10))
+            live_harness.live.load(SESSION, FLOWS, Deadline(10))
             assert not waiter.done()
         finally:
-            sea.produce(0, "b")
+            live_harness.produce(0, "b")
         loaded = waiter.result(60)
     rows = rows_of(StaticTable.from_metadata(loaded.location))
-    assert rows == expected(sea, json.loads(loaded.metadata))
+    assert rows == expected(live_harness, json.loads(loaded.metadata))
     assert len(rows) == 2
 
 
-def test_of_a_name_that_a_silent_catalog_did_not_list_nothing_is_said(sea: Sea) -> None:
+def test_of_a_name_that_a_silent_catalog_did_not_list_nothing_is_said(
+    live_harness: Sea,
+) -> None:
     failures: list[CatalogUnavailable] = []
 
     def fail(_step: str) -> None:
@@ -156,9 +163,9 @@ def test_of_a_name_that_a_silent_catalog_did_not_list_nothing_is_said(sea: Sea) 
 
     store = MemoryColdStore(fault=fail)
     store.create(replace(FLOWS, name="hosts"), (Column(0, "host", pa.string()),))
-    sea.live._pins = PinCache(store, refresh_s=3_600, idle_s=3_600)
+    live_harness.live._pins = PinCache(store, refresh_s=3_600, idle_s=3_600)
     with pytest.raises(UnknownTable):
-        sea.live.check(SESSION, FLOWS)
+        live_harness.live.check(SESSION, FLOWS)
     failures.append(CatalogUnavailable("lake: no answer.", catalog="lake"))
     with pytest.raises(CatalogUnavailable, match="no answer"):
-        sea.live.check(SESSION, FLOWS)
+        live_harness.live.check(SESSION, FLOWS)

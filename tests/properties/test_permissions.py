@@ -111,7 +111,7 @@ def iceberg(place: Place) -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def seamed() -> Iterator[World]:
+def seam_permissions() -> Iterator[World]:
     """A topic, half of it tiered."""
     lake = Lake()
     for number in range(40):
@@ -301,8 +301,10 @@ def test_files_are_read_as_if_they_were_filtered_before(iceberg: World) -> None:
     assert outcomes["rows hidden"] > 10, outcomes
 
 
-def test_both_sides_of_a_seam_are_read_as_if_they_were_filtered_before(seamed: World) -> None:
-    outcomes = compare(seamed, seed=1, grants=12, statements=10)
+def test_both_sides_of_a_seam_are_read_as_if_they_were_filtered_before(
+    seam_permissions: World,
+) -> None:
+    outcomes = compare(seam_permissions, seed=1, grants=12, statements=10)
     assert outcomes["answered"] > 60, outcomes
     assert outcomes["refused"] > 5, outcomes
     assert outcomes["rows hidden"] > 5, outcomes
@@ -310,6 +312,6 @@ def test_both_sides_of_a_seam_are_read_as_if_they_were_filtered_before(seamed: W
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 8))
-def test_the_same_for_long(iceberg: World, seamed: World, seed: int) -> None:
-    for world in (iceberg, seamed):
+def test_the_same_for_long(iceberg: World, seam_permissions: World, seed: int) -> None:
+    for world in (iceberg, seam_permissions):
         compare(world, seed=seed, grants=40, statements=25)

@@ -45,7 +45,7 @@ from proxy.session import Planned, Prepared, Session
 from tests.harness.canned import USERS, CannedBackend, CannedServer, serve
 from tests.harness.wire import bodies, command, packed, prepare, select
 
-# The first run compiles a Go program.
+# Without `make classes` the first run compiles a Go program.
 pytestmark = pytest.mark.timeout(900)
 
 #: What every implementation's server of the scenarios answers.

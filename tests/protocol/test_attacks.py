@@ -45,22 +45,22 @@ MEMORY = f"memory_limit_bytes = {2 << 30}\nmax_process_bytes = {4 << 30}\n"
 
 
 @pytest.fixture
-def besieged(tmp_path: Path) -> Iterator[Siege]:
+def siege(tmp_path: Path) -> Iterator[Siege]:
     with closing(
         Siege(tmp_path, f"statement_timeout_s = 1.0\nqueue_wait_s = 2.0\n{MEMORY}")
     ) as siege:
         yield siege
 
 
-def test_every_family_is_refused_or_answered_and_harms_nobody(besieged: Siege) -> None:
-    served = besieged.server()
+def test_every_family_is_refused_or_answered_and_harms_nobody(siege: Siege) -> None:
+    served = siege.server()
     options = ["--deadline", "60", "--threads", "3", "--idle", "40", "0.2"]
     options += [word for family in list(FAMILIES)[1:] for word in ("--family", family)]
-    with besieged.attacked(next(iter(FAMILIES)), *options, seconds=1.0, seed=1) as attacks:
-        phase = besieged.measure(lambda _: attacks.is_over())
-    assert besieged.server() == served
+    with siege.attacked(next(iter(FAMILIES)), *options, seconds=1.0, seed=1) as attacks:
+        phase = siege.measure(lambda _: attacks.is_over())
+    assert siege.server() == served
     assert not phase.failures
-    assert not [line for line in besieged.said if "internal error" in line]
+    assert not [line for line in siege.said if "internal error" in line]
     assert len(phase.took_s) > 10
     assert set(attacks.noted[-1]) == set(FAMILIES)
     assert attacks.starts == 1, "an attacker was ended by what it sent"
@@ -73,14 +73,13 @@ def test_every_family_is_refused_or_answered_and_harms_nobody(besieged: Siege) -
 
 
 def test_mistakes_beyond_a_rate_are_told_later_and_only_to_who_makes_them(
-    besieged: Siege,
+    siege: Siege,
 ) -> None:
     """With the settings users get: 20 a second, five seconds' worth of them at once."""
     count = 140
     users = ("quiet", next(iter(ATTACKERS.values())))
     quiet, hostile = (
-        Attacker(besieged.port, user, besieged.passwords[user], Tally(), DEADLINE_S)
-        for user in users
+        Attacker(siege.port, user, siege.passwords[user], Tally(), DEADLINE_S) for user in users
     )
     with closing(hostile), closing(quiet):
         began_s = time.monotonic()
@@ -98,15 +97,15 @@ def _refusal_s(attacker: Attacker) -> float:
     return time.monotonic() - began_s
 
 
-def test_what_is_looked_for_would_be_found(besieged: Siege) -> None:
+def test_what_is_looked_for_would_be_found(siege: Siege) -> None:
     """The controls: a text of another user's that arrives, and a process that ends under the quiet user."""
     tally = Tally()
-    attacker = Attacker(besieged.port, "quiet", besieged.passwords["quiet"], tally, 60.0)
+    attacker = Attacker(siege.port, "quiet", siege.passwords["quiet"], tally, 60.0)
     attacker.attempt("names", lambda: attacker.ask("SELECT name FROM flows LIMIT 1"))
     attacker.close()
     assert tally.leaks, "a canary that was read was not noticed"
 
-    phase = _kill_the_server(besieged)
+    phase = _kill_the_server(siege)
     assert len(phase.ends) == 1
     assert phase.back_s[0] < SOON_S
     assert phase.lost

@@ -54,7 +54,7 @@ def file(tmp_path: Path, hashed: str) -> Path:
 
 
 @pytest.fixture
-def filed(backend: CannedBackend, file: Path) -> Iterator[CannedServer]:
+def server_with_credentials_file(backend: CannedBackend, file: Path) -> Iterator[CannedServer]:
     credentials = Credentials(file, clock_s=Clock())
     server = serve(backend, Access(verify=credentials.verify, tokens=(credentials.token,)))
     yield CannedServer(server, backend)
@@ -66,13 +66,18 @@ def login(canned_server: CannedServer, user: str, password: str) -> adbc.Connect
     return adbc.connect(canned_server.uri, db_kwargs=value, autocommit=True)
 
 
-def test_a_user_logs_in_and_statements_run_in_their_name(filed: CannedServer) -> None:
-    with login(filed, "ada", "pässword:1") as connection, connection.cursor() as cur:
+def test_a_user_logs_in_and_statements_run_in_their_name(
+    server_with_credentials_file: CannedServer,
+) -> None:
+    with (
+        login(server_with_credentials_file, "ada", "pässword:1") as connection,
+        connection.cursor() as cur,
+    ):
         cur.execute("SELECT 1")
         assert cur.fetchall() == [(1,)]
-    assert filed.backend.planned_in is not None
-    assert filed.backend.planned_in.user == "ada"
-    assert filed.backend.planned_in.groups == {"analysts", "eu"}
+    assert server_with_credentials_file.backend.planned_in is not None
+    assert server_with_credentials_file.backend.planned_in.user == "ada"
+    assert server_with_credentials_file.backend.planned_in.groups == {"analysts", "eu"}
 
 
 @pytest.mark.parametrize(
@@ -80,61 +85,67 @@ def test_a_user_logs_in_and_statements_run_in_their_name(filed: CannedServer) ->
     [("ada", "wrong"), ("eve", "pässword:1"), ("dashboards", "")],
 )
 def test_others_are_told_nothing_of_who_exists(
-    filed: CannedServer, user: str, password: str
+    server_with_credentials_file: CannedServer, user: str, password: str
 ) -> None:
     with pytest.raises(ProgrammingError, match="Unknown user or wrong password") as caught:
-        login(filed, user, password).close()
+        login(server_with_credentials_file, user, password).close()
     # The request's id is random and hexadecimal.
     assert "ada" not in re.sub(r"request [0-9a-f]{16}", "", str(caught.value))
 
 
 def test_a_static_token_needs_no_handshake_and_survives_the_end_of_its_sessions(
-    filed: CannedServer,
+    server_with_credentials_file: CannedServer,
 ) -> None:
     for _ in range(2):
         value = {"adbc.flight.sql.authorization_header": f"Bearer {TOKEN}"}
         # Closing the connection sends CloseSession.
         with (
-            adbc.connect(filed.uri, db_kwargs=value, autocommit=True) as connection,
+            adbc.connect(
+                server_with_credentials_file.uri, db_kwargs=value, autocommit=True
+            ) as connection,
             connection.cursor() as cur,
         ):
             cur.execute("SELECT 1")
             assert cur.fetchall() == [(1,)]
-    assert filed.backend.planned_in is not None
-    assert filed.backend.planned_in.user == "dashboards"
+    assert server_with_credentials_file.backend.planned_in is not None
+    assert server_with_credentials_file.backend.planned_in.user == "dashboards"
 
 
-def test_two_connections_with_one_static_token_are_two_sessions(filed: CannedServer) -> None:
+def test_two_connections_with_one_static_token_are_two_sessions(
+    server_with_credentials_file: CannedServer,
+) -> None:
     with (
-        closing(flight.connect(filed.uri)) as one,
-        closing(flight.connect(filed.uri)) as two,
+        closing(flight.connect(server_with_credentials_file.uri)) as one,
+        closing(flight.connect(server_with_credentials_file.uri)) as two,
     ):
         prepare(one, "SELECT 1", bearer(TOKEN))
         bodies(two, "CloseSession", b"", bearer(TOKEN))
         assert fetched(one, "SELECT 1 AS a", bearer(TOKEN)) == [{"a": 1}]
 
 
-def test_jdbc_shakes_hands_with_a_static_token(filed: CannedServer, jdbc: Jdbc) -> None:
+def test_jdbc_shakes_hands_with_a_static_token(
+    server_with_credentials_file: CannedServer, jdbc: Jdbc
+) -> None:
     _, outcome, closed = jdbc.run(
-        [query("SELECT 1")], port=filed.port, properties={"token": TOKEN}
+        [query("SELECT 1")], port=server_with_credentials_file.port, properties={"token": TOKEN}
     )
     assert values(outcome) == [["1"]]
     assert "ok" in closed
 
 
 def test_a_handshake_with_a_static_token_answers_the_token_of_a_session(
-    filed: CannedServer,
+    server_with_credentials_file: CannedServer,
 ) -> None:
-    with closing(flight.connect(filed.uri)) as client:
+    with closing(flight.connect(server_with_credentials_file.uri)) as client:
         client.authenticate(NoHandshake(), bearer(TOKEN))
         with pytest.raises(flight.FlightUnauthenticatedError, match="unknown or over"):
             fetched(client, "SELECT 1", bearer(TOKEN + "x"))
 
 
 def test_a_removed_user_s_session_ends_and_a_changed_password_s_too(
-    filed: CannedServer, file: Path, hashed: str
+    server_with_credentials_file: CannedServer, file: Path, hashed: str
 ) -> None:
-    with closing(flight.connect(filed.uri)) as client:
+    with closing(flight.connect(server_with_credentials_file.uri)) as client:
         _, inputs = client.authenticate_basic_token("ada", "pässword:1")
         session = bearer(inputs.decode().removeprefix("Bearer "))
         assert fetched(client, "SELECT 1 AS a", session) == [{"a": 1}]

@@ -94,7 +94,7 @@ class Besieged:
 
 
 @pytest.fixture(scope="module")
-def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
+def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     folder = tmp_path_factory.mktemp("besieged")
     properties = sqlite_catalog(folder)
     (folder / "scratch").mkdir()
@@ -147,7 +147,7 @@ class Caller:
 
     client: flight.FlightClient
     options: flight.FlightCallOptions
-    besieged: Besieged
+    siege: Besieged
 
     took_s: list[float] = field(default_factory=list)
 
@@ -187,7 +187,7 @@ class Caller:
 
     def send(self, written: str) -> str:
         """Send a statement both ways; what came back of the first."""
-        sql = self.besieged.filled(written)
+        sql = self.siege.filled(written)
         came = []
         for send in (self.ask, self.prepare):
             try:
@@ -199,7 +199,7 @@ class Caller:
                 assert not LEAKS.search(text.replace(sql, "")), text
                 assert "Internal error" not in text, (written, text)
                 if written == sql:
-                    assert str(self.besieged.folder) not in text, text
+                    assert str(self.siege.folder) not in text, text
                     assert not SETTINGS.search(text) or SETTINGS.search(written), text
             except UnicodeEncodeError:
                 text = ""  # not a text to this client
@@ -210,7 +210,7 @@ class Caller:
         return came[0]
 
     def check_answers(self) -> None:
-        self.besieged.check_alive()
+        self.siege.check_alive()
         assert self.ask("SELECT sum(bytes)::BIGINT AS s FROM flows").to_pylist() == [{"s": 6}]
 
 
@@ -220,9 +220,9 @@ def login(client: flight.FlightClient) -> flight.FlightCallOptions:
 
 
 @pytest.fixture(scope="module")
-def caller(besieged: Besieged) -> Iterator[Caller]:
-    with closing(flight.connect(f"grpc://127.0.0.1:{besieged.port}")) as client:
-        result = Caller(client, login(client), besieged)
+def caller(siege: Besieged) -> Iterator[Caller]:
+    with closing(flight.connect(f"grpc://127.0.0.1:{siege.port}")) as client:
+        result = Caller(client, login(client), siege)
         result.check_answers()
         yield result
 
@@ -304,12 +304,12 @@ def test_the_list_is_long() -> None:
 
 
 def test_nothing_is_read_written_or_ended(caller: Caller) -> None:
-    before = caller.besieged.files()
+    before = caller.siege.files()
     for sql in (*lines("hostile_statements.sql"), *HIDDEN, *STRANGE, *LARGE.values()):
         caller.attack(sql)
-        caller.besieged.check_alive()
+        caller.siege.check_alive()
     caller.check_answers()
-    assert caller.besieged.files() == before
+    assert caller.siege.files() == before
 
 
 def test_hidden_tables_are_as_if_they_were_not(caller: Caller) -> None:
@@ -326,11 +326,11 @@ def _without_ids(message: str) -> str:
 
 
 def test_what_only_a_limit_ends_is_ended_and_its_memory_comes_back(caller: Caller) -> None:
-    before = caller.besieged.files()
+    before = caller.siege.files()
     for sql in lines("costly_statements.sql"):
         caller.attack(sql)
-        caller.besieged.check_alive()
+        caller.siege.check_alive()
     caller.check_answers()
-    assert caller.besieged.files() == before
-    assert psutil.Process(caller.besieged.process.pid).memory_info().rss < MAX_PROCESS_BYTES / 2
-    assert not [line for line in caller.besieged.said if "internal error" in line]
+    assert caller.siege.files() == before
+    assert psutil.Process(caller.siege.process.pid).memory_info().rss < MAX_PROCESS_BYTES / 2
+    assert not [line for line in caller.siege.said if "internal error" in line]

@@ -62,15 +62,15 @@ class Base:
 
 
 @pytest.fixture
-def rough(backend: CannedBackend) -> Iterator[CannedServer]:
+def four_stream_server(backend: CannedBackend) -> Iterator[CannedServer]:
     server = serve(backend, Access(allow_anonymous=True), max_streams=4, stream_wait_s=SOON_S)
     yield CannedServer(server, backend)
     assert server.stop(10)
 
 
-def test_streams_broken_off_release_all_they_hold(rough: CannedServer) -> None:
+def test_streams_broken_off_release_all_they_hold(four_stream_server: CannedServer) -> None:
     def broken_off() -> None:
-        client = flight.connect(rough.uri)
+        client = flight.connect(four_stream_server.uri)
         info = client.get_flight_info(select("SELECT * FROM range(10_000_000)"))
         reader = client.do_get(info.endpoints[0].ticket)
         assert reader.read_chunk().data.num_rows
@@ -78,26 +78,28 @@ def test_streams_broken_off_release_all_they_hold(rough: CannedServer) -> None:
         client.close()
 
     broken_off()
-    base = Base(rough)
+    base = Base(four_stream_server)
     for _ in range(ROUNDS):
         broken_off()
     base.restored()
-    assert rough.backend.open_streams == 0
+    assert four_stream_server.backend.open_streams == 0
 
 
-def test_a_reader_that_stalls_holds_back_its_own_stream_only(rough: CannedServer) -> None:
-    base = Base(rough)
+def test_a_reader_that_stalls_holds_back_its_own_stream_only(
+    four_stream_server: CannedServer,
+) -> None:
+    base = Base(four_stream_server)
     memory = psutil.Process().memory_info().rss
     stalled = []
     for _ in range(3):
-        client = flight.connect(rough.uri)
+        client = flight.connect(four_stream_server.uri)
         # 800 MB, of which nobody reads more than the first batch.
         info = client.get_flight_info(select("SELECT range AS a FROM range(100_000_000)"))
         reader = client.do_get(info.endpoints[0].ticket)
         assert reader.read_chunk().data.num_rows
         stalled.append((client, reader))
     time.sleep(1)
-    with closing(flight.connect(rough.uri)) as client:
+    with closing(flight.connect(four_stream_server.uri)) as client:
         assert fetched(client, "SELECT 1 AS a") == [{"a": 1}]
     assert psutil.Process().memory_info().rss - memory < 300 << 20
     for client, reader in stalled:
@@ -115,25 +117,27 @@ def _read_forever(uri: str, started: Any) -> None:
     reader.read_chunk()
 
 
-def test_a_client_killed_amid_its_stream_frees_it(rough: CannedServer) -> None:
+def test_a_client_killed_amid_its_stream_frees_it(four_stream_server: CannedServer) -> None:
     context = multiprocessing.get_context("spawn")
-    base = Base(rough)
+    base = Base(four_stream_server)
     started = context.Event()
-    child = context.Process(target=_read_forever, args=(rough.uri, started))
+    child = context.Process(target=_read_forever, args=(four_stream_server.uri, started))
     child.start()
     assert started.wait(60)
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
     child.join(SOON_S)
-    assert rough.backend.interrupted.wait(SOON_S)
-    assert rough.backend.closed.wait(SOON_S)
+    assert four_stream_server.backend.interrupted.wait(SOON_S)
+    assert four_stream_server.backend.closed.wait(SOON_S)
     base.restored()
 
 
-def test_an_upload_left_half_open_ends_with_its_client(rough: CannedServer) -> None:
-    base = Base(rough)
+def test_an_upload_left_half_open_ends_with_its_client(
+    four_stream_server: CannedServer,
+) -> None:
+    base = Base(four_stream_server)
     for _ in range(ROUNDS):
-        client = flight.connect(rough.uri)
+        client = flight.connect(four_stream_server.uri)
         handle = prepare(client, "SELECT ?::BIGINT").prepared_statement_handle
         descriptor = command("CommandPreparedStatementQuery", prepared_statement_handle=handle)
         writer, _ = client.do_put(descriptor, pa.schema([("1", pa.int64())]))
@@ -144,11 +148,11 @@ def test_an_upload_left_half_open_ends_with_its_client(rough: CannedServer) -> N
     base.restored()
 
 
-def test_bytes_that_are_no_http_harm_nobody(rough: CannedServer) -> None:
-    base = Base(rough)
+def test_bytes_that_are_no_http_harm_nobody(four_stream_server: CannedServer) -> None:
+    base = Base(four_stream_server)
     chance = random.Random(20261121)
     for _ in range(ROUNDS * 4):
-        with socket.create_connection(("127.0.0.1", rough.port), timeout=5) as raw:
+        with socket.create_connection(("127.0.0.1", four_stream_server.port), timeout=5) as raw:
             if chance.random() < 0.5:
                 raw.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
             with contextlib.suppress(ConnectionError):
@@ -178,7 +182,7 @@ CALLS: dict[str, Callable[[flight.FlightClient, bytes], Any]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_mutated_messages_bring_out_nothing_of_the_inside(
-    rough: CannedServer, name: str
+    four_stream_server: CannedServer, name: str
 ) -> None:
     chance = random.Random(name)
     seeds = [
@@ -192,8 +196,8 @@ def test_mutated_messages_bring_out_nothing_of_the_inside(
         ticket("CommandGetXdbcTypeInfo", data_type=4).ticket,
         b"",
     ]
-    base = Base(rough)
-    with closing(flight.connect(rough.uri)) as client:
+    base = Base(four_stream_server)
+    with closing(flight.connect(four_stream_server.uri)) as client:
         for _ in range(120):
             data = bytearray(chance.choice(seeds))
             for _ in range(chance.randrange(4)):
@@ -215,16 +219,16 @@ def test_mutated_messages_bring_out_nothing_of_the_inside(
     base.restored()
 
 
-def test_many_clients_at_once_come_and_go(rough: CannedServer) -> None:
+def test_many_clients_at_once_come_and_go(four_stream_server: CannedServer) -> None:
     def come_and_go(number: int) -> None:
-        with closing(flight.connect(rough.uri)) as client:
+        with closing(flight.connect(four_stream_server.uri)) as client:
             for turn in range(5):
                 sql = f"SELECT {number * 100 + turn} AS a FROM range(1000)"
                 rows = fetched(client, sql)
                 assert {row["a"] for row in rows} == {number * 100 + turn}
 
     come_and_go(0)
-    base = Base(rough)
+    base = Base(four_stream_server)
     failed: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -240,7 +244,7 @@ def test_many_clients_at_once_come_and_go(rough: CannedServer) -> None:
         thread.join(60)
     assert not failed
     base.restored()
-    assert rough.backend.open_streams == 0
+    assert four_stream_server.backend.open_streams == 0
 
 
 class Gone:

@@ -11,7 +11,7 @@ from tests.harness.lake import Lake
 
 
 @pytest.fixture
-def lake() -> Iterator[Lake]:
+def lake_in_memory() -> Iterator[Lake]:
     """Five records in partition 0 of flows and one in partition 1; three of them are cold."""
     value = Lake()
     write(value, 0, 5)

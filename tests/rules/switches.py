@@ -23,7 +23,7 @@ LAST_ENDS = "tests/unit/test_last_ends.py"
 
 @dataclass(frozen=True)
 class Switch:
-    """``fragment`` occurs exactly once in ``file``; ``instead`` is the same code without the rule.
+    """``fragment`` occurs exactly once in ``file``, in a function; ``instead`` is the same code without the rule.
 
     ``tests`` are node ids that must all fail.
     """
@@ -262,8 +262,8 @@ SWITCHES = (
         "T5",
         "read what was not committed",
         "connectors/kafka/settings.py",
-        '"isolation.level": "read_committed"',
-        '"isolation.level": "read_uncommitted"',
+        "**settings, **OWNED}",
+        '**settings, **OWNED, "isolation.level": "read_uncommitted"}',
         (f"{SCRIPTED}::test_aborted_records_are_dropped_and_the_marker_at_the_end_is_passed",),
     ),
     Switch(
@@ -329,8 +329,8 @@ SWITCHES = (
         "T10",
         "jump to the end where a broker refuses an offset",
         "connectors/kafka/settings.py",
-        '"auto.offset.reset": "error"',
-        '"auto.offset.reset": "latest"',
+        "**settings, **OWNED}",
+        '**settings, **OWNED, "auto.offset.reset": "latest"}',
         (
             f"{SCRIPTED}::"
             "test_a_broker_that_refuses_what_the_log_holds_is_an_error_and_never_a_jump",
@@ -640,9 +640,9 @@ SWITCHES = (
         "T22",
         "take one action's filters for all of a load",
         "connectors/spark/source.py",
-        "    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:\n",
-        "    def pushFilters(self, filters):\n        return []\n\n"
-        "    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:\n",
+        "self._tasks = _tasks(columns, settings, condition)",
+        "self._tasks = _tasks(columns, settings, condition)\n"
+        "        type(self).pushFilters = lambda self, filters: []",
         ("tests/unit/test_spark_source.py::test_filters_are_not_pushed",),
     ),
     Switch(

@@ -158,81 +158,86 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def lake() -> Lake:
+def lake_in_memory() -> Lake:
     return Lake()
 
 
-def test_tables_are_tiered_as_they_fill_and_new_ones_are_found(lake: Lake) -> None:
-    first = lake.create("t0")
-    lake.send("t0", 10)
-    with running(lake.service()):
-        until(lambda: lake.rows(first) == 10)
-        second = lake.create("t1")
-        lake.send("t1", 6)
-        lake.send("t0", 4)
-        until(lambda: (lake.rows(first), lake.rows(second)) == (14, 6))
-        lake.store.drop(second)
-        until(lambda: "removed" in lake.heard.of("t1"))
-    assert lake.heard.of("t0") == ["published", "published"]
-    assert set(lake.heard.triggers) == {"age"}
+def test_tables_are_tiered_as_they_fill_and_new_ones_are_found(lake_in_memory: Lake) -> None:
+    first = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 10)
+    with running(lake_in_memory.service()):
+        until(lambda: lake_in_memory.rows(first) == 10)
+        second = lake_in_memory.create("t1")
+        lake_in_memory.send("t1", 6)
+        lake_in_memory.send("t0", 4)
+        until(lambda: (lake_in_memory.rows(first), lake_in_memory.rows(second)) == (14, 6))
+        lake_in_memory.store.drop(second)
+        until(lambda: "removed" in lake_in_memory.heard.of("t1"))
+    assert lake_in_memory.heard.of("t0") == ["published", "published"]
+    assert set(lake_in_memory.heard.triggers) == {"age"}
 
 
-def test_rows_wait_until_their_files_would_be_full(lake: Lake) -> None:
-    name = lake.create("t0")
-    lake.send("t0", 10)
-    with running(lake.service(adjust=lambda survey: survey)):
-        until(lambda: lake.heard.lags.get("t0", Lag()).rows == 10)
-        assert lake.heard.lags["t0"].log_bytes > 100
+def test_rows_wait_until_their_files_would_be_full(lake_in_memory: Lake) -> None:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 10)
+    with running(lake_in_memory.service(adjust=lambda survey: survey)):
+        until(lambda: lake_in_memory.heard.lags.get("t0", Lag()).rows == 10)
+        assert lake_in_memory.heard.lags["t0"].log_bytes > 100
         time.sleep(0.1)
-        assert lake.rows(name) == 0
-        lake.store.set_properties(name, {"write.target-file-size-bytes": "20"})
-        until(lambda: lake.rows(name) == 10)
-    assert lake.heard.triggers == ["bytes"]
+        assert lake_in_memory.rows(name) == 0
+        lake_in_memory.store.set_properties(name, {"write.target-file-size-bytes": "20"})
+        until(lambda: lake_in_memory.rows(name) == 10)
+    assert lake_in_memory.heard.triggers == ["bytes"]
 
 
-def test_the_tables_tail_budget_presses(lake: Lake) -> None:
-    name = lake.create("t0", max_tail_rows=20)
-    lake.send("t0", 9)
-    with running(lake.service(adjust=lambda survey: survey)):
-        until(lambda: lake.heard.lags.get("t0", Lag()).rows == 9)
-        lake.send("t0", 1)
-        until(lambda: lake.rows(name) == 10)
-    assert lake.heard.triggers == ["pressure"]
+def test_the_tables_tail_budget_presses(lake_in_memory: Lake) -> None:
+    name = lake_in_memory.create("t0", max_tail_rows=20)
+    lake_in_memory.send("t0", 9)
+    with running(lake_in_memory.service(adjust=lambda survey: survey)):
+        until(lambda: lake_in_memory.heard.lags.get("t0", Lag()).rows == 9)
+        lake_in_memory.send("t0", 1)
+        until(lambda: lake_in_memory.rows(name) == 10)
+    assert lake_in_memory.heard.triggers == ["pressure"]
 
 
-def test_the_brokers_retention_presses(lake: Lake) -> None:
-    name = lake.create("t0")
-    lake.send("t0", 3)
+def test_the_brokers_retention_presses(lake_in_memory: Lake) -> None:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 3)
 
     def retentions(topics: Sequence[str]) -> Mapping[str, LogRetention]:
         return {topic: LogRetention(seconds=0.2) for topic in topics}
 
-    with running(lake.service(adjust=lambda survey: survey, retentions=retentions)):
-        until(lambda: lake.rows(name) == 3)
-    assert lake.heard.triggers == ["pressure"]
+    with running(lake_in_memory.service(adjust=lambda survey: survey, retentions=retentions)):
+        until(lambda: lake_in_memory.rows(name) == 3)
+    assert lake_in_memory.heard.triggers == ["pressure"]
 
 
-def test_one_tables_failure_is_told_once_and_stops_no_other(lake: Lake) -> None:
-    poison, gap, recreated, well = (lake.create(f"t{number}") for number in range(4))
-    lake.send("t0", 2, bad=True)
-    lake.send("t1", 9)
-    lake.log.delete_records("t1", 0, 3)
-    lake.log.delete_topic("t2")
-    lake.log.create_topic("t2", 2)
+def test_one_tables_failure_is_told_once_and_stops_no_other(lake_in_memory: Lake) -> None:
+    poison, gap, recreated, well = (lake_in_memory.create(f"t{number}") for number in range(4))
+    lake_in_memory.send("t0", 2, bad=True)
+    lake_in_memory.send("t1", 9)
+    lake_in_memory.log.delete_records("t1", 0, 3)
+    lake_in_memory.log.delete_topic("t2")
+    lake_in_memory.log.create_topic("t2", 2)
     unbound = TableName("lake", ("net",), "plain")
-    lake.store.create(unbound, PAYLOAD)
-    with running(lake.service(at_once=1)):
+    lake_in_memory.store.create(unbound, PAYLOAD)
+    with running(lake_in_memory.service(at_once=1)):
         for count in range(5, 31, 5):
-            lake.send("t3", 5)
-            until(lambda count=count: lake.rows(well) == count)  # type: ignore[misc]
-        until(lambda: len({name for name, _ in lake.heard.lines}) == 5)
-    assert lake.rows(poison) == lake.rows(gap) == lake.rows(recreated) == 0
+            lake_in_memory.send("t3", 5)
+            until(lambda count=count: lake_in_memory.rows(well) == count)  # type: ignore[misc]
+        until(lambda: len({name for name, _ in lake_in_memory.heard.lines}) == 5)
+    assert (
+        lake_in_memory.rows(poison)
+        == lake_in_memory.rows(gap)
+        == lake_in_memory.rows(recreated)
+        == 0
+    )
     # json.loads of the decoder double raises what no decoder may; the service survives that too.
-    assert lake.heard.of("t0") == ["InternalError"]
-    assert lake.heard.of("plain") == ["BadBinding"]
-    assert lake.heard.of("t1") == ["TailGap"]
-    assert lake.heard.of("t2") == ["TopicRecreated"]
-    assert set(lake.heard.of("t3")) == {"published"}
+    assert lake_in_memory.heard.of("t0") == ["InternalError"]
+    assert lake_in_memory.heard.of("plain") == ["BadBinding"]
+    assert lake_in_memory.heard.of("t1") == ["TailGap"]
+    assert lake_in_memory.heard.of("t2") == ["TopicRecreated"]
+    assert set(lake_in_memory.heard.of("t3")) == {"published"}
 
 
 @dataclass
@@ -261,72 +266,74 @@ class Mute(MemoryLog):
 
 def test_a_log_whose_history_nobody_tells_is_asked_again_soon_and_told_of_each_minute() -> None:
     log = Mute()
-    lake = Lake(log=log)
-    name = lake.create("t0")
-    lake.send("t0", 4)
-    with running(lake.service()):
-        until(lambda: lake.rows(name) == 4)
-    lake.heard.lines.clear()
+    lake_in_memory = Lake(log=log)
+    name = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 4)
+    with running(lake_in_memory.service()):
+        until(lambda: lake_in_memory.rows(name) == 4)
+    lake_in_memory.heard.lines.clear()
     log.elect("t0", 0)
     log.mute = True
-    lake.send("t0", 4)
+    lake_in_memory.send("t0", 4)
     clock = QuickClock()
-    with running(lake.service(clock=clock, refresh_s=1e9)):
+    with running(lake_in_memory.service(clock=clock, refresh_s=1e9)):
         until(lambda: clock.now_s > 600)
         log.mute = False
-        until(lambda: lake.rows(name) == 8)
-    lines = lake.heard.of("t0")
+        until(lambda: lake_in_memory.rows(name) == 8)
+    lines = lake_in_memory.heard.of("t0")
     assert lines[-2:] == ["recovered", "published"]
     assert 5 <= lines.count("LogUnavailable") <= 11
-    assert lake.heard.tries["t0"] >= 20
+    assert lake_in_memory.heard.tries["t0"] >= 20
 
 
-def test_a_topic_that_is_gone_fails_its_own_table_only(lake: Lake) -> None:
-    lake.create("t0")
-    well = lake.create("t1")
-    lake.log.delete_topic("t0")
-    lake.send("t1", 4)
-    with running(lake.service()):
-        until(lambda: lake.rows(well) == 4)
-    assert lake.heard.of("t0") == ["UnknownTopic"]
+def test_a_topic_that_is_gone_fails_its_own_table_only(lake_in_memory: Lake) -> None:
+    lake_in_memory.create("t0")
+    well = lake_in_memory.create("t1")
+    lake_in_memory.log.delete_topic("t0")
+    lake_in_memory.send("t1", 4)
+    with running(lake_in_memory.service()):
+        until(lambda: lake_in_memory.rows(well) == 4)
+    assert lake_in_memory.heard.of("t0") == ["UnknownTopic"]
 
 
-def test_a_foreign_append_stops_the_table_until_it_is_gone(lake: Lake) -> None:
-    name = lake.create("t0")
-    head = lake.store.facts(name).head
+def test_a_foreign_append_stops_the_table_until_it_is_gone(lake_in_memory: Lake) -> None:
+    name = lake_in_memory.create("t0")
+    head = lake_in_memory.store.facts(name).head
     assert head is not None
-    schema = lake.store.facts(name).schema
-    lake.send("t0", 4)
+    schema = lake_in_memory.store.facts(name).schema
+    lake_in_memory.send("t0", 4)
     rows = [{"kafka_partition": 0, "kafka_offset": 99, "host": "x", "bytes": 1}]
-    lake.store.append(name, pa.Table.from_pylist(rows, schema.arrow))
-    with running(lake.service()):
-        until(lambda: "ForeignCommit" in lake.heard.of("t0"))
-        assert lake.rows(name) == 1
-        lake.store.rollback(name, head)
-        until(lambda: lake.rows(name) == 4)
-    assert lake.heard.of("t0") == ["ForeignCommit", "recovered", "published"]
+    lake_in_memory.store.append(name, pa.Table.from_pylist(rows, schema.arrow))
+    with running(lake_in_memory.service()):
+        until(lambda: "ForeignCommit" in lake_in_memory.heard.of("t0"))
+        assert lake_in_memory.rows(name) == 1
+        lake_in_memory.store.rollback(name, head)
+        until(lambda: lake_in_memory.rows(name) == 4)
+    assert lake_in_memory.heard.of("t0") == ["ForeignCommit", "recovered", "published"]
 
 
-def test_an_outage_of_the_catalog_is_told_once_and_known_tables_go_on(lake: Lake) -> None:
-    name = lake.create("t0")
+def test_an_outage_of_the_catalog_is_told_once_and_known_tables_go_on(
+    lake_in_memory: Lake,
+) -> None:
+    name = lake_in_memory.create("t0")
     down: list[bool] = []
 
     def discover() -> tuple[TableName, ...]:
         if down:
             raise CatalogUnavailable("lake: no answer.")
-        return lake.store.tables()
+        return lake_in_memory.store.tables()
 
-    with running(lake.service(discover=discover)):
-        lake.send("t0", 2)
-        until(lambda: lake.rows(name) == 2)
+    with running(lake_in_memory.service(discover=discover)):
+        lake_in_memory.send("t0", 2)
+        until(lambda: lake_in_memory.rows(name) == 2)
         down.append(True)
-        until(lambda: "CatalogUnavailable" in lake.heard.of("list"))
-        lake.send("t0", 2)
-        until(lambda: lake.rows(name) == 4)
-    assert lake.heard.of("list") == ["CatalogUnavailable"]
+        until(lambda: "CatalogUnavailable" in lake_in_memory.heard.of("list"))
+        lake_in_memory.send("t0", 2)
+        until(lambda: lake_in_memory.rows(name) == 4)
+    assert lake_in_memory.heard.of("list") == ["CatalogUnavailable"]
 
 
-def test_a_silent_catalog_is_asked_for_one_table_a_look(lake: Lake) -> None:
+def test_a_silent_catalog_is_asked_for_one_table_a_look(lake_in_memory: Lake) -> None:
     items: list[TableName] = []
 
     class Silent(MemoryTieringTarget):
@@ -336,13 +343,13 @@ def test_a_silent_catalog_is_asked_for_one_table_a_look(lake: Lake) -> None:
                 raise CatalogUnavailable("lake: no answer.")
             return super().pin()
 
-    lake.make = Silent
+    lake_in_memory.make = Silent
     for number in range(5):
-        lake.create(f"t{number}")
-    with running(lake.service(random_share=lambda: 1.0)):
+        lake_in_memory.create(f"t{number}")
+    with running(lake_in_memory.service(random_share=lambda: 1.0)):
         until(lambda: len(items) >= 5)
     # Each waits for itself after it has been asked.
-    assert sorted(set(items[:5])) == sorted(lake.store.tables())
+    assert sorted(set(items[:5])) == sorted(lake_in_memory.store.tables())
 
 
 class Rivalled(MemoryTieringTarget):
@@ -358,15 +365,15 @@ class Rivalled(MemoryTieringTarget):
         return super().publish(staged)
 
 
-def test_a_refused_publish_is_counted_and_planned_again(lake: Lake) -> None:
-    lake.make = Rivalled
-    name = lake.create("t0")
-    lake.send("t0", 8)
-    with running(lake.service()):
-        until(lambda: "refused" in lake.heard.of("t0"))
-        lake.send("t0", 2)
-        until(lambda: lake.rows(name) == 10)
-    assert lake.heard.of("t0") == ["refused", "published"]
+def test_a_refused_publish_is_counted_and_planned_again(lake_in_memory: Lake) -> None:
+    lake_in_memory.make = Rivalled
+    name = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 8)
+    with running(lake_in_memory.service()):
+        until(lambda: "refused" in lake_in_memory.heard.of("t0"))
+        lake_in_memory.send("t0", 2)
+        until(lambda: lake_in_memory.rows(name) == 10)
+    assert lake_in_memory.heard.of("t0") == ["refused", "published"]
 
 
 class Slow(MemoryTieringTarget):
@@ -384,89 +391,97 @@ class Slow(MemoryTieringTarget):
         self.cancelled.set()
 
 
-def test_a_stop_waits_for_a_round_and_cancels_it_in_the_end(lake: Lake) -> None:
-    lake.make = Slow
+def test_a_stop_waits_for_a_round_and_cancels_it_in_the_end(lake_in_memory: Lake) -> None:
+    lake_in_memory.make = Slow
     Slow.staging.clear()
     Slow.cancelled.clear()
-    name = lake.create("t0")
-    lake.send("t0", 8)
-    with running(lake.service(stop_s=0.3)) as service:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 8)
+    with running(lake_in_memory.service(stop_s=0.3)) as service:
         until(Slow.staging.is_set)
         service.stop()
         time.sleep(0.1)
         assert not Slow.cancelled.is_set()
         until(Slow.cancelled.is_set)
-    assert lake.rows(name) == 0
+    assert lake_in_memory.rows(name) == 0
     # What a stop breaks off is no failure.
-    assert lake.heard.lines == []
+    assert lake_in_memory.heard.lines == []
 
 
-def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(lake: Lake) -> None:
-    name = lake.create("t0")
-    lake.send("t0", 100)
-    with running(lake.service(max_rows=30)):
-        until(lambda: lake.rows(name) == 100)
+def test_a_backfill_goes_in_bounded_publishes_and_tells_how_far_it_is(
+    lake_in_memory: Lake,
+) -> None:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 100)
+    with running(lake_in_memory.service(max_rows=30)):
+        until(lambda: lake_in_memory.rows(name) == 100)
     assert [
-        (backfill.done, backfill.left) for backfill in lake.heard.backfills if backfill
+        (backfill.done, backfill.left)
+        for backfill in lake_in_memory.heard.backfills
+        if backfill
     ] == [
         (30, 70),
         (60, 40),
         (90, 10),
         (100, 0),
     ]
-    assert all(backfill.eta_s is not None for backfill in lake.heard.backfills if backfill)
+    assert all(
+        backfill.eta_s is not None for backfill in lake_in_memory.heard.backfills if backfill
+    )
 
 
 @pytest.mark.parametrize(("publish_s", "done"), [(1e9, [10, 25]), (1e-9, [10, *range(11, 26)])])
 def test_a_drain_starts_with_little_and_goes_on_as_its_pace_allows(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, publish_s: float, done: list[int]
+    lake_in_memory: Lake, monkeypatch: pytest.MonkeyPatch, publish_s: float, done: list[int]
 ) -> None:
     monkeypatch.setattr("connectors.tiering.service._START_ROWS", 10)
-    lake.create("t0")
-    lake.send("t0", 25)
-    lake.service(publish_s=publish_s).drain()
-    assert [backfill.done for backfill in lake.heard.backfills if backfill] == done
+    lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 25)
+    lake_in_memory.service(publish_s=publish_s).drain()
+    assert [backfill.done for backfill in lake_in_memory.heard.backfills if backfill] == done
 
 
-def test_a_table_may_ask_for_smaller_publishes(lake: Lake) -> None:
-    name = lake.create("t0")
-    lake.store.set_properties(name, {"thermocline.tier.max_rows": "50"})
-    lake.send("t0", 100)
-    lake.service(max_rows=80).drain()
-    assert lake.heard.of("t0") == ["published", "published"]
-    assert lake.rows(name) == 100
+def test_a_table_may_ask_for_smaller_publishes(lake_in_memory: Lake) -> None:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.store.set_properties(name, {"thermocline.tier.max_rows": "50"})
+    lake_in_memory.send("t0", 100)
+    lake_in_memory.service(max_rows=80).drain()
+    assert lake_in_memory.heard.of("t0") == ["published", "published"]
+    assert lake_in_memory.rows(name) == 100
 
 
-def test_a_wrong_option_stops_the_table_by_name(lake: Lake) -> None:
-    name = lake.create("t0")
-    lake.store.set_properties(name, {"thermocline.tier.max_rowz": "50"})
-    with running(lake.service()):
-        until(lambda: lake.heard.of("t0") == ["BadBinding"])
-        lake.store.set_properties(name, {"thermocline.tier.max_rowz": None})
-        lake.send("t0", 1)
-        until(lambda: lake.rows(name) == 1)
-    assert lake.heard.of("t0") == ["BadBinding", "recovered", "published"]
+def test_a_wrong_option_stops_the_table_by_name(lake_in_memory: Lake) -> None:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.store.set_properties(name, {"thermocline.tier.max_rowz": "50"})
+    with running(lake_in_memory.service()):
+        until(lambda: lake_in_memory.heard.of("t0") == ["BadBinding"])
+        lake_in_memory.store.set_properties(name, {"thermocline.tier.max_rowz": None})
+        lake_in_memory.send("t0", 1)
+        until(lambda: lake_in_memory.rows(name) == 1)
+    assert lake_in_memory.heard.of("t0") == ["BadBinding", "recovered", "published"]
 
 
-def test_a_drain_ends_at_the_logs_end_and_tells_the_first_failure_last(lake: Lake) -> None:
-    gap, well = lake.create("t0"), lake.create("t1")
-    lake.send("t0", 9)
-    lake.send("t1", 9)
-    lake.log.delete_records("t0", 0, 3)
+def test_a_drain_ends_at_the_logs_end_and_tells_the_first_failure_last(
+    lake_in_memory: Lake,
+) -> None:
+    gap, well = lake_in_memory.create("t0"), lake_in_memory.create("t1")
+    lake_in_memory.send("t0", 9)
+    lake_in_memory.send("t1", 9)
+    lake_in_memory.log.delete_records("t0", 0, 3)
     with pytest.raises(FederationError, match="cold data ends at offset 0"):
-        lake.service(at_once=1).drain()
-    assert (lake.rows(gap), lake.rows(well)) == (0, 9)
-    assert lake.service(discover=lambda: [well]).drain() == 1
+        lake_in_memory.service(at_once=1).drain()
+    assert (lake_in_memory.rows(gap), lake_in_memory.rows(well)) == (0, 9)
+    assert lake_in_memory.service(discover=lambda: [well]).drain() == 1
 
 
-def test_what_all_tables_need_ends_the_service_when_it_is_gone(lake: Lake) -> None:
-    lake.create("t0")
+def test_what_all_tables_need_ends_the_service_when_it_is_gone(lake_in_memory: Lake) -> None:
+    lake_in_memory.create("t0")
 
     def gone() -> None:
         raise CatalogUnavailable("Spark has ended.")
 
     with pytest.raises(CatalogUnavailable, match="Spark has ended"):
-        lake.service(check=gone).run()
+        lake_in_memory.service(check=gone).run()
 
 
 class Lost(MemoryTieringTarget):
@@ -481,43 +496,43 @@ class Lost(MemoryTieringTarget):
 
 @pytest.mark.parametrize("once", [False, True])
 def test_a_round_that_fails_with_what_all_tables_need_says_nothing_of_its_own(
-    lake: Lake, once: bool
+    lake_in_memory: Lake, once: bool
 ) -> None:
-    lake.make = Lost
+    lake_in_memory.make = Lost
     Lost.lost.clear()
-    lake.create("t0")
-    lake.send("t0", 8)
+    lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 8)
 
     def check() -> None:
         if Lost.lost.is_set():
             raise CatalogUnavailable("Spark has ended.")
 
-    service = lake.service(check=check)
+    service = lake_in_memory.service(check=check)
     with pytest.raises(CatalogUnavailable, match="Spark has ended"):
         service.drain() if once else service.run()
-    assert lake.heard.lines == []
+    assert lake_in_memory.heard.lines == []
 
 
-def test_a_binding_to_another_topic_is_told_as_such(lake: Lake) -> None:
-    name = lake.create("t0")
-    lake.store.set_properties(name, {"thermocline.topic": "elsewhere"})
-    with running(lake.service()):
-        until(lambda: lake.heard.of("t0") == ["BadBinding"])
-        lake.store.set_properties(name, {"thermocline.topic": "t0"})
-        lake.send("t0", 1)
-        until(lambda: lake.rows(name) == 1)
-    lake.store.set_properties(name, {"thermocline.topic": "elsewhere"})
+def test_a_binding_to_another_topic_is_told_as_such(lake_in_memory: Lake) -> None:
+    name = lake_in_memory.create("t0")
+    lake_in_memory.store.set_properties(name, {"thermocline.topic": "elsewhere"})
+    with running(lake_in_memory.service()):
+        until(lambda: lake_in_memory.heard.of("t0") == ["BadBinding"])
+        lake_in_memory.store.set_properties(name, {"thermocline.topic": "t0"})
+        lake_in_memory.send("t0", 1)
+        until(lambda: lake_in_memory.rows(name) == 1)
+    lake_in_memory.store.set_properties(name, {"thermocline.topic": "elsewhere"})
     with pytest.raises(FederationError, match="names topic elsewhere, but the table holds"):
-        tier_once(lake.log, lake.open(name), TieringBudget())
+        tier_once(lake_in_memory.log, lake_in_memory.open(name), TieringBudget())
 
 
-def test_a_drain_can_be_stopped(lake: Lake) -> None:
-    lake.make = Slow
+def test_a_drain_can_be_stopped(lake_in_memory: Lake) -> None:
+    lake_in_memory.make = Slow
     Slow.staging.clear()
     Slow.cancelled.clear()
-    lake.create("t0")
-    lake.send("t0", 8)
-    service = lake.service(stop_s=0.1)
+    lake_in_memory.create("t0")
+    lake_in_memory.send("t0", 8)
+    service = lake_in_memory.service(stop_s=0.1)
     ended = threading.Thread(target=_until_stopped, args=(service,))
     ended.start()
     until(Slow.staging.is_set)
