@@ -163,7 +163,8 @@ def test_a_store_that_refuses_files_is_named_and_the_next_round_goes_on(
     assert str(table.name) in caught.value.message
     assert parquet_files(object_store, lake_on_s3) == set()
     gateway.choose_fault = lambda _: None
-    assert {stored(object_store, file) for file in tiered(table)} == parquet_files(
+    # Spark ends the tasks of a failed job in its own time: one may write its file meanwhile, which nobody commits.
+    assert {stored(object_store, file) for file in tiered(table)} <= parquet_files(
         object_store, lake_on_s3
     )
 

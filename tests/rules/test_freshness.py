@@ -192,10 +192,16 @@ def test_a_record_that_does_not_come_is_named(lake_in_memory: Lake) -> None:
     )
 
 
-def test_a_cut_outside_a_server_waits_no_longer_than_it_is_told(lake: Lake) -> None:
+def test_a_cut_outside_a_server_waits_no_longer_than_it_is_told(lake_in_memory: Lake) -> None:
     ends = parse_wait_for("flows/1:1")
     with pytest.raises(NotYetCommitted, match=r"waited for 0\.05 s, and committed records end"):
-        current_cuts(lake.board, BoundsCache(lake.log), [FLOWS], wait_for=ends, limit_s=0.05)
+        current_cuts(
+            lake_in_memory.board,
+            BoundsCache(lake_in_memory.log),
+            [FLOWS],
+            wait_for=ends,
+            limit_s=0.05,
+        )
 
 
 def test_a_record_in_an_open_transaction_is_waited_for_until_it_is_committed(
