@@ -2,8 +2,8 @@
 
 A new cursor for each, as people do, nothing prepared by hand; the two are asked in turns. First while the topic is quiet,
 when every answer is compared, then while records arrive and are tiered, as they are where people work. Plain DuckDB has
-the rows of the moment before each statement's turns. On the quiet topic a third takes its turn: a bare Flight SQL server over plain
-DuckDB, by the same driver, which is what the protocol costs by itself.
+the rows of the moment before each statement's turns. A third takes its turn: a bare Flight SQL server over that plain DuckDB, by
+the same driver, which is what the protocol costs by itself.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _ALLOWED = {True: (1.10, 5.0), False: (1.25, 10.0)}
 _COMPARED_ROWS = 10_000
 _STEP_US = 43_000
 _FILL_BUDGET_S = 300.0
+
+_Baselines = tuple[PlainDuckDB, flight_sql.Connection]
 
 
 @click.command()
@@ -102,17 +104,13 @@ def command(
             flight_sql.connect(server.uri, autocommit=True) as connection,
         ):
             _warm(connection, times.rows)
-            with (
-                _plain(world) as duck,
-                served(serve_plain, duck.set_up(world.folder / "hot.parquet")) as plain_server,
-                flight_sql.connect(plain_server.uri, autocommit=True) as bare,
-            ):
-                quiet = contextlib.nullcontext(duck)
-                _compare(report, chosen, connection, lambda: quiet, repeats, rate=0, bare=bare)
+            with _baselines(world) as baselines:
+                quiet = contextlib.nullcontext(baselines)
+                _compare(report, chosen, connection, lambda: quiet, repeats, rate=0)
             if rate:
                 with _arriving(world, rate), tiering(world, interval):
-                    plain = functools.partial(_plain, world)
-                    _compare(report, chosen, connection, plain, repeats, rate=rate)
+                    of_now = functools.partial(_baselines, world)
+                    _compare(report, chosen, connection, of_now, repeats, rate=rate)
 
 
 @contextlib.contextmanager
@@ -128,6 +126,17 @@ def _arriving(world: World, rate: int) -> Iterator[None]:
     ):
         time.sleep(2)
         yield
+
+
+@contextlib.contextmanager
+def _baselines(world: World) -> Iterator[_Baselines]:
+    """Plain DuckDB over the rows of now, and a bare server over the same."""
+    with (
+        _plain(world) as duck,
+        served(serve_plain, duck.set_up(world.folder / "hot.parquet")) as server,
+        flight_sql.connect(server.uri, autocommit=True) as bare,
+    ):
+        yield duck, bare
 
 
 @contextlib.contextmanager
@@ -163,21 +172,20 @@ def _compare(
     report: Report,
     statements: Sequence[Question],
     connection: flight_sql.Connection,
-    plain_now: Callable[[], AbstractContextManager[PlainDuckDB]],
+    baselines_now: Callable[[], AbstractContextManager[_Baselines]],
     repeats: int,
     *,
     rate: int,
-    bare: flight_sql.Connection | None = None,
 ) -> None:
     ratio, plus_ms = _ALLOWED[not rate]
     when = f"{rate:,} events/s" if rate else QUIET
     lines = report.details["statements"].setdefault(when, {})
     for question in statements:
-        with plain_now() as duck:
+        with baselines_now() as (duck, bare):
             ours, plain, served_plain = _in_turns(
-                question, connection, duck, repeats, bare, is_compared=not rate
+                question, connection, duck, bare, repeats, is_compared=not rate
             )
-        ours_ms, plain_ms = median(ours), median(plain)
+        ours_ms, plain_ms, bare_ms = median(ours), median(plain), median(served_plain)
         of_allowed = ours_ms / max(ratio * plain_ms, plain_ms + plus_ms)
         lines[question.kind] = {
             "of_allowed": of_allowed,
@@ -187,13 +195,11 @@ def _compare(
             "ours_p90_ms": quantile(ours, 0.9),
             "ratio": ours_ms / plain_ms,
             "plus_ms": ours_ms - plain_ms,
+            "bare_ms": bare_ms,
         }
-        if served_plain:
-            lines[question.kind]["bare_ms"] = median(served_plain)
         print(
             f"{when:14} {question.kind:36} {plain_ms:8.1f} {ours_ms:8.1f} ms  {ours_ms / plain_ms:5.2f}  "
-            f"{ours_ms - plain_ms:+7.1f} ms"
-            + (f"  bare server {median(served_plain):8.1f} ms" if served_plain else ""),
+            f"{ours_ms - plain_ms:+7.1f} ms  bare server {bare_ms:8.1f} ms",
             flush=True,
         )
         report.figure(
@@ -202,31 +208,29 @@ def _compare(
             "",
             at_most=1.0,
         )
-    bare_lines = [line for line in lines.values() if "bare_ms" in line]
-    if bare_lines:
-        within = sum(
-            line["bare_ms"] <= max(ratio * line["plain_ms"], line["plain_ms"] + plus_ms)
-            for line in bare_lines
-        )
-        more_ms = median(line["ours_ms"] - line["bare_ms"] for line in bare_lines)
-        bare_ms = median(line["bare_ms"] - line["plain_ms"] for line in bare_lines)
-        report.figure(
-            f"{when}: statements that a bare Flight SQL server answers within that", within, ""
-        )
-        report.figure(f"{when}: bare server less plain DuckDB, median of all", bare_ms, "ms")
-        report.figure(f"{when}: ours less the bare server, median of all", more_ms, "ms")
+    within = sum(
+        line["bare_ms"] <= max(ratio * line["plain_ms"], line["plain_ms"] + plus_ms)
+        for line in lines.values()
+    )
+    protocol_ms = median(line["bare_ms"] - line["plain_ms"] for line in lines.values())
+    more_ms = median(line["ours_ms"] - line["bare_ms"] for line in lines.values())
+    report.figure(
+        f"{when}: statements that a bare Flight SQL server answers within that", within, ""
+    )
+    report.figure(f"{when}: bare server less plain DuckDB, median of all", protocol_ms, "ms")
+    report.figure(f"{when}: ours less the bare server, median of all", more_ms, "ms")
 
 
 def _in_turns(
     question: Question,
     connection: flight_sql.Connection,
     duck: PlainDuckDB,
+    bare: flight_sql.Connection,
     repeats: int,
-    bare: flight_sql.Connection | None,
     *,
     is_compared: bool,
 ) -> tuple[list[float], list[float], list[float]]:
-    """Milliseconds through the server, of plain DuckDB, and of that behind the protocol alone, if ``bare`` is given.
+    """Milliseconds through the server, of plain DuckDB, and of that behind the protocol alone.
 
     Two rounds before them fill caches on all sides.
     """
@@ -237,12 +241,11 @@ def _in_turns(
         plain_s, expected = duck.timed(text)
         if is_compared and not question.follows_clock:
             _require_same(question, answer, expected)
-        bare_s = None if bare is None else _timed(bare, text)[0]
+        bare_s, _ = _timed(bare, text)
         if repeat >= 0:
             ours.append(took_s * 1000)
             plain.append(plain_s * 1000)
-            if bare_s is not None:
-                served_plain.append(bare_s * 1000)
+            served_plain.append(bare_s * 1000)
     return ours, plain, served_plain
 
 
