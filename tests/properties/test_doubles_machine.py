@@ -439,7 +439,7 @@ def _wider(number: int) -> Callable[[tuple[Column, ...]], tuple[Column, ...]]:
 
 
 #: The same examples each time; in a soak more, and others (`--hypothesis-seed` names the run).
-EXAMPLES = 8
+EXAMPLES = 6
 SOAK_EXAMPLES = int(os.environ.get("THERMOCLINE_DOUBLES_EXAMPLES", "200"))
 STEPS = 80
 #: What must have happened, or the run proved nothing. Rare things have a story of their own below.
@@ -455,7 +455,7 @@ SOMETIMES = (
     ),
     *("renamed", "mapping edited", "column added", "rollback", "broker outage"),
 )
-#: Each story starts on a new lake where some records are cold and some are hot.
+#: By what must happen in it. Each story starts on a new lake where some records are cold and some are hot.
 STORIES: dict[str, Callable[[Doubles], object]] = {
     "tierer: TieringConflict": lambda lake: lake.two_tierers_meet(0, (9, 9)),
     "staged later": lambda lake: lake.stage_what_a_slow_tierer_planned(0, 9),
@@ -472,9 +472,9 @@ STORIES: dict[str, Callable[[Doubles], object]] = {
     "new partition": lambda lake: lake.add_partition(0),
     "renamed back": lambda lake: (lake.change_schema(0, True), lake.change_names(0, 0)),
     "TailGap": lambda lake: lake.delete_records_too_early(0, 0, 2),
-    "TopicRecreated": lambda lake: lake.recreate_topic(0, 2, 2),
+    "TopicRecreated, bound anew": lambda lake: lake.recreate_topic(0, 2, 2),
     "LogTruncated": lambda lake: lake.truncate(0, 0, 9, 2),
-    "ForeignCommit": lambda lake: lake.append_rows(0, 3, 2),
+    "ForeignCommit, rolled back to an answer": lambda lake: lake.append_rows(0, 3, 2),
     "LogUnavailable": lambda lake: lake.outage(catalog=False),
     "catalog outage": lambda lake: lake.outage(catalog=True),
     "foreign delete": lambda lake: lake.change_a_cold_row(0, 0, 0, 0),
@@ -483,8 +483,6 @@ STORIES: dict[str, Callable[[Doubles], object]] = {
     "lost files": lambda lake: lake.lose_the_files_of_a_pin(0, 2),
     "hidden rollback": lambda lake: lake.hide_a_rollback(0, 1, True, 2),
     "restart": lambda lake: lake.restart_the_server(2),
-    "rolled back to an answer": lambda lake: lake.append_rows(0, 3, 2),
-    "bound anew": lambda lake: lake.recreate_topic(0, 2, 2),
 }
 
 
@@ -496,8 +494,8 @@ def _older_ticket(lake: Doubles) -> SavedTicket | None:
     return saved
 
 
-@pytest.mark.parametrize("event", STORIES)
-def test_what_is_rare_happens_and_the_answers_stay_right(event: str) -> None:
+@pytest.mark.parametrize("story", STORIES)
+def test_what_is_rare_happens_and_the_answers_stay_right(story: str) -> None:
     lake = Doubles()
     try:
         for index in (0, 1, 0):
@@ -511,12 +509,13 @@ def test_what_is_rare_happens_and_the_answers_stay_right(event: str) -> None:
             lake.one_statement()
         # Some of it may have been tiered meanwhile.
         lake.produce(0, 0, [GOOD] * 4)
-        before = EVENTS[event]
-        STORIES[event](lake)
-        for _ in range(2 * len(STATEMENTS)):
+        before = EVENTS.copy()
+        STORIES[story](lake)
+        # Each statement once, where the owner repairs the table first: after that.
+        for _ in range(PATIENCE_STEPS + len(STATEMENTS)):
             lake.refresh_pins()
             lake.one_statement()
-        assert EVENTS[event] > before
+        assert [event for event in story.split(", ") if EVENTS[event] == before[event]] == []
     finally:
         lake.teardown()
 
