@@ -198,7 +198,7 @@ class Storm:
 
     def _evolve(self) -> None:
         """A new schema: every reader's next statement needs another generation, the old one is dropped."""
-        pause_s = 0.2  # the shortest storm lasts little longer than a second
+        pause_s = 0.2  # the shortest storm lasts less than a second
         while not self.over.wait(pause_s):
             self.store.set_columns(TABLE, partial(_evolved, self.schemas))
             self.schemas += 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
@@ -79,18 +81,21 @@ def append(table: Table, number: int, without: str) -> None:
     table.append(pa.Table.from_pylist([row], pa.schema(fields)))
 
 
-def answer(duck: duckdb.DuckDBPyConnection, names: Sequence[str], sql: str) -> list[str]:
+@cache
+def duck() -> duckdb.DuckDBPyConnection:
+    """One for all examples: to load the extensions takes longer than to ask."""
+    connection = duckdb.connect()
+    extensions.load(connection, extensions.LOCAL)
+    return connection
+
+
+def answer(names: Sequence[str], sql: str) -> list[str]:
     listed = ", ".join(f'"{name}"' for name in names)
-    return sorted(map(str, duck.execute(f"SELECT {listed} FROM ({sql})").fetchall()))
+    return sorted(map(str, duck().execute(f"SELECT {listed} FROM ({sql})").fetchall()))
 
 
-@settings(max_examples=20, deadline=None)
-@given(STEPS, st.data())
-def test_any_columns_of_files_of_any_age_are_those_of_the_extension(
-    steps: list[Step], data: st.DataObject
-) -> None:
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as duck:
-        extensions.load(duck, extensions.LOCAL)
+def compare(steps: list[Step], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
         properties = {
             "type": "sql",
             "uri": f"sqlite:///{folder}/c.db",
@@ -112,8 +117,24 @@ def test_any_columns_of_files_of_any_age_are_those_of_the_extension(
             names = [name for name in every if name in chosen]
             part = store.scan(cold, EVERYTHING, names)
             assert isinstance(part, SqlRelation)
-            expected = answer(duck, names, store.extension_sql(cold))
-            assert answer(duck, names, part.sql) == expected
+            assert answer(names, part.sql) == answer(names, store.extension_sql(cold))
         finally:
             store.close()
             catalog.close()
+
+
+@settings(max_examples=10, deadline=None)
+@given(STEPS, st.data())
+def test_any_columns_of_files_of_any_age_are_those_of_the_extension(
+    steps: list[Step], data: st.DataObject
+) -> None:
+    compare(steps, data)
+
+
+@pytest.mark.soak
+@settings(max_examples=100, deadline=None, derandomize=False)
+@given(STEPS, st.data())
+def test_columns_of_more_tables_are_those_of_the_extension(
+    steps: list[Step], data: st.DataObject
+) -> None:
+    compare(steps, data)

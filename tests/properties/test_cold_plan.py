@@ -111,7 +111,7 @@ def run(place: Place, folder: Path, seed: int, tables: int, statements: int) -> 
 
 
 def test_our_list_answers_as_the_rows_do(place: Place) -> None:
-    outcomes = run(place, place.root / "seeded", seed=1, tables=6, statements=30)
+    outcomes = run(place, place.root / "seeded", seed=1, tables=6, statements=16)
     total = sum(outcomes.values())
     assert outcomes["some left"] + outcomes["nothing left"] > total // 3, outcomes
     assert outcomes["extension"] < total // 4, outcomes

@@ -26,7 +26,9 @@ from planner.schema import (
 from planner.watermark import Outcomes
 from tests.harness.oracle import Bad, oracle_decode, same
 
-EXAMPLES = int(os.environ.get("DECODING_EXAMPLES", "300"))
+#: The same examples each time; in a soak more, and others (`--hypothesis-seed` names the run).
+EXAMPLES = 120
+SOAK_EXAMPLES = int(os.environ.get("THERMOCLINE_DECODING_EXAMPLES", "2000"))
 NAMES = ("a", "b", "c", "d", "É", "a.b", "A", "")
 LEADING = tuple(
     Column(index, name, METADATA_TYPES[name])
@@ -443,3 +445,25 @@ def test_policy_fail_stops_at_the_first_bad_record(
     path = caught.value.facts["field"]
     assert caught.value.facts["offset"] == at
     assert str(path).startswith(row.field) if row.field is not None else path is None
+
+
+_CHECKS: tuple[Any, ...] = (
+    test_fast_and_exact_paths_and_the_oracle_agree,
+    test_lenient_keeps_every_value_strict_accepts,
+    test_policy_fail_stops_at_the_first_bad_record,
+)
+
+
+@pytest.mark.soak
+@settings(
+    max_examples=SOAK_EXAMPLES,
+    deadline=None,
+    derandomize=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(cases())
+def test_all_of_it_holds_for_many_more_cases(
+    case: tuple[TableSchema, Binding, pa.RecordBatch],
+) -> None:
+    for check in _CHECKS:
+        check.hypothesis.inner_test(case)

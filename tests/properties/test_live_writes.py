@@ -117,7 +117,7 @@ def test_another_decoding_of_the_tail_is_written_to_new_files(live_harness: Sea)
 
 
 def test_there_are_few_files_however_often_it_is_loaded(live_harness: Sea) -> None:
-    for _ in range(150):
+    for _ in range(MOST + MERGE):
         live_harness.produce(0, "a")
         document, table = live_harness.load()
     assert len(list(table.scan().plan_files())) <= MOST
