@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -72,6 +73,12 @@ COLUMNS = pa.schema(
 )
 
 
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for all backends, which keep nothing in it: to open it takes longer than most tests."""
+    return duckdb.connect()
+
+
 class CannedBackend:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -84,7 +91,6 @@ class CannedBackend:
         self.columns = COLUMNS
         self.open_streams = 0
         self.lock = threading.Lock()
-        self._database = duckdb.connect()
         self._planned: dict[bytes, tuple[str, list[object], str | None]] = {}
 
     @property
@@ -196,7 +202,7 @@ class CannedBackend:
         return self.columns
 
     def cursor(self, session: Session) -> duckdb.DuckDBPyConnection:
-        cursor = self._database.cursor()
+        cursor = _database().cursor()
         cursor.execute(f"SET TimeZone = '{session.time_zone or 'UTC'}'")
         return cursor
 

@@ -44,23 +44,25 @@ DEADLINE_S = 700.0
 MEMORY = f"memory_limit_bytes = {2 << 30}\nmax_process_bytes = {4 << 30}\n"
 
 
-@pytest.fixture
-def siege(tmp_path: Path) -> Iterator[Siege]:
-    with closing(
-        Siege(tmp_path, f"statement_timeout_s = 1.0\nqueue_wait_s = 2.0\n{MEMORY}")
-    ) as siege:
+def besieged(folder: Path) -> closing[Siege]:
+    return closing(Siege(folder, f"statement_timeout_s = 1.0\nqueue_wait_s = 2.0\n{MEMORY}"))
+
+
+@pytest.fixture(scope="module")
+def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
+    with besieged(tmp_path_factory.mktemp("siege")) as siege:
         yield siege
 
 
 def test_every_family_is_refused_or_answered_and_harms_nobody(siege: Siege) -> None:
-    served = siege.server()
+    served, said = siege.server(), len(siege.said)
     options = ["--deadline", "60", "--threads", "3", "--idle", "40", "0.2"]
     options += [word for family in list(FAMILIES)[1:] for word in ("--family", family)]
-    with siege.attacked(next(iter(FAMILIES)), *options, seconds=1.0, seed=1) as attacks:
+    with siege.attacked(next(iter(FAMILIES)), *options, seconds=0.5, seed=1) as attacks:
         phase = siege.measure(lambda _: attacks.is_over())
     assert siege.server() == served
     assert not phase.failures
-    assert not [line for line in siege.said if "internal error" in line]
+    assert not [line for line in siege.said[said:] if "internal error" in line]
     assert len(phase.took_s) > 10
     assert set(attacks.noted[-1]) == set(FAMILIES)
     assert attacks.starts == 1, "an attacker was ended by what it sent"
@@ -77,7 +79,7 @@ def test_mistakes_beyond_a_rate_are_told_later_and_only_to_who_makes_them(
 ) -> None:
     """With the settings users get: 20 a second, five seconds' worth of them at once."""
     count = 140
-    users = ("quiet", next(iter(ATTACKERS.values())))
+    users = ("quiet", list(ATTACKERS.values())[-1])
     quiet, hostile = (
         Attacker(siege.port, user, siege.passwords[user], Tally(), DEADLINE_S) for user in users
     )
@@ -97,15 +99,15 @@ def _refusal_s(attacker: Attacker) -> float:
     return time.monotonic() - began_s
 
 
-def test_what_is_looked_for_would_be_found(siege: Siege) -> None:
+def test_what_is_looked_for_would_be_found(tmp_path: Path) -> None:
     """The controls: a text of another user's that arrives, and a process that ends under the quiet user."""
     tally = Tally()
-    attacker = Attacker(siege.port, "quiet", siege.passwords["quiet"], tally, 60.0)
-    attacker.attempt("names", lambda: attacker.ask("SELECT name FROM flows LIMIT 1"))
-    attacker.close()
+    with besieged(tmp_path) as siege:
+        attacker = Attacker(siege.port, "quiet", siege.passwords["quiet"], tally, 60.0)
+        attacker.attempt("names", lambda: attacker.ask("SELECT name FROM flows LIMIT 1"))
+        attacker.close()
+        phase = _kill_the_server(siege)
     assert tally.leaks, "a canary that was read was not noticed"
-
-    phase = _kill_the_server(siege)
     assert len(phase.ends) == 1
     assert phase.back_s[0] < SOON_S
     assert phase.lost

@@ -325,12 +325,22 @@ def _without_ids(message: str) -> str:
     return re.sub(r"\((?:statement|request) [0-9a-f]{16}\)", "", message)
 
 
-def test_what_only_a_limit_ends_is_ended_and_its_memory_comes_back(caller: Caller) -> None:
+def check_costly(caller: Caller, statements: list[str]) -> None:
     before = caller.siege.files()
-    for sql in lines("costly_statements.sql"):
+    for sql in statements:
         caller.attack(sql)
         caller.siege.check_alive()
     caller.check_answers()
     assert caller.siege.files() == before
     assert psutil.Process(caller.siege.process.pid).memory_info().rss < MAX_PROCESS_BYTES / 2
     assert not [line for line in caller.siege.said if "internal error" in line]
+
+
+def test_what_only_a_limit_ends_is_ended_and_its_memory_comes_back(caller: Caller) -> None:
+    """Every third of the list: some of its rows without end, of its memory, of its long values."""
+    check_costly(caller, lines("costly_statements.sql")[::3])
+
+
+@pytest.mark.soak
+def test_all_that_only_a_limit_ends_is_ended(caller: Caller) -> None:
+    check_costly(caller, lines("costly_statements.sql"))

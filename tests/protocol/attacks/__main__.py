@@ -57,9 +57,12 @@ def _attack(options: argparse.Namespace, family: str, tallies: dict[str, Tally])
             options.port, options.user, options.password, tally, options.deadline
         )
         seed = options.seed * 1_000_003 + options.start * 100_003 + number * 1_009
-        while time.monotonic() < until:
+        # Once at least, however late it began.
+        while True:
             act(attacker, random.Random(seed))
             seed += 1
+            if time.monotonic() >= until:
+                return
 
     workers = [
         threading.Thread(target=work, args=(number,), daemon=True)
