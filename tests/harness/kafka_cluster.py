@@ -25,9 +25,9 @@ from confluent_kafka.admin import AdminClient
 
 from connectors import jars
 from tests.fixtures.kafka import Kafka
+from tests.harness.calm_broker import IDLE
 from tests.harness.quick_jvm import quick_jvm
 from thermocline.demo.broker import Broker
-from thermocline.demo.world import QUICK_JVM
 
 #: Kafka's own commands: librdkafka has no request that moves replicas.
 _TOOLS = (jars.Coordinate("org.apache.kafka", "kafka-tools", "4.3.1"),)
@@ -35,11 +35,11 @@ _REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _CHANGES_S = 30.0
 #: A broker that is gone is found out within a second, and its partitions get another leader.
 _QUICK = {
+    **IDLE,
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "300",
     "replica.lag.time.max.ms": "2000",
     "log.retention.ms": "-1",
-    "log.cleaner.backoff.ms": "100",
 }
 
 
@@ -99,12 +99,13 @@ class KafkaCluster:
         ]
         plan = self.folder / "reassignment.json"
         plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        # As the archive of classes has them, and then the tools: else the JVM takes none from it.
         classes = os.pathsep.join(
-            map(str, (*jars.resolve("kafka-tools", _TOOLS), *jars.resolve("kafka")))
+            map(str, (*jars.resolve("kafka"), *jars.resolve("kafka-tools", _TOOLS)))
         )
         address = ("--bootstrap-server", self.brokers[1].bootstrap)
-        command = [jars.java(), "-Xmx128m", *QUICK_JVM, "-cp", classes, _REASSIGN, *address]
-        command += ["--reassignment-json-file", str(plan), "--execute"]
+        command = [jars.java(), "-Xmx128m", *quick_jvm("kafka"), "-cp", classes]
+        command += [_REASSIGN, *address, "--reassignment-json-file", str(plan), "--execute"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
