@@ -1,4 +1,4 @@
-"""What is installed: the wheel's contents, its use from empty environments, its refusal of others' packages."""
+"""What is installed: the wheel's contents, its use from an empty environment, its refusal of others' packages."""
 
 from __future__ import annotations
 
@@ -133,15 +133,13 @@ def newest_python() -> str | None:
     return None
 
 
-@pytest.fixture(scope="session", params=["own", "newest"])
+@pytest.fixture(scope="session", params=["newest", pytest.param("own", marks=pytest.mark.soak)])
 def installed(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installed]:
-    python = sys.executable if request.param == "own" else newest_python()
-    if python is None:
-        pytest.skip(
-            f"no Python of {', '.join(NEWER)} newer than {sys.version_info[:2]} is on this machine"
-        )
+    """With the newest Python on this machine; the tests' own is the one that everything else runs on."""
+    newest = newest_python() if request.param == "newest" else None
+    python = newest or sys.executable
     folder = tmp_path_factory.mktemp(f"env-{request.param}")
     pins = folder / "pins.txt"
     # The versions the tests run with, without hashes: a wheel just built has none to compare.
