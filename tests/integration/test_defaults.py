@@ -64,6 +64,7 @@ WITHIN_TESTS = {
     "server.pin_refresh_s": "pins are taken anew when a test says so",
     "server.threads": "two cores, many servers",
     "server.audit_log": "nobody reads it",
+    "tail.idle_s": "tests that are over ask no more",
 }
 
 
