@@ -28,11 +28,15 @@ _FILE = re.compile(r"(?:#|//) (?P<name>[\w.-]+\.(?:toml|java))\n")
 
 @dataclass
 class Walk:
-    """A reader's folder, and what happened in it. Close it: background commands end."""
+    """A reader's folder, and what happened in it. Close it: background commands end.
+
+    Commands that end by themselves are those of ``programs``; what goes on in the background is started as users start it.
+    """
 
     folder: Path
     replaced: Mapping[str, str]
     port: int
+    programs: Path
     _background: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def follow(self, page: list[Block]) -> None:
@@ -80,7 +84,7 @@ class Walk:
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env=self._environment(),
+            env=self._environment(self.programs),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -140,14 +144,14 @@ class Walk:
             text = text.replace(written, actual)
         return text
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, *folders: Path) -> dict[str, str]:
         fields = {
             key: value
             for key, value in os.environ.items()
             if not key.startswith(("THERMOCLINE_", "AWS_"))
         }
-        bin_folder = str(Path(sys.executable).parent)
-        return {**fields, "PATH": f"{bin_folder}{os.pathsep}{fields['PATH']}", "COLUMNS": "120"}
+        path = (*map(str, folders), str(Path(sys.executable).parent), fields["PATH"])
+        return {**fields, "PATH": os.pathsep.join(path), "COLUMNS": "120"}
 
     def close(self) -> None:
         """End what still runs."""

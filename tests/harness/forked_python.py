@@ -2,11 +2,13 @@
 
 Spark starts an interpreter for each session, each kind of worker and each reader of a stream; loading was half of the
 processor time of a test of Spark. What Spark is given for Python is a file that asks here for a fork and stays for
-its exit code; without somebody to ask it becomes the interpreter that it stands for.
+its exit code; without somebody to ask it becomes the interpreter that it stands for. The commands of pages that a shell
+runs are such forks, too.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -17,7 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,6 +35,13 @@ PRELOADED = (
     *("confluent_kafka.admin", "duckdb", "msgspec", "numpy", "pandas", "pyarrow.parquet"),
     *("pyiceberg.catalog.sql", "pyiceberg.catalog.rest", "pyiceberg.io.pyarrow", "sqlalchemy"),
     *("connectors.spark.source", "connectors.spark.stream", "connectors.spark.stage"),
+)
+#: What commands load, apart from what each of them begins with.
+OF_COMMANDS = (
+    *("adbc_driver_flightsql.dbapi", "confluent_kafka.admin", "duckdb", "msgspec", "click"),
+    *("pyiceberg.catalog.sql", "pyiceberg.catalog.rest", "pyiceberg.io.pyarrow", "sqlalchemy"),
+    *("pyarrow.parquet", "pydantic_settings", "rich.progress", "rich.table", "thermocline.cli"),
+    *("py4j.java_gateway", "pyspark.sql", "pyspark.java_gateway"),
 )
 #: Standard library alone: it is read by an interpreter without site-packages, in some 15 ms.
 STANDIN = """\
@@ -61,7 +70,18 @@ def plain_python() -> dict[str, str]:
 
 
 @contextmanager
-def forked_python(folder: Path) -> Iterator[Path]:
+def forked_program(folder: Path) -> Iterator[Path]:
+    """A folder for ``PATH`` whose ``thermocline`` runs in forks, until the end of the block."""
+    with forked_python(folder, OF_COMMANDS) as executable:
+        program = folder / "bin" / "thermocline"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec "{executable}" -m thermocline "$@"\n')
+        program.chmod(0o755)
+        yield program.parent
+
+
+@contextmanager
+def forked_python(folder: Path, preloaded: Sequence[str] = PRELOADED) -> Iterator[Path]:
     """A file to give to Spark as Python, until the end of the block."""
     address, executable = folder / "forks.sock", folder / "python"
     listener = socket.socket(socket.AF_UNIX)
@@ -73,7 +93,7 @@ def forked_python(folder: Path) -> Iterator[Path]:
     with (
         listener,
         subprocess.Popen(
-            [sys.executable, "-m", __name__, str(listener.fileno())],
+            [sys.executable, "-m", __name__, str(listener.fileno()), *preloaded],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             env=environment,
@@ -164,6 +184,10 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str) -> N
         sys.excepthook(*sys.exc_info())
         code = 1
     finally:
+        if arguments[:2] == ["-m", "thermocline"]:
+            # A forked process ends without them.
+            with suppress(Exception):
+                atexit._run_exitfuncs()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -171,7 +195,7 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str) -> N
 
 
 def main() -> None:
-    for name in PRELOADED:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     # Spark's workers collect after each task: not what was loaded here.
     gc.freeze()
