@@ -53,4 +53,5 @@ pytest_plugins = [
     "tests.fixtures.permissions",
     "tests.fixtures.priority",
     "tests.fixtures.order",
+    "tests.fixtures.workers",
 ]
