@@ -17,7 +17,7 @@ import pytest
 from connectors.kafka.log import KafkaLog
 from planner.errors import LogTruncated
 from planner.offsets import OffsetRange
-from planner.ports import TopicSource
+from planner.ports import LogSubscription, TopicSource
 from tests.fixtures.commands import CliSite, cli_serving, cli_site_of
 from tests.harness.kafka_cluster import KafkaCluster, kafka_cluster, wait_for
 
@@ -28,6 +28,8 @@ UNCLEAN = [[2, 3]]
 ANSWER_S = 60.0
 #: Between two records: all of them are read again by each statement, by three brokers of two cores.
 PAUSE_S = 0.005
+#: Between two tries of a statement that has no answer yet.
+RETRY_S = 0.1
 NO_LEADER = re.compile("do not answer|target unreachable|refuses offsets|out of date")
 LOST = re.compile(
     "the log lost records|records that were readable are lost|but the log ends at"
@@ -81,42 +83,6 @@ def elect_unclean(cluster: KafkaCluster, topics: list[str]) -> None:
         cluster.await_leader(topic, 3)
 
 
-def test_the_log_tells_what_an_election_lost(cluster: KafkaCluster) -> None:
-    story = Story(cluster, cluster.topic(UNCLEAN))
-    source = TopicSource(story.topic)
-    story.write("both", 5)
-    with KafkaLog(cluster.settings) as log:
-        leave_behind(cluster, [story.topic])
-        story.write("lost", 5)
-        following = log.follow(source, {0: 0}, {})
-        with contextlib.closing(following):
-            reached = 0
-            while reached < 10:
-                if (step := following.take(1.0)) is not None:
-                    assert step.epochs == {0: 0}
-                    reached = step.ranges[0].stop
-            log.check_history(source, {0: 10}, {0: 0})
-            elect_unclean(cluster, [story.topic])
-            story.write("new", 8)
-            with pytest.raises(LogTruncated, match="lost records below offset 10"):
-                read_on(following.take)
-        for offset, survives in [(5, True), (6, False), (10, False)]:
-            with contextlib.nullcontext() if survives else pytest.raises(LogTruncated):
-                log.check_history(source, {0: offset}, {0: 0})
-            with contextlib.nullcontext() if survives else pytest.raises(LogTruncated):
-                span = OffsetRange(0, offset, 13)
-                list(log.fetch(source, [span], timeout_s=20, epochs={0: 0}))
-            again = log.follow(source, {0: offset}, {0: 0})
-            with (
-                contextlib.closing(again),
-                contextlib.nullcontext() if survives else pytest.raises(LogTruncated),
-            ):
-                read_on(again.take)
-        log.check_history(
-            source, {0: 13}, log.measure([story.topic])[story.topic].epochs.as_dict()
-        )
-
-
 def test_the_history_below_a_backlog_is_told_without_reading_the_backlog(
     cluster: KafkaCluster,
 ) -> None:
@@ -140,6 +106,33 @@ def test_the_history_below_a_backlog_is_told_without_reading_the_backlog(
         assert time.thread_time() - used_s < 0.4
 
 
+def read_to(following: LogSubscription, end: int) -> None:
+    """Take until the first partition is read up to ``end``, all by its first leader."""
+    reached = 0
+    while reached < end:
+        if (step := following.take(1.0)) is not None:
+            assert step.epochs == {0: 0}
+            reached = step.ranges[0].stop
+
+
+def check_what_the_log_tells(log: KafkaLog, source: TopicSource) -> None:
+    """Of ten records the last five are lost, and eight are new: who read five goes on, who read more is told."""
+    for offset, survives in [(5, True), (6, False), (10, False)]:
+        with contextlib.nullcontext() if survives else pytest.raises(LogTruncated):
+            log.check_history(source, {0: offset}, {0: 0})
+        with contextlib.nullcontext() if survives else pytest.raises(LogTruncated):
+            span = OffsetRange(0, offset, 13)
+            list(log.fetch(source, [span], timeout_s=20, epochs={0: 0}))
+        again = log.follow(source, {0: offset}, {0: 0})
+        with (
+            contextlib.closing(again),
+            contextlib.nullcontext() if survives else pytest.raises(LogTruncated),
+        ):
+            read_on(again.take)
+    epochs = log.measure([source.topic])[source.topic].epochs.as_dict()
+    log.check_history(source, {0: 13}, epochs)
+
+
 def read_on(take: Callable[[float], object]) -> None:
     """Take until something comes, or it fails."""
     deadline = time.monotonic() + 30
@@ -151,23 +144,34 @@ def read_on(take: Callable[[float], object]) -> None:
 def test_an_unclean_election_leaves_the_rows_of_one_log_or_a_named_error(
     cluster: KafkaCluster, tmp_path: Path
 ) -> None:
-    """Three tables: not tiered, tiered up to what both copies have, and beyond."""
+    """Three tables: not tiered, tiered up to what both copies have, and beyond; and a topic that is read without one."""
     site = site_of(tmp_path, cluster)
     stories = {
         name: Story(cluster, cluster.topic(UNCLEAN)) for name in ("hot", "below", "above")
     }
-    topics = [story.topic for story in stories.values()]
+    bare = Story(cluster, cluster.topic(UNCLEAN))
+    source = TopicSource(bare.topic)
+    topics = [story.topic for story in (*stories.values(), bare)]
     for name, story in stories.items():
         rows = story.write("both", 5)
         run(site, "create", f"lake.net.{name}", "--topic", story.topic, "--infer")
-    with cli_serving(site):
+    bare.write("both", 5)
+    with cli_serving(site), KafkaLog(cluster.settings) as log:
         run(site, "tier", "--once", "lake.net.below")
         leave_behind(cluster, topics)
         lost = {name: story.write("lost", 5) for name, story in stories.items()}
+        bare.write("lost", 5)
         run(site, "tier", "--once", "lake.net.above")
         for name in stories:
             wait_for(lambda name=name: answer(site, name) == rows + lost[name], name)  # type: ignore[misc]
-        elect_unclean(cluster, topics)
+        with contextlib.closing(log.follow(source, {0: 0}, {})) as following:
+            read_to(following, 10)
+            log.check_history(source, {0: 10}, {0: 0})
+            elect_unclean(cluster, topics)
+            bare.write("new", 8)
+            with pytest.raises(LogTruncated, match="lost records below offset 10"):
+                read_on(following.take)
+        check_what_the_log_tells(log, source)
         # Fewer than were lost, as many, and more.
         new = {name: list(rows) for name in stories}
         for count in (3, 2, 3):
@@ -255,6 +259,7 @@ def check_rounds(site: CliSite, acknowledged: list[int]) -> None:
         if failure:
             assert NO_LEADER.search(failure), failure
             assert time.monotonic() < deadline, failure
+            time.sleep(RETRY_S)
             continue
         [(count, distinct, earlier)] = rows
         assert count == distinct
@@ -311,6 +316,7 @@ def first_answer(site: CliSite, name: str, columns: str = "id, v") -> list[tuple
             return rows
         assert NO_LEADER.search(failure) or LOST.search(failure), failure
         assert time.monotonic() < deadline, failure
+        time.sleep(RETRY_S)
 
 
 def last_failure(site: CliSite, name: str, words: re.Pattern[str]) -> str:
@@ -323,6 +329,7 @@ def last_failure(site: CliSite, name: str, words: re.Pattern[str]) -> str:
             return failure
         assert NO_LEADER.search(failure), failure
         assert time.monotonic() < deadline, failure
+        time.sleep(RETRY_S)
 
 
 def outcome(site: CliSite, name: str, columns: str) -> tuple[list[tuple[object, ...]], str]:
