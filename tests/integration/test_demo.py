@@ -21,10 +21,14 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from connectors import child_guard
+from planner.errors import LogUnavailable, Unavailable
 from tests.fixtures.jdbc import Jdbc, query, values
 from tests.fixtures.server import sqlite_catalog
+from thermocline.config.settings import Settings
+from thermocline.demo.broker import Broker
 from thermocline.demo.snippets import jdbc_url, snippets
-from thermocline.demo.world import add_column
+from thermocline.demo.world import Part, World, add_column
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -160,6 +164,21 @@ def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
         assert run.end() == -signal.SIGKILL
 
 
+def test_a_part_that_died_is_told_with_the_last_thing_it_said(tmp_path: Path) -> None:
+    """What the demo asks between two pictures; in a soak a whole one loses its broker."""
+    log = tmp_path / "part.log"
+    command = ["sh", "-c", "echo thermocline: no room.; exit 3"]
+    with child_guard.start(log, command) as guard:
+        guard.wait(30)
+        part = Part("tierer", guard, log)
+        world = World(tmp_path, Settings(), Broker(tmp_path / "kafka"), free_port(), part, part)
+        with pytest.raises(LogUnavailable, match=r"^the demo's Kafka broker ended\.$"):
+            world.check()
+        with pytest.raises(Unavailable, match=r"^the demo's tierer ended: no room\.$"):
+            part.check()
+
+
+@pytest.mark.soak
 def test_a_part_that_dies_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
     with demo(tmp_path, "--rate", "100") as run:
         run.wait_for(" hot;")

@@ -14,8 +14,12 @@ from pyiceberg.catalog import load_catalog
 from tests.fixtures.commands import CliSite, cli_serving, cli_site_of, wait_until
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
+from tests.harness.calm_broker import IDLE
+from tests.harness.doctor_site import UNLOCKED, DoctorSite
 from tests.harness.quick_jvm import quick_jvm
+from thermocline.config.settings import load
 from thermocline.demo.broker import Broker
+from thermocline.serve.assembly import running_server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -26,7 +30,7 @@ BOTH = "SELECT h.id, h.v, p.v FROM net.here h JOIN net.plant p USING (id) ORDER 
 @pytest.fixture(scope="module")
 def second_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     folder = tmp_path_factory.mktemp("plant")
-    with Broker(folder, jvm_flags=quick_jvm("kafka")) as broker:
+    with Broker(folder, properties=IDLE, jvm_flags=quick_jvm("kafka")) as broker:
         yield Kafka(broker)
 
 
@@ -131,7 +135,7 @@ def test_a_name_that_leads_to_another_cluster_is_refused(
     write(second_kafka, topic, "plant", 1)
     run(site, "create", "lake.net.here", "--topic", topic, "--infer")
     table = load_catalog("lake", **sqlite_catalog(tmp_path)).load_table("net.here")
-    with cli_serving(site):
+    with running_server(load(str(site.config))):
         assert site.ask("SELECT v FROM net.here") == [("here",)]
         words = "offsets of one mean nothing on the other"
         with table.transaction() as change:
@@ -153,12 +157,13 @@ def test_doctor_asks_the_brokers_of_each_cluster(
     topic = second_kafka.topic()
     write(second_kafka, topic, "plant", 1)
     run(site, "create", "lake.net.plant", "--topic", topic, "--kafka", "plant", "--infer")
+    text = site.config.read_text().replace("[server]\n", UNLOCKED)
     site.config.write_text(
-        site.config.read_text() + '[kafka_clusters.gone]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        f'{text}[kafka_clusters.gone]\n"bootstrap.servers" = "127.0.0.1:1"\n'
     )
-    _, out, _ = site.run("doctor", "--json")
-    checks = {entry["check"]: entry for entry in json.loads(out)["findings"]}
-    assert checks[f"broker {second_kafka.bootstrap} of plant"]["state"] == "ok"
-    assert checks[f"broker {kafka.bootstrap}"]["state"] == "ok"
-    assert checks["broker 127.0.0.1:1 of gone"]["state"] == "fail"
-    assert checks[f"topic plant/{topic}"]["state"] == "ok"
+    findings = DoctorSite(site.config).findings(failed=True)
+    states = {check: state for check, (state, _, _) in findings.items()}
+    assert states[f"broker {second_kafka.bootstrap} of plant"] == "ok"
+    assert states[f"broker {kafka.bootstrap}"] == "ok"
+    assert states["broker 127.0.0.1:1 of gone"] == "fail"
+    assert states[f"topic plant/{topic}"] == "ok"
