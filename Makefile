@@ -38,9 +38,9 @@ $(STAMP): requirements.txt pyproject.toml
 jars: $(STAMP)  ## Kafka, Iceberg and JDBC jars, resolved once into the user's cache
 	@$(BIN)/python -m connectors.jars
 
-classes: jars  ## once in the user's cache: the classes of Spark and Kafka, archived (they start in two thirds of the time); Go clients
+classes: jars  ## once in the user's cache: the classes of Spark and Kafka, archived (they start in two thirds of the time); programs in Go
 	@$(BIN)/python -m tests.harness.class_archive
-	@$(BIN)/python -m tests.harness.go_clients
+	@$(BIN)/python -m tests.harness.go_programs
 
 check: $(STAMP)  ## format, lint, types, imports, unit tests: under a minute
 	@$(MAKE) --no-print-directory -j2 lint unit

@@ -38,24 +38,28 @@ LARGE: dict[str, Any] = {
 
 
 class Chart:
-    """Renders with values, as ``helm template`` does."""
+    """Renders with values, as ``helm template`` does; with the same values once."""
 
     def __init__(self, check: Check, folder: Path) -> None:
         self._check = check
         self._values = folder / "values.yaml"
+        self._rendered: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
 
     def __call__(self, values: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
         """The objects by kind and name."""
-        self._values.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
-        items = self._check("chart", CHART, self._values)
-        objects = {(fields["kind"], fields["metadata"]["name"]): fields for fields in items}
-        assert len(objects) == len(items), "two objects of one name"
-        return objects
+        text = json.dumps(values)  # JSON is YAML
+        if text not in self._rendered:
+            self._values.write_text(text, encoding="utf-8")
+            items = self._check("chart", CHART, self._values)
+            objects = {(fields["kind"], fields["metadata"]["name"]): fields for fields in items}
+            assert len(objects) == len(items), "two objects of one name"
+            self._rendered[text] = objects
+        return self._rendered[text]
 
 
-@pytest.fixture
-def chart(check: Check, tmp_path: Path) -> Chart:
-    return Chart(check, tmp_path)
+@pytest.fixture(scope="module")
+def chart(check: Check, tmp_path_factory: pytest.TempPathFactory) -> Chart:
+    return Chart(check, tmp_path_factory.mktemp("chart"))
 
 
 def pods(objects: dict[tuple[str, str], dict[str, Any]]) -> Iterator[dict[str, Any]]:
