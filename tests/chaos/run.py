@@ -29,7 +29,7 @@ from connectors.kafka.log import KafkaLog
 from planner.binding import Binding
 from planner.names import TableName
 from planner.schema import Column
-from tests.chaos.kills import Kill, schedule, victims
+from tests.chaos.kills import Kill, Victim, schedule, victims
 from tests.chaos.lakes import Lake, sqlite_lake
 from tests.chaos.tierer import Tierer
 from tests.chaos.writers import Ledger, Writers
@@ -87,14 +87,18 @@ def run(
     count: int,
     master: str = LOCAL,
     lake: Lake | None = None,
+    among: Sequence[Victim] = (),
 ) -> Outcome:
-    """Kill ``count`` times; then let the tierer catch up, and compare. ``lake``: by default on this disk."""
+    """Kill ``count`` times; then let the tierer catch up, and compare.
+
+    ``lake``: by default on this disk. ``among``: by default everybody whom there is to kill.
+    """
     lake = lake or sqlite_lake(folder, TABLE)
     with Broker(folder / "kafka", jvm_flags=quick_jvm("kafka"), start_timeout_s=900) as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
         admin = AdminClient({**kafka, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
-        among = victims(executors=master != LOCAL, store=lake.store is not None)
+        among = among or victims(executors=master != LOCAL, store=lake.store is not None)
         kills = schedule(seed, count, among)
         return run_kills(folder, kafka, lake, kills, seed=seed, master=master, broker=broker)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.kills import schedule, victims
+from tests.chaos.kills import Victim, schedule, victims
 from tests.chaos.lakes import Lake, faulty, postgresql_lake, rest_lake
 from tests.chaos.run import LOCAL, PARTITIONS, WITH_EXECUTOR, run, run_kills
 from tests.fixtures.kafka import Kafka
@@ -52,16 +52,27 @@ def test_a_schedule_follows_from_its_seed_and_meets_every_victim() -> None:
     }
 
 
+#: Of whom `make test` kills one each. A JVM alone: ``integration/test_tier_command.py``.
+IN_SHORT: tuple[Victim, ...] = ("driver", "worker", "broker", "catalog")
+
+
 @pytest.mark.timeout(1800)
-def test_a_kill_of_every_victim_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "among",
+    [IN_SHORT, pytest.param(victims(executors=False), marks=pytest.mark.soak)],
+    ids=["in short", "all"],
+)
+def test_a_kill_of_every_victim_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, among: tuple[Victim, ...]
+) -> None:
     """Each victim once; thousands die in the soak."""
-    outcome = run(tmp_path, seed=SEED, count=5)
+    outcome = run(tmp_path, seed=SEED, count=len(among), among=among)
     print(outcome)
     outcome.write(tmp_path / "chaos.json")
     assert outcome.wrong == []
     assert outcome.ledger["acknowledged"] > 0
     assert outcome.ledger["aborted"] > 0
-    assert set(outcome.counts) == set(victims(executors=False))
+    assert set(outcome.counts) == set(among)
 
 
 @pytest.fixture

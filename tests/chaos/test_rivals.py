@@ -224,7 +224,7 @@ def _foreign_append_stops_until_accepted(value: Rivalry, kafka: Kafka) -> None:
 
 @pytest.mark.timeout(1800)
 def test_two_tierers_and_other_writers(lake: SparkLake, kafka: Kafka, tmp_path: Path) -> None:
-    _rival(lake, kafka, tmp_path, tierers=2, publishes=5)
+    _rival(lake, kafka, tmp_path, tierers=2, publishes=3)
 
 
 @pytest.mark.soak
