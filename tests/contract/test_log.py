@@ -240,7 +240,9 @@ def test_a_transaction_over_two_partitions_has_a_marker_in_each(harness: LogHarn
     assert sorted(positions(everything(harness, topic))) == [(0, 0), (1, 0)]
 
 
-def test_compaction_leaves_holes_and_every_range_over_them_is_read(harness: LogHarness) -> None:
+def test_compaction_leaves_holes_and_a_range_over_them_is_read_wherever_it_ends(
+    harness: LogHarness,
+) -> None:
     topic = harness.create_topic(compacted=True)
     harness.append(topic, [MemoryRecord(f"a{index}".encode(), b"a") for index in range(5)])
     harness.append(topic, [MemoryRecord(f"b{index}".encode(), b"b") for index in range(5)])
@@ -248,8 +250,11 @@ def test_compaction_leaves_holes_and_every_range_over_them_is_read(harness: LogH
     harness.append(topic, [MemoryRecord(b"end", b"end")])
     harness.compact(topic, keep=[4, 9, 10])
     assert ends(harness, topic)[0][1] == 11
-    for start in range(12):
-        for stop in range(start, 12):
+    # At the beginning, in a hole, on a record, behind one.
+    for start in (0, 3, 4, 5, 9, 10, 11):
+        for stop in (0, 1, 4, 5, 9, 10, 11):
+            if stop < start:
+                continue
             rows = fetch(harness, topic, [OffsetRange(0, start, stop)])
             saved = [(0, offset) for offset in (4, 9, 10) if start <= offset < stop]
             assert positions(rows) == saved, (start, stop)

@@ -52,7 +52,7 @@ def test_plain_operands_come_to_what_the_engine_says(
 
     monkeypatch.setattr(Engine, "evaluate", counted)
     spared = 0
-    for _ in range(300):
+    for _ in range(150):
         places = (chosen.choice("ilsdtb"), *chosen.choices(LITERALS, k=2))
         sql = f"SELECT * FROM a.b.c WHERE {chosen.choice(CONDITIONS).format(*places)}"
         document = engine.parse(sql)
@@ -67,4 +67,4 @@ def test_plain_operands_come_to_what_the_engine_says(
             patch.setattr("proxy.query.file_pruning._plain", lambda *_: None)
             assert ours == scan_filter(engine, asking, request, SCHEMA), (sql, values)
         spared += was_spared and len(evaluated) > before
-    assert spared > 20
+    assert spared > 8
