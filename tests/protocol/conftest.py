@@ -31,6 +31,15 @@ def canned_server(backend: CannedBackend) -> Iterator[CannedServer]:
     assert server.stop(10)
 
 
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[CannedServer]:
+    """Anybody may call, who leaves nothing behind and looks at nothing that others left."""
+    backend = CannedBackend()
+    server = serve(backend, Access(allow_anonymous=True))
+    yield CannedServer(server, backend)
+    assert server.stop(10)
+
+
 @pytest.fixture
 def password_server(backend: CannedBackend) -> Iterator[CannedServer]:
     """Only ``USERS`` may call."""

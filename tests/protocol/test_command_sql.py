@@ -30,7 +30,7 @@ ERROR_ID = re.compile(r"\((statement|request) [0-9a-f]{16}\)")
 
 @pytest.fixture
 def run(
-    canned_server: CannedServer, capfdbinary: pytest.CaptureFixture[bytes]
+    shared_server: CannedServer, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Callable[..., Output]:
     """Run a command in this process: exit code, standard output, standard error.
 
@@ -40,7 +40,7 @@ def run(
     def reply(*arguments: str) -> Output:
         code = 0
         try:
-            main([*arguments, "--server", canned_server.uri])
+            main([*arguments, "--server", shared_server.uri])
         except SystemExit as ended:
             code = int(ended.code or 0)
         out, err = capfdbinary.readouterr()

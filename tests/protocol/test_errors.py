@@ -7,6 +7,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -35,19 +36,31 @@ def _said(kind: type[Exception]) -> str:
     return f"lake.main.flows: this is what {kind.__name__} says (statement "
 
 
+@pytest.fixture(scope="module")
+def asking(shared_server: CannedServer) -> Iterator[flight.FlightClient]:
+    with closing(flight.connect(shared_server.uri)) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def driver(shared_server: CannedServer) -> Iterator[adbc.Connection]:
+    with adbc.connect(shared_server.uri, autocommit=True) as connection:
+        yield connection
+
+
 @pytest.mark.parametrize(("ours", "raised", "adbc_status"), ROWS)
 def test_each_error_has_its_status_and_whole_message(
-    client: flight.FlightClient,
-    cursor: adbc.Cursor,
+    asking: flight.FlightClient,
+    driver: adbc.Connection,
     ours: type[Exception],
     raised: type[Exception],
     adbc_status: str,
 ) -> None:
     with pytest.raises(raised) as result:
-        client.get_flight_info(select(f"trick fail {ours.__name__}"))
+        asking.get_flight_info(select(f"trick fail {ours.__name__}"))
     assert str(result.value).strip("'").startswith(_said(ours))
     assert not LEAKS.search(str(result.value))
-    with pytest.raises(adbc.Error) as reply:
+    with driver.cursor() as cursor, pytest.raises(adbc.Error) as reply:
         cursor.execute(f"trick fail {ours.__name__}")
     assert str(reply.value).startswith(f"{adbc_status}: [FlightSQL] {_said(ours)}")
     assert not LEAKS.search(str(reply.value))
@@ -55,13 +68,13 @@ def test_each_error_has_its_status_and_whole_message(
 
 @pytest.mark.parametrize(("ours", "raised", "adbc_status"), ROWS)
 def test_an_error_halfway_through_the_rows_has_the_same_status(
-    client: flight.FlightClient,
+    asking: flight.FlightClient,
     ours: type[Exception],
     raised: type[Exception],
     adbc_status: str,
 ) -> None:
-    info = client.get_flight_info(select(f"trick late_fail {ours.__name__}"))
-    reader = client.do_get(info.endpoints[0].ticket)
+    info = asking.get_flight_info(select(f"trick late_fail {ours.__name__}"))
+    reader = asking.do_get(info.endpoints[0].ticket)
     assert reader.read_chunk().data.num_rows == 1
     with pytest.raises(raised) as result:
         reader.read_chunk()
