@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.fixtures.exact import WRONG
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -27,21 +20,21 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_wrong_answer_has_an_exit_code_of_its_own(
-    tmp_path: Path, file: str, statement: str, code: int
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    statement: str,
+    code: int,
 ) -> None:
-    path = tmp_path / "tests" / file
+    # Plug-ins of others take longer to load than all the rest does.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    path = pytester.path / "tests" / file
     path.parent.mkdir(parents=True)
     imports = "import time\nfrom subprocess import Popen\n"
     path.write_text(f"{imports}def test_it():\n    {statement}\n")
-    options = ["-q", "-p", "no:cacheprovider", "-p", "tests.fixtures.exact"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, f"--rootdir={tmp_path}", str(tmp_path)],
-        cwd=ROOT,
-        # Those of others take longer to load than all the rest does.
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+    ran = pytester.runpytest_inprocess(
+        "-q", "-p", "no:cacheprovider", "-p", "tests.fixtures.exact"
     )
-    assert ran.returncode == code, ran.stdout
-    assert (f"WRONG ANSWER tests/{file}::test_it" in ran.stdout) == (code == WRONG)
+    assert ran.ret == code
+    is_named = f"WRONG ANSWER tests/{file}::test_it" in ran.stdout.str()
+    assert is_named == (code == WRONG)
