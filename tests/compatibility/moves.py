@@ -94,6 +94,10 @@ def read(cold: IcebergCold, pin: Pin, logs: list[list[int]], **log: str) -> dict
     }
 
 
+def state(cold: IcebergCold, logs: list[list[int]]) -> dict[str, Any]:
+    return {"snapshots": snapshots(cold), "read": read(cold, cold.store.pin(FLOWS), logs)}
+
+
 def main() -> None:
     source, fields = sys.argv[1], json.loads(sys.argv[2])
     for package in (planner, connectors):
@@ -107,6 +111,9 @@ def main() -> None:
                 print(json.dumps(read(cold, pin, fields["logs"], **fields["log"])))
             cold.close()
             return
+        answer: dict[str, Any] = {}
+        if fields.get("before"):
+            answer["before"] = state(cold, fields["logs"])
         for move, *arguments in fields["moves"]:
             match move:
                 case "create":
@@ -115,9 +122,7 @@ def main() -> None:
                     write(cold, *arguments)
                 case _:
                     getattr(cold, move)(*arguments)
-        answer: dict[str, Any] = {"snapshots": snapshots(cold)}
-        if "logs" in fields:
-            answer["read"] = read(cold, cold.store.pin(FLOWS), fields["logs"])
+        answer |= state(cold, fields["logs"])
         cold.close()
     print(json.dumps(answer))
 

@@ -117,33 +117,45 @@ def new() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="module")
+def written(
+    old: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[str, dict[str, Any]]]:
+    """A table of either version: where it is, and what its writer says of it."""
+    tables = {}
+    for name, source in (("old", old), ("new", ROOT)):
+        lake = str(tmp_path_factory.mktemp(name))
+        tables[name] = lake, run(source, lake=lake, moves=MOVES, logs=LOGS)
+    return tables
+
+
 @pytest.mark.parametrize(("writer", "reader"), [("new", "old"), ("old", "new")])
 def test_what_one_writes_the_other_reads_and_goes_on_with(
-    writer: str, reader: str, request: pytest.FixtureRequest, tmp_path: Path
+    writer: str,
+    reader: str,
+    written: dict[str, tuple[str, dict[str, Any]]],
+    request: pytest.FixtureRequest,
 ) -> None:
+    lake, own = written[writer]
     writing, reading = (
-        functools.partial(run, request.getfixturevalue(name), lake=str(tmp_path))
+        functools.partial(run, request.getfixturevalue(name), lake=lake, logs=LOGS)
         for name in (writer, reader)
     )
-    own = writing(moves=MOVES, logs=LOGS)
-    answer = reading(moves=[], logs=LOGS)
+    # The reader's own tierer takes over, and the writer reads what it makes.
+    again = reading(moves=MORE, before=True)
+    answer = again.pop("before")
     assert answer == own
     assert (answer["read"]["watermark"], answer["read"]["run"]) == ([3, 3], "compatible")
     assert answer["read"]["hot"] == [[0, 3, 7]]
     assert answer["read"]["rows"] == ROWS
-    # The reader's own tierer takes over, and the writer reads what it makes.
-    again = reading(moves=MORE, logs=LOGS)
-    assert writing(moves=[], logs=LOGS) == again
+    assert writing(moves=[]) == again
     assert (again["read"]["watermark"], again["read"]["hot"]) == ([6, 3], [[0, 6, 7]])
     assert again["read"]["rows"] == sorted([*ROWS, [0, 5, "f", 6]])
 
 
-def test_both_write_the_same_texts(old: Path, new: Path, tmp_path: Path) -> None:
-    written = []
-    for number, source in enumerate((old, new)):
-        (lake := tmp_path / str(number)).mkdir()
-        written.append(run(source, lake=str(lake), moves=MOVES)["snapshots"])
-    assert texts(written[0]) == texts(written[1])
+def test_both_write_the_same_texts(written: dict[str, tuple[str, dict[str, Any]]]) -> None:
+    (_, old), (_, new) = written["old"], written["new"]
+    assert texts(old["snapshots"]) == texts(new["snapshots"])
 
 
 def texts(written: dict[str, Any]) -> tuple[list[str], dict[str, str]]:

@@ -77,10 +77,13 @@ class Session:
         return fields
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Cluster]:
+    """Of one worker, which starts another executor for one that is lost; ``param`` says how many else."""
     folder = tmp_path_factory.mktemp("cluster")
-    with running_cluster(folder) as url:
+    with running_cluster(folder, getattr(request, "param", 1)) as url:
         yield Cluster(url, folder)
 
 
@@ -152,6 +155,7 @@ def test_the_job_ships_itself_hides_its_secrets_and_survives_an_executor(
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_a_worker_is_lost_in_a_stage_over_s3_and_rest_with_speculation_on(
     cluster: Cluster,
     lake: SparkLake,

@@ -25,7 +25,7 @@ from planner.snapshots import STAGE_BRANCH_PREFIX
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import sqlite_catalog
 from tests.fixtures.spark import PAYLOAD
-from tests.harness.forked_commands import Started, start
+from tests.harness.forked_commands import Started, run, start
 from thermocline.commands.create import first_watermark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(240)]
@@ -100,7 +100,7 @@ class TierSite:
         finally:
             store.close()
 
-    def start(self, *arguments: str, **environment: str) -> Tierer:
+    def configure(self) -> Path:
         config = self.folder / "thermocline.toml"
         lake = "".join(f"{k} = {json.dumps(v)}\n" for k, v in self.catalogs["lake"].items())
         config.write_text(
@@ -109,11 +109,20 @@ class TierSite:
             f'[tier]\nmaster = "local[2]"\nat_once = 2\npoll_s = 0.2\nrefresh_s = {REFRESH_S}\nstop_s = {STOP_S}\n'
             f'[tier.conf]\n"spark.driver.memory" = "512m"\n'
         )
+        return config
+
+    def start(self, *arguments: str, **environment: str) -> Tierer:
         log = self.folder / f"tierer-{len(self.started)}.log"
-        arguments = ("--config", str(config), "tier", *arguments)
+        arguments = ("--config", str(self.configure()), "tier", *arguments)
         process = start(arguments, ROOT, log, os.environ | environment)
         self.started.append(Tierer(process, log))
         return self.started[-1]
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Exit code, and all that a tierer said that ends by itself."""
+        arguments = ("--config", str(self.configure()), "tier", *arguments)
+        code, out, err = run(arguments, ROOT, TIMEOUT_S)
+        return code, out + err
 
 
 @pytest.fixture
@@ -202,10 +211,10 @@ def test_once_names_the_first_failure_and_tiers_the_rest(site: TierSite, kafka: 
     bad, good = site.create(poisoned), site.create(well)
     kafka.produce(poisoned, [b"not json"])
     kafka.produce(well, values(10))
-    tierer = site.start("--once")
-    assert tierer.process.wait(TIMEOUT_S) == 6, tierer.said
+    code, said = site.run("--once")
+    assert code == 6, said
     assert (site.watermark(bad), site.watermark(good)) == (0, 10)
-    assert "Traceback" not in tierer.said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
