@@ -38,8 +38,15 @@ def test_tiered_rows_are_scanned(flows: BoundTable, read: Read) -> None:
     assert len(read(flows)) > 0
 
 
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("version", "mode"),
+    [
+        (2, "merge-on-read"),
+        (3, "merge-on-read"),
+        pytest.param(2, "copy-on-write", marks=pytest.mark.soak),
+        (3, "copy-on-write"),
+    ],
+)
 def test_deletes_and_updates_of_both_modes_are_scanned(
     flows: BoundTable, read: Read, mode: str, version: int
 ) -> None:

@@ -224,8 +224,11 @@ def test_metadata_is_that_of_icebergs_writer_for_every_type(lake: SparkLake) -> 
         {},
         {f"{metrics}.default": "full"},
         {f"{metrics}.default": "truncate(3)", f"{metrics}.column.double": "none"},
-        {f"{metrics}.default": "counts", f"{metrics}.column.inner.ratio": "full"},
-        {f"{metrics}.default": "none", f"{metrics}.column.text": "truncate(1)"},
+        {
+            f"{metrics}.default": "counts",
+            f"{metrics}.column.inner.ratio": "full",
+            f"{metrics}.column.text": "truncate(1)",
+        },
     ):
         pairs = ", ".join(f"'{key}' = '{text}'" for key, text in properties.items())
         end += 60
@@ -271,8 +274,7 @@ def test_a_text_that_a_footer_leaves_out_makes_no_bound_too_narrow(lake: SparkLa
 @pytest.mark.parametrize(
     "terms",
     [
-        ("day(kafka_timestamp)", "kafka_partition"),
-        ("hour(at)", "short"),
+        ("day(kafka_timestamp)", "kafka_partition", "hour(at)", "short"),
         ("year(local)", "month(at)", "flag", "day"),
     ],
 )

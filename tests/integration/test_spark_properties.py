@@ -25,22 +25,34 @@ METRICS = "write.metadata.metrics"
 #: What each asks for; what is left of it is told in docs/table-properties.md. ``ELSEWHERE`` is a folder of its own.
 #: What stands together changes different things, so that one publish tries all of it.
 PASSING: list[dict[str, str]] = [
-    {"write.format.default": "orc", "write.metadata.compression-codec": "gzip"},
-    {"write.format.default": "avro", "write.object-storage.enabled": "true"},
-    {"write.data.path": "ELSEWHERE/data", "write.metadata.path": "ELSEWHERE/metadata"},
-    {"write.parquet.compression-codec": "lz4", "write.distribution-mode": "range"},
-    {"write.parquet.compression-codec": "brotli", "write.metadata.previous-versions-max": "1"},
-    {"write.parquet.compression-codec": "snappy", "write.target-file-size-bytes": "1"},
-    {f"{METRICS}.default": "none"},
-    {f"{METRICS}.column.kafka_partition": "none", f"{METRICS}.column.kafka_offset": "none"},
-    {f"{METRICS}.default": "counts", f"{METRICS}.column.kafka_offset": "counts"},
+    {
+        "write.format.default": "orc",
+        "write.metadata.compression-codec": "gzip",
+        "write.parquet.compression-codec": "lz4",
+        "write.distribution-mode": "range",
+    },
+    {
+        "write.format.default": "avro",
+        "write.object-storage.enabled": "true",
+        "write.metadata.previous-versions-max": "1",
+    },
+    {
+        "write.data.path": "ELSEWHERE/data",
+        "write.metadata.path": "ELSEWHERE/metadata",
+        "write.parquet.compression-codec": "snappy",
+        "write.target-file-size-bytes": "1",
+    },
+    {f"{METRICS}.default": "none", "write.parquet.compression-codec": "brotli"},
+    {
+        f"{METRICS}.default": "counts",
+        f"{METRICS}.column.kafka_partition": "none",
+        f"{METRICS}.column.kafka_offset": "counts",
+    },
     {
         "write.parquet.page-version": "v2",
         "write.spark.fanout.enabled": "true",
         "write.wap.enabled": "false",
         "write.spark.accept-any-schema": "true",
-    },
-    {
         "commit.retry.num-retries": "0",
         "commit.manifest-merge.enabled": "false",
         "history.expire.max-ref-age-ms": "1",

@@ -132,7 +132,9 @@ def test_counts_stay_exact_across_a_shuffle(lake: SparkLake, tmp_path: Path) -> 
     assert len(files) == 4
 
 
-@pytest.mark.parametrize("mode", ["none", "hash", "range"])
+@pytest.mark.parametrize(
+    "mode", ["none", pytest.param("hash", marks=pytest.mark.soak), "range"]
+)
 def test_partitions_and_local_sort_order_are_respected(lake: SparkLake, mode: str) -> None:
     flows = lake.create(
         0,
