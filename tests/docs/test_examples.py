@@ -13,7 +13,7 @@ from tests.docs.pages import NOT_RUN, PRINTS, ROOT, Block, blocks, pages
 from tests.docs.walk import Walk
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.rest_catalog import RestCatalog
-from tests.harness.forked_python import forked_program
+from tests.harness.forked_python import Programs, forked_programs
 from tests.harness.ports import lasting_port
 
 QUICKSTART = ROOT / "docs" / "quickstart.md"
@@ -26,15 +26,15 @@ OTHERS = sorted(
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Thirty commands: to load what each of them loads was most of what they cost."""
-    with forked_program(tmp_path_factory.mktemp("programs")) as folder:
-        yield folder
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    """Forty commands and examples: to load what each of them loads was most of what they cost."""
+    with forked_programs(tmp_path_factory.mktemp("programs")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def quickstart_run(
-    kafka: Kafka, programs: Path, tmp_path_factory: pytest.TempPathFactory
+    kafka: Kafka, programs: Programs, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Walk]:
     """The folder in which the quickstart was followed to its end; its server still runs."""
     port = lasting_port()
@@ -68,7 +68,7 @@ def test_the_examples_of_a_page_work_after_the_quickstart(
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_the_quickstart_on_s3_and_rest_works_as_written(
-    kafka: Kafka, rest_catalog: RestCatalog, programs: Path, tmp_path: Path
+    kafka: Kafka, rest_catalog: RestCatalog, programs: Programs, tmp_path: Path
 ) -> None:
     port, store = lasting_port(), rest_catalog.store
     replaced = {

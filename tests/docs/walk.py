@@ -19,6 +19,7 @@ from pathlib import Path
 import adbc_driver_flightsql.dbapi as flight_sql
 
 from tests.docs.pages import BACKGROUND, NOT_RUN, PRINTS, Block
+from tests.harness.forked_python import Programs
 
 BLOCK_TIMEOUT_S = 240.0
 START_TIMEOUT_S = 60.0
@@ -30,13 +31,13 @@ _FILE = re.compile(r"(?:#|//) (?P<name>[\w.-]+\.(?:toml|java))\n")
 class Walk:
     """A reader's folder, and what happened in it. Close it: background commands end.
 
-    Commands that end by themselves are those of ``programs``; what goes on in the background is started as users start it.
+    What ends by itself runs in forks, by ``programs``; what goes on in the background is started as users start it.
     """
 
     folder: Path
     replaced: Mapping[str, str]
     port: int
-    programs: Path
+    programs: Programs
     _background: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def follow(self, page: list[Block]) -> None:
@@ -59,7 +60,7 @@ class Walk:
         if block.language == "sql":
             return self._ask(block, text)
         if block.language == "python":
-            return self._run(block, [sys.executable, "-W", "error", "-c", text])
+            return self._run(block, [str(self.programs.python), "-W", "error", "-c", text])
         assert block.language == "bash", f"{block}: say how to run it, or mark it as not run"
         return self._run(block, ["bash", "-euo", "pipefail", "-c", text])
 
@@ -84,7 +85,7 @@ class Walk:
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env=self._environment(self.programs),
+            env=self._environment(self.programs.path),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

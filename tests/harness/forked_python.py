@@ -2,8 +2,8 @@
 
 Spark starts an interpreter for each session, each kind of worker and each reader of a stream; loading was half of the
 processor time of a test of Spark. What Spark is given for Python is a file that asks here for a fork and stays for
-its exit code; without somebody to ask it becomes the interpreter that it stands for. The commands of pages that a shell
-runs are such forks, too.
+its exit code; without somebody to ask it becomes the interpreter that it stands for. Commands and examples of the docs
+are such forks, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import signal
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 #: Where pyspark looks for it.
@@ -36,9 +38,9 @@ PRELOADED = (
     *("pyiceberg.catalog.sql", "pyiceberg.catalog.rest", "pyiceberg.io.pyarrow", "sqlalchemy"),
     *("connectors.spark.source", "connectors.spark.stream", "connectors.spark.stage"),
 )
-#: What commands load, apart from what each of them begins with.
+#: What commands load, apart from what each of them begins with, and examples in Python.
 OF_COMMANDS = (
-    *("adbc_driver_flightsql.dbapi", "confluent_kafka.admin", "duckdb", "msgspec", "click"),
+    *("adbc_driver_flightsql.dbapi", "confluent_kafka.admin", "duckdb", "msgspec", "pandas"),
     *("pyiceberg.catalog.sql", "pyiceberg.catalog.rest", "pyiceberg.io.pyarrow", "sqlalchemy"),
     *("pyarrow.parquet", "pydantic_settings", "rich.progress", "rich.table", "thermocline.cli"),
     *("py4j.java_gateway", "pyspark.sql", "pyspark.java_gateway"),
@@ -69,15 +71,23 @@ def plain_python() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != VARIABLE}
 
 
+@dataclass(frozen=True)
+class Programs:
+    """``path`` is a folder for ``PATH``, with a ``thermocline`` alone: Spark looks for a Python there."""
+
+    path: Path
+    python: Path
+
+
 @contextmanager
-def forked_program(folder: Path) -> Iterator[Path]:
-    """A folder for ``PATH`` whose ``thermocline`` runs in forks, until the end of the block."""
-    with forked_python(folder, OF_COMMANDS) as executable:
+def forked_programs(folder: Path) -> Iterator[Programs]:
+    """What runs in forks, until the end of the block."""
+    with forked_python(folder, OF_COMMANDS) as python:
         program = folder / "bin" / "thermocline"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec "{executable}" -m thermocline "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{python}" -m thermocline "$@"\n')
         program.chmod(0o755)
-        yield program.parent
+        yield Programs(program.parent, python)
 
 
 @contextmanager
@@ -162,7 +172,7 @@ class _Forks:
 
 
 def _become(arguments: list[str], environment: dict[str, str], folder: str) -> None:
-    """Do what ``python *arguments`` does, for ``-m MODULE …`` and for ``FILE …``; never return."""
+    """Do what ``python *arguments`` does, for ``-m MODULE …``, ``-c TEXT`` and ``FILE …``; never return."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -170,11 +180,18 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str) -> N
     sys.path[:0] = [folder, *(each for each in paths if each not in sys.path)]
     while arguments and arguments[0] in ("-u", "-B"):
         arguments.pop(0)
+    if arguments[:2] == ["-W", "error"]:
+        warnings.simplefilter("error")
+        del arguments[:2]
     code = 0
     try:
         if arguments[0] == "-m":
             sys.argv = arguments[1:]
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        elif arguments[0] == "-c":
+            sys.argv = ["-c", *arguments[2:]]
+            text = compile(arguments[1], "<string>", "exec", dont_inherit=True)
+            exec(text, {"__name__": "__main__"})
         else:
             sys.argv = arguments
             runpy.run_path(arguments[0], run_name="__main__")
