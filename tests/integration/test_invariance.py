@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import TieredServer
-from tests.harness.stories import STEPS, tell
+from tests.harness.stories import ONCE, STEPS, tell
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -20,15 +20,18 @@ def cursor(tiered_server: TieredServer) -> Iterator[adbc.Cursor]:
         yield opened
 
 
-@pytest.mark.parametrize("seed", [0])
+#: Of it each kind of step meets what it is about: a column goes that had come, a rollback has publishes behind it.
+SEED = 696
+
+
 def test_a_story_of_every_kind_of_step_changes_no_answer(
-    seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
+    kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:
-    tell(seed, len(STEPS) + 1, kafka, tiered_server, cursor)
+    tell(SEED, len(ONCE) + 1, kafka, tiered_server, cursor, ONCE)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(1, 21))
+@pytest.mark.parametrize("seed", range(21))
 def test_long_stories_change_no_answer(
     seed: int, kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
 ) -> None:

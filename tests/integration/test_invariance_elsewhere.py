@@ -89,6 +89,11 @@ def test_the_second_of_two_tierers_is_refused_and_goes_on_from_the_first(
     assert flows.watermark() == {0: 200, 1: 200}
 
 
+@pytest.mark.parametrize(
+    "catalog_on_s3",
+    ["rest", pytest.param("postgresql", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_a_short_story_on_s3_changes_no_answer(
     kafka: Kafka, tiered_server_on_s3: TieredServer, gateway: StoreGateway
 ) -> None:
