@@ -27,6 +27,9 @@ from tests.harness.generated_log import (
 )
 
 BUDGET = TieringBudget(split_rows=600)
+ON_SPARK = pytest.mark.spark
+#: Both kinds are refused by what one check compares; Spark meets one of them in `make test`.
+IN_A_SOAK = (ON_SPARK, pytest.mark.soak)
 
 
 def staged(tiering: TieringHarness, *ends: int) -> tuple[TieringTarget, Staged]:
@@ -88,7 +91,16 @@ def test_offsets_without_rows_are_an_advance(tiering: TieringHarness) -> None:
     assert tiering.rows() == []
 
 
-@pytest.mark.parametrize("ends", [(20, 20), (1, 0)], ids=["rows", "no rows"])
+@pytest.mark.parametrize(
+    ("tiering", "ends"),
+    [
+        pytest.param("memory", (20, 20), id="memory-rows"),
+        pytest.param("memory", (1, 0), id="memory-no rows"),
+        pytest.param("spark", (20, 20), id="spark-rows", marks=ON_SPARK),
+        pytest.param("spark", (1, 0), id="spark-no rows", marks=IN_A_SOAK),
+    ],
+    indirect=["tiering"],
+)
 def test_the_second_of_two_tierers_is_refused_and_carries_on(
     tiering: TieringHarness, ends: tuple[int, int]
 ) -> None:
@@ -189,10 +201,19 @@ def there_and_back(tiering: TieringHarness) -> None:
     tiering.rename("peer", "host")
 
 
+def another_name(tiering: TieringHarness) -> None:
+    tiering.also_call("host", "peer")
+
+
 @pytest.mark.parametrize(
-    "change",
-    [there_and_back, lambda tiering: tiering.also_call("host", "peer")],
-    ids=["renames", "mapping"],
+    ("tiering", "change"),
+    [
+        pytest.param("memory", there_and_back, id="memory-renames"),
+        pytest.param("memory", another_name, id="memory-mapping"),
+        pytest.param("spark", there_and_back, id="spark-renames", marks=IN_A_SOAK),
+        pytest.param("spark", another_name, id="spark-mapping", marks=ON_SPARK),
+    ],
+    indirect=["tiering"],
 )
 def test_names_changed_between_stage_and_publish_are_a_conflict(
     tiering: TieringHarness, change: Callable[[TieringHarness], None]
