@@ -23,12 +23,12 @@ from pyarrow import flight
 from planner.errors import ShapeMismatch
 from planner.names import TableName
 from planner.schema import Column
+from tests.fixtures.commands import wait_until
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, TieredServer, serving, settings_of, sqlite_catalog
 from tests.harness.forked_commands import run
-from tests.harness.quick_jvm import quick_jvm
+from tests.harness.tcp_proxy import Mode
 from tests.harness.wire import fetched
-from thermocline.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 
@@ -360,7 +360,7 @@ def test_a_changed_shape_stops_the_tierer_but_no_reader(
 
 @dataclass
 class Fragile:
-    """A server of its own, whose broker and catalog may be taken away."""
+    """A server of its own, whose way to the broker and whose catalog may be taken away."""
 
     server: SqlServer
     kafka: Kafka
@@ -376,13 +376,11 @@ class Fragile:
 
 
 @pytest.fixture(scope="module")
-def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fragile]:
+def failing_server(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fragile]:
     folder = tmp_path_factory.mktemp("fragile")
-    with Broker(folder / "kafka", heap_mb=256, jvm_flags=quick_jvm("kafka")) as broker:
-        kafka = Kafka(broker)
-        catalogs = {"lake": sqlite_catalog(folder)}
-        with serving(settings_of(catalogs, kafka.settings, fetch_timeout_s=3)) as server:
-            yield Fragile(server, kafka, folder / "catalog.db")
+    catalogs = {"lake": sqlite_catalog(folder)}
+    with serving(settings_of(catalogs, kafka.proxied_settings, fetch_timeout_s=3)) as server:
+        yield Fragile(server, kafka, folder / "catalog.db")
 
 
 def test_a_broker_that_is_down_is_named_in_time_and_plain_tables_answer(
@@ -394,7 +392,8 @@ def test_a_broker_that_is_down_is_named_in_time_and_plain_tables_answer(
     plain = server.create_plain(pa.table({"a": [1]}))
     kafka.produce(topic, events(0, 3))
     assert server.ask(f"SELECT * FROM {table}").num_rows == 3
-    kafka.broker.kill()
+    assert kafka.proxy is not None
+    kafka.proxy.set(Mode.CLOSED)
     try:
         began = time.monotonic()
         said = error_of(server, f"SELECT * FROM {table}", UNAVAILABLE)
@@ -407,8 +406,18 @@ def test_a_broker_that_is_down_is_named_in_time_and_plain_tables_answer(
         assert server.ask(f"SELECT * FROM {cold}").num_rows == 0
         assert server.ask("SELECT 1").num_rows == 1
     finally:
-        kafka.broker.start()
+        kafka.proxy.set(Mode.OPEN)
+    # Its clients look for the broker again after a pause.
+    wait_until(lambda: answers(server, f"SELECT * FROM {table}"), 30)
     assert server.ask(f"SELECT * FROM {table}").num_rows == 3
+
+
+def answers(server: SqlServer, sql: str) -> bool:
+    try:
+        server.ask(sql)
+    except adbc.Error:
+        return False
+    return True
 
 
 def test_a_catalog_that_is_down_stops_no_table_in_use(failing_server: Fragile) -> None:

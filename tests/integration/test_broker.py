@@ -25,9 +25,10 @@ pytestmark = pytest.mark.kafka
 QUICK = quick_jvm("kafka")
 
 
-def test_topics_and_address_survive_a_stop_and_another_object_on_the_folder(
+def test_topics_and_address_survive_a_stop_and_it_ends_with_the_process_that_started_it(
     tmp_path: Path,
 ) -> None:
+    """On one folder: here, and in a process that is killed."""
     with Broker(tmp_path / "broker", jvm_flags=QUICK) as broker:
         pid = broker.pid
         assert pid is not None
@@ -38,11 +39,30 @@ def test_topics_and_address_survive_a_stop_and_another_object_on_the_folder(
     assert not broker.running
     assert broker.pid is None
     assert not psutil.pid_exists(pid)
-    with Broker(tmp_path / "broker", jvm_flags=QUICK) as again:
-        assert again.bootstrap == broker.bootstrap
-        after = KafkaLog(kafka.settings).measure([topic])[topic]
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from thermocline.demo.broker import Broker\n"
+        f"broker = Broker(Path({str(tmp_path / 'broker')!r}), jvm_flags={QUICK!r})\n"
+        "broker.start()\n"
+        "print(broker.pid, broker.bootstrap, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        again, bootstrap = parent.stdout.readline().decode().split()
+        try:
+            assert psutil.pid_exists(int(again))
+            assert bootstrap == broker.bootstrap
+            after = KafkaLog(kafka.settings).measure([topic])[topic]
+        finally:
+            os.kill(parent.pid, signal.SIGKILL)
     assert (after.cluster_id, after.topic_id) == (before.cluster_id, before.topic_id)
     assert after.partitions[0].log_end == 3
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(int(again)):
+        assert time.monotonic() < deadline, "the broker outlived its parent"
+        time.sleep(0.05)
 
 
 def test_a_taken_port_is_the_reason_given(tmp_path: Path) -> None:
@@ -141,24 +161,3 @@ def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 def test_no_cluster_id_reads_like_an_option() -> None:
     # One random id in 64 would.
     assert not [made for made in (cluster_id() for _ in range(2_000)) if made.startswith("-")]
-
-
-def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Path) -> None:
-    program = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from thermocline.demo.broker import Broker\n"
-        f"broker = Broker(Path({str(tmp_path / 'broker')!r}), jvm_flags={QUICK!r})\n"
-        "broker.start()\n"
-        "print(broker.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        assert psutil.pid_exists(pid)
-        os.kill(parent.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while psutil.pid_exists(pid):
-        assert time.monotonic() < deadline, "the broker outlived its parent"
-        time.sleep(0.05)

@@ -58,10 +58,16 @@ def flows(tiered_server: TieredServer, kafka: Kafka) -> tuple[TableName, str]:
     return bound_flows(tiered_server, kafka)
 
 
+@pytest.fixture(scope="module")
+def quiet_flows(tiered_server: TieredServer, kafka: Kafka) -> tuple[TableName, str]:
+    """Of tests that change nothing and leave no view."""
+    return bound_flows(tiered_server, kafka)
+
+
 def test_a_cut_is_the_answer_over_flight_at_its_token(
-    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str]
+    tiered_server: TieredServer, spark_lake: Lake, quiet_flows: tuple[TableName, str]
 ) -> None:
-    table, _ = flows
+    table, _ = quiet_flows
     cut = spark_lake.at(str(table))
     frame = cut.table(str(table))
     answer = rows_of(frame)
@@ -293,9 +299,9 @@ def test_what_spark_compares_otherwise_is_not_left_out_of_either_side(
 
 @pytest.mark.usefixtures("compiled")
 def test_what_no_filter_stands_over_is_read_in_columns(
-    tiered_server: TieredServer, spark_lake: Lake, flows: tuple[TableName, str]
+    tiered_server: TieredServer, spark_lake: Lake, quiet_flows: tuple[TableName, str]
 ) -> None:
-    table, _ = flows
+    table, _ = quiet_flows
     session = tiered_server.lake.session
     total = spark_lake.at(str(table)).table(str(table)).agg({"id": "sum"})
     # An adaptive plan shows them only once it has run.
@@ -308,10 +314,10 @@ def test_what_no_filter_stands_over_is_read_in_columns(
 
 
 def test_a_task_of_a_shuffle_opens_one_file_not_one_for_every_partition(
-    spark_lake: Lake, flows: tuple[TableName, str]
+    spark_lake: Lake, quiet_flows: tuple[TableName, str]
 ) -> None:
     """A small tail is a task of its own before a shuffle: 200 files take longer than its rows do."""
-    table, _ = flows
+    table, _ = quiet_flows
     rows = spark_lake.at(str(table)).table(str(table))
     spark = rows.sparkSession
     adaptive = spark.conf.get("spark.sql.adaptive.enabled")
@@ -327,9 +333,9 @@ def test_a_task_of_a_shuffle_opens_one_file_not_one_for_every_partition(
 
 @pytest.mark.parametrize("way", ["executors", "relation", "kept in Spark", "server"])
 def test_every_way_of_a_tail_gives_its_rows(
-    tiered_server: TieredServer, flows: tuple[TableName, str], way: str
+    tiered_server: TieredServer, quiet_flows: tuple[TableName, str], way: str
 ) -> None:
-    table, _ = flows
+    table, _ = quiet_flows
     session = tiered_server.lake.session
     local_bytes = 1 << 20 if way in ("relation", "server") else 0
     served = ServedTails(ServerAddress.of(tiered_server.uri)) if way == "server" else None
@@ -359,9 +365,9 @@ def test_a_session_without_the_catalog_is_told_what_it_lacks(
 
 
 def test_another_table_of_the_name_is_refused(
-    tiered_server: TieredServer, flows: tuple[TableName, str]
+    tiered_server: TieredServer, quiet_flows: tuple[TableName, str]
 ) -> None:
-    table, _ = flows
+    table, _ = quiet_flows
     with pytest.raises(BadConfig, match="has another table of that name"):
         check_same_table(tiered_server.lake.session, table, "another-uuid")
 
@@ -425,9 +431,9 @@ def test_names_options_and_tokens_are_refused_by_name(
 
 
 def test_a_record_that_never_comes_is_waited_for_in_vain(
-    spark_lake: Lake, flows: tuple[TableName, str], monkeypatch: pytest.MonkeyPatch
+    spark_lake: Lake, quiet_flows: tuple[TableName, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, topic = flows
+    table, topic = quiet_flows
     brief = functools.partial(current_cuts, limit_s=0.3)
     monkeypatch.setattr("connectors.spark.lake.current_cuts", brief)
     with pytest.raises(NotYetCommitted):
