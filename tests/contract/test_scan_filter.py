@@ -67,4 +67,4 @@ def test_plain_operands_come_to_what_the_engine_says(
             patch.setattr("proxy.query.file_pruning._plain", lambda *_: None)
             assert ours == scan_filter(engine, asking, request, SCHEMA), (sql, values)
         spared += was_spared and len(evaluated) > before
-    assert spared > 8
+    assert spared > 5

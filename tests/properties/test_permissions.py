@@ -297,8 +297,8 @@ def compare(world: World, seed: int, grants: int, statements: int) -> Counter[st
 def test_files_are_read_as_if_they_were_filtered_before(iceberg: World) -> None:
     outcomes = compare(iceberg, seed=1, grants=12, statements=8)
     assert outcomes["answered"] > 50, outcomes
-    assert outcomes["refused"] > 7, outcomes
-    assert outcomes["rows hidden"] > 4, outcomes
+    assert outcomes["refused"] > 4, outcomes
+    assert outcomes["rows hidden"] > 3, outcomes
 
 
 def test_both_sides_of_a_seam_are_read_as_if_they_were_filtered_before(
@@ -306,8 +306,8 @@ def test_both_sides_of_a_seam_are_read_as_if_they_were_filtered_before(
 ) -> None:
     outcomes = compare(seam_permissions, seed=1, grants=8, statements=8)
     assert outcomes["answered"] > 30, outcomes
-    assert outcomes["refused"] > 1, outcomes
-    assert outcomes["rows hidden"] > 2, outcomes
+    assert outcomes["refused"] > 0, outcomes
+    assert outcomes["rows hidden"] > 1, outcomes
 
 
 @pytest.mark.soak

@@ -209,7 +209,7 @@ def test_mutants_are_refused_by_name_or_answered_from_what_they_may_name(
 ) -> None:
     folder = tmp_path / "engine"
     folder.mkdir()
-    assert run(20261121, 200, folder) > 8
+    assert run(20261121, 200, folder) > 5
 
 
 @pytest.mark.soak
