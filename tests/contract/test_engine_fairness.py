@@ -238,9 +238,12 @@ def test_a_full_engine_is_not_a_broken_one(
                     assert engine.healthy()
 
 
-def test_a_long_call_gives_way_to_short_ones(engine: Engine) -> None:
+def test_a_long_call_gives_way_to_short_ones(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if os.getpriority(os.PRIO_PROCESS, 0) > 5:
         pytest.skip("these tests run at a low priority themselves")
+    monkeypatch.setattr(running, "_LONG_S", 0.2)
     with crowd(engine) as value:
         value.run("limited", "long")
         thread = value.threads[0].native_id
