@@ -4,49 +4,104 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import load_catalog
 
 from connectors.object_store_errors import cause
+from planner.names import TableName
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.server import SqlServer, settings_of
 from tests.harness.store_gateway import Fault, StoreGateway, StoreRequest
 from thermocline.serve.assembly import running_server
 
 _ROWS = 1_000
-_SUM = "SELECT sum(id) AS s FROM flows"
 _RIGHT = [{"s": _ROWS * (_ROWS - 1) // 2}]
+_NUMBERS = itertools.count()
 
 
-@pytest.fixture
-def gateway(object_store: ObjectStore) -> Iterator[StoreGateway]:
+@dataclass(frozen=True)
+class Table:
+    """Of a server that has read none of its files: what was read once is not asked for again."""
+
+    server: SqlServer
+    name: str
+
+    def sum(self) -> list[dict[str, int]]:
+        rows: list[dict[str, int]] = self.server.ask(
+            f"SELECT sum(id) AS s FROM {self.name}"
+        ).to_pylist()
+        return rows
+
+    def refusal(self) -> str:
+        with pytest.raises(adbc.Error) as caught:
+            self.sum()
+        sentence = str(caught.value)
+        assert f"{self.name}: " in sentence, sentence
+        assert "Traceback" not in sentence, sentence
+        assert "127.0.0.1" not in sentence, sentence
+        return sentence.partition(" (statement ")[0]
+
+
+@contextmanager
+def _serving(store: ObjectStore, gateway: StoreGateway, folder: Path) -> Iterator[SqlServer]:
+    """``lake`` lies behind the gateway, ``pond`` in a catalog that reaches the store itself."""
+    properties = {}
+    for name in ("lake", "pond"):
+        (folder / name).mkdir()
+        properties[name] = store.catalog(folder / name)
+    properties["lake"]["s3.endpoint"] = gateway.endpoint
+    settings = settings_of(properties, {})
+    with running_server(settings) as running:
+        yield SqlServer(running, settings)
+
+
+def _table(server: SqlServer, catalog: str) -> Table:
+    name = TableName(catalog, ("default",), f"flows_{next(_NUMBERS)}")
+    rows = pa.table({"id": pa.array(range(_ROWS), pa.int64())})
+    with server.catalog(catalog) as opened:
+        opened.create_namespace_if_not_exists(name.namespace)
+        opened.create_table((*name.namespace, name.name), rows.schema).append(rows)
+    server.refresh()
+    return Table(server, str(name))
+
+
+@pytest.fixture(scope="module")
+def gateway_of_all(object_store: ObjectStore) -> Iterator[StoreGateway]:
     with StoreGateway(object_store.port) as started:
         yield started
 
 
 @pytest.fixture
+def gateway(gateway_of_all: StoreGateway) -> Iterator[StoreGateway]:
+    yield gateway_of_all
+    gateway_of_all.choose_fault = lambda _: None
+
+
+@pytest.fixture(scope="module")
 def server(
-    object_store: ObjectStore, gateway: StoreGateway, tmp_path: Path
+    object_store: ObjectStore,
+    gateway_of_all: StoreGateway,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SqlServer]:
-    """``flows`` lies behind the gateway, ``others`` in a catalog that reaches the store itself."""
-    properties = {}
-    for name, table in (("lake", "flows"), ("pond", "others")):
-        folder = tmp_path / name
-        folder.mkdir()
-        properties[name] = object_store.catalog(folder)
-        with closing(load_catalog(name, **properties[name])) as catalog:
-            catalog.create_namespace("default")
-            data = pa.table({"id": pa.array(range(_ROWS), pa.int64())})
-            catalog.create_table(f"default.{table}", data.schema).append(data)
-    properties["lake"]["s3.endpoint"] = gateway.endpoint
-    settings = settings_of(properties, {})
-    with running_server(settings) as running:
-        yield SqlServer(running, settings)
+    folder = tmp_path_factory.mktemp("faults")
+    with _serving(object_store, gateway_of_all, folder) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def others(server: SqlServer) -> Table:
+    return _table(server, "pond")
+
+
+@pytest.fixture
+def flows(server: SqlServer, gateway: StoreGateway) -> Table:
+    del gateway  # what the test before had it do is over
+    return _table(server, "lake")
 
 
 def _faults(
@@ -65,23 +120,13 @@ def _faults(
     return choose
 
 
-def _refusal(server: SqlServer) -> str:
-    with pytest.raises(adbc.Error) as caught:
-        server.ask(_SUM)
-    sentence = str(caught.value)
-    assert "lake.default.flows: " in sentence, sentence
-    assert "Traceback" not in sentence, sentence
-    assert "127.0.0.1" not in sentence, sentence
-    return sentence.partition(" (statement ")[0]
-
-
 @pytest.mark.parametrize("suffix", [".parquet", ".avro", ".json"])
 @pytest.mark.parametrize("fault", [Fault.FAILED, Fault.BUSY])
 def test_a_store_that_fails_once_is_asked_again(
-    server: SqlServer, gateway: StoreGateway, fault: Fault, suffix: str
+    flows: Table, gateway: StoreGateway, fault: Fault, suffix: str
 ) -> None:
     gateway.choose_fault = _faults(fault, suffix, times=1)
-    assert server.ask(_SUM).to_pylist() == _RIGHT
+    assert flows.sum() == _RIGHT
 
 
 #: What the sentence has to say where the store said it; "" where it cannot be told from a file that is gone.
@@ -115,50 +160,53 @@ IN_SHORT = {(Fault.BUSY, ".avro"), (Fault.DENIED, ".json"), (Fault.CUT, ".json")
     ],
 )
 def test_a_store_that_does_not_give_a_file_is_named_and_stops_only_its_tables(
-    server: SqlServer, gateway: StoreGateway, fault: Fault, suffix: str
+    flows: Table, others: Table, gateway: StoreGateway, fault: Fault, suffix: str
 ) -> None:
     reason = REASONS[fault]
     gateway.choose_fault = _faults(fault, suffix)
-    sentence = _refusal(server)
+    sentence = flows.refusal()
     # A store tells a HEAD request nothing but the status, and pyarrow not even that of a 5xx.
     untold = (
         "could not be read just now; try again",
         "check whether s3.session-token has expired, and s3.region",
     )
     assert reason in sentence or sentence.endswith(untold), sentence
-    assert server.ask("SELECT sum(id) AS s FROM pond.default.others").to_pylist() == _RIGHT
+    assert others.sum() == _RIGHT
     gateway.choose_fault = lambda _: None
-    assert server.ask(_SUM).to_pylist() == _RIGHT
+    assert flows.sum() == _RIGHT
 
 
 @pytest.mark.parametrize("fault", [Fault.TOO_LONG, Fault.TOO_SHORT])
 def test_a_store_that_lies_about_lengths_is_refused_and_nothing_of_it_is_remembered(
-    server: SqlServer, gateway: StoreGateway, fault: Fault
+    flows: Table, others: Table, gateway: StoreGateway, fault: Fault
 ) -> None:
     gateway.choose_fault = _faults(fault, ".parquet")
-    assert "one of its data files is damaged; roll the table back, or restore" in _refusal(
-        server
+    assert (
+        "one of its data files is damaged; roll the table back, or restore" in flows.refusal()
     )
-    assert server.ask("SELECT sum(id) AS s FROM pond.default.others").to_pylist() == _RIGHT
+    assert others.sum() == _RIGHT
     gateway.choose_fault = lambda _: None
-    assert server.ask(_SUM).to_pylist() == _RIGHT
+    assert flows.sum() == _RIGHT
 
 
-def test_a_store_that_reads_slowly_is_waited_for(
-    server: SqlServer, gateway: StoreGateway
-) -> None:
+def test_a_store_that_reads_slowly_is_waited_for(flows: Table, gateway: StoreGateway) -> None:
     gateway.choose_fault = _faults(Fault.SLOW, ".parquet")
-    assert server.ask(_SUM).to_pylist() == _RIGHT
+    assert flows.sum() == _RIGHT
 
 
 def test_a_bucket_that_is_gone_is_named_as_what_may_be_gone(
-    server: SqlServer, object_store: ObjectStore
+    object_store: ObjectStore, gateway: StoreGateway, tmp_path: Path
 ) -> None:
-    bucket = server.settings.catalogs["lake"]["warehouse"].split("/")[2]
-    (object_store.folder / bucket).rename(object_store.folder / f"{bucket}-elsewhere")
-    assert "look whether files of the table, or its bucket, were removed" in _refusal(server)
-    with server.catalog() as catalog, pytest.raises(OSError, match="NO_SUCH_BUCKET") as caught:
-        catalog.create_table("default.more", pa.schema([("id", pa.int64())]))
+    with _serving(object_store, gateway, tmp_path) as server:
+        flows = _table(server, "lake")
+        bucket = server.settings.catalogs["lake"]["warehouse"].split("/")[2]
+        (object_store.folder / bucket).rename(object_store.folder / f"{bucket}-elsewhere")
+        assert "look whether files of the table, or its bucket, were removed" in flows.refusal()
+        with (
+            server.catalog() as catalog,
+            pytest.raises(OSError, match="NO_SUCH_BUCKET") as caught,
+        ):
+            catalog.create_table("default.more", pa.schema([("id", pa.int64())]))
     assert "there is no such bucket; check the catalog's warehouse" in (
         cause(caught.value) or ""
     )
