@@ -48,15 +48,6 @@ def test_a_killed_server_answers_again_on_the_same_port(
     )
 
 
-def test_a_killed_supervisor_leaves_no_server_behind(
-    cli_site: CliSite, cli_server: CliServer
-) -> None:
-    child = cli_server.child()
-    cli_server.supervisor.kill()
-    child.wait(timeout=30)
-    assert cli_site.is_free()
-
-
 def events(start: int, stop: int) -> list[bytes]:
     return [
         json.dumps({"id": n, "name": f"row {n}", "seen": "2026-01-02T03:04:05Z"}).encode()
@@ -72,7 +63,7 @@ def statuses(cli_site: CliSite) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-def test_a_topic_becomes_a_table_that_is_served_and_tiered(
+def test_a_topic_becomes_a_table_that_is_served_and_tiered_until_its_server_is_killed(
     kafka: Kafka, cli_site: CliSite, cli_server: CliServer
 ) -> None:
     topic = kafka.topic(2)
@@ -122,3 +113,8 @@ def test_a_topic_becomes_a_table_that_is_served_and_tiered(
     [refused] = json.loads(out)
     assert (code, err, refused["error_class"]) == (6, "", "UnknownTopic")
     assert refused["error"] == f"the Kafka cluster has no topic {topic}."
+    # A supervisor that is killed leaves no server behind.
+    child = cli_server.child()
+    cli_server.supervisor.kill()
+    child.wait(timeout=30)
+    assert cli_site.is_free()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,6 +21,7 @@ from planner.schema import Column
 from tests.fixtures.commands import ROOT, CliServer, CliSite, wait_until
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer, TieredServer
+from tests.harness.forked_commands import run
 from thermocline.client import Client, connected
 from thermocline.follower import follow_round
 
@@ -250,23 +248,15 @@ def test_a_position_is_kept_from_run_to_run(
     table = server.bind(topic, EVENT)
     file = tmp_path / "flows.pos"
 
-    def run(*options: str) -> list[str]:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "thermocline", "tail", f"SELECT id FROM {table}"),
-                *("--server", server.uri, "--position", str(file), "--once", *options),
-            ],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=dict(os.environ),
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout.splitlines()
+    def tail(*options: str) -> list[str]:
+        sql = f"SELECT id FROM {table}"
+        command = ("tail", sql, "--server", server.uri, "--position", str(file), "--once")
+        code, out, err = run((*command, *options), ROOT, 60)
+        assert (code, err) == (0, "")
+        return out.splitlines()
 
     kafka.produce(topic, events(0, 2))
-    assert run("--from", "beginning") == ['{"id":0}', '{"id":1}']
-    assert run("--from", "beginning") == []
+    assert tail("--from", "beginning") == ['{"id":0}', '{"id":1}']
+    assert tail("--from", "beginning") == []
     kafka.produce(topic, events(2, 3))
-    assert run("--format", "csv") == ['"id"', "2"]
+    assert tail("--format", "csv") == ['"id"', "2"]

@@ -12,16 +12,19 @@ import pytest
 
 from connectors.catalog_properties import REST_SOCKET_TIMEOUT
 from connectors.iceberg.store import IcebergStore
+from connectors.object_store import CA_BUNDLE
 from planner.errors import CatalogUnavailable
 from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.certificates import Authority
 from tests.fixtures.commands import cli_site_at
 from tests.fixtures.kafka import Kafka
+from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.oidc import Provider
 from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import SqlServer, settings_of
 from tests.harness.catalog_gateway import CatalogGateway, Fault
+from tests.harness.store_gateway import StoreGateway
 from tests.harness.whole_loop import check_whole_loop
 from thermocline.serve.assembly import running_server
 
@@ -65,16 +68,27 @@ def tables(properties: dict[str, str]) -> tuple[TableName, ...]:
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_a_topic_is_tiered_and_read_with_tokens_that_expire_meanwhile(
+def test_a_topic_is_tiered_and_read_over_tls_with_tokens_that_expire_meanwhile(
     guarded: tuple[CatalogGateway, dict[str, str]],
     rest_catalog: RestCatalog,
+    object_store: ObjectStore,
     provider: Provider,
     kafka: Kafka,
     tmp_path: Path,
 ) -> None:
+    """Catalog and store have certificates by one authority of one's own."""
     _, properties = guarded
     name = TableName("lake", (rest_catalog.namespace(),), "flows")
-    check_whole_loop(properties, kafka, tmp_path, name=name, storage_roots=(rest_catalog.root,))
+    with StoreGateway(object_store.port, tmp_path / "server.pem") as store:
+        of_store = {"s3.endpoint": store.endpoint, CA_BUNDLE: str(tmp_path / "ca.pem")}
+        check_whole_loop(
+            properties | of_store,
+            kafka,
+            tmp_path,
+            name=name,
+            storage_roots=(rest_catalog.root,),
+        )
+        assert {each.method for each in store.requests} >= {"GET", "PUT"}
     assert provider.grants.keys() == {"client_credentials"}
     # Server and tierer began with one each.
     assert provider.grants["client_credentials"] > 3

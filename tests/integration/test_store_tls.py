@@ -56,6 +56,7 @@ def fill(object_store: ObjectStore, properties: dict[str, str]) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.soak  # test_rest_faults.py has catalog and store over TLS
 def test_a_topic_is_tiered_and_read_over_tls_by_an_authority_of_ones_own(
     properties: dict[str, str], gateway: StoreGateway, kafka: Kafka, tmp_path: Path
 ) -> None:
