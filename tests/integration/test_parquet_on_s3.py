@@ -186,7 +186,7 @@ def test_files_of_failed_attempts_are_removed_from_the_store(
         ({"s3.multipart.size": "5242880"}, "parquet-cpp-arrow"),
         # What the store is to do with the files is for who knows how to ask it.
         ({"s3.acl": "private"}, "parquet-mr"),
-        ({"s3.write.tags.team": "one"}, "parquet-mr"),
+        pytest.param({"s3.write.tags.team": "one"}, "parquet-mr", marks=pytest.mark.soak),
         (
             {
                 "client.factory": "org.apache.iceberg.aws.AwsClientFactories$DefaultAwsClientFactory"
