@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from planner.names import TableName
 from planner.schema import Column
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.server import SqlServer
+from tests.harness.forked_python import Programs, forked_programs
 from thermocline.commands import completion, explain, sql, status, tail
 from thermocline.connect import URI_VARIABLE
 
@@ -66,9 +68,17 @@ def flows(kafka: Kafka, server: SqlServer) -> TableName:
     return name
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Programs]:
+    """``thermocline`` for ``PATH``."""
+    # A socket lies in it, whose path may not be long.
+    with TemporaryDirectory(prefix="help-") as folder, forked_programs(Path(folder)) as made:
+        yield made
+
+
 @pytest.mark.parametrize("line", examples())
 def test_an_example_runs(
-    line: str, flows: TableName, server: SqlServer, tmp_path: Path
+    line: str, flows: TableName, server: SqlServer, programs: Programs, tmp_path: Path
 ) -> None:
     catalog = "\n".join(
         f"{key} = {json.dumps(value)}"
@@ -92,12 +102,12 @@ def test_an_example_runs(
         (
             "set -eo pipefail",
             f'fpath=(unused "{home}/zsh")',  # zsh counts from one
-            f'thermocline() {{ "{sys.executable}" -m thermocline "$@"; }}',
             *functions,
             line,
         )
     )
-    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
+    environment = {"HOME": str(home), "PATH": f"{programs.path}:/usr/bin:/bin"}
+    environment["PYTHONPATH"] = str(Path.cwd())
     if f"${URI_VARIABLE}" in line:
         environment[URI_VARIABLE] = f"grpc://127.0.0.1:{server.port}"
     done = subprocess.run(
