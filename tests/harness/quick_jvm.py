@@ -19,13 +19,15 @@ from thermocline.demo.world import QUICK_JVM
 Program = Literal["spark", "kafka"]
 #: What the JVM has to say about an archive would go to the standard output of what is tested.
 QUIET = "-Xlog:disable"
+#: By default the whole heap is collected each time that classes have taken another step of some 20 MB.
+_ROOM = "-XX:MetaspaceSize=128m"
 
 
 def quick_jvm(program: Program) -> tuple[str, ...]:
     archive = archive_of(program)
     if not archive.exists():
-        return QUICK_JVM
-    return (*QUICK_JVM, f"-XX:SharedArchiveFile={archive}", QUIET)
+        return (*QUICK_JVM, _ROOM)
+    return (*QUICK_JVM, _ROOM, f"-XX:SharedArchiveFile={archive}", QUIET)
 
 
 def archive_of(program: Program) -> Path:
