@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,9 @@ from connectors.kafka.log import KafkaLog
 from connectors.kafka.retention import RetentionReader, is_compacted
 from planner.errors import LogUnavailable
 from planner.offsets import OffsetRange
-from tests.fixtures.commands import CliSite, cli_serving, cli_site_of, wait_until
+from tests.fixtures.commands import ROOT, CliSite, cli_serving, cli_site_of, wait_until
 from tests.fixtures.guarded_kafka import PASSWORD, GuardedKafka
+from tests.harness.forked_commands import start
 from tests.harness.log_reading import positions, whole
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -141,14 +143,14 @@ def test_a_right_taken_away_stops_its_table_alone_and_loses_nothing(
 def tiering(site: CliSite) -> Iterator[Callable[[], str]]:
     """A tierer that goes on for ever; what it has said so far."""
     log = site.config.with_name("tier.log")
-    with (
-        log.open("w") as sink,
-        site.start("tier", "loop", "--interval", "1", sink=sink) as process,
-    ):
-        try:
-            yield log.read_text
-        finally:
-            process.terminate()
+    log.touch()
+    arguments = ("--config", str(site.config), "tier", "loop", "--interval", "1")
+    process = start(arguments, ROOT, log, os.environ)
+    try:
+        yield log.read_text
+    finally:
+        process.terminate()
+        process.wait(SOON_S)
 
 
 def published(said: str, table: str) -> int:
