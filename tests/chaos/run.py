@@ -270,7 +270,7 @@ def until_level(tierer: Tierer, lake: Lake, kafka: dict[str, str], topic: str) -
             while (mark := store.pin(table).watermark) is None or dict(mark.next) != ends:
                 assert time.monotonic() < deadline, tierer.said[-2000:]
                 tierer.ensure()
-                time.sleep(0.1)
+                time.sleep(0.3)
 
 
 def compare(
