@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 #: A soak goes on in runs of so many, each with a broker, a table and a seed of its own.
 RUN_KILLS = 30
-SEED = int(os.environ.get("THERMOCLINE_SEED", "2"))
+#: Of it the driver dies when it has published, and the broker while a commit is about to be sent.
+SEED = int(os.environ.get("THERMOCLINE_SEED", "143"))
 
 
 def test_a_schedule_follows_from_its_seed_and_meets_every_victim() -> None:

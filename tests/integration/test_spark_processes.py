@@ -98,12 +98,14 @@ def start(flows: BoundTable, tmp_path: Path) -> Iterator[Start]:
             tierer.kill()
 
 
+# chaos/test_kills.py kills a driver that has just published.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("failpoint", "landed"),
     [
-        pytest.param("after_fetch", False, marks=pytest.mark.soak),
-        pytest.param("after_stage", False, marks=pytest.mark.soak),
-        pytest.param("before_publish", False, marks=pytest.mark.soak),
+        ("after_fetch", False),
+        ("after_stage", False),
+        ("before_publish", False),
         ("after_publish", True),
     ],
 )
