@@ -42,7 +42,7 @@ PRELOADED = (
 OF_COMMANDS = (
     *("adbc_driver_flightsql.dbapi", "confluent_kafka.admin", "duckdb", "msgspec", "pandas"),
     *("pyiceberg.catalog.sql", "pyiceberg.catalog.rest", "pyiceberg.io.pyarrow", "sqlalchemy"),
-    *("pyarrow.parquet", "pydantic_settings", "rich.progress", "rich.table", "thermocline.cli"),
+    *("pyarrow.parquet", "rich.progress", "rich.table", "thermocline.cli"),
     *("py4j.java_gateway", "pyspark.sql", "pyspark.java_gateway"),
 )
 #: Standard library alone: it is read by an interpreter without site-packages, in some 15 ms.
@@ -110,6 +110,8 @@ def forked_python(folder: Path, preloaded: Sequence[str] = PRELOADED) -> Iterato
             cwd=folder,
         ) as process,
     ):
+        # Whoever asks is refused when that process ends, and does not wait for ever.
+        listener.close()
         executable.write_text(STANDIN.format(python=sys.executable, address=str(address)))
         executable.chmod(0o755)
         try:
