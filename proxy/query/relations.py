@@ -100,13 +100,16 @@ class Sources:
             table: self.scan_filter(session, table, cuts[table.key], parsed, context)
             for table in parsed.tables
         }
+        any_rows = _any_rows(parsed, cuts, visible)
         for table in parsed.tables:
             cut = cuts[table.key]
             if table.virtual in (None, "tail") and cut.new_hot and table.key not in tails:
                 ranges = _part(parsed, table, cut, filters[table], part)
-                tail = self.tails.read(cut, check, names[table.key], ranges)
+                tail = self.tails.read(cut, check, names[table.key], ranges, any_rows)
                 tails[table.key] = stack.enter_context(tail)
-        is_enough = _is_enough(parsed, cuts, visible, tails)
+        is_enough = any_rows is not None and any(
+            tail.least_rows >= any_rows for tail in tails.values()
+        )
         has_cold = not is_cold_counted and not is_enough
         return [
             self._relation(
@@ -299,22 +302,17 @@ def _is_plain(cut: TableCut, visible: VisibleTable) -> bool:
     return visible.access_filter is None and cut.increment is None and cut.is_cold_whole
 
 
-def _is_enough(
+def _any_rows(
     parsed: ParsedStatement,
     cuts: Mapping[CutKey, TableCut],
     visible: Mapping[ResolvedTable, VisibleTable],
-    tails: Mapping[CutKey, LeasedTail],
-) -> bool:
-    """Whether a statement asks for so few rows, whichever they are, that the tail has them: it is in memory."""
-    if parsed.any_rows is None or len(parsed.tables) != 1:
-        return False
-    table = parsed.tables[0]
-    tail = tails.get(table.key)
-    return (
-        tail is not None
-        and tail.least_rows >= parsed.any_rows
-        and _is_plain(cuts[table.key], visible[table])
-    )
+) -> int | None:
+    """How many rows of its one table answer a statement, whichever they are; None: it depends on more.
+
+    Where the tail has them they are in memory, and neither files nor what has not arrived yet is needed.
+    """
+    is_plain = all(_is_plain(cuts[table.key], shown) for table, shown in visible.items())
+    return parsed.any_rows if len(parsed.tables) == 1 and is_plain else None
 
 
 def _side(table: ResolvedTable, pin_or_cut: Pin | TableCut) -> Virtual | None:

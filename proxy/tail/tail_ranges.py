@@ -92,6 +92,16 @@ class TailRanges:
                 if (start := self._stops.get(item.partition, item.start)) < item.stop
             )
 
+    def present(self, needed: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """Return what of ``needed`` is held; nothing of a partition of which more was held before."""
+        with self.changed:
+            return tuple(
+                OffsetRange(item.partition, item.start, stop)
+                for item in needed
+                if self._starts.get(item.partition, item.stop) <= item.start
+                and (stop := min(item.stop, self._stops[item.partition])) > item.start
+            )
+
     def continues(self, ranges: Iterable[OffsetRange]) -> bool:
         """Whether ``ranges`` begin where what is held ends."""
         with self.changed:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 
@@ -114,10 +114,11 @@ class Tails:
         check: Callable[[], None],
         names: Sequence[str] | None = None,
         part: Sequence[OffsetRange] | None = None,
+        any_rows: int | None = None,
     ) -> LeasedTail:
         """Return the rows of the cut's hot ranges, or of ``part`` of these, in no particular order. The caller closes them.
 
-        ``names`` are the columns they have; None: all.
+        ``names`` are the columns they have; None: all. ``any_rows``: so many of them do, whichever they are.
 
         Waits for the follower where there is one. Calls ``check`` meanwhile, and between batches of a fetch; it raises
         when the statement was cancelled.
@@ -137,7 +138,7 @@ class Tails:
         needed_ranges = {item.partition: item for item in hot.ranges}
         wait = Wait(hot.ranges, check, self.clock)
         self._check_history(entry, cut.hot)
-        while (tail := entry.generation.acquire(needed_ranges, names)) is None:
+        while (tail := _leased(entry.generation, needed_ranges, names, any_rows)) is None:
             if entry.generation.begins_after(hot.ranges):
                 return self._alone(entry, hot, cut.watermark, check, names)
             if is_small_part(entry.generation, hot.ranges, cut.hot.ranges, FETCHED_RECORDS):
@@ -426,3 +427,21 @@ class Tails:
                 is_pinned = entry.table in following.tables
                 if is_superseded or (unused_s > following.idle_s and not is_pinned):
                     self._retire(key)
+
+
+def _leased(
+    generation: Generation,
+    needed_ranges: Mapping[int, OffsetRange],
+    names: Sequence[str] | None,
+    any_rows: int | None,
+) -> LeasedTail | None:
+    """Lease all that is needed, or what is there of it where that has ``any_rows``; None while there is less."""
+    tail = generation.acquire(needed_ranges, names)
+    if tail is not None or any_rows is None:
+        return tail
+    present = generation.present(needed_ranges.values())
+    tail = generation.acquire({item.partition: item for item in present}, names)
+    if tail is not None and tail.least_rows < any_rows:
+        tail.close()
+        return None
+    return tail

@@ -102,6 +102,30 @@ def test_a_statement_out_of_time_says_how_far_it_is_and_the_next_one_reads_on() 
         assert (harness.decoded, harness.fetched) == (ROWS, 0)
 
 
+def test_a_look_at_a_large_tail_is_answered_by_the_first_rows_of_it() -> None:
+    going_on = threading.Event()
+    decoded = 0
+
+    def decode(batch: object) -> None:
+        nonlocal decoded
+        decoded += 1
+        if decoded > 2:
+            assert going_on.wait(SOON_S)
+
+    with tail_harness(threads=True, on_decode=decode, pacing=SMALL_STEPS) as harness:
+        harness.write(0, *range(ROWS))
+        cut = harness.cut(0, 0)
+        try:
+            with harness.tails.read(cut, lambda: None, any_rows=5) as tail:
+                rows = [row[:2] for row in harness.rows(tail)]
+            assert 5 <= len(rows) < ROWS
+            assert rows == offsets((0, len(rows)))
+        finally:
+            going_on.set()
+        assert places(harness, cut) == offsets((0, ROWS))
+        assert harness.fetched == 0
+
+
 def test_a_statement_out_of_time_before_anything_came_says_what_it_always_said() -> None:
     going_on = threading.Event()
     with tail_harness(threads=True, on_decode=lambda batch: going_on.wait(SOON_S)) as harness:

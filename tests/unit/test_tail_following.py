@@ -55,6 +55,35 @@ def test_what_is_followed_beyond_a_cut_is_not_in_its_answer() -> None:
         assert places(harness, harness.cut(0, 0)) == offsets((0, 3), (1, 1))
 
 
+def test_a_look_takes_the_rows_that_are_there() -> None:
+    with tail_harness() as harness:
+        harness.write(0, *range(10))
+        harness.read(harness.cut(0, 0))
+        harness.write(0, 10)
+        harness.write(1, 0)
+        cut = harness.cut(0, 0)
+        with harness.tails.read(cut, lambda: None, any_rows=10) as tail:
+            assert [row[:2] for row in harness.rows(tail)] == offsets((0, 10))
+        assert harness.decoded == 10
+        with harness.tails.read(cut, lambda: None, any_rows=11) as tail:
+            assert [row[:2] for row in harness.rows(tail)] == offsets((0, 11), (1, 1))
+        assert harness.decoded == 12
+
+
+def test_a_look_takes_no_row_that_its_cut_has_not() -> None:
+    with tail_harness() as harness:
+        harness.write(0, *range(10))
+        older = harness.cut(0, 0)
+        harness.read(older)
+        harness.write(0, *range(10, 20))
+        harness.read(harness.cut(0, 0))
+        harness.write(1, 0)
+        tiered = harness.cut(15, 0)
+        for cut, expected in ((older, offsets((0, 10))), (tiered, offsets((0, 20), (1, 1))[15:])):
+            with harness.tails.read(cut, lambda: None, any_rows=3) as tail:
+                assert [row[:2] for row in harness.rows(tail)] == expected
+
+
 def test_markers_and_aborted_records_move_the_tail_on() -> None:
     with tail_harness() as harness:
         harness.write(0, 0)
