@@ -14,6 +14,7 @@ from benchmarks import (
     backfill,
     backlog,
     chaos,
+    checkouts,
     closed_loop,
     cut,
     face,
@@ -66,11 +67,12 @@ NAMES = {
     "tail": tail.command,
     "closed-loop": closed_loop.command,
 }
-#: No part of ``all``: one wants a folder of its own, the others tell of what soaks have left.
+#: No part of ``all``: two want a folder of its own or another checkout, the others tell of what soaks have left.
 ON_REQUEST = {
     "attacks": attacks.command,
     "backfill": backfill.command,
     "chaos": chaos.command,
+    "checkouts": checkouts.command,
 }
 
 

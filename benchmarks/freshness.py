@@ -115,7 +115,7 @@ def command(
             ):
                 report.figure("rows of the tail before", _read_tail(connection), "")
                 with _others(world, rate):
-                    keys = _keys(rate or _SILENT_RATE)
+                    keys = keys_near(rate or _SILENT_RATE)
                     answers, twins = _sample(
                         world, tierer, connection, keys, samples, tier_every
                     )
@@ -157,7 +157,7 @@ def _sample(
 ) -> tuple[dict[str, list[_Answer]], list[_Answer]]:
     """Ask in all ways, and as a stock client over the twin right after each sample of a stock client."""
     ask, ask_twin = _ways(connection, TABLE), _ways(connection, _TWIN)["stock"]
-    write = _writer(world, keys)
+    write = written_records(world, keys)
     answers: dict[str, list[_Answer]] = defaultdict(list)
     twins: list[_Answer] = []
     ask_twin(0, time.perf_counter())
@@ -175,7 +175,7 @@ def _sample(
     return answers, twins
 
 
-def _keys(rate: int) -> Iterator[int]:
+def keys_near(rate: int) -> Iterator[int]:
     """Ids near those of traffic that begins now, and odd."""
     key, began = TRAFFIC_ID - 1, time.monotonic()
     while True:
@@ -184,10 +184,10 @@ def _keys(rate: int) -> Iterator[int]:
         yield key
 
 
-def _writer(world: World, keys: Iterator[int]) -> Iterator[tuple[int, float]]:
+def written_records(world: World, keys: Iterator[int]) -> Iterator[tuple[int, float]]:
     """Produce one record after another; give its id and when its acknowledgement arrived."""
     producer = Producer({**world.kafka, "acks": "all", "linger.ms": 0, "log_level": 2})
-    generator = Generator(world.seed)
+    generator = Generator(world.seed, world.shape)
     arrived: list[float] = []
 
     def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -209,18 +209,26 @@ def _writer(world: World, keys: Iterator[int]) -> Iterator[tuple[int, float]]:
         yield key, arrived[0]
 
 
-def _ways(
+def stock_client(
     connection: flight_sql.Connection, table: TableName
-) -> dict[str, Callable[[int, float], _Answer]]:
-    saved, sql = connection.cursor(), _SQL.format(table=table)
+) -> Callable[[int, float], _Answer]:
+    """A new cursor for each id: prepare, bind, execute, read. It takes an id and when the clock began."""
+    sql = _SQL.format(table=table)
 
     def stock(key: int, began: float) -> _Answer:
-        """A new cursor: prepare, bind, execute, read."""
         with connection.cursor() as cursor:
             cursor.execute(sql, (key,))
             executed = time.perf_counter()
             result = cursor.fetchall()[0][0]
             return _answer(result, began, execute=executed, read=time.perf_counter())
+
+    return stock
+
+
+def _ways(
+    connection: flight_sql.Connection, table: TableName
+) -> dict[str, Callable[[int, float], _Answer]]:
+    saved, sql = connection.cursor(), _SQL.format(table=table)
 
     def reused(key: int, began: float) -> _Answer:
         """The same cursor again: its prepared statement stays."""
@@ -240,7 +248,7 @@ def _ways(
                 result = reader.read_all().column(0)[0].as_py()
             return _answer(result, began, execute=executed, read=time.perf_counter())
 
-    return {"stock": stock, "reused": reused, "direct": direct}
+    return {"stock": stock_client(connection, table), "reused": reused, "direct": direct}
 
 
 def _answer(count: int, began: float, *, execute: float, read: float) -> _Answer:

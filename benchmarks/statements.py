@@ -38,7 +38,7 @@ QUIET = "quiet"
 _ALLOWED = {True: (1.10, 5.0), False: (1.25, 10.0)}
 #: Rows are compared one by one up to here, beyond by what all of them hash to.
 _COMPARED_ROWS = 10_000
-_STEP_US = 43_000
+STEP_US = 43_000
 _FILL_BUDGET_S = 300.0
 
 _Baselines = tuple[PlainDuckDB, flight_sql.Connection]
@@ -82,15 +82,15 @@ def command(
     seed: int,
 ) -> None:
     """Forty statements as people write them, through the server, beside plain DuckDB."""
-    base_us = int(time.time() * 1e6) - (cold_rows + hot_rows) * _STEP_US
-    times = Times(cold_rows, hot_rows, base_us, _STEP_US)
+    base_us = int(time.time() * 1e6) - (cold_rows + hot_rows) * STEP_US
+    times = Times(cold_rows, hot_rows, base_us, STEP_US)
     with (
         recorded(results, "statements") as report,
         running_world(
             partitions=partitions,
             seed=seed,
             partition_by=partition_by,
-            shape=events(base_us, _STEP_US),
+            shape=events(base_us, STEP_US),
         ) as world,
     ):
         world.produce(cold_rows)
@@ -103,7 +103,7 @@ def command(
             world.server() as server,
             flight_sql.connect(server.uri, autocommit=True) as connection,
         ):
-            _warm(connection, times.rows)
+            wait_for_rows(connection, times.rows)
             with _baselines(world) as baselines:
                 quiet = contextlib.nullcontext(baselines)
                 _compare(report, chosen, connection, lambda: quiet, repeats, rate=0)
@@ -151,7 +151,7 @@ def _plain(world: World) -> Iterator[PlainDuckDB]:
                 return
 
 
-def _warm(connection: flight_sql.Connection, rows: int) -> None:
+def wait_for_rows(connection: flight_sql.Connection, rows: int) -> None:
     """Ask until the tail is followed: what the first statement costs is measured by ``tail``."""
     deadline = time.monotonic() + _FILL_BUDGET_S
     while True:

@@ -239,10 +239,16 @@ class World:
 
 
 @contextlib.contextmanager
-def serving(config: Path, log: Path, *, has_rest: bool = False) -> Iterator[Serving]:
-    """Run ``thermocline serve`` in a process of its own; ``log`` gets what it writes. ``has_rest``: live tables, too."""
+def serving(
+    config: Path, log: Path, *, has_rest: bool = False, checkout: Path | None = None
+) -> Iterator[Serving]:
+    """Run ``thermocline serve`` in a process of its own; ``log`` gets what it writes.
+
+    ``has_rest``: live tables, too. ``checkout``: with the modules of another checkout.
+    """
     log.write_text("")
-    command = [sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
+    modules = [] if checkout is None else ["env", f"PYTHONPATH={checkout}"]
+    command = [*modules, sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
     # It ends with this process, however that ends.
     with child_guard.start(log, [*command, "--no-supervisor"]) as process:
         try:
