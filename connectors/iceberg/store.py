@@ -316,8 +316,10 @@ class IcebergStore:
         with self._reading(cold):
             return max(0, self._plan.lowest(cold, column) or 0)
 
-    def without_nan(self, cold: ColdSlice) -> frozenset[int]:
-        """Return the ids of floating fields in which no row of a slice has NaN, as its writers counted.
+    def comparable_floats(self, cold: ColdSlice) -> frozenset[int]:
+        """Return the ids of floating fields of which statistics and dictionaries of files tell what SQL would.
+
+        No row has NaN there, which bounds leave out, or a zero: files tell -0.0 from 0.0, which are equal to SQL.
 
         Raises:
             As ``scan``.
@@ -325,7 +327,7 @@ class IcebergStore:
         if cold.snapshot_id is None:
             return frozenset()
         with self._reading(cold):
-            return self._plan.without_nan(cold)
+            return self._plan.comparable_floats(cold)
 
     def shares(
         self, cold: ColdSlice, rows: ScanFilter, names: Collection[str], count: int

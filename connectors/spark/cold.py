@@ -30,8 +30,9 @@ def cold_rows(
 ) -> DataFrame:
     """Name the cold rows of a cut; ``own`` is the schema its snapshot was written with.
 
-    Conditions on the floating fields ``opaque`` are kept from statistics of files. These leave NaN out, so Iceberg's reader
-    leaves files out that have it, while to Spark it is the largest number.
+    Conditions on the floating fields ``opaque`` are kept from statistics and dictionaries of files. These leave NaN out, so
+    Iceberg's reader leaves files out that have it, while to Spark it is the largest number; and they tell -0.0 from 0.0,
+    which are equal to Spark.
 
     Raises:
         SnapshotExpired: Spark's catalog does not have the snapshot.

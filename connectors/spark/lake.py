@@ -177,7 +177,7 @@ class Lake:
             cuts,
             self._tails,
             self._store.own_schema,
-            self._store.without_nan,
+            self._store.comparable_floats,
             functools.partial(register_source, self._session, self._settings),
         )
 

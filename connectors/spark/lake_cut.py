@@ -32,13 +32,13 @@ class LakeCut:
         cuts: Mapping[TableName, TableCut],
         tails: TailKeeper,
         own_schema: Callable[[TableName, ColdSlice], TableSchema],
-        without_nan: Callable[[ColdSlice], frozenset[int]],
+        comparable: Callable[[ColdSlice], frozenset[int]],
         register: Callable[[], None],
     ) -> None:
-        """``own_schema`` is what a slice's snapshot was written with, ``without_nan`` names the fields in which it surely
-        has no NaN; ``register`` registers the source with Spark.
+        """``own_schema`` is what a slice's snapshot was written with, ``comparable`` names its floating fields that
+        files' statistics may be asked about; ``register`` registers the source with Spark.
         """
-        self._without_nan = without_nan
+        self._comparable = comparable
         self._register = register
         self._session = session
         self._cuts = dict(cuts)
@@ -108,7 +108,7 @@ class LakeCut:
             cuts,
             self._keeper,
             self._own_schema,
-            self._without_nan,
+            self._comparable,
             self._register,
         )
         with self._lock:
@@ -134,7 +134,7 @@ class LakeCut:
             else self._own_schema(name, cut.cold)
         )
         floating = floating_fields(cut.cold.schema)
-        opaque = floating - self._without_nan(cut.cold) if floating else floating
+        opaque = floating - self._comparable(cut.cold) if floating else floating
         cold = cold_rows(self._session, cut, own, opaque)
         return cold if side == "cold" or not cut.new_hot else cold.union(self._tail(cut))
 

@@ -27,7 +27,7 @@ from connectors.spark.arrow_map import map_in_arrow
 from connectors.spark.errors import java_errors
 from connectors.spark.served_tail import ServedTails
 from connectors.spark.splits import RangeReader, share_out
-from connectors.spark.types import struct_type
+from connectors.spark.types import floating_fields, projected, struct_type
 from planner.cut import TableCut
 from planner.errors import BadConfig, LimitExceeded, StalePlan, Unavailable
 from planner.offsets import OffsetRange
@@ -124,11 +124,11 @@ class TailKeeper:
                 else f"{(self.location or '').rstrip('/')}/{name}"
             )
             rows.write.parquet(folder)
-            return self._opened([folder], schema)
+            return _compared_as_spark_does(self._opened([folder], schema), cut)
         # An executor that is lost takes its part along; that is read again, up to the same end.
         stored = rows.persist(StorageLevel.DISK_ONLY)
         stored.count()
-        return stored
+        return _compared_as_spark_does(stored, cut)
 
     def _opened(self, files: Sequence[str], schema: StructType) -> DataFrame:
         if not files:
@@ -149,6 +149,12 @@ class TailKeeper:
             open_decoder=functools.partial(decoder_for, str(cut.table)),
             timeout_s=FETCH_TIMEOUT_S,
         )
+
+
+def _compared_as_spark_does(rows: DataFrame, cut: TableCut) -> DataFrame:
+    """Keep conditions on floating columns from the statistics and dictionaries of what Spark wrote: see ``_written``."""
+    schema = cut.cold.schema
+    return rows.select(*projected(schema, schema, floating_fields(schema)))
 
 
 def _written(batches: Sequence[pa.RecordBatch], folder: Path) -> list[str]:

@@ -272,29 +272,63 @@ def test_a_time_is_before_its_first_row(
         assert over_flight(tiered_server, table, cut.token) == rows_of(cut.table(str(table)))
 
 
+@pytest.mark.parametrize("way", ["small", "executors", "stored"])
 def test_what_spark_compares_otherwise_is_not_left_out_of_either_side(
-    tiered_server: TieredServer, spark_lake: Lake, kafka: Kafka
+    way: str, tiered_server: TieredServer, kafka: Kafka
 ) -> None:
-    """NaN is in no bounds of Parquet, and -0.0 equals 0.0."""
+    """NaN is in no bounds of Parquet, and -0.0 equals 0.0, which a dictionary that has the one alone does not know."""
     topic = kafka.topic(1)
     place = pa.struct([pa.field("x", pa.float32()), pa.field("y", pa.int32())])
     columns = (Column(0, "load", pa.float64()), Column(0, "place", place))
     table = tiered_server.bind(topic, columns)
     nan, small = b'{"load": "NaN", "place": {"x": "NaN"}}', b'{"load": -0.0, "place": {"y": 1}}'
-    kafka.produce(topic, [nan, small, b'{"load": 1.5}'])
-    for _ in range(2):
-        frame = spark_lake.at(str(table)).table(str(table))
-        values = [row["load"] for row in rows_of(frame)]
-        assert values[1:] == [-0.0, 1.5]
-        assert math.copysign(1, values[1]) == -1
-        assert math.isnan(values[0])
-        assert frame.where("load = 0.0").count() == 1
-        # Iceberg's own reader leaves its file out: by the bounds of that there is nothing above 1.5.
-        for condition in ("load > 5", "place.x > 5"):
-            assert frame.where(condition).count() == 1
-        assert frame.where("place IS NULL").count() == 1
-        tiered_server.tier(table)
-    assert spark_lake.at(str(table)).table(str(table), side="cold").count() == 3
+    # As many as make a dictionary worth its bytes.
+    kafka.produce(topic, [nan, *[small] * 50, b'{"load": 1.5}'])
+    session, settings = tiered_server.lake.session, settings_of(tiered_server)
+    local_bytes = 1 << 20 if way == "small" else 0
+    with Lake(session, settings, tail_local_bytes=local_bytes) as lake:
+        if way == "stored":  # as on a cluster
+            lake._tails = dataclasses.replace(lake._tails, folder=None)
+        for _ in range(2):
+            frame = lake.at(str(table)).table(str(table))
+            values = [row["load"] for row in rows_of(frame)]
+            assert values[1:] == [*[-0.0] * 50, 1.5]
+            assert math.copysign(1, values[1]) == -1
+            assert math.isnan(values[0])
+            for condition in ("load = 0.0", "load >= 0.0 AND load < 1", "load IN (0.0, 7.0)"):
+                assert frame.where(condition).count() == 50, condition
+            # Iceberg's own reader leaves its file out: by the bounds of that there is nothing above 1.5.
+            for condition in ("load > 5", "place.x > 5"):
+                assert frame.where(condition).count() == 1, condition
+            assert frame.where("place IS NULL").count() == 1
+            tiered_server.tier(table)
+        assert lake.at(str(table)).table(str(table), side="cold").count() == 52
+
+
+def test_a_zero_with_a_sign_is_found_in_files_without_nan(
+    tiered_server: TieredServer, spark_lake: Lake, kafka: Kafka
+) -> None:
+    """Statistics and dictionaries of files tell -0.0 from 0.0, which are equal to SQL."""
+    topic = kafka.topic(1)
+    place = pa.struct([pa.field("x", pa.float32())])
+    columns = (Column(0, "load", pa.float64()), Column(0, "place", place))
+    table = tiered_server.bind(topic, columns)
+    kafka.produce(topic, [b'{"load": -0.0, "place": {"x": -0.0}}'] * 50)
+    tiered_server.tier(table)
+    kafka.produce(topic, [b'{"load": -1.5, "place": {"x": -1.5}}', b'{"load": 0.0}'] * 50)
+    tiered_server.tier(table)
+    frame = spark_lake.at(str(table)).table(str(table))
+    for condition, rows in (
+        ("load = 0.0", 100),
+        ("load >= 0.0", 100),
+        ("load IN (0.0, 7.0)", 100),
+        ("load < -0.0", 50),
+        ("load <= -0.0", 150),
+        ("load = -0.0", 100),
+        ("place.x = 0.0", 50),
+        ("load < -1", 50),
+    ):
+        assert frame.where(condition).count() == rows, condition
 
 
 @pytest.mark.usefixtures("compiled")

@@ -451,7 +451,7 @@ class Seam(RuleBasedStateMachine):
 
 
 #: The same examples each time, at least 13,000 steps.
-EXAMPLES = 50
+EXAMPLES = 54
 #: In a soak others each time, 105,000 steps (`--hypothesis-seed` names the run). The stateful runner stops an
 #: example early now and then.
 SOAK_EXAMPLES = int(os.environ.get("THERMOCLINE_SEAM_EXAMPLES", "380"))

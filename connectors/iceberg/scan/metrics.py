@@ -69,6 +69,21 @@ class Block:
             if files.as_py() == len(self)
         )
 
+    @cached_property
+    def without_zero(self) -> frozenset[int]:
+        """Fields ``without_nan`` that have a zero in no file, by the bounds that every file gives."""
+        return frozenset(field for field in self.without_nan if self._is_without_zero(field))
+
+    def _is_without_zero(self, field_id: int) -> bool:
+        bounds = self.bounds(field_id, pa.float64())
+        if bounds is None:
+            return False
+        is_beside = pc.or_kleene(pc.greater(bounds.lower, 0), pc.less(bounds.upper, 0))
+        is_empty = pc.equal(bounds.nulls, bounds.rows)
+        return (
+            pc.all(pc.fill_null(pc.or_kleene(is_beside, is_empty), False)).as_py() is not False
+        )
+
     def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
         """Return the statistics of a field as values of ``kind``; None when the type has no usable ones."""
         key = (field_id, kind)

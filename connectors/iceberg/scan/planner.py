@@ -237,8 +237,8 @@ class ColdPlan:
             if is_misread(part.transform, part.source, manifest.lower(part.position))
         )
 
-    def without_nan(self, cold: ColdSlice) -> frozenset[int]:
-        """Return the fields in which no file of a slice has NaN, as far as its manifests tell; none where rows are deleted.
+    def comparable_floats(self, cold: ColdSlice) -> frozenset[int]:
+        """Return the floating fields in which no file of a slice has NaN or a zero, by its manifests; none where rows are deleted.
 
         Raises:
             FileNotFoundError, DamagedFile, OSError: as ``files``.
@@ -247,7 +247,7 @@ class ColdPlan:
         if listed is None or not listed.is_enough or not listed.data:
             return frozenset()
         blocks = self._manifests.blocks(io, listed.data)
-        return frozenset.intersection(*(block.without_nan for block in blocks))
+        return frozenset.intersection(*(block.without_zero for block in blocks))
 
     def lowest(self, cold: ColdSlice, column: Column) -> int | None:
         """Return a number that no row of a slice is below in a column, by the bounds of its files; None: unknown.
