@@ -4,8 +4,7 @@ To load the product and to collect its tests takes longer than most of these tes
 functions that stand otherwise in the text without the rule get the code it gives them. The files stay as they are.
 
 The argument is an empty folder. Standard input has a line with all switches, then one for each run: the number of a
-switch and how many of its tests are run, or nothing for a run of one test of each file as it is. Standard output has
-one line of JSON for each run.
+switch, or nothing for a run of one test of each file as it is. Standard output has one line of JSON for each run.
 """
 
 from __future__ import annotations
@@ -121,9 +120,8 @@ class Forks:
                 os.dup2(descriptor, 1)
                 os.dup2(descriptor, 2)
                 if line.strip():
-                    number, count = map(int, line.split())
-                    switch = self._switches[number]
-                    session.items = [items[test] for test in switch["tests"][:count]]
+                    switch = self._switches[int(line)]
+                    session.items = [items[test] for test in switch["tests"]]
                     remove(switch, functions)
                 else:
                     session.items = list({item.path: item for item in session.items}.values())

@@ -25,7 +25,7 @@ LAST_ENDS = "tests/unit/test_last_ends.py"
 class Switch:
     """``fragment`` occurs exactly once in ``file``, in a function; ``instead`` is the same code without the rule.
 
-    ``tests`` are node ids that must all fail. The first costs least: `make test` runs it alone.
+    ``tests`` are node ids that must all fail.
     """
 
     rule: str
