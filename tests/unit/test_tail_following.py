@@ -79,7 +79,10 @@ def test_a_look_takes_no_row_that_its_cut_has_not() -> None:
         harness.read(harness.cut(0, 0))
         harness.write(1, 0)
         tiered = harness.cut(15, 0)
-        for cut, expected in ((older, offsets((0, 10))), (tiered, offsets((0, 20), (1, 1))[15:])):
+        for cut, expected in (
+            (older, offsets((0, 10))),
+            (tiered, offsets((0, 20), (1, 1))[15:]),
+        ):
             with harness.tails.read(cut, lambda: None, any_rows=3) as tail:
                 assert [row[:2] for row in harness.rows(tail)] == expected
 
