@@ -143,12 +143,14 @@ class SqlRelation:
     """A relation the engine can name: a SELECT, columns in schema order and types.
 
     ``is_native``: over the engine's own tables, whose types and statistics are exact; else over files. ``without_nan`` are
-    columns in which no file has NaN, as its writer counted: bounds of files leave it out.
+    columns in which no file has NaN, as its writer counted: bounds of files leave it out. ``without_zero`` are those of them
+    in which no file has a zero either: files tell -0.0 from 0.0, which are equal.
     """
 
     sql: str
     is_native: bool = False
     without_nan: frozenset[str] = frozenset()
+    without_zero: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -462,8 +462,9 @@ def _roots(
 
 
 def _relation(cold: ColdSlice, files: FileList, names: Collection[str] | None) -> SqlRelation:
-    without_nan = frozenset(
-        column.name for column in cold.schema.columns if column.field_id in files.without_nan
+    without_nan, without_zero = (
+        frozenset(column.name for column in cold.schema.columns if column.field_id in fields)
+        for fields in (files.without_nan, files.without_zero)
     )
     columns = [
         column for column in cold.schema.columns if names is None or column.name in names
@@ -471,6 +472,7 @@ def _relation(cold: ColdSlice, files: FileList, names: Collection[str] | None) -
     return SqlRelation(
         read_sql(columns, files.paths, files.rows, by_name=files.by_name),
         without_nan=without_nan,
+        without_zero=without_zero,
     )
 
 

@@ -36,7 +36,7 @@ class Relation:
 
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
     is None where a statement sees all of it. The values of ``uncompared`` columns are not compared with
-    anything, so statistics of files may lie about them.
+    anything, so statistics of files may lie about them. ``may_equal_zero``: those of others with a zero, too.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Relation:
     parts: tuple[SqlRelation | ArrowRelation, ...] = ()
     access_filter: AccessFilter | None = None
     uncompared: frozenset[str] = frozenset()
+    may_equal_zero: bool = False
 
     @property
     def arrow(self) -> pa.Schema:
@@ -65,7 +66,8 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
                 selects.append(part.sql)
             else:
                 rows = f"(\n{part.sql}\n)"
-                exact = part.without_nan | relation.uncompared
+                exact = part.without_zero if relation.may_equal_zero else part.without_nan
+                exact |= relation.uncompared
                 selects.append(_select(relation.arrow, rows, exact))
         clauses.append(_clause(relation, selects))
     return _with(clauses)

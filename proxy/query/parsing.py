@@ -13,6 +13,7 @@ from planner.names import TableName
 from planner.statement.ast import Node
 from planner.statement.conjuncts import Places, conjuncts
 from planner.statement.date_parts import quote_date_parts
+from planner.statement.equal_zero import may_equal_zero
 from planner.statement.gate import check, check_text
 from planner.statement.least import any_rows, is_bare_count
 from planner.statement.named_columns import compared_columns, named_columns
@@ -60,6 +61,11 @@ class ParsedStatement:
     def compared_columns(self) -> frozenset[str] | None:
         """Columns whose values are compared or ordered; None: any may be."""
         return compared_columns(self.document)
+
+    @cached_property
+    def may_equal_zero(self) -> bool:
+        """Whether a column may be compared with a zero for equality."""
+        return may_equal_zero(self.document)
 
     @cached_property
     def any_rows(self) -> int | None:

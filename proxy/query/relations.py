@@ -120,6 +120,7 @@ class Sources:
                 visible[table],
                 names[table.key],
                 _uncompared(parsed, names[table.key]),
+                may_equal_zero=parsed.may_equal_zero,
                 has_cold=has_cold,
                 files=EVERY_FILE if part is None else part.files,
             )
@@ -209,6 +210,7 @@ class Sources:
         names: Sequence[str] | None,
         uncompared: frozenset[str],
         *,
+        may_equal_zero: bool,
         has_cold: bool,
         files: FileSpan,
     ) -> Relation:
@@ -232,7 +234,12 @@ class Sources:
         if names is not None and isinstance(schema, TableSchema):
             schema = pa.schema([schema.arrow.field(name) for name in names])
         return Relation(
-            relation_name(table), schema, tuple(parts), visible.access_filter, uncompared
+            relation_name(table),
+            schema,
+            tuple(parts),
+            visible.access_filter,
+            uncompared,
+            may_equal_zero or visible.access_filter is not None,
         )
 
     def _empty(
@@ -311,7 +318,7 @@ def _any_rows(
 
     Where the tail has them they are in memory, and neither files nor what has not arrived yet is needed.
     """
-    is_plain = all(_is_plain(cuts[table.key], shown) for table, shown in visible.items())
+    is_plain = all(_is_plain(cuts[table.key], each) for table, each in visible.items())
     return parsed.any_rows if len(parsed.tables) == 1 and is_plain else None
 
 

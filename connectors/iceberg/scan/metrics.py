@@ -143,6 +143,11 @@ class Files:
         #: As that of a block.
         self.without_nan = frozenset.intersection(*(block.without_nan for block in blocks))
 
+    @cached_property
+    def without_zero(self) -> frozenset[int]:
+        """As that of a block."""
+        return frozenset.intersection(*(block.without_zero for block in self._blocks))
+
     def bounds(self, field_id: int, kind: pa.DataType) -> Bounds | None:
         return self._joined("bounds", field_id, kind)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -61,7 +61,7 @@ _PATTERN = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN.
+    """Files to read, how many rows writers counted in them, and the fields in which none of them has NaN, or NaN and zero.
 
     ``lengths`` are in bytes, by their manifests. ``by_name``: all of them have the columns that are read under their names
     of today, and of their types.
@@ -71,6 +71,7 @@ class FileList:
     lengths: Sequence[int]
     rows: int
     without_nan: frozenset[int]
+    without_zero: frozenset[int]
     by_name: bool = False
 
     def within(self, span: FileSpan) -> FileList:
@@ -301,7 +302,7 @@ class ColdPlan:
         paths: list[str] = []
         lengths: list[int] = []
         counted_rows = 0
-        without_nan = None
+        members_of: list[Files] = []
         for spec_id, manifests in groups.items():
             self._check(io, manifests, reach, is_data=True)
             members = self._files(io, manifests)
@@ -314,11 +315,16 @@ class ColdPlan:
             paths += file_paths.to_pylist()
             lengths += members.lengths(chosen).to_pylist()
             counted_rows += members.rows(chosen)
-            counted = members.without_nan
-            without_nan = counted if without_nan is None else without_nan & counted
+            members_of.append(members)
         if any(_PATTERN.intersection(path) for path in paths):
             return None
-        return FileList(paths, lengths, counted_rows, without_nan or frozenset())
+        return FileList(
+            paths,
+            lengths,
+            counted_rows,
+            _of_all(members.without_nan for members in members_of),
+            _of_all(members.without_zero for members in members_of),
+        )
 
     @cachedmethod(
         lambda self: self._together,
@@ -424,3 +430,9 @@ def _summarised(
         ),
         rows=pa.array([manifest.files for manifest in manifests], pa.int64()),
     )
+
+
+def _of_all(fields: Iterable[frozenset[int]]) -> frozenset[int]:
+    """What all have; of no files nothing is known."""
+    first, *others = [*fields] or [frozenset[int]()]
+    return first.intersection(*others)
