@@ -85,7 +85,7 @@ def command(
                 wait_for_rows(connection, times.rows)
             for question in statements:
                 if only in question.kind:
-                    _report(report, question.kind, _asked(question, connections, blocks))
+                    _report(report, question.kind, _ask_in_turns(question, connections, blocks))
             with traffic(
                 world.broker.bootstrap,
                 TOPIC,
@@ -118,7 +118,7 @@ def _servers(world: World, checkouts: Iterable[Path]) -> Iterator[_Connections]:
         yield connections
 
 
-def _asked(
+def _ask_in_turns(
     question: Question, connections: _Connections, blocks: int
 ) -> dict[str, list[float]]:
     """Milliseconds of each server; in blocks, as a server's caches are warm where people ask several times."""

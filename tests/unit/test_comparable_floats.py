@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ def block(*files: File, form: str = "<d") -> Block:
         "rows": pa.array([ROWS] * len(files), pa.int64()),
     }
     for at, name in enumerate(("lower", "upper", "nulls", "nans")):
-        values = [file[at] for file in files]
+        values: list[Any] = [file[at] for file in files]
         kind = pa.int64()
         if at < 2:
             values = [None if each is None else struct.pack(form, each) for each in values]
