@@ -5,7 +5,6 @@ DuckDB 1.5.5 leaves out row groups by them, and writes them itself wherever a co
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from planner.statement.ast import Node, walk
@@ -45,6 +44,5 @@ def _is_no_zero(node: Node) -> bool:
             return float(value) != 0
         except ValueError:
             return True
-    if isinstance(value, bool):
-        return value
-    return isinstance(value, int | float) and value != 0 and not math.isnan(value)
+    # Of 128 bits a number has two parts.
+    return isinstance(value, int | float) and value != 0
