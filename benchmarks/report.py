@@ -113,7 +113,7 @@ def recorded(folder: Path, name: str) -> Iterator[Report]:
         "details": report.details,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1, default=str) + "\n")
     print(table([result]))
 
 

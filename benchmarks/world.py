@@ -209,7 +209,8 @@ class World:
         chosen = "".join(f"{key} = {value}\n" for key, value in settings.items())
         sections = "".join(
             f"[{section}]\n" + "".join(f"{key} = {json.dumps(own[key])}\n" for key in own)
-            for section, own in (("tail", tail or {}), ("iceberg_rest", iceberg_rest or {}))
+            for section, own in (("tail", tail), ("iceberg_rest", iceberg_rest))
+            if own  # what an older server does not know it need not read
         )
         config.write_text(
             f'[catalogs.lake]\n{lake}\n[kafka]\n"bootstrap.servers" = "{self.broker.bootstrap}"\n\n'
@@ -247,10 +248,12 @@ def serving(
     ``has_rest``: live tables, too. ``checkout``: with the modules of another checkout.
     """
     log.write_text("")
-    modules = [] if checkout is None else ["env", f"PYTHONPATH={checkout}"]
-    command = [*modules, sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
+    command = [sys.executable, "-m", "thermocline", "--config", str(config), "serve"]
+    if checkout is not None:
+        command = ["env", f"PYTHONPATH={checkout}", *command]
     # It ends with this process, however that ends.
-    with child_guard.start(log, [*command, "--no-supervisor"]) as process:
+    # The folder that a Python runs in has the first say where its modules are, of its children, too.
+    with child_guard.start(log, [*command, "--no-supervisor"], folder=checkout) as process:
         try:
             pid = child_guard.command_id(process)
             assert pid is not None

@@ -13,7 +13,7 @@ FIGURES = (
     ("freshness", "stock client, p50"),
     ("sizes", "point, hot key, 100,000 hot rows: through Flight SQL"),
     ("sizes", "point, hot key: DuckDB, hot rows read from Kafka"),
-    ("tiering", "tiering, 6 steady of 8 publishes of 2,000,000 rows"),
+    ("tiering", "tiering, 2 steady of 4 publishes of 8,000,000 rows"),
 )
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 
