@@ -144,10 +144,13 @@ def _fresh(
     clients = {name: stock_client(each, TABLE) for name, each in connections.items()}
     records = written_records(world, keys_near(rate))
     took: dict[str, list[float]] = defaultdict(list)
+    order = list(clients)
     for sample in range(-20, samples):
-        for name, ask in clients.items():
+        # Whoever comes first is two percent slower, of the same code.
+        order = order[1:] + order[:1]
+        for name in order:
             key, acknowledged = next(records)
-            answer = ask(key, acknowledged)
+            answer = clients[name](key, acknowledged)
             if answer.count != 1:
                 raise RuntimeError(f"{name}: a record was there {answer.count} times")
             if sample >= 0:
