@@ -9,6 +9,8 @@ from typing import Any
 
 from planner.statement.ast import Node, walk
 
+#: More than the smallest FLOAT, 1.4e-45.
+_LEAST = 1e-44
 _EQUALITIES = ("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM")
 
 
@@ -27,8 +29,8 @@ def _may_equal_zero(node: Node) -> bool:
         return not (_is_no_zero(node["left"]) or _is_no_zero(node["right"]))
     if kind == "COMPARE_IN":
         return not all(map(_is_no_zero, node["children"][1:]))
-    # What stands on the other side of a join or a subquery may be but one value.
-    return kind in ("JOIN", "SUBQUERY")
+    # What stands on the other side of a join, a set operation or a subquery that is a value may be but one value.
+    return kind in ("JOIN", "SET_OPERATION_NODE") or node.get("class") == "SUBQUERY"
 
 
 def _is_no_zero(node: Node) -> bool:
@@ -41,7 +43,8 @@ def _is_no_zero(node: Node) -> bool:
     value = constant["value"]
     if isinstance(value, str):
         try:
-            return float(value) != 0
+            # Less than a FLOAT can have becomes its zero.
+            return abs(float(value)) > _LEAST
         except ValueError:
             return True
     # Of 128 bits a number has two parts.
