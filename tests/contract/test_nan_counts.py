@@ -20,10 +20,14 @@ from planner.names import TableName
 from planner.ports import SqlRelation
 from planner.statement.equal_zero import may_equal_zero
 from planner.statement.named_columns import compared_columns
+from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation, prelude
+from proxy.query.executor import Statements
 from tests.contract.engine import rows
+from tests.doubles.log import MemoryLog
 from tests.fixtures.engine import Place
+from tests.harness.serving import SESSION, forget, serve
 
 NAN = math.nan
 SCHEMA = pa.schema(
@@ -213,3 +217,40 @@ def _with_zeros(engine: Engine, place: Place, tmp_path: Path, zero: str) -> Path
             f"{{'y': 1::DOUBLE}} AS s FROM range(10_000) t(n)) TO '{path}' (FORMAT parquet)"
         )
     return path
+
+
+def test_a_statement_of_a_zero_is_answered_from_a_file_that_duckdb_wrote(
+    engine: Engine, place: Place, nan_counts: dict[int, int], tmp_path: Path
+) -> None:
+    """The whole way of a statement, over a table whose writer counted that there is no NaN."""
+    folder = place.root / tmp_path.name
+    folder.mkdir()
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/c.db",
+        "warehouse": f"file://{folder}",
+    }
+    path = _with_zeros(engine, place, tmp_path, "-0.0")
+    with closing(SqlCatalog("lake", **properties)) as catalog:
+        catalog.create_namespace("n")
+        table = catalog.create_table("n.t", schema=SCHEMA)
+        nan_counts.update({D: 0, F: 0, Y: 0})
+        table.add_files([path.rename(folder / path.name).as_uri()])
+    with closing(IcebergStore({"lake": properties})) as store:
+        board, tails, statements = serve(store, MemoryLog(), runs_in=engine)
+        try:
+            counts = {
+                condition: _count(
+                    statements, f"SELECT count(*) FROM lake.n.t WHERE {condition}"
+                )
+                for condition in ("d = 0", "d > 1", "d = 5.5", "f = -0.0")
+            }
+        finally:
+            forget(board, tails)
+    assert set(counts.values()) == {5_000}, counts
+
+
+def _count(statements: Statements, sql: str) -> int:
+    planned = statements.plan(SESSION, sql, None, Deadline(60))
+    with closing(statements.open(SESSION, planned.ticket, Deadline(60))) as answer:
+        return int(pa.Table.from_batches(list(answer)).column(0)[0].as_py())
