@@ -27,6 +27,7 @@ from planner.errors import (
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from proxy.tail.budget import TailLimits
+from proxy.tail.follower import Follower
 from proxy.tail.generations import Generation
 from proxy.tail.keeper import Keeper
 from proxy.tail.pacing import Pacing
@@ -44,6 +45,29 @@ def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
             harness.write(0, stop)
             assert places(harness, harness.cut(0, 0)) == offsets((0, stop))
         assert harness.fetched == 1
+
+
+def test_a_statement_that_got_its_records_asks_for_no_further_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    are_due: list[bool] = []
+    request = Follower.request
+
+    def noted(self: Follower, ranges: Sequence[OffsetRange]) -> None:
+        are_due.append(bool(self.generation.missing(ranges)))
+        request(self, ranges)
+
+    # It lingers until a statement asks: each of these has to wait.
+    with tail_harness(
+        threads=True, pacing=Pacing(gather_s=0, linger_s=3600.0, demand_s=3600.0)
+    ) as harness:
+        harness.write(0, 0)
+        harness.read(harness.cut(0, 0))
+        monkeypatch.setattr(Follower, "request", noted)
+        for stop in range(2, 30):
+            harness.write(0, stop)
+            assert places(harness, harness.cut(0, 0)) == offsets((0, stop))
+    assert are_due and all(are_due)
 
 
 def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower() -> None:
