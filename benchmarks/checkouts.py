@@ -25,6 +25,7 @@ from benchmarks.report import Report, quantile, recorded
 from benchmarks.shapes import events
 from benchmarks.statements import STEP_US, wait_for_rows
 from benchmarks.tierer import running_tierer
+from benchmarks.usage import cpu_s
 from benchmarks.world import TABLE, TOPIC, World, running_world, serving
 
 _THIS = Path(__file__).parents[1]
@@ -80,7 +81,7 @@ def command(
             tierer.drain(_PUBLISH_ROWS)
         world.produce(hot_rows)
         statements = [Question("SELECT 1", "SELECT 1"), *questions(times, seed)]
-        with _servers(world, [_THIS, *others]) as connections:
+        with _servers(world, [_THIS, *others]) as (connections, pids):
             for connection in connections.values():
                 wait_for_rows(connection, times.rows)
             for question in statements:
@@ -94,17 +95,31 @@ def command(
                 seed=seed,
                 shape=world.shape,
             ):
+                before = cpu_s(pids)
                 fresh = _fresh(world, connections, samples, rate)
-            _report(report, f"fresh record at {rate:,} events/s", fresh)
-            _report(report, f"fresh record at {rate:,} events/s, p99", fresh, 0.99)
+                used = {
+                    role: (seconds - before[role]) * 1000 / samples
+                    for role, seconds in cpu_s(pids).items()
+                }
+            kind = f"fresh record at {rate:,} events/s"
+            for phase, what in (("all", ""), ("execute", ", execute"), ("read", ", read")):
+                _report(report, kind + what, fresh[phase])
+            _report(report, f"{kind}, p99", fresh["all"], 0.99)
+            # It follows the topic while the others are asked, too.
+            for suffix, what in (("", "CPU"), (" workers", "CPU of what it started")):
+                _report(
+                    report, f"{kind}, {what}", {name: [used[name + suffix]] for name in pids}
+                )
         _summarize(report)
 
 
 @contextlib.contextmanager
-def _servers(world: World, checkouts: Iterable[Path]) -> Iterator[_Connections]:
-    """A connection to the server of each checkout, by the folder's name; that of this one is ``this``."""
+def _servers(
+    world: World, checkouts: Iterable[Path]
+) -> Iterator[tuple[_Connections, dict[str, int]]]:
+    """A connection to the server of each checkout and its process id, by the folder's name; that of this one is ``this``."""
     with contextlib.ExitStack() as stack:
-        connections = {}
+        connections, pids = {}, {}
         for number, checkout in enumerate(checkouts):
             config, log = (
                 world.config(f"server-{number}"),
@@ -112,10 +127,11 @@ def _servers(world: World, checkouts: Iterable[Path]) -> Iterator[_Connections]:
             )
             server = stack.enter_context(serving(config, log, checkout=checkout))
             name = "this" if checkout == _THIS else checkout.name
+            pids[name] = server.pid
             connections[name] = stack.enter_context(
                 flight_sql.connect(server.uri, autocommit=True)
             )
-        yield connections
+        yield connections, pids
 
 
 def _ask_in_turns(
@@ -139,11 +155,11 @@ def _ask_in_turns(
 
 def _fresh(
     world: World, connections: _Connections, samples: int, rate: int
-) -> dict[str, list[float]]:
-    """Milliseconds from a record's acknowledgement to its row at the client, a record for each server in turn."""
+) -> dict[str, dict[str, list[float]]]:
+    """Milliseconds of each phase from a record's acknowledgement to its row at the client, a record for each server in turn."""
     clients = {name: stock_client(each, TABLE) for name, each in connections.items()}
     records = written_records(world, keys_near(rate))
-    took: dict[str, list[float]] = defaultdict(list)
+    took: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     order = list(clients)
     for sample in range(-20, samples):
         # Whoever comes first is two percent slower, of the same code.
@@ -154,7 +170,8 @@ def _fresh(
             if answer.count != 1:
                 raise RuntimeError(f"{name}: a record was there {answer.count} times")
             if sample >= 0:
-                took[name].append(answer.phases_s["all"] * 1000)
+                for phase, seconds in answer.phases_s.items():
+                    took[phase][name].append(seconds * 1000)
     return took
 
 
