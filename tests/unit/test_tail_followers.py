@@ -67,7 +67,8 @@ def test_a_statement_that_got_its_records_asks_for_no_further_step(
         for stop in range(2, 30):
             harness.write(0, stop)
             assert places(harness, harness.cut(0, 0)) == offsets((0, stop))
-    assert are_due and all(are_due)
+    assert are_due
+    assert all(are_due)
 
 
 def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower() -> None:
