@@ -71,7 +71,9 @@ class Follower:
     def request(self, ranges: Sequence[OffsetRange]) -> None:
         """Stop gathering until the generation covers these ranges: a statement needs them."""
         self._pace.require(ranges, self.clock())
-        self._wake.set()
+        # For what is there by now a step would gain nothing, and a waiting statement asks again whenever it wakes.
+        if self._required():
+            self._wake.set()
 
     def tried(self, timeout_s: float) -> int | None:
         """As ``step``, but note what goes wrong in ``error``, for statements that wait."""

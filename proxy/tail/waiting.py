@@ -43,6 +43,7 @@ class Wait:
         if self._missing_at_first is None:
             self._missing_at_first = _offsets(missing)
         deadline = self.clock() + entry.limits.fetch_timeout_s
+        follower.request(missing)
         with generation.changed:
             while generation.missing(missing) == missing and not generation.is_retired:
                 if follower.error is not None:
@@ -50,10 +51,9 @@ class Wait:
                     return False
                 if self.clock() > deadline:
                     raise unreached(entry, missing)
-                # Never for what is there by now: that would cost a step nobody waits for.
-                follower.request(missing)
                 generation.changed.wait(follower.pacing.check_s)
                 self._look(entry)
+                follower.request(missing)
         self._look(entry)
         return True
 

@@ -47,28 +47,22 @@ def test_a_statement_waits_for_the_follower_and_fetches_nothing() -> None:
         assert harness.fetched == 1
 
 
-def test_a_statement_that_got_its_records_asks_for_no_further_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    are_due: list[bool] = []
-    request = Follower.request
-
-    def noted(self: Follower, ranges: Sequence[OffsetRange]) -> None:
-        are_due.append(bool(self.generation.missing(ranges)))
-        request(self, ranges)
-
-    # It lingers until a statement asks: each of these has to wait.
-    with tail_harness(
-        threads=True, pacing=Pacing(gather_s=0, linger_s=3600.0, demand_s=3600.0)
-    ) as harness:
+def test_a_follower_gathers_on_when_what_is_asked_for_is_there() -> None:
+    with tail_harness(threads=False) as harness:
         harness.write(0, 0)
-        harness.read(harness.cut(0, 0))
-        monkeypatch.setattr(Follower, "request", noted)
-        for stop in range(2, 30):
-            harness.write(0, stop)
-            assert places(harness, harness.cut(0, 0)) == offsets((0, stop))
-    assert are_due
-    assert all(are_due)
+        cut = harness.cut(0, 0)
+        harness.read(cut)
+        (entry,) = harness.tails._entries.values()
+        follower = entry.follower
+        assert follower is not None
+        assert cut.hot is not None
+        Follower.request(follower, cut.hot.ranges)
+        assert not follower._wake.is_set()
+        harness.write(0, 1)
+        later = harness.cut(0, 0).hot
+        assert later is not None
+        Follower.request(follower, later.ranges)
+        assert follower._wake.is_set()
 
 
 def test_who_must_fetch_does_not_wait_for_the_pauses_of_the_follower() -> None:
