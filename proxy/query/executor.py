@@ -253,8 +253,9 @@ class Statements:
                 parsed, question.contract, When.at(now_us, session.zone), deadline
             )
         cuts = cut_of_tables.by_key
-        for expected in cuts.values():
-            self._tails.expect(expected)
+        if parsed.any_rows is None:  # else the rows that are there may be enough
+            for expected in cuts.values():
+                self._tails.expect(expected)
         # A statement to explain binds nothing.
         with self._turns.one(session, sql, deadline):
             columns = self._signatures.columns(
