@@ -21,7 +21,9 @@ def lake_in_memory() -> Iterator[Lake]:
 
 def test_a_look_has_the_follower_take_no_step(lake_in_memory: Lake) -> None:
     write(lake_in_memory, 0, 3)
-    assert lake_in_memory.ask("SELECT * FROM flows LIMIT 4").num_rows == 4
+    rows = places(lake_in_memory.ask(f"{PLACES} LIMIT 4"))
+    assert rows.total() == 4
+    assert rows <= written(lake_in_memory)
     [state] = lake_in_memory.tails.states()
     assert state.rows == 5
 
