@@ -104,6 +104,9 @@ class Engine:
                 connection.execute(f"SET GLOBAL ca_cert_file = {literal(str(ca_file))}")
         for secret in secrets:
             _keep(secret, connection)
+        # Else each statement decodes the footer of each file it reads: 1 to 2 ms for 10 files of 18 columns. They count
+        # as memory of the engine and give way to statements; a file that changed is read anew (1.5.5).
+        connection.execute("SET GLOBAL parquet_metadata_cache = true")
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         for macro in macros.STATEMENTS:
             connection.execute(macro)

@@ -2,10 +2,12 @@
 
 import datetime as dt
 import decimal
+import os
 import uuid
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from planner.errors import (
@@ -126,8 +128,8 @@ def test_internal_tables_cannot_be_seen_by_other_statements(engine: Engine) -> N
     assert sum(batch.num_rows for batch in result) == 3
 
 
-def used_bytes(engine: Engine) -> int:
-    sql = "SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT AS n FROM duckdb_memory()"
+def used_bytes(engine: Engine, tag: str = "%") -> int:
+    sql = f"SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT AS n FROM duckdb_memory() WHERE tag LIKE '{tag}'"
     with engine.run(engine.parse(sql), (), statement_time=NOW) as result:
         return int(next(iter(result)).column("n")[0].as_py())
 
@@ -141,6 +143,36 @@ def test_closing_a_statement_frees_its_rows(engine: Engine) -> None:
     result.close()
     assert value > before + (1 << 20)
     assert used_bytes(engine) < before + (1 << 20)
+
+
+def test_a_footer_is_decoded_once_and_counts_as_memory(place: Place) -> None:
+    engine = place.engine
+    paths = [place.root / f"{number}.parquet" for number in range(3)]
+    files = ", ".join(f"'{path}'" for path in paths)
+    relation = Relation(
+        "lake.net.t",
+        pa.schema({"x": pa.int64()}),
+        (SqlRelation(f"SELECT x FROM read_parquet([{files}])"),),
+    )
+
+    def answer() -> int:
+        return int(value(engine, "SELECT sum(x)::BIGINT FROM t WHERE x >= 0", [relation]))
+
+    def write(*values: int) -> None:
+        for path, number in zip(paths, values, strict=True):
+            pq.write_table(pa.table({"x": [number] * 1_000}), path)
+            # Long ago: of a file that was written a moment ago the engine keeps nothing.
+            os.utime(path, (number, number))
+
+    write(1, 2, 3)
+    before = used_bytes(engine, "OBJECT_CACHE")
+    assert answer() == 6_000
+    after = used_bytes(engine, "OBJECT_CACHE")
+    assert after > before + 3 * 1_000  # without, it keeps 30 bytes of each
+    assert answer() == 6_000
+    assert used_bytes(engine, "OBJECT_CACHE") == after
+    write(4, 5, 6)  # which no Iceberg writer does
+    assert answer() == 15_000
 
 
 NAN = float("nan")
