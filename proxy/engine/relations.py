@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -20,6 +21,8 @@ import pyarrow as pa
 from planner.ports import ArrowRelation, SqlRelation
 from planner.schema import TableSchema
 from planner.sqltext import identifier, sql_type
+
+_CONSTANT = "__tc:row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Relation:
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
     is None where a statement sees all of it. The values of ``uncompared`` columns are not compared with
     anything, so statistics of files may lie about them. ``may_equal_zero``: those of others with a zero, too.
+    ``by_name``: the statement names each column that it reads, so one more would not be seen.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Relation:
     access_filter: AccessFilter | None = None
     uncompared: frozenset[str] = frozenset()
     may_equal_zero: bool = False
+    by_name: bool = False
 
     @property
     def arrow(self) -> pa.Schema:
@@ -69,7 +74,7 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
                 exact = part.without_zero if relation.may_equal_zero else part.without_nan
                 exact |= relation.uncompared
                 selects.append(_select(relation.arrow, rows, exact))
-        clauses.append(_clause(relation, selects))
+        clauses.append(_clause(relation, list(map(partial(_countable, relation), selects))))
     return _with(clauses)
 
 
@@ -107,6 +112,19 @@ def _clause(relation: Relation, selects: list[str]) -> str:
     if relation.access_filter is not None:
         body = _restricted(body, relation.access_filter)
     return f"{identifier(relation.name)} AS NOT MATERIALIZED ({body})"
+
+
+def _countable(relation: Relation, select: str) -> str:
+    """Return ``select`` with a constant in front of its columns, if a count would read a whole struct otherwise.
+
+    Of rows of a union without any value of interest the engine reads the first column (DuckDB 1.5.5), although it reads but
+    a field of it for a condition.
+    """
+    columns = relation.arrow
+    is_counted = relation.by_name and pa.types.is_struct(columns.field(0).type)
+    if not is_counted or _CONSTANT in map(str.lower, columns.names):
+        return select
+    return f"SELECT true AS {identifier(_CONSTANT)}, * FROM ({select})"  # noqa: S608 - ours
 
 
 def _restricted(body: str, access_filter: AccessFilter) -> str:
