@@ -115,14 +115,12 @@ def _clause(relation: Relation, selects: list[str]) -> str:
 
 
 def _countable(relation: Relation, select: str) -> str:
-    """Return ``select`` with a constant in front of its columns, if a count would read a whole struct otherwise.
+    """Return ``select`` with a constant in front of its columns, for rows that are only counted.
 
-    Of rows of a union without any value of interest the engine reads the first column (DuckDB 1.5.5), although it reads but
-    a field of it for a condition.
+    Of these the engine reads the first column of a union (DuckDB 1.5.5), whatever it is: all of a struct of which a
+    condition reads one field, or a column that the statement needs elsewhere.
     """
-    columns = relation.arrow
-    is_counted = relation.by_name and pa.types.is_struct(columns.field(0).type)
-    if not is_counted or _CONSTANT in map(str.lower, columns.names):
+    if not relation.by_name or _CONSTANT in map(str.lower, relation.arrow.names):
         return select
     return f"SELECT true AS {identifier(_CONSTANT)}, * FROM ({select})"  # noqa: S608 - ours
 
