@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -22,7 +21,10 @@ from planner.ports import ArrowRelation, SqlRelation
 from planner.schema import TableSchema
 from planner.sqltext import identifier, sql_type
 
-_CONSTANT = "__tc:row"
+#: Stands in front of the columns, for rows that are only counted: of these the engine reads the first column of a union
+#: (DuckDB 1.5.5), whatever it is; all of a struct, where a condition reads one field.
+CONSTANT_NAME = "__tc:row"
+CONSTANT = identifier(CONSTANT_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Relation:
     ``schema`` is the table's, or an Arrow schema for relations that are not tables. No parts: no rows. ``access_filter``
     is None where a statement sees all of it. The values of ``uncompared`` columns are not compared with
     anything, so statistics of files may lie about them. ``may_equal_zero``: those of others with a zero, too.
-    ``by_name``: the statement names each column that it reads, so one more would not be seen.
+    ``has_constant``: there is one column more, ``CONSTANT``, which the statement must not see.
     """
 
     name: str
@@ -49,7 +51,7 @@ class Relation:
     access_filter: AccessFilter | None = None
     uncompared: frozenset[str] = frozenset()
     may_equal_zero: bool = False
-    by_name: bool = False
+    has_constant: bool = False
 
     @property
     def arrow(self) -> pa.Schema:
@@ -74,7 +76,9 @@ def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) ->
                 exact = part.without_zero if relation.may_equal_zero else part.without_nan
                 exact |= relation.uncompared
                 selects.append(_select(relation.arrow, rows, exact))
-        clauses.append(_clause(relation, list(map(partial(_countable, relation), selects))))
+        if relation.has_constant:
+            selects = [f"SELECT true AS {CONSTANT}, * FROM ({select})" for select in selects]  # noqa: S608 - ours
+        clauses.append(_clause(relation, selects))
     return _with(clauses)
 
 
@@ -112,17 +116,6 @@ def _clause(relation: Relation, selects: list[str]) -> str:
     if relation.access_filter is not None:
         body = _restricted(body, relation.access_filter)
     return f"{identifier(relation.name)} AS NOT MATERIALIZED ({body})"
-
-
-def _countable(relation: Relation, select: str) -> str:
-    """Return ``select`` with a constant in front of its columns, for rows that are only counted.
-
-    Of these the engine reads the first column of a union (DuckDB 1.5.5), whatever it is: all of a struct of which a
-    condition reads one field, or a column that the statement needs elsewhere.
-    """
-    if not relation.by_name or _CONSTANT in map(str.lower, relation.arrow.names):
-        return select
-    return f"SELECT true AS {identifier(_CONSTANT)}, * FROM ({select})"  # noqa: S608 - ours
 
 
 def _restricted(body: str, access_filter: AccessFilter) -> str:

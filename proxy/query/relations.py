@@ -29,7 +29,7 @@ from proxy.catalog import information_schema
 from proxy.catalog.browser import Browser
 from proxy.deadline import WAITED_FOR_TAIL, Deadline
 from proxy.engine.engine import Engine
-from proxy.engine.relations import Relation
+from proxy.engine.relations import CONSTANT_NAME, Relation
 from proxy.engine.statement_cache import StatementCache
 from proxy.query.file_pruning import StatementContext, scan_filter
 from proxy.query.parsing import ParsedStatement, listing_name, relation_name
@@ -121,6 +121,7 @@ class Sources:
                 names[table.key],
                 _uncompared(parsed, names[table.key]),
                 may_equal_zero=parsed.may_equal_zero,
+                has_constant=_hides_constant(parsed, names[table.key]),
                 has_cold=has_cold,
                 files=EVERY_FILE if part is None else part.files,
             )
@@ -211,6 +212,7 @@ class Sources:
         uncompared: frozenset[str],
         *,
         may_equal_zero: bool,
+        has_constant: bool,
         has_cold: bool,
         files: FileSpan,
     ) -> Relation:
@@ -240,7 +242,7 @@ class Sources:
             visible.access_filter,
             uncompared,
             may_equal_zero or visible.access_filter is not None,
-            by_name=names is not None,
+            has_constant,
         )
 
     def _empty(
@@ -279,6 +281,11 @@ def _uncompared(parsed: ParsedStatement, names: Sequence[str] | None) -> frozens
     if names is None or compared is None:
         return frozenset()
     return frozenset(name for name in names if fold(name) not in compared)
+
+
+def _hides_constant(parsed: ParsedStatement, names: Sequence[str] | None) -> bool:
+    """Whether a statement would not see one column more than ``names``: it names all that it reads, and not this one."""
+    return names is not None and CONSTANT_NAME not in (parsed.columns or ())
 
 
 def _names_places(parsed: ParsedStatement, table: ResolvedTable) -> bool:

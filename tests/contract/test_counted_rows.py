@@ -1,4 +1,4 @@
-"""Rows that are only counted are counted by what the statement reads of them anyway."""
+"""Rows that are only counted are counted by a constant: no column is read for them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from connectors.iceberg.store import IcebergStore
+from planner.errors import BadStatement
 from planner.ports import SqlRelation
 from proxy.deadline import Deadline
 from proxy.engine.engine import Engine
@@ -54,6 +55,12 @@ def test_a_statement_reads_the_columns_it_names(
         return run(engine, document, relations, *rest, **more)
 
     monkeypatch.setattr(Engine, "run", noted)
+    assert answer(place, sql) == [count]
+    assert runs == [names]
+
+
+def answer(place: Place, sql: str) -> list[Any]:
+    """The first column of what a statement over ``lake.n.t`` answers."""
     folder = place.root / "counted"
     folder.mkdir(exist_ok=True)
     properties = {
@@ -69,20 +76,19 @@ def test_a_statement_reads_the_columns_it_names(
         board, tails, statements = serve(store, MemoryLog(), runs_in=place.engine)
         try:
             planned = statements.plan(SESSION, sql, None, Deadline(60))
-            answer = statements.open(SESSION, planned.ticket, Deadline(60))
-            assert [row for batch in answer for row in batch.column(0).to_pylist()] == [count]
+            batches = statements.open(SESSION, planned.ticket, Deadline(60))
+            return [row for batch in batches for row in batch.column(0).to_pylist()]
         finally:
             forget(board, tails)
-    assert runs == [names]
 
 
-def of_two_parts(place: Place, *, by_name: bool) -> Relation:
+def of_two_parts(place: Place, *, has_constant: bool) -> Relation:
     path = place.root / "counted.parquet"
     if not path.exists():
         pq.write_table(ROWS, path)
     schema = pa.schema([SCHEMA.field("s"), SCHEMA.field("x")])
     part = SqlRelation(f"SELECT s, x FROM read_parquet('{path}')")
-    return Relation("lake.n.t", schema, (part, part), by_name=by_name)
+    return Relation("lake.n.t", schema, (part, part), has_constant=has_constant)
 
 
 def columns_read(engine: Engine, sql: str, relation: Relation) -> list[str]:
@@ -113,28 +119,38 @@ def columns_read(engine: Engine, sql: str, relation: Relation) -> list[str]:
 def test_a_count_reads_no_column_beside_its_condition(
     place: Place, engine: Engine, sql: str, count: int
 ) -> None:
-    relation = of_two_parts(place, by_name=True)
+    relation = of_two_parts(place, has_constant=True)
     assert columns_read(engine, sql, relation) == []
     assert value(engine, sql, [relation]) == count
     # The reason for the constant; when DuckDB reads nothing by itself, it can go.
-    assert set(columns_read(engine, sql, of_two_parts(place, by_name=False))) == {"s"}
+    assert set(columns_read(engine, sql, of_two_parts(place, has_constant=False))) == {"s"}
 
 
 def test_what_is_read_elsewhere_in_a_statement_is_not_read_to_count(
     place: Place, engine: Engine
 ) -> None:
     sql = "SELECT (SELECT count(*) FROM t) - (SELECT count(DISTINCT x) FROM t) AS n"
-    relation = of_two_parts(place, by_name=True)
+    relation = of_two_parts(place, has_constant=True)
     assert columns_read(engine, sql, relation) == ["x", "x"]  # of two parts
     assert value(engine, sql, [relation]) == 2_397
 
 
-def test_a_table_may_have_a_column_of_the_name_of_the_constant(
-    place: Place, engine: Engine
-) -> None:
-    name = "__TC:row"
-    part = SqlRelation(f"SELECT {{'a': 1}} AS s, 7 AS \"{name}\"")
-    schema = pa.schema([("s", pa.struct({"a": pa.int32()})), (name, pa.int32())])
-    relation = Relation("lake.n.t", schema, (part, part), by_name=True)
-    sql = f'SELECT sum("{name}")::BIGINT AS n FROM t WHERE s.a = 1'
-    assert value(engine, sql, [relation]) == 14
+NAMED = '"__TC:Row"'
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        # Else it would be the constant of ``t``, which is nearer.
+        (f"SELECT (SELECT {NAMED} FROM lake.n.t WHERE x = 'x1' LIMIT 1) FROM (SELECT 5 AS {NAMED}) q", 5),
+        (f"SELECT sum({NAMED})::BIGINT FROM lake.n.t JOIN (SELECT 7 AS {NAMED}, 1 AS k) q ON i = k", 7),
+        ("SELECT count(*) FROM lake.n.t WHERE s.a = 1", 300),
+    ],
+)  # fmt: skip
+def test_a_statement_never_sees_the_constant(place: Place, sql: str, value: int) -> None:
+    assert answer(place, sql) == [value]
+
+
+def test_the_constant_has_no_name_that_a_statement_can_read(place: Place) -> None:
+    with pytest.raises(BadStatement, match="__TC:Row"):
+        answer(place, f"SELECT {NAMED} FROM lake.n.t")

@@ -160,19 +160,53 @@ def test_a_footer_is_decoded_once_and_counts_as_memory(place: Place) -> None:
 
     def write(*values: int) -> None:
         for path, number in zip(paths, values, strict=True):
-            pq.write_table(pa.table({"x": [number] * 1_000}), path)
+            pq.write_table(pa.table({"x": [number] * 1_000 * number}), path)
             # Long ago: of a file that was written a moment ago the engine keeps nothing.
             os.utime(path, (number, number))
 
     write(1, 2, 3)
     before = used_bytes(engine, "OBJECT_CACHE")
-    assert answer() == 6_000
+    assert answer() == 14_000
     after = used_bytes(engine, "OBJECT_CACHE")
     assert after > before + 3 * 1_000  # without, it keeps 30 bytes of each
-    assert answer() == 6_000
+    assert answer() == 14_000
     assert used_bytes(engine, "OBJECT_CACHE") == after
     write(4, 5, 6)  # which no Iceberg writer does
-    assert answer() == 15_000
+    assert answer() == 77_000
+
+
+def test_footers_give_way_to_a_statement_that_needs_their_memory(place: Place) -> None:
+    folder, spill = place.root / "wide", place.spill / "wide"
+    folder.mkdir()
+    spill.mkdir()
+    first = folder / "0.parquet"
+    pq.write_table(pa.table({f"c{n}": [n] for n in range(500)}), first)
+    os.utime(first, (1, 1))
+    paths = [folder / f"{number}.parquet" for number in range(300)]
+    for path in paths[1:]:
+        os.link(first, path)
+    files = ", ".join(f"'{path}'" for path in paths)
+    relation = Relation(
+        "lake.net.t",
+        pa.schema({"c7": pa.int64()}),
+        (SqlRelation(f"SELECT c7 FROM read_parquet([{files}])"),),
+    )
+    engine = Engine(
+        storage_roots=[str(place.root)],
+        spill_dir=spill,
+        memory_limit_bytes=100 << 20,
+        threads=2,
+    )
+    try:
+        assert value(engine, "SELECT sum(c7)::BIGINT FROM t", [relation]) == 2_100
+        before = used_bytes(engine, "OBJECT_CACHE")
+        assert before > 30 << 20
+        sql = "SELECT count(*) FROM (SELECT i % 1000000 AS k, sum(i) FROM range(3000000) t(i) GROUP BY k)"
+        assert value(engine, sql) == 1_000_000
+        assert used_bytes(engine, "OBJECT_CACHE") < before
+        assert value(engine, "SELECT sum(c7)::BIGINT FROM t", [relation]) == 2_100
+    finally:
+        engine.close()
 
 
 NAN = float("nan")
