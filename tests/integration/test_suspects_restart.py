@@ -9,13 +9,15 @@ import pytest
 
 from proxy.process.suspects import SLOWED_PLACES
 
+#: It flushes: its lines and those of the process that it starts go to one pipe, in the order in which they came about.
 SUPERVISOR = """
 import sys
+from functools import partial
 from proxy.process.supervisor import Supervisor
 from proxy.process.suspects import new_file
 file = new_file()
 command = [sys.executable, "-c", sys.argv[1], str(file)]
-sys.exit(Supervisor(command, report=print, stop_grace_s=5, inherited=[file]).run())
+sys.exit(Supervisor(command, report=partial(print, flush=True), stop_grace_s=5, inherited=[file]).run())
 """
 CHILD = """
 import os, signal, sys, threading, time
