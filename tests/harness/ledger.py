@@ -195,6 +195,8 @@ class Ledger:
         self.head = Version(topic, {})
         #: First offset that committed readers may not see, per partition, as the broker last said.
         self.stable_ends: dict[int, int] = {}
+        #: Places above the watermark that the cleaner emptied after the tail had read them; see ``observe``.
+        self.outlived: frozenset[Place] = frozenset()
         self._numbers = itertools.count(1)
         added = list(LEADING_COLUMNS)
         if binding.on_error == "null":
@@ -247,6 +249,19 @@ class Ledger:
         for partition, offset in places:
             self._slots(partition)[offset].compacted = True
 
+    def is_compacted(self, place: Place) -> bool:
+        partition, offset = place
+        slots = self._slots(partition)
+        return offset < len(slots) and slots[offset].compacted
+
+    def observe(self, places: Iterable[Place]) -> None:
+        """Take from an answer which records it has of those that the cleaner removed.
+
+        Whether the tail read them before is the broker's and the clock's affair (docs/limits.md, compacted
+        topics). No other place is excused, and what this answer has the next ones must have.
+        """
+        self.outlived = frozenset(place for place in places if self.is_compacted(place))
+
     def _slots(self, partition: int) -> list[Slot]:
         partitions = self.head.topic.partitions
         partitions.extend([] for _ in range(partition + 1 - len(partitions)))
@@ -260,7 +275,10 @@ class Ledger:
         schemas, gone = dict(self.head.schemas), set(self.head.gone)
         for partition, end in self.stable_ends.items():
             start = self.head.covered.get(partition, 0)
-            for offset, slot in enumerate(self._slots(partition)[start:end], start):
+            slots = self._slots(partition)
+            # Markers and aborted records behind the last committed one.
+            slots.extend(Slot(None) for _ in range(end - len(slots)))
+            for offset, slot in enumerate(slots[start:end], start):
                 place = (partition, offset)
                 schemas[place] = self.schema
                 if slot.compacted:
@@ -290,6 +308,9 @@ class Ledger:
     def tail_rows(self) -> list[Row]:
         return [row for is_cold, row in self._rows() if not is_cold]
 
+    def places(self) -> list[Place]:
+        return [(row["kafka_partition"], row["kafka_offset"]) for row in self.rows()]
+
     def cold_places(self) -> list[Place]:
         return [(row["kafka_partition"], row["kafka_offset"]) for row in self.cold_rows()]
 
@@ -301,5 +322,5 @@ class Ledger:
         partitions = range(len(self.head.topic.partitions))
         ends = [self.stable_ends.get(partition, 0) for partition in partitions]
         for place, is_lost, row in rows(self.head, self.schema, "", self.binding, ends):
-            if not is_lost:
+            if not is_lost or place in self.outlived:
                 yield place[1] < self.head.covered.get(place[0], 0), row

@@ -30,6 +30,17 @@ def test_a_story_of_every_kind_of_step_changes_no_answer(
     tell(SEED, len(ONCE) + 1, kafka, tiered_server, cursor, ONCE)
 
 
+#: Its topic is compacted: the tail has records that are no longer in the log.
+COMPACTED_SEED = 13
+
+
+def test_a_story_of_a_compacted_topic_changes_no_answer(
+    kafka: Kafka, tiered_server: TieredServer, cursor: adbc.Cursor
+) -> None:
+    kinds = ("abort", "holes", "tier", "rollback")
+    tell(COMPACTED_SEED, 2 * len(kinds), kafka, tiered_server, cursor, kinds)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(21))
 def test_long_stories_change_no_answer(
