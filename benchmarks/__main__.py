@@ -31,6 +31,7 @@ from benchmarks import (
     publishes_rest,
     report,
     sizes,
+    soak,
     spark,
     statements,
     store,
@@ -73,6 +74,7 @@ ON_REQUEST = {
     "backfill": backfill.command,
     "chaos": chaos.command,
     "checkouts": checkouts.command,
+    "soak": soak.command,
 }
 
 

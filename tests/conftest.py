@@ -44,6 +44,7 @@ pytest_plugins = [
     "tests.fixtures.spark",
     "tests.fixtures.tiering",
     "tests.fixtures.server",
+    "tests.fixtures.soak_results",
     "tests.fixtures.live",
     "tests.fixtures.live_rest",
     "tests.fixtures.flink",
