@@ -103,6 +103,9 @@ _POSITION = re.compile(r'"query_location": \d+')
 
 def _grouped(query: Node) -> Node:
     """Return a query with its grouping sets as texts: expressions may be numbered in any order."""
-    texts = [_POSITION.sub("", json.dumps(item)) for item in query["group_expressions"]]
+    texts = [
+        _POSITION.sub("", json.dumps(item, sort_keys=True))
+        for item in query["group_expressions"]
+    ]
     sets = sorted(sorted(texts[index] for index in group) for group in query["group_sets"])
     return {**query, "group_expressions": [], "group_sets": sets}

@@ -57,6 +57,22 @@ class Relation:
     def arrow(self) -> pa.Schema:
         return self.schema.arrow if isinstance(self.schema, TableSchema) else self.schema
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what a statement sees."""
+        if self.access_filter is not None:
+            return tuple(name for name, _ in self.access_filter.columns)
+        return tuple(self.arrow.names)
+
+    @property
+    def nested(self) -> frozenset[str]:
+        """Names among them of columns with fields."""
+        return frozenset(
+            field.name
+            for field in self.arrow
+            if pa.types.is_struct(field.type) or pa.types.is_map(field.type)
+        )
+
 
 def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> str:
     """Return the WITH clauses of ``relations``; Arrow rows are copied into tables of ``cursor``."""

@@ -373,9 +373,7 @@ class Statements:
 
         ``counted`` cold rows are not read.
         """
-        context, document = _context(parsed, planned), parsed.document
-        if counted is not None:
-            document = with_counted(document, counted)
+        context = _context(parsed, planned)
         relations = self._sources.relations(
             session,
             parsed,
@@ -386,6 +384,9 @@ class Statements:
             is_cold_counted=counted is not None,
             part=planned.part,
         )
+        document = parsed.over(relations)
+        if counted is not None:
+            document = with_counted(document, counted)
         result = self._engine.run(
             document,
             relations,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from planner.statement.gate import check, check_text
 from planner.statement.least import any_rows, is_bare_count
 from planner.statement.named_columns import compared_columns, named_columns
 from planner.statement.parameters import may_type_columns
+from planner.statement.qualified import AddressableTable, Path, may_name_paths
 from planner.statement.references import (
     CutKey,
     ResolvedTable,
@@ -31,6 +32,7 @@ from planner.time_travel import names_cut
 from proxy.access.policy import AccessPolicy
 from proxy.catalog import information_schema
 from proxy.engine.engine import Engine
+from proxy.engine.relations import Relation
 from proxy.engine.statement_cache import StatementCache
 from proxy.session import Session
 
@@ -49,18 +51,38 @@ class ParsedStatement:
     places_of: Mapping[ResolvedTable, Places]
     #: Tables of information_schema, by their names there.
     browsed: tuple[str, ...] = ()
+    #: The relation of each reference. With the path of each where names may have one before them: those mean what the
+    #: columns of all relations say.
+    relations: Mapping[TableReference, str] = field(default_factory=dict)
+    paths: Mapping[TableReference, Path] = field(default_factory=dict)
     #: Length of the statement's text: what is kept for it takes memory by that.
     chars: int = 0
 
     @cached_property
     def columns(self) -> frozenset[str] | None:
         """Folded names of the columns it can read; None: any."""
-        return named_columns(self.document)
+        return named_columns(self.written)
 
     @cached_property
     def compared_columns(self) -> frozenset[str] | None:
         """Columns whose values are compared or ordered; None: any may be."""
-        return compared_columns(self.document)
+        return compared_columns(self.written)
+
+    def over(self, relations: Iterable[Relation]) -> Node:
+        """Return the tree that is executed, over relations of these columns.
+
+        Raises:
+            UnsupportedStatement: a name may mean either of two things.
+        """
+        if not self.paths:
+            return self.document
+        by_name = {relation.name: relation for relation in relations}
+        read = {name: by_name[self.relations[name]] for name in self.paths}
+        tables = {
+            name: AddressableTable(path, read[name].columns, read[name].nested)
+            for name, path in self.paths.items()
+        }
+        return rewrite(self.written, self.relations, tables)
 
     @cached_property
     def may_equal_zero(self) -> bool:
@@ -183,6 +205,7 @@ class StatementParser:
             places_of: dict[ResolvedTable, Places] = {}
             places = conjuncts(document)
             browsed: dict[str, str] = {}
+            paths: dict[TableReference, Path] = {}
             for reference in named:
                 listing = information_schema.named(reference)
                 if listing is not None:
@@ -191,15 +214,24 @@ class StatementParser:
                             f"{reference} has no versions; leave AT out."
                         )
                     relations[reference] = browsed.setdefault(listing, listing_name(listing))
+                    catalog = reference.catalog or path[0] or ""
+                    paths[reference] = (catalog, information_schema.NAME, listing)
                     continue
                 table = resolve(reference, path[0] or "", path[1] or "", tables)
                 if side is not None and table.virtual is None and table.at is None:
                     table = replace(table, virtual=side, by_contract=True)
                 relations[reference] = names.setdefault(table, relation_name(table))
+                paths[reference] = (table.table.catalog, table.table.schema, reference.name)
                 places_of[table] = places_of.get(table, ()) + places[reference]
-            rewritten = rewrite(document, relations)
             return ParsedStatement(
-                rewritten, tuple(names), document, places_of, tuple(browsed), chars=len(sql)
+                rewrite(document, relations),
+                tuple(names),
+                document,
+                places_of,
+                tuple(browsed),
+                relations,
+                paths if may_name_paths(document, paths.values()) else {},
+                chars=len(sql),
             )
 
         return self._once.get(("read", sql, path, tables, side), resolved, chars=len(sql))

@@ -52,11 +52,10 @@ class Signatures:
 
         def described() -> Prepared:
             breadths = {relation.name: Breadth.of(relation.arrow) for relation in empty}
-            check_breadth(parsed.document, breadths)
-            result, types = self._engine.describe(
-                parsed.document, empty, time_zone=session.zone
-            )
-            names = parameters_of(parsed.document)
+            document = parsed.over(empty)
+            check_breadth(document, breadths)
+            result, types = self._engine.describe(document, empty, time_zone=session.zone)
+            names = parameters_of(document)
             fields = [pa.field(*parameter) for parameter in zip(names, types, strict=True)]
             return Prepared(result, pa.schema(fields))
 
@@ -82,9 +81,10 @@ class Signatures:
             _check_count(parameters, prepared.parameter_schema)
         if not is_bound or parameters is None or not parsed.may_type_columns:
             return prepared.dataset_schema
+        empty = self._sources.empty(session, parsed, cuts)
         return self._engine.describe_bound(
-            parsed.document,
-            self._sources.empty(session, parsed, cuts),
+            parsed.over(empty),
+            empty,
             [column[0] for column in parameters.columns],
             time_zone=session.zone,
         )

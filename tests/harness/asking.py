@@ -60,6 +60,14 @@ STATEMENTS = (
     ),
     Statement("filter", (FLOWS,), "SELECT * FROM flows WHERE n > ? OR ratio > 1", parameter=3),
     Statement(
+        "names with a path",
+        (FLOWS,),
+        'SELECT lake.net.flows.n, net.flows."at".x, net.flows AS whole FROM flows '
+        "WHERE lake.net.flows.kafka_offset >= (SELECT min(b.kafka_offset) FROM flows b WHERE b.n = net.flows.n)",
+        'SELECT n, "at".x, flows AS whole FROM flows '
+        "WHERE kafka_offset >= (SELECT min(b.kafka_offset) FROM flows b WHERE b.n = flows.n)",
+    ),
+    Statement(
         "self-join",
         (FLOWS,),
         "SELECT a.kafka_offset, b.kafka_offset AS other, b.tags FROM flows a JOIN flows b "

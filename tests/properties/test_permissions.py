@@ -70,10 +70,14 @@ class World:
         finally:
             stream.close()
 
+    def named(self, sql: str) -> str:
+        """A statement over ``t``, over the table."""
+        return re.sub(r"\b(FROM|JOIN) t\b", rf"\1 {self.table}", sql)
+
     def answer_of(self, sql: str) -> pa.Table | FederationError:
         """What is answered to a statement over ``t``."""
         try:
-            return self.ask(ADA, re.sub(r"\b(FROM|JOIN) t\b", rf"\1 {self.table}", sql))
+            return self.ask(ADA, self.named(sql))
         except FederationError as error:
             return error
 
@@ -129,9 +133,10 @@ def seam_permissions() -> Iterator[World]:
 class Drawn:
     """Grants and statements, by chance."""
 
-    def __init__(self, seed: int, types: dict[str, str]) -> None:
+    def __init__(self, seed: int, types: dict[str, str], table: TableName) -> None:
         self.chance = random.Random(seed)
         self.types = types
+        self.table = table
 
     def some(self, least: int = 0) -> list[str]:
         names = list(self.types)
@@ -202,8 +207,11 @@ class Drawn:
                     f"SELECT max(CAST({failing} AS VARCHAR)) FROM t",
                 )
             )
+        path = self.chance.choice((str(self.table), f"{self.table.schema}.{self.table.name}"))
         return self.chance.choice(
             (
+                f"SELECT {path}.{first} AS one, {path} AS whole FROM t {where}",
+                f"SELECT {first}, (SELECT count(*) FROM t AS b WHERE b.{second} = {path}.{second}) AS k FROM t",
                 f"SELECT {', '.join(dict.fromkeys(names))} FROM t {where}",
                 f"SELECT count(*), min({first}), max({first}), count(DISTINCT {second}) FROM t {where}",
                 f"SELECT {first}, count(*) AS k FROM t {where} GROUP BY ALL",
@@ -221,9 +229,13 @@ class Drawn:
         )
 
 
-def plainly(raw: pa.Table, grant: Grant, visible: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    """A database where ``t`` is what the grant leaves: made first, asked second."""
+def plainly(
+    raw: pa.Table, grant: Grant, visible: Sequence[str], table: TableName
+) -> duckdb.DuckDBPyConnection:
+    """A database where the table is what the grant leaves: made first, asked second."""
     connection = duckdb.connect()
+    connection.execute(f"ATTACH ':memory:' AS {table.catalog}")
+    connection.execute(f"CREATE SCHEMA {table.catalog}.{table.schema}")
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("arrow_rows", raw)
     connection.execute("CREATE TABLE raw AS FROM arrow_rows")
@@ -243,7 +255,7 @@ def plainly(raw: pa.Table, grant: Grant, visible: Sequence[str]) -> duckdb.DuckD
     rows = (
         "" if grant.rows is None else f"WHERE TRY(CAST(({text(grant.rows.text)}) AS BOOLEAN))"
     )
-    connection.execute(f"CREATE TABLE t AS SELECT {columns} FROM raw {rows}")
+    connection.execute(f"CREATE TABLE {table} AS SELECT {columns} FROM raw {rows}")
     return connection
 
 
@@ -257,12 +269,12 @@ def compare(world: World, seed: int, grants: int, statements: int) -> Counter[st
     grants_of.policy = None
     raw = world.ask(ROOT, f"SELECT * FROM {world.table}")
     for number in range(grants):
-        drawn = Drawn(seed * 1_000_003 + number, world.types)
+        drawn = Drawn(seed * 1_000_003 + number, world.types, world.table)
         grant = drawn.grant(world)
         grants_of.policy = GrantList((grant,))
         answer = world.ask(ADA, f"SELECT * FROM {world.table}")
         visible = answer.schema.names
-        plain = plainly(raw, grant, visible)
+        plain = plainly(raw, grant, visible, world.table)
         opened = [name for name in visible if name in world.types] or list(world.types)
         hidden = Counter(bag(raw.select(visible))) - Counter(bag(answer))
         outcomes["rows hidden"] += bool(hidden)
@@ -275,7 +287,7 @@ def compare(world: World, seed: int, grants: int, statements: int) -> Counter[st
         for sql in request + [drawn.statement(opened) for _ in range(statements)]:
             reply = f"{sql}\n{grant}"
             try:
-                truth = rows_of(plain.execute(sql).to_arrow_table())
+                truth = rows_of(plain.execute(world.named(sql)).to_arrow_table())
             except (duckdb.Error, UnicodeDecodeError):  # quoting half a character
                 truth = None
             result = world.answer_of(sql)

@@ -13,6 +13,7 @@ from planner.statement.ast import Node
 from planner.statement.gate import check
 from planner.statement.parameters import cast, constant, counts, operands, substituted
 from planner.statement.printable import same
+from planner.statement.qualified import AddressableTable
 from planner.statement.references import TableReference, references
 from planner.statement.rewrite import rewrite
 from tests.harness.sql import TABLES, VARIED, answer, database, parse, unparse
@@ -33,11 +34,24 @@ def relation(reference: TableReference) -> str:
     return names[(schema, reference.name.lower())]
 
 
+COLUMNS_OF = {name: tuple(answer(TARGET, f'FROM "{name}"')[0]) for name in RENAMED.values()}
+
+
+def addressable(reference: TableReference) -> AddressableTable:
+    name = relation(reference)
+    return AddressableTable(
+        ("memory", *name.split(".")[1:]), COLUMNS_OF[name], frozenset(("pos", "tags"))
+    )
+
+
 def rewritten(sql: str) -> Node:
     document = parse(sql)
     check(document)
+    named = references(document)
     return rewrite(
-        document, {reference: relation(reference) for reference in references(document)}
+        document,
+        {reference: relation(reference) for reference in named},
+        {reference: addressable(reference) for reference in named},
     )
 
 
@@ -140,12 +154,12 @@ FORMS = {
     "SELECT other.flows.id FROM other.flows": 'SELECT flows.id FROM "lake.other.flows" AS flows',
     "SELECT memory.other.flows.id FROM memory.other.flows": "SELECT flows.id FROM "
     '"lake.other.flows" AS flows',
-    "SELECT flows.id FROM other.flows WHERE EXISTS (FROM main.flows WHERE flows.id = other.flows.id)": ""
-    'SELECT "other.flows".id FROM "lake.other.flows" AS "other.flows" WHERE EXISTS(SELECT * FROM '
-    '"lake.main.flows" AS "main.flows" WHERE ("main.flows".id = "other.flows".id))',
+    "SELECT flows.id FROM other.flows WHERE EXISTS (FROM flows WHERE flows.id = other.flows.id)": ""
+    'SELECT "memory.other.flows".id FROM "lake.other.flows" AS "memory.other.flows" WHERE EXISTS(SELECT * FROM '
+    '"lake.main.flows" AS flows WHERE (flows.id = "memory.other.flows".id))',
     "SELECT other.flows.id, main.flows.id FROM other.flows, main.flows": "SELECT "
-    '"other.flows".id, "main.flows".id FROM "lake.other.flows" AS "other.flows" INNER JOIN '
-    '"lake.main.flows" AS "main.flows" ON (CAST(\'t\' AS BOOLEAN))',
+    '"memory.other.flows".id, "memory.main.flows".id FROM "lake.other.flows" AS "memory.other.flows" INNER JOIN '
+    '"lake.main.flows" AS "memory.main.flows" ON (CAST(\'t\' AS BOOLEAN))',
     "SELECT other.flows.id FROM other.flows AS q": 'SELECT other.flows.id FROM "lake.other.flows" '
     "AS q",
     "SELECT a.b.c FROM flows": 'SELECT a.b.c FROM "lake.main.flows" AS flows',
@@ -163,16 +177,6 @@ FORMS = {
 @pytest.mark.parametrize(("sql", "form"), FORMS.items())
 def test_the_form_of(sql: str, form: str) -> None:
     assert printed(sql) == form
-
-
-def test_a_name_that_may_mean_two_tables_is_refused() -> None:
-    with pytest.raises(UnsupportedStatement) as refused:
-        rewritten(
-            "SELECT 1 FROM other.flows WHERE EXISTS (FROM flows WHERE other.flows.id = 1)"
-        )
-    assert str(refused.value) == (
-        "other.flows.id may mean either of two tables; give one of them an alias."
-    )
 
 
 def test_a_with_clause_cannot_capture_a_relation() -> None:
