@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg import transforms
-from pyiceberg.types import LongType
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType
 
 from connectors.iceberg.scan.projection import (
     bound_type,
     on_bounds,
     on_partition,
+    partition_bounds,
     partition_type,
 )
 from connectors.iceberg.types import arrow_type
@@ -95,3 +97,34 @@ def test_writers_that_rounded_times_before_1970_up_are_allowed_for() -> None:
         days = Bounds.exact(pa.array([-1, 0, 1], pa.int32()).cast(kind))
         assert may_hold(days, result).to_pylist()[:2] == [True, True]
         assert not may_hold(days, result).to_pylist()[2]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"), [(IntegerType(), pa.int32()), (LongType(), pa.int64())], ids=str
+)
+def test_partitions_whose_truncation_overflowed_may_hold_the_least_numbers(
+    source: IcebergType, kind: pa.DataType
+) -> None:
+    """As Iceberg's Java library truncates: ``TruncateUtil`` overflows."""
+    greatest = (1 << kind.bit_width - 1) - 1
+    transform: transforms.Transform[Any, Any] = transforms.TruncateTransform(10)
+    values = pa.array([0, greatest - 1, None], kind)
+    bounds = partition_bounds(Bounds.exact(values), transform, kind)
+    below = on_partition(Condition("c", "<", (pa.scalar(-5, kind),)), transform, source, kind)
+    assert below is not None
+    assert may_hold(bounds, below).to_pylist() == [False, True, False]
+    least = Condition("c", "=", (pa.scalar(-greatest - 1, kind),))
+    assert on_partition(least, transform, source, kind) is None
+
+
+def test_a_column_that_was_widened_has_partitions_from_before() -> None:
+    values = Bounds.exact(pa.array([2**31 - 2, 2**31 + 2], pa.int64()))
+    bounds = partition_bounds(values, transforms.TruncateTransform(10), pa.int64())
+    assert bounds.lower.to_pylist() == [None, 2**31 + 2]
+
+
+def test_a_decimal_whose_truncation_is_of_no_partition_is_looked_for_everywhere() -> None:
+    kind = pa.decimal128(9, 2)
+    least = Condition("c", "=", (pa.scalar(decimal.Decimal("-9999999.99"), kind),))
+    transform: transforms.Transform[Any, Any] = transforms.TruncateTransform(10)
+    assert on_partition(least, transform, DecimalType(9, 2), kind) is None

@@ -25,7 +25,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
-from connectors.iceberg.scan.facts import Facts
+from connectors.iceberg.scan.facts import Facts, PartitionPart
 from connectors.iceberg.scan.footers import Fit, Footers
 from connectors.iceberg.scan.manifests import Manifest, ManifestList, Manifests
 from connectors.iceberg.scan.metrics import Files, typed
@@ -34,6 +34,7 @@ from connectors.iceberg.scan.projection import (
     is_misread,
     on_bounds,
     on_partition,
+    partition_bounds,
 )
 from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
@@ -220,8 +221,9 @@ class ColdPlan:
         """Return the fields whose filters must be hidden from the extension.
 
         DuckDB's iceberg extension 1.5.5 rounds times before 1970 up to compare them with the partition's day,
-        month, year or hour, and hashes UUIDs in its own way: it loses rows. A negative decimal and its truncation
-        end the engine.
+        month, year or hour, hashes UUIDs in its own way, and truncates texts to so many characters as one sees, where
+        Iceberg counts code points; and it does not know that the truncation of the least whole numbers overflows. So it
+        loses rows. A negative decimal and its truncation end the engine.
 
         Raises:
             FileNotFoundError, OSError: as ``files``.
@@ -378,22 +380,22 @@ class _Pruning:
 
     def _projected(
         self, spec_id: int, condition: Condition
-    ) -> Iterator[tuple[int, pa.DataType, Condition]]:
-        """Yield positions of partition values, their types, and the conditions on them."""
+    ) -> Iterator[tuple[PartitionPart, Condition]]:
+        """Yield fields of partitions and the conditions on their values."""
         column = self._columns[condition.column]
         for part in self._specs.get(spec_id, ()):
             if part.source_id == column.field_id:
                 projected = on_partition(condition, part.transform, part.source, part.kind)
                 if projected is not None:
-                    yield part.position, part.kind, projected
+                    yield part, projected
 
     def _by_file(
         self, spec_id: int, files: Files, condition: Condition
     ) -> Iterator[tuple[Bounds, Condition]]:
-        for position, kind, implied in self._projected(spec_id, condition):
-            values = files.partition(position, kind)
+        for part, implied in self._projected(spec_id, condition):
+            values = files.partition(part.position, part.kind)
             if values is not None:
-                yield values, implied
+                yield partition_bounds(values, part.transform, part.kind), implied
         column = self._columns[condition.column]
         bounds = files.bounds(column.field_id, bound_type(column.type))
         if bounds is not None:
@@ -402,10 +404,10 @@ class _Pruning:
     def _by_summary(
         self, spec_id: int, manifests: Sequence[Manifest], condition: Condition
     ) -> Iterator[tuple[Bounds, Condition]]:
-        for position, kind, implied in self._projected(spec_id, condition):
-            bounds = _summarised(manifests, position, kind)
+        for part, implied in self._projected(spec_id, condition):
+            bounds = _summarised(manifests, part.position, part.kind)
             if bounds is not None:
-                yield bounds, implied
+                yield partition_bounds(bounds, part.transform, part.kind), implied
 
 
 def _summarised(

@@ -6,14 +6,16 @@ Inclusive projection: a file that may match is never left out (Iceberg spec, "Sc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg import transforms
-from pyiceberg.types import DecimalType, IcebergType, UUIDType
+from pyiceberg.types import BinaryType, IcebergType, UUIDType
 
 from connectors.iceberg.types import arrow_type
-from planner.pruning import Condition, Operator
+from planner.pruning import Bounds, Condition, Operator
 
 #: Transforms that keep the order of their values.
 _ORDERED = (
@@ -27,6 +29,8 @@ _ORDERED = (
 _TIMES = _ORDERED[2:]
 #: A strict comparison of values becomes this one of transformed values.
 _LOOSE: dict[Operator, Operator] = {"<": "<=", ">": ">="}
+#: Of a column's type, and of what it may have been before it was widened.
+_GREATEST = {pa.int32(): ((1 << 31) - 1,), pa.int64(): ((1 << 31) - 1, (1 << 63) - 1)}
 
 
 def bound_type(kind: pa.DataType) -> pa.DataType:
@@ -61,7 +65,7 @@ def is_misread(
     """Return whether the extension misreads a partition field of a manifest with this lower bound."""
     match transform:
         case transforms.TruncateTransform():
-            return isinstance(source, DecimalType)
+            return not isinstance(source, BinaryType)
         case transforms.BucketTransform():
             return isinstance(source, UUIDType)
     if isinstance(transform, _TIMES):
@@ -95,12 +99,31 @@ def on_partition(
     apply: Callable[[Any], Any] = transform.transform(source)
     try:
         projected = [apply(_python(value)) for value in condition.values]
+        if isinstance(transform, _TIMES):
+            operator, projected = _rounded_up(operator, projected)
+        values = tuple(_comparable(_of_type(value, kind)) for value in projected)
     except (OverflowError, ValueError):
-        return None  # a time that Python cannot represent
-    if isinstance(transform, _TIMES):
-        operator, projected = _rounded_up(operator, projected)
-    values = (_comparable(_of_type(value, kind)) for value in projected)
-    return Condition(condition.column, _LOOSE.get(operator, operator), tuple(values))
+        return None  # a time that Python cannot represent, or a number that its truncation leaves the type of
+    return Condition(condition.column, _LOOSE.get(operator, operator), values)
+
+
+def partition_bounds(
+    bounds: Bounds, transform: transforms.Transform[Any, Any], kind: pa.DataType
+) -> Bounds:
+    """Return the bounds of partition values as far as they bound what is in the partition.
+
+    Iceberg's Java library truncates a type's least numbers to its greatest (``TruncateUtil`` overflows).
+    """
+    if not isinstance(transform, transforms.TruncateTransform):
+        return bounds
+    lower = bounds.lower
+    for greatest in _GREATEST.get(kind, ()):
+        turned = pc.and_(
+            pc.greater(lower, pa.scalar(greatest - transform.width, kind)),
+            pc.less_equal(lower, pa.scalar(greatest, kind)),
+        )
+        lower = pc.if_else(turned, None, lower)
+    return replace(bounds, lower=lower)
 
 
 def _rounded_up(operator: Operator, values: list[int]) -> tuple[Operator, list[int]]:
