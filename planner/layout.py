@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.row_order import RowOrder
 from planner.triggers import ColdSurvey
 
 #: A file of a quarter of the target is good enough to let another core work.
@@ -20,11 +21,15 @@ MAX_OPEN_FILES = 16
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``fanout``: a task keeps a file open per partition value; without it, its rows are sorted first."""
+    """``fanout``: a task keeps a file open per partition value; without it, its rows are sorted first.
+
+    ``order``: what they are shuffled and sorted by; None: what Iceberg asks of Spark.
+    """
 
     tasks: int
     distribution: Literal["none", "hash"]
     fanout: bool
+    order: RowOrder | None = None
 
 
 def plan_layout(
@@ -34,11 +39,12 @@ def plan_layout(
     bytes_per_offset: float,
     parallelism: int,
     max_task_offsets: int,
+    order: RowOrder | None = None,
 ) -> Layout:
     """Choose the layout of ``offsets`` offsets on ``parallelism`` cores.
 
     ``max_task_offsets`` bounds what a lost task has to read again. The number of partitions is that of the last
-    publish. Without one, rows are sorted by partition: a backfill may have thousands.
+    publish. Without one, rows are sorted by partition: a backfill may have thousands. ``order``: as ``own_order``.
     """
     values = survey.partition_values or 1
     good_bytes = GOOD_SHARE * survey.options.target_file_bytes
@@ -48,7 +54,13 @@ def plan_layout(
     distribution = survey.options.distribution
     few = values <= MAX_OPEN_FILES
     fanout = few and survey.partition_values is not None
-    if survey.partitioned and (distribution == "hash" or (distribution == "auto" and not few)):
+    shuffle = survey.partitioned and (
+        distribution == "hash" or (distribution == "auto" and not few)
+    )
+    if order is not None and fanout and not shuffle and not order.sort:
+        order = None  # open files take rows as they come
+    fanout = fanout and order is None
+    if shuffle:
         # Reading is apart from writing here: all cores read.
-        return Layout(max(parallelism, bounded), "hash", fanout)
-    return Layout(max(1, bounded, min(parallelism, by_size)), "none", fanout)
+        return Layout(max(parallelism, bounded), "hash", fanout, order)
+    return Layout(max(1, bounded, min(parallelism, by_size)), "none", fanout, order)

@@ -14,6 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 from planner.layout import Layout
+from planner.row_order import PartitionTerm
 from planner.schema import TableSchema
 from planner.triggers import WRITER, TierOptions
 
@@ -47,15 +48,6 @@ _HASHED = "write.object-storage.enabled"
 #: Identity of other types would need Iceberg's way to write a value into a path, and equality of floats.
 _IDENTITY = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
 _MICROSECONDS = (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionTerm:
-    """One field of a partition spec, as metadata writes it: ``transform`` may be any."""
-
-    name: str
-    source_id: int
-    transform: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,14 @@ _REFUSED_BY_WRITER = re.compile(
     r"most recent failure: [^\n]*\): java\.lang\.(?:IllegalArgument|NumberFormat)Exception"
 )
 
+#: Iceberg writes the values of partitions into manifests, in the type of their field.
+_TOO_LARGE = re.compile(r"Cannot write value as decimal\((\d+), ?(\d+)\), too large")
+#: Its writer closes a partition's file when the next partition begins. Fields as the spec prints them: ``1000: d: identity(4)``.
+_APART = re.compile(
+    r"Incoming records violate the writer assumption.*?in spec \[(.*?)\n\]", re.DOTALL
+)
+_FIELD = re.compile(r"^\s*\d+: (.+): \w+(?:\[\d+\])?\(\d+\)$", re.MULTILINE)
+
 #: A worker that cannot import what our code needs, or is of another version than the driver's.
 _NOT_INSTALLED = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '([\w.]+)'")
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
@@ -87,6 +95,7 @@ _SENTENCES: dict[type[FederationError], str] = {
     InternalError: "tiering failed inside Spark; its log has the rest.",
 }
 
+_MAX_PRECISION = 38
 _NO_RUNTIME = "Cannot find catalog plugin class"
 _log = logging.getLogger(__name__)
 _MAX_LOGGED = 4_000
@@ -169,6 +178,9 @@ def translated(table: TableName, error: Exception) -> FederationError:
             f"it right, or unset it.",
             table=str(table),
         )
+    if refused := _of_partitions(str(error)):
+        refusal_kind, words = refused
+        return refusal_kind(f"{table}: {words}", table=str(table))
     if refusal := _of_store(str(error)):
         return ColdStoreUnavailable(
             f"{table}: a metadata or data file could not be read or written: {refusal}.",
@@ -197,6 +209,30 @@ def _lacking(text: str) -> str | None:
         f"the executors' Python {what}; install it there, or have the job bring a packed environment (tier.environment, "
         f"or spark.archives in a session of your own)."
     )
+
+
+def _of_partitions(text: str) -> tuple[type[FederationError], str] | None:
+    """What rows are in no partition of, or come apart, whenever it is tried; and what to do."""
+    if large := _TOO_LARGE.search(text):
+        precision, scale = int(large[1]), large[2]
+        widen = (
+            ""
+            if precision == _MAX_PRECISION
+            else f"widen the column (ALTER TABLE ... ALTER COLUMN ... TYPE decimal({precision + 1},{scale})), or "
+        )
+        return BadBinding, (
+            f"a value at the end of its type decimal({precision},{scale}) has a truncation that is not of that type, so "
+            f"there is no partition for its row; {widen}drop the partition field (ALTER TABLE ... DROP PARTITION FIELD "
+            f"...). Then the table is tiered again."
+        )
+    if apart := _APART.search(text):
+        names = ", ".join(_FIELD.findall(apart[1]))
+        return InternalError, (
+            f"Iceberg's writer got the rows of a partition ({names}) apart, as it will again; report it, and drop the "
+            f"partition field whose values Spark sorts in another way (ALTER TABLE ... DROP PARTITION FIELD ...). Then "
+            f"the table is tiered again."
+        )
+    return None
 
 
 def _of_store(text: str) -> str | None:

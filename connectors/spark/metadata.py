@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from planner.binding import MIRROR
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION, TableName
 from planner.offsets import OffsetVector
-from planner.parquet_writing import PartitionTerm
+from planner.row_order import PartitionTerm, SortTerm
 from planner.snapshots import TAG, History, Snapshot
 from planner.triggers import ColdSurvey, parse_options
 
@@ -23,7 +23,7 @@ class TableState:
     """One metadata file. ``refs`` are snapshot ids by branch or tag; ``head`` is that of the main branch.
 
     ``schema`` is the JSON form of the current one, ``committed_ms`` when each snapshot was committed, since 1970.
-    ``partitions`` are the fields of the default spec, ``is_sorted`` whether it has a sort order.
+    ``partitions`` are the fields of the default spec, ``sort`` those of the default sort order, of id ``sort_id``.
     """
 
     table_uuid: str
@@ -31,11 +31,16 @@ class TableState:
     schema_id: int
     schema: Mapping[str, Any]
     partitions: tuple[PartitionTerm, ...]
-    is_sorted: bool
+    sort_id: int
+    sort: tuple[SortTerm, ...]
     properties: Mapping[str, str]
     refs: Mapping[str, int]
     history: History
     committed_ms: Mapping[int, int]
+
+    @property
+    def is_sorted(self) -> bool:
+        return self.sort_id != 0
 
     @property
     def partitioned(self) -> bool:
@@ -47,6 +52,11 @@ def identifier(table: TableName, branch: str | None = None) -> str:
     parts = (table.catalog, *table.namespace, table.name)
     if branch is not None:
         parts = (*parts, f"branch_{branch}")
+    return quoted(parts)
+
+
+def quoted(parts: Sequence[str]) -> str:
+    """A name of several parts in Spark SQL."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
@@ -77,6 +87,11 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
     refs = {name: ref["snapshot-id"] for name, ref in document.get("refs", {}).items()}
     head = document.get("current-snapshot-id")
     specs = {spec["spec-id"]: spec["fields"] for spec in document["partition-specs"]}
+    # Order 0 is no order (Iceberg spec, "Sort Orders").
+    sort_id = document.get("default-sort-order-id", 0)
+    sort_orders = {
+        order["order-id"]: order["fields"] for order in document.get("sort-orders", ())
+    }
     properties = document.get("properties", {})
     return TableState(
         table_uuid=document["table-uuid"],
@@ -92,8 +107,16 @@ def parse_state(document: Mapping[str, Any]) -> TableState:
             PartitionTerm(field["name"], field["source-id"], field["transform"])
             for field in specs[document["default-spec-id"]]
         ),
-        # Order 0 is no order (Iceberg spec, "Sort Orders").
-        is_sorted=document.get("default-sort-order-id", 0) != 0,
+        sort_id=sort_id,
+        sort=tuple(
+            SortTerm(
+                field["source-id"],
+                field["transform"],
+                descending=field["direction"] == "desc",
+                nulls_first=field["null-order"] == "nulls-first",
+            )
+            for field in sort_orders.get(sort_id, ())
+        ),
         properties=properties,
         refs=refs,
         history=History(

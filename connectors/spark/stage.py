@@ -28,6 +28,7 @@ from connectors.spark.arrow_map import map_in_arrow
 from connectors.spark.data_folder import data_folder
 from connectors.spark.errors import java_classes, java_errors
 from connectors.spark.metadata import TableState, identifier, load_table, read_state, survey
+from connectors.spark.ordering import in_order
 from connectors.spark.parquet_files import ParquetFile
 from connectors.spark.splits import (
     SplitReader,
@@ -47,6 +48,7 @@ from planner.layout import Layout, plan_layout
 from planner.names import TableName
 from planner.parquet_writing import SparkWriter, WritingFacts, choose_writer
 from planner.ports import Decoder, Log
+from planner.row_order import own_order
 from planner.schema import TableSchema
 from planner.snapshots import STAGE_BRANCH_PREFIX
 from planner.tiering import TieringPlan
@@ -113,6 +115,7 @@ class Stager:
                 bytes_per_offset=plan.bytes_per_offset,
                 parallelism=self.session.sparkContext.defaultParallelism,
                 max_task_offsets=self.max_task_offsets,
+                order=own_order(plan.pin.schema, state.partitions, state.sort),
             )
             # An estimate may ask for fewer tasks than what a lost task may read again allows; never for more
             # than there are splits to share out.
@@ -138,7 +141,7 @@ class Stager:
             self._name_jobs()
             try:
                 if isinstance(writer, SparkWriter) or isinstance(folder, SparkWriter):
-                    self._write_by_spark(reader, layout, options)
+                    self._write_by_spark(reader, layout, state.sort_id, options)
                 else:
                     self._write_by_tasks(
                         SplitWriter(reader, self.table, folder, writer), loaded
@@ -151,11 +154,20 @@ class Stager:
             )
 
     def _write_by_spark(
-        self, reader: SplitReader, layout: Layout, options: Mapping[str, str]
+        self, reader: SplitReader, layout: Layout, sort_id: int, options: Mapping[str, str]
     ) -> None:
         """Have Iceberg's Spark writer write the rows and commit them."""
         schema = self.session.table(identifier(self.table)).schema
         rows = map_in_arrow(self._indexes(reader), reader, schema)
+        if layout.order is not None:
+            rows = in_order(
+                rows, self.table, layout.order, shuffle=layout.distribution == "hash"
+            )
+            options = {
+                **options,
+                "use-table-distribution-and-ordering": "false",
+                "output-sort-order-id": str(sort_id),
+            }
         (
             rows.writeTo(identifier(self.table, branch_of(reader.run)))
             .option("distribution-mode", layout.distribution)

@@ -1,10 +1,14 @@
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.layout import MAX_OPEN_FILES, Layout, plan_layout
+from planner.row_order import RowKey, RowOrder
 from planner.triggers import ColdSurvey, Distribution, TierOptions
 
 MIB = 1024**2
+BY_ID = RowOrder((RowKey(("id",), pa.uuid(), "bucket", 4),), ())
+BY_ID_AND_HOST = RowOrder(BY_ID.partition, (RowKey(("host",), pa.string(), "identity"),))
 
 
 def layout(
@@ -13,6 +17,7 @@ def layout(
     values: int | None = None,  # 0: partitioned, and nobody knows
     parallelism: int = 2,
     distribution: Distribution = "auto",
+    order: RowOrder | None = None,
 ) -> Layout:
     """A table of 50 bytes a row and a target of 200 MB."""
     survey = ColdSurvey(
@@ -28,6 +33,7 @@ def layout(
         bytes_per_offset=200.0,
         parallelism=parallelism,
         max_task_offsets=4_000_000,
+        order=order,
     )
 
 
@@ -66,6 +72,27 @@ def test_what_the_table_asks_for_is_kept() -> None:
     assert layout(9, values=99, distribution="none") == Layout(1, "none", fanout=False)
     # Without partitions there is nothing to distribute by.
     assert layout(9, distribution="hash").distribution == "none"
+
+
+def test_where_spark_does_not_bring_partitions_together_rows_are_sorted_by_us() -> None:
+    assert layout(9, values=0, order=BY_ID) == Layout(1, "none", fanout=False, order=BY_ID)
+    many = layout(9, values=99, order=BY_ID)
+    assert many == Layout(2, "hash", fanout=False, order=BY_ID)
+    unshuffled = layout(9, values=99, distribution="none", order=BY_ID)
+    assert unshuffled == Layout(1, "none", fanout=False, order=BY_ID)
+
+
+def test_files_that_are_all_open_need_no_order() -> None:
+    assert layout(9, values=2, order=BY_ID) == Layout(1, "none", fanout=True)
+
+
+def test_a_shuffle_and_a_sort_order_need_what_partitions_are_told_apart_by() -> None:
+    shuffled = layout(9, values=2, distribution="hash", order=BY_ID)
+    assert shuffled == Layout(2, "hash", fanout=False, order=BY_ID)
+    by_host = Layout(1, "none", fanout=False, order=BY_ID_AND_HOST)
+    assert layout(9, values=2, order=BY_ID_AND_HOST) == by_host
+    # Without partitions too.
+    assert layout(9, order=BY_ID_AND_HOST) == by_host
 
 
 @given(st.integers(1, 10**9), st.integers(1, 500), st.integers(1, 1000))

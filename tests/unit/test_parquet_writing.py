@@ -11,11 +11,11 @@ from planner.layout import Layout
 from planner.parquet_writing import (
     ParquetOptions,
     PartitionColumn,
-    PartitionTerm,
     SparkWriter,
     WritingFacts,
     choose_writer,
 )
+from planner.row_order import PartitionTerm
 from planner.schema import TIMESTAMPTZ, Column, TableSchema
 from planner.triggers import TierOptions
 

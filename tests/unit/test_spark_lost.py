@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from connectors.spark.errors import SparkLost, java_errors, statement_errors
 from connectors.spark.session import check_alive, stop_session
-from planner.errors import BadConfig, InternalError, Unavailable
+from planner.errors import BadBinding, BadConfig, InternalError, Unavailable
 from tests.harness.builders import FLOWS
 
 GONE = [
@@ -47,6 +47,35 @@ def test_executors_that_lack_our_environment_are_named(words: str, what: str) ->
         raise PySparkException(f"Job aborted: Task 0 lost: Traceback\n  File\n{words}\n")
     assert "tier.environment" in caught.value.message
     with pytest.raises(BadConfig, match=r"spark\.archives"), statement_errors():
+        raise PySparkException(words)
+
+
+APART = """java.lang.IllegalStateException: Incoming records violate the writer assumption that records are clustered by \
+spec and by partition within each spec. Either cluster the incoming records or switch to fanout writers.
+Encountered records that belong to already closed files:
+partition 'd=-0.0/a: b_bucket=3' in spec [
+  1000: d: identity(4)
+  1001: a: b_bucket: bucket[4](5)
+]
+\tat org.apache.iceberg.io.ClusteredWriter.write(ClusteredWriter.java:103)"""
+
+
+def test_rows_that_come_apart_are_named_by_their_fields() -> None:
+    with pytest.raises(InternalError) as caught, java_errors(FLOWS):
+        raise PySparkException(APART)
+    assert caught.value.message == (
+        f"{FLOWS}: Iceberg's writer got the rows of a partition (d, a: b_bucket) apart, as it will again; report it, and "
+        f"drop the partition field whose values Spark sorts in another way (ALTER TABLE ... DROP PARTITION FIELD ...). "
+        f"Then the table is tiered again."
+    )
+
+
+def test_a_decimal_that_cannot_be_wider_has_one_way_out() -> None:
+    words = "IllegalArgumentException: Cannot write value as decimal(38,6), too large: -1E32"
+    with (
+        pytest.raises(BadBinding, match=r"its row; drop the partition field"),
+        java_errors(FLOWS),
+    ):
         raise PySparkException(words)
 
 
