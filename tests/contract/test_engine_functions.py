@@ -101,7 +101,7 @@ def test_an_unknown_zone_is_an_error(engine: Engine) -> None:
 # --- bounded functions ---
 
 TAME = [
-    "repeat('ab', 3)", "repeat([1], 2)", "repeat(NULL, 3)", "repeat('a', NULL)", "lpad('a', 5, 'xy')",
+    "repeat('ab', 3)", "repeat([1], 2)", "repeat(NULL, 3)", "repeat('a', NULL)", "repeat('a'::BLOB, 2)", "lpad('a', 5, 'xy')",
     "rpad('a', 5, 'xy')", "range(3)", "range(2, 5)", "generate_series(3)", "generate_series(2, 5)",
     "list_resize([1], 3)", "list_resize([1], 3, 0)", "array_resize([1], 2)", "array_resize([1], 2, 9)",
     "bar(1, 0, 2)", "bar(1, 0, 2, 10)", "bitstring('1', 4)", "replace('aXa', 'X', 'yyy')",
