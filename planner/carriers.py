@@ -26,9 +26,10 @@ def carries(history: History, snapshot: Snapshot) -> bool:
 
 def _is_copy(history: History, snapshot: Snapshot, text: str) -> bool:
     try:
-        built_on = parse_watermark(text).prev_snapshot_id
+        watermark = parse_watermark(text)
     except WatermarkUnreadable:
         return False
+    built_on = watermark.prev_snapshot_id
     if snapshot.snapshot_id == history.tagged_id:
         # Only a commit that read this very text moved the tag here.
         return built_on is not None and snapshot.parent_id not in (None, built_on)
@@ -38,6 +39,10 @@ def _is_copy(history: History, snapshot: Snapshot, text: str) -> bool:
             return True
     elif built_on != snapshot.parent_id:
         # Of another commit; or unknown, where pyiceberg's expiry took the parent id and no older file has it.
+        return True
+    if watermark.outcomes.rows > (snapshot.count("added-records") or 0):
+        # Of another commit on the same snapshot, which a rollback took back and expiry hides. One that added more than it
+        # says is for ``verify`` to name.
         return True
     return any(
         other.watermark_text == text

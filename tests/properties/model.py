@@ -19,7 +19,7 @@ from planner.errors import FederationError, OffsetsExpired
 from planner.offsets import OffsetRange, OffsetVector
 from planner.publish import advance, check_publish
 from planner.repairs import AddedRows, accept_foreign, accept_gap, lost_ranges, skip_record
-from planner.resolver import foreign_commits, resolve
+from planner.resolver import base_snapshot, foreign_commits, resolve
 from planner.snapshots import History, Snapshot
 from planner.tiering import TieringBudget, TieringPlan, plan_tiering
 from planner.watermark import (
@@ -28,6 +28,7 @@ from planner.watermark import (
     Skip,
     Watermark,
     format_watermark,
+    parse_watermark,
 )
 from tests.harness.builders import BINDING, FLOWS, schema
 
@@ -137,6 +138,8 @@ class Table:
         #: Snapshots that older metadata files tell of, and those of all snapshots that are a tierer's.
         self.older: dict[int, Snapshot] = {}
         self.ours: set[int] = set()
+        #: Snapshots of others with a watermark that they copied.
+        self.copies: set[int] = set()
         self._add("append", (), first.next, mark=first)
 
     def history(self) -> History:
@@ -225,6 +228,30 @@ class Table:
             self.current.covered,
             foreign=rows,
             text=text,
+        )
+        if text is not None:
+            self.copies.add(self.head)
+
+    def stands_on_copy(self, snapshot_id: int) -> bool:
+        """Whether another writer's copy is believed: one that adds no fewer rows than the text says, on the very snapshot that
+        the original was built on, where that was rolled back and is expired (docs/limits.md).
+        """
+        if not self.copies:
+            return False
+        base = base_snapshot(self.looked_up(snapshot_id), snapshot_id)
+        if base is None or base.snapshot_id not in self.copies:
+            return False
+        mark = parse_watermark(base.watermark_text or "")
+        originals = (self.versions.get(key) for key in self.ours)
+        return (
+            base.snapshot_id != self.tagged_id
+            and mark.prev_snapshot_id == base.parent_id
+            and mark.outcomes.rows <= (base.count("added-records") or 0)
+            and not any(
+                original.snapshot.watermark_text == base.watermark_text
+                for original in originals
+                if original is not None
+            )
         )
 
     def texts(self) -> list[str]:

@@ -16,7 +16,7 @@ from planner.resolver import (
     resolve,
 )
 from planner.snapshots import History, Snapshot
-from planner.watermark import SUMMARY_KEY, format_watermark, parse_watermark
+from planner.watermark import SUMMARY_KEY, Outcomes, format_watermark, parse_watermark
 from tests.harness.builders import snapshot, vector, watermark
 
 MARK = watermark(10, 20)
@@ -341,6 +341,27 @@ def test_a_copy_is_found_where_expiry_took_its_parent_id_away(text_of: Snapshot)
     value = history(SECOND, copies(text_of, 3, None), tagged_id=2, mirror=SECOND.watermark_text)
     with pytest.raises(WatermarkMissing):
         resolve(value, 3, table="t")
+
+
+@pytest.mark.parametrize("added", ["0", "1"])
+def test_a_copy_of_one_that_was_rolled_back_and_expired_is_known_by_its_rows(
+    added: str,
+) -> None:
+    """It was built on the same snapshot, and a newer publish has the tag."""
+    text = format_watermark(
+        replace(watermark(8, 17, prev_snapshot_id=1), outcomes=Outcomes(rows=2))
+    )
+    total = str(30 + int(added))
+    summary = {SUMMARY_KEY: text, "added-records": added, "total-records": total}
+    later = ours(5, 4, 12, 21)
+    value = history(BASE, Snapshot(4, 1, 4, "append", summary), later, tagged_id=5)
+    if added == "0":
+        assert resolve(value, 4, table="t") == MARK
+    else:
+        with pytest.raises(ForeignCommit, match="snapshot 4 was committed by another writer"):
+            resolve(value, 4, table="t")
+    original = Snapshot(4, 1, 4, "append", {**summary, "added-records": "2"})
+    assert resolve(history(BASE, original, later), 4, table="t").offset(1) == 17
 
 
 def test_the_tagged_watermark_is_believed_without_its_parent_id() -> None:
