@@ -66,12 +66,13 @@ class Relation:
 
     @property
     def nested(self) -> frozenset[str]:
-        """Names among them of columns with fields."""
-        return frozenset(
+        """Names among ``columns`` of those with fields; none of a column that is not shown."""
+        has_fields = (
             field.name
             for field in self.arrow
             if pa.types.is_struct(field.type) or pa.types.is_map(field.type)
         )
+        return frozenset(has_fields).intersection(self.columns)
 
 
 def prelude(cursor: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> str:

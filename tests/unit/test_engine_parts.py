@@ -16,7 +16,7 @@ from proxy.engine import macros
 from proxy.engine.engine import _root
 from proxy.engine.errors import readable, translate
 from proxy.engine.parameters import arrow_type, bound
-from proxy.engine.relations import AccessFilter, _restricted
+from proxy.engine.relations import AccessFilter, Relation, _restricted
 from proxy.engine.result import rows_per_batch
 from tests.harness.sql import parse
 
@@ -280,3 +280,15 @@ def test_the_barrier_of_a_row_filter_has_no_columns_name() -> None:
     for name in ("__tc:never", "__TC:NEVER"):
         reply = _restricted("SELECT 1", AccessFilter(((name, "1"),), "true"))
         assert reply.count('"__tc:never\'"') >= 2
+
+
+def test_a_relation_has_the_columns_and_fields_that_are_shown() -> None:
+    place = pa.struct([("x", pa.int64())])
+    schema = pa.schema([("id", pa.int64()), ("place", place), ("bench", place)])
+    whole = Relation("t", schema)
+    assert whole.columns == ("id", "place", "bench")
+    assert whole.nested == {"place", "bench"}
+    shown = AccessFilter((("id", '"id"'), ("place", '"place"')))
+    part = Relation("t", schema, access_filter=shown)
+    assert part.columns == ("id", "place")
+    assert part.nested == {"place"}

@@ -224,6 +224,8 @@ SELECT * FROM python.flows
 SELECT length(repeat('x', 4000000000))
 SELECT repeat('x', 10001)
 SELECT repeat([1], 100000000)
+SELECT repeat('x'::BLOB, 100000000)
+SELECT repeat(s, 4000000000) FROM (SELECT 'x'::BLOB AS s)
 SELECT 'x'.repeat(4000000000)
 SELECT repeat(s, 4000000000) FROM (SELECT 'x' AS s)
 SELECT s.repeat(4000000000) FROM (SELECT 'x' AS s)
