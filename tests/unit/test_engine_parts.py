@@ -288,7 +288,7 @@ def test_a_relation_has_the_columns_and_fields_that_are_shown() -> None:
     whole = Relation("t", schema)
     assert whole.columns == ("id", "place", "bench")
     assert whole.nested == {"place", "bench"}
-    shown = AccessFilter((("id", '"id"'), ("place", '"place"')))
-    part = Relation("t", schema, access_filter=shown)
+    visible = AccessFilter((("id", '"id"'), ("place", '"place"')))
+    part = Relation("t", schema, access_filter=visible)
     assert part.columns == ("id", "place")
     assert part.nested == {"place"}
