@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from planner import client_answers
 from planner.binding import LIVE_CUT
 from planner.live_metadata import MAIN
 from planner.names import TableName
@@ -308,7 +309,9 @@ def test_a_transaction_of_duckdb_that_began_before_a_publish_reads_all_rows(
         assert duck(count) == [(60,)]
 
 
-def test_the_past_in_duckdb_is_what_was_committed(kafka: Kafka, live: LiveServer) -> None:
+def test_the_past_in_duckdb_is_what_was_committed(
+    kafka: Kafka, live: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site, hour_ms = Site(kafka, live), 60 * MINUTE_MS
     site.bind()
     site.produce(0, 40)
@@ -329,6 +332,10 @@ def test_the_past_in_duckdb_is_what_was_committed(kafka: Kafka, live: LiveServer
             version = f"AT (VERSION => {entry['snapshot-id']})"
             assert duck(f"SELECT count(*) FROM {{t}} {version}") == [(rows,)]
         assert duck("SELECT count(*) FROM {t}") == [(75,)]
+        # To a transaction from before the earliest time of the head, as if it had begun minutes ago.
+        monkeypatch.setattr(client_answers, "DUCKDB_SKEW_MS", -2 * MINUTE_MS)
+        site.produce(75, 80)
+        assert duck("SELECT count(*) FROM {t}") == [(70,)]
 
 
 def test_the_past_of_a_table_that_was_rolled_back(kafka: Kafka, live: LiveServer) -> None:
