@@ -92,7 +92,7 @@ class PinCache:
         self._relisted_at: LRUCache[str | None, deque[float]] = LRUCache(MAX_CALLERS)
         self._recent: LRUCache[_Key, Pin] = LRUCache(MAX_RECENT_PINS)
         #: Pins of older snapshots, by metadata location and snapshot.
-        self._versions: LRUCache[tuple[str, int], Pin] = LRUCache(MAX_RECENT_PINS)
+        self._versions: LRUCache[tuple[TableName, str, int], Pin] = LRUCache(MAX_RECENT_PINS)
         self._threads: dict[str | None, threading.Thread] = {}
         self._stopped = threading.Event()
 
@@ -128,12 +128,12 @@ class PinCache:
             pin = self.refresh(table)
         location = pin.metadata_location
         with self._lock:
-            recent = self._versions.get((location, snapshot_id))
+            recent = self._versions.get((table, location, snapshot_id))
         if recent is not None:
             return self._keep(recent)
         version = self._keep(self._store.pin_version(pin, snapshot_id))
         with self._lock:
-            self._versions[location, snapshot_id] = version
+            self._versions[table, location, snapshot_id] = version
         return version
 
     def _retains(self, pin: Pin, snapshot_id: int) -> bool:
