@@ -178,20 +178,31 @@ class PinCache:
             raise failures[0]
         return self._in_order(names)
 
-    def relist(self, caller: str | None = None) -> tuple[TableName, ...]:
-        """List all tables as of now, for a name that is not in the list held.
+    def relist(
+        self, caller: str | None = None, is_open: Callable[[str], bool] = lambda _: True
+    ) -> tuple[TableName, ...]:
+        """List all tables, those of open catalogs as of now, for a name that is not in the list held.
 
-        As of at most ``RELIST_S`` ago once this ``caller`` asked ``RELIST_BURST`` times in as many seconds; None is
+        No error may name a catalog that is not open to the caller. As of at most ``RELIST_S`` ago once this ``caller`` asked ``RELIST_BURST`` times in as many seconds; None is
         everybody without a name, together.
 
         Raises:
-            CatalogUnavailable: a catalog that may have it never answered.
+            CatalogUnavailable: an open catalog, which may have it, never answered.
         """
-        listings = self._all_listings().values()
+        listings = self._all_listings()
+        opened = [listing for catalog, listing in listings.items() if is_open(catalog)]
         since = self._listed_since(caller)
-        for listing in listings:
+        for listing in opened:
             listing.begin()
-        return self._in_order([listing.read(since=since).get() for listing in listings])
+        for listing in opened:
+            listing.read(since=since).get()
+        return self._in_order(
+            [
+                listing.outcome.get()
+                for listing in listings.values()
+                if listing.outcome is not None
+            ]
+        )
 
     def check_listed(self, catalog: str) -> None:
         """Make sure that a catalog's list is of its latest reading: of a name that it lacks, nothing is known otherwise.

@@ -10,11 +10,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
 import adbc_driver_flightsql.dbapi as adbc
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import SecretStr
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.manifest import write_manifest_list
@@ -25,13 +27,13 @@ from connectors.iceberg.store import IcebergStore
 from planner.cut import cold_cut
 from planner.names import TableName
 from planner.ports import ArrowRelation
-from tests.fixtures.live_rest import Rest
+from tests.fixtures.live_rest import Answer, Rest
 from tests.fixtures.object_store import ObjectStore
 from tests.fixtures.rest_catalog import RestCatalog
 from tests.fixtures.server import SqlServer, serving, settings_of, sqlite_catalog
 from tests.harness.catalog_gateway import CatalogGateway
 from tests.harness.store_gateway import StoreGateway
-from thermocline.config.settings import IcebergRest, Settings
+from thermocline.config.settings import Granted, IcebergRest, Settings
 
 SECRET = TableName("vault", ("net",), "secret")
 OURS = TableName("lake", ("net",), "ours")
@@ -230,6 +232,55 @@ def test_two_stores_that_give_one_path_other_files_are_not_mixed(
                 relation = store.scan(cold_cut(pin).cold)
                 assert not isinstance(relation, ArrowRelation)
                 assert relation.sql.count(".parquet") == files[name]
+
+
+def test_closed_catalogs_are_answered_as_unknown_ones(two: Two) -> None:
+    of_lake = {
+        "of_lake": Granted(users=("anna",), tables=("lake.*",)),
+        "of_all": Granted(users=("boss",), tables=("*",)),
+    }
+    users = {name: SecretStr("word") for name in ("anna", "boss", "eve")}
+    made = settings(two.folder)
+    guarded = made.model_copy(
+        update={
+            "permissions": of_lake,
+            "server": made.server.model_copy(update={"users": users}),
+        }
+    )
+    with serving(guarded) as server:
+        rest = Rest(server)
+
+        def ask(user: str, path: str, method: str = "GET") -> Answer:
+            form = {
+                "grant_type": "client_credentials",
+                "client_id": user,
+                "client_secret": "word",
+            }
+            token = rest.ask("/v1/oauth/tokens", "POST", urlencode(form).encode())
+            bearer = f"Bearer {token.body['access_token']}"
+            return rest.ask(path, method, authorization=bearer)
+
+        for user in ("anna", "eve"):
+            for method, path in (
+                ("GET", "/v1/config?warehouse={}"),
+                ("GET", "/v1/config?warehouse={}%40cold"),
+                ("GET", "/v1/{}/namespaces"),
+                ("GET", "/v1/{}/namespaces/net/tables/secret"),
+                ("POST", "/v1/{}/namespaces"),
+            ):
+                closed, unknown = (
+                    ask(user, path.format(name), method) for name in ("vault", "other")
+                )
+                assert closed.error == (404, "NoSuchWarehouseException")
+                words = json.dumps(closed.body).replace("vault", "other")
+                assert words == json.dumps(unknown.body)
+            assert "vault" not in json.dumps(ask(user, "/v1/config").body)
+        assert ask("anna", "/v1/config").body["overrides"] == {"prefix": "lake"}
+        assert ask("eve", "/v1/config").error == (404, "NoSuchWarehouseException")
+        assert ask("boss", "/v1/config").body["error"]["message"] == (
+            "name a catalog as the warehouse: lake, vault."
+        )
+        assert ask("boss", "/v1/config?warehouse=vault").status == 200
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "two\r\nlines", "a\ttab", 'a "quote"'])

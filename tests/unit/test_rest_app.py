@@ -101,7 +101,7 @@ class Site:
         self.by_prefix: list[tuple[str, dict[str, str]]] = []
         catalog = LiveCatalog(
             cast("LiveTables", self.tables),
-            ("lake",),
+            lambda _: ("lake",),
             lambda _: HandOut(self.credentials, self.by_prefix),
         )
         self.app = RestApplication(catalog, cast("CallGate", self.gate), [self.records.append])
