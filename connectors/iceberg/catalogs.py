@@ -137,7 +137,7 @@ class Catalogs:
         """Load a table, whose files are those of its catalog alone.
 
         Raises:
-            ForeignFile: as ``Reach.of``; and whatever reads a file of it, as ``Reach.check``.
+            ForeignFile: as ``Reach.of``. Each read of a file of it raises as ``Reach.check``.
         """
         with self.using(table.catalog, table) as catalog:
             loaded = catalog.load_table((*table.namespace, table.name))

@@ -1,7 +1,7 @@
 """Where the files of a table may lie: below its catalog's roots, its own location, or the folder of its metadata file.
 
 A writer of metadata may list any path, and the server reads with its own rights. What is below another catalog's root is
-never the table's, whatever it says of itself (``connectors.catalog_roots``).
+never the table's, which may say that it is (``connectors.catalog_roots``).
 """
 
 from __future__ import annotations
