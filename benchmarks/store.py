@@ -140,7 +140,7 @@ def plain_duckdb(
     connection.execute("SET GLOBAL enable_http_metadata_cache = true")
     connection.execute("SET GLOBAL httpfs_connection_caching = true")
     fields = {"lake": {**properties, "s3.endpoint": gateway.endpoint}}
-    [secret] = object_store.secrets(fields, {}, ())
+    [secret] = object_store.secrets(fields, {"lake": [properties["warehouse"]]})
     connection.execute(secret)
     return connection
 

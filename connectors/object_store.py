@@ -7,7 +7,7 @@ A secret counts for the files below its scope; of several, the one with the long
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from planner.errors import BadConfig
@@ -45,60 +45,23 @@ def is_object_store(location: str) -> bool:
     return location.partition("://")[0] in _SCHEMES
 
 
-def places(
-    catalogs: Mapping[str, Mapping[str, str]],
-    catalog_roots: Mapping[str, Sequence[str]],
-    storage_roots: Iterable[str],
-) -> dict[str, list[str]]:
-    """Return where on S3 the files of each catalog are: its warehouse and its ``catalog_roots``.
-
-    Storage roots that are nobody's go to the catalog that has no place of its own, as with the name of a REST catalog's
-    warehouse, or else to the only one on S3.
-
-    Raises:
-        BadConfig: they could go to several.
-    """
-    roots = {
-        name: _on_s3([properties.get("warehouse", ""), *catalog_roots.get(name, ())])
-        for name, properties in catalogs.items()
-    }
-    on_s3 = [
-        name
-        for name, properties in catalogs.items()
-        if roots[name] or any(key.startswith("s3.") for key in properties)
-    ]
-    owned = {root for each in roots.values() for root in each}
-    rest = [root for root in _on_s3(storage_roots) if root not in owned]
-    placeless = [name for name in on_s3 if not roots[name]]
-    heirs = placeless or on_s3
-    if rest and len(heirs) == 1:
-        roots[heirs[0]] += rest
-    elif rest and placeless:
-        raise BadConfig(
-            f"catalogs: {' and '.join(placeless)} have s3 properties and no location; say in server.catalog_roots "
-            f"where the files of each lie."
-        )
-    return {name: roots[name] for name in on_s3}
-
-
 def secrets(
-    catalogs: Mapping[str, Mapping[str, str]],
-    catalog_roots: Mapping[str, Sequence[str]],
-    storage_roots: Iterable[str],
+    catalogs: Mapping[str, Mapping[str, str]], places: Mapping[str, Sequence[str]]
 ) -> tuple[str, ...]:
-    """Return a CREATE SECRET for each catalog on S3, which counts for the files below its ``places``.
+    """Return a CREATE SECRET for each catalog on S3, which counts for the files below its ``places`` there.
 
     Raises:
-        BadConfig: an endpoint is no URL, one half of a key is missing, two catalogs have one place in two stores, or as
-            ``places``.
+        BadConfig: an endpoint is no URL, one half of a key is missing, or two catalogs have one place in two stores.
     """
-    on_s3 = places(catalogs, catalog_roots, storage_roots)
-    options = {name: _options(name, catalogs[name]) for name in on_s3}
+    options = {name: _options(name, catalogs[name]) for name in places}
     first: dict[str, str] = {}
-    for name, roots in on_s3.items():
+    keyed: set[str] = set()
+    for name, roots in places.items():
         for root in roots:
-            other = first.setdefault(root.partition("://")[2].rstrip("/"), name)
-            if options[other].get("ENDPOINT") != options[name].get("ENDPOINT"):
+            other = first.setdefault(_bare(root), name)
+            if "KEY_ID" in options[name]:
+                keyed.add(_bare(root))
+            if not are_one_store((other, catalogs[other]), (name, catalogs[name])):
                 raise BadConfig(
                     f"catalogs.{other} and catalogs.{name}: both have files at {root}, in two stores, and a file's name does "
                     f"not tell in which; give one of them another bucket or path, or both the same s3.endpoint.",
@@ -106,10 +69,26 @@ def secrets(
                 )
     # By number: names of secrets do not tell small letters from capitals.
     return tuple(
-        _secret(f"catalog_{number}", options[name], roots)
-        for number, (name, roots) in enumerate(on_s3.items())
-        if roots
+        _secret(f"catalog_{number}", options[name], own)
+        for number, (name, roots) in enumerate(places.items())
+        # No key must not stand in the way of another catalog's key to the same root.
+        if (
+            own := [
+                root for root in roots if "KEY_ID" in options[name] or _bare(root) not in keyed
+            ]
+        )
     )
+
+
+def are_one_store(
+    one: tuple[str, Mapping[str, str]], other: tuple[str, Mapping[str, str]]
+) -> bool:
+    """Whether two catalogs mean one store by the same place. Each is its name and properties, which may be vended.
+
+    Raises:
+        BadConfig: as ``secrets``.
+    """
+    return _options(*one).get("ENDPOINT") == _options(*other).get("ENDPOINT")
 
 
 def vended_secret(
@@ -153,10 +132,6 @@ def places_of(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: properties[name] for name in _PLACES if name in properties}
 
 
-def _on_s3(roots: Iterable[str]) -> list[str]:
-    return [root for root in roots if is_object_store(root)]
-
-
 def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
     def value(key: str) -> str | None:
         return properties.get(f"s3.{key}", properties.get(f"client.{key}"))
@@ -191,12 +166,13 @@ def _options(name: str, properties: Mapping[str, str]) -> dict[str, str | bool]:
     return options
 
 
+def _bare(root: str) -> str:
+    """Return a root without its scheme: Iceberg's writers call one store by several."""
+    return root.partition("://")[2].rstrip("/")
+
+
 def _secret(name: str, options: Mapping[str, str | bool], roots: Sequence[str]) -> str:
-    scopes = [
-        f"{scheme}://{root.partition('://')[2].rstrip('/')}/"
-        for root in roots
-        for scheme in _SCHEMES
-    ]
+    scopes = [f"{scheme}://{_bare(root)}/" for root in roots for scheme in _SCHEMES]
     listed = ", ".join(
         f"{key} {'true' if value is True else 'false' if value is False else literal(value)}"
         for key, value in options.items()

@@ -10,11 +10,26 @@ from pathlib import Path
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
 
 
+#: What Python's ``urlsplit`` leaves out of a URL, and before it. So do pyiceberg's readers and writers of files.
+_LEFT_OUT = str.maketrans("", "", "\t\r\n")
+_BEFORE = "".join(map(chr, range(0x21)))
+
+
+def plain(location: str) -> str:
+    """Return a location as pyiceberg opens it: of a table whose name has a line end, say."""
+    if location.startswith("/") or ":" not in location:
+        return location
+    return location.lstrip(_BEFORE).translate(_LEFT_OUT)
+
+
 def local_path(location: str) -> Path | None:
-    """Return the path of a local file: ``/a``, ``file:/a`` or ``file:///a``. None: it is elsewhere."""
-    for prefix in ("file://", "file:"):
-        if location.startswith(prefix):
-            return Path(location.removeprefix(prefix))
+    """Return the path of a local file: ``/a``, ``file:/a``, ``file:///a`` or ``FILE://host/a``. None: it is elsewhere."""
+    scheme, colon, rest = plain(location).partition(":")
+    if colon and scheme.lower() == "file":
+        if rest.startswith("//"):
+            # pyiceberg's and DuckDB's readers look for no host.
+            rest = "/" + rest[2:].partition("/")[2]
+        return Path(rest)
     return None if "://" in location else Path(location)
 
 
@@ -22,10 +37,10 @@ def place(location: str) -> str:
     """Return a location in one form, to compare: ``/a/b``, or ``s3://bucket/a/b``."""
     path = local_path(location)
     if path is not None:
-        plain = posixpath.normpath(str(path))
+        text = posixpath.normpath(str(path))
         # POSIX leaves two slashes at the start their own meaning, which no system here gives them.
-        return plain.replace("//", "/", 1) if plain.startswith("//") else plain
-    scheme, _, rest = location.partition("://")
+        return text.replace("//", "/", 1) if text.startswith("//") else text
+    scheme, _, rest = plain(location).partition("://")
     return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{posixpath.normpath(rest)}"
 
 

@@ -106,6 +106,7 @@ class LogBounds:
 class ColdSlice:
     """The cold rows of a cut: one snapshot, read with one schema. No snapshot: no rows."""
 
+    table: TableName
     metadata_location: str
     snapshot_id: int | None
     schema: TableSchema
@@ -253,7 +254,7 @@ def plan_cut(pin: Pin, bounds: LogBounds | None) -> TableCut:
 
 def cold_cut(pin: Pin) -> TableCut:
     """Cut the pinned snapshot alone, without the log. The cut ends at the watermark."""
-    cold = ColdSlice(pin.metadata_location, pin.snapshot_id, pin.schema)
+    cold = ColdSlice(pin.table, pin.metadata_location, pin.snapshot_id, pin.schema)
     mark = pin.watermark
     hot = None if mark is None else HotSlice(mark.address, mark.topic_id, ())
     return TableCut(pin.table, pin.table_uuid, cold, pin.binding, mark, hot)

@@ -180,6 +180,15 @@ class GrantList:
         own = [grant for grant in self.grants if grant.names(identity)]
         return tuple(table for table in tables if any(grant.covers(table) for grant in own))
 
+    def opens(self, identity: Identity, catalog: str) -> bool:
+        """Whether a grant names tables of a catalog, if there are such tables."""
+        return any(
+            pattern.parts[0] in (ANY, catalog)
+            for grant in self.grants
+            if grant.names(identity)
+            for pattern in grant.tables
+        )
+
     def check_count_disclosure(
         self, identity: Identity, tables: Iterable[TableName], counting: Iterable[str]
     ) -> bool:

@@ -123,6 +123,7 @@ class Ticket:
     Arrow IPC stream, of a statement that planning answers (EXPLAIN). ``side`` is the meaning of a table's plain name
     under the statement's freshness contract. ``cut`` is the text of ``tables``
     (``planner.time_travel``): over 1,000 partitions writing it takes 1 ms. ``part``: no more than that of its one table.
+    ``padding`` says nothing (``padded``).
     """
 
     sql: str
@@ -139,6 +140,17 @@ class Ticket:
     side: Virtual | None = None
     cut: str = ""
     part: ScanPart | None = None
+    padding: str = ""
+
+
+def padded(tickets: Sequence[Ticket]) -> tuple[Ticket, ...]:
+    """Make the tickets of an answer's parts equally long and no two equal: neither shows which have nothing to read."""
+    lengths = [len(_ENCODE(_document(ticket))) for ticket in tickets]
+    width = max(lengths) + len(str(len(tickets)))
+    return tuple(
+        replace(ticket, padding=f"{number:0{width - length}}")
+        for number, (ticket, length) in enumerate(zip(tickets, lengths, strict=True))
+    )
 
 
 def seal(ticket: Ticket, secret: bytes) -> bytes:
@@ -190,7 +202,7 @@ def _tag(secret: bytes, magic: bytes, body: bytes) -> bytes:
 
 
 def _document(ticket: Ticket) -> dict[str, Any]:
-    return _part_document(ticket.part) | {
+    return _part_document(ticket.part, ticket.padding) | {
         "sql": ticket.sql,
         "user": ticket.user,
         "tz": ticket.time_zone,
@@ -227,11 +239,12 @@ def _document(ticket: Ticket) -> dict[str, Any]:
     }
 
 
-def _part_document(part: ScanPart | None) -> dict[str, Any]:
+def _part_document(part: ScanPart | None, padding: str) -> dict[str, Any]:
     if part is None:
         return {}
     ranges = [[item.partition, item.start, item.stop] for item in part.ranges]
-    return {"part": [part.files.start, part.files.stop, ranges, part.split]}
+    document = {"part": [part.files.start, part.files.stop, ranges, part.split]}
+    return document | {"padding": padding} if padding else document
 
 
 def _part(entry: list[Any] | None) -> ScanPart | None:
@@ -257,6 +270,7 @@ def _ticket(document: dict[str, Any]) -> Ticket:
         side=document["side"],
         cut=document["cut"],
         part=_part(document.get("part")),
+        padding=document.get("padding", ""),
         tables=tuple(
             TicketTable(
                 table=TableName(entry["catalog"], tuple(entry["namespace"]), entry["name"]),

@@ -15,14 +15,14 @@ from connectors.iceberg.store import IcebergStore
 from connectors.verification.cold import ColdCount
 from planner.covering import PartitionRows
 from planner.cut import ColdSlice
-from planner.errors import UnsupportedFile
 from planner.names import KAFKA_OFFSET, KAFKA_PARTITION
 from planner.offsets import OffsetRange
-from planner.ports import ArrowRelation, ColdStore, SqlRelation
+from planner.ports import ColdStore, SqlRelation
 from planner.schema import TableSchema
 from planner.sqltext import identifier
 from proxy.engine.engine import Engine
 from proxy.engine.relations import Relation
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.engine_secrets import engine_ca_file, engine_secrets
 
@@ -35,7 +35,7 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Engine]]:
     """Open the catalogs, what audits their tables, and an engine over them for this process alone."""
     with (
-        contextlib.closing(Auditor(settings.catalogs)) as auditor,
+        contextlib.closing(Auditor(settings.catalogs, catalog_roots(settings))) as auditor,
         tempfile.TemporaryDirectory(prefix="thermocline-cold-") as spill,
         contextlib.closing(
             Engine(
@@ -48,7 +48,11 @@ def cold_engine(settings: Settings) -> Iterator[tuple[IcebergStore, Auditor, Eng
             )
         ) as engine,
         contextlib.closing(
-            IcebergStore(settings.catalogs, take_secret=engine.take_secret)
+            IcebergStore(
+                settings.catalogs,
+                roots=catalog_roots(settings),
+                take_secret=engine.take_secret,
+            )
         ) as store,
     ):
         yield store, auditor, engine
@@ -62,7 +66,7 @@ class EngineColdRows:
         self._engine = engine
         self._audit = audit
         self._schema = facts.schema
-        self._cold = ColdSlice(facts.metadata_location, facts.head, facts.schema)
+        self._cold = ColdSlice(facts.table, facts.metadata_location, facts.head, facts.schema)
         self._store = store
 
     def counts(self) -> tuple[ColdCount, ...]:
@@ -112,22 +116,15 @@ class EngineColdRows:
         )
 
     def _now(self) -> Relation:
-        return Relation(_NAME, self._schema, (self._scan(self._cold),))
-
-    def _scan(self, cold: ColdSlice) -> SqlRelation | ArrowRelation:
-        """Name the rows of a slice. The store, which pinned nothing for this, does not know whose they are."""
-        try:
-            return self._store.scan(cold)
-        except UnsupportedFile as error:
-            table = self._audit.facts.table
-            facts = {**error.facts, "table": str(table)}
-            raise UnsupportedFile(f"{table}: {error.message}", **facts) from error
+        return Relation(_NAME, self._schema, (self._store.scan(self._cold),))
 
     def _before(self, snapshot_id: int) -> Relation:
         """Name an older snapshot's rows under the columns' names of today, those it had."""
         facts = self._audit.facts
         schema = self._audit.schemas[self._audit.schema_ids[snapshot_id]]
-        rows = self._scan(ColdSlice(facts.metadata_location, snapshot_id, schema))
+        rows = self._store.scan(
+            ColdSlice(facts.table, facts.metadata_location, snapshot_id, schema)
+        )
         names = {column.field_id: column.name for column in schema.columns}
         common = [column for column in self._schema.columns if column.field_id in names]
         listed = ", ".join(

@@ -9,6 +9,7 @@ import certifi
 
 from connectors import object_store
 from planner.errors import BadConfig
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
 
 
@@ -18,9 +19,14 @@ def engine_secrets(settings: Settings) -> tuple[str, ...]:
     Raises:
         BadConfig: half a key, or no URL.
     """
-    return object_store.secrets(
-        settings.catalogs, settings.server.catalog_roots, settings.storage_roots
-    )
+    roots = catalog_roots(settings)
+    roots.check_heir()
+    places = {
+        name: roots.on_s3(name)
+        for name, options in settings.catalogs.items()
+        if roots.on_s3(name) or any(key.startswith("s3.") for key in options)
+    }
+    return object_store.secrets(settings.catalogs, places)
 
 
 def engine_ca_file(settings: Settings, folder: Path) -> Path | None:

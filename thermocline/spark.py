@@ -14,6 +14,7 @@ from connectors.spark.server_lake import ServerCut, ServerLake
 from connectors.spark.source import register_served, register_source
 from connectors.spark.tail import TAIL_LOCAL_BYTES
 from planner.errors import BadConfig, FederationError
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 from thermocline.engine_secrets import engine_secrets
 
@@ -146,7 +147,7 @@ def _settings(config: str | None) -> LakeSettings:
     return LakeSettings(
         catalogs={name: dict(options) for name, options in settings.catalogs.items()},
         clusters=settings.clusters,
-        catalog_roots=settings.server.catalog_roots,
+        roots=catalog_roots(settings),
         secrets=engine_secrets(settings),
     )
 

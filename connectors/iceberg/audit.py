@@ -10,6 +10,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
+from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.evidence import TableEvidence
@@ -65,8 +66,10 @@ class TableAudit:
 class Auditor:
     """Audits tables of the configured catalogs. ``close`` ends their connections."""
 
-    def __init__(self, catalogs: Mapping[str, Mapping[str, str]]) -> None:
-        self._catalogs = Catalogs(catalogs)
+    def __init__(
+        self, catalogs: Mapping[str, Mapping[str, str]], roots: CatalogRoots | None = None
+    ) -> None:
+        self._catalogs = Catalogs(catalogs, roots)
 
     def audit(self, table: TableName) -> TableAudit:
         """Read the newest metadata file and all manifests of its head.

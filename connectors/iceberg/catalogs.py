@@ -10,12 +10,18 @@ from contextlib import contextmanager, suppress
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy.exc import ArgumentError
 
 from connectors.catalog_properties import catalog_type
+from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.errors import catalog_errors
 from connectors.iceberg.file_io import with_file_io
+from connectors.iceberg.own_files import OwnFiles, own_io
+from connectors.iceberg.scan.reach import Reach
+from connectors.iceberg.vended import VendedTable, keys_by_prefix
 from connectors.object_store import UNSUMMED
 from planner.binding import LIVE
 from planner.errors import BadConfig, UnknownTable
@@ -61,7 +67,11 @@ class Catalogs:
     Hive one may not), and no statement waits here while its pins are fresh.
     """
 
-    def __init__(self, properties: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self, properties: Mapping[str, Mapping[str, str]], roots: CatalogRoots | None = None
+    ) -> None:
+        """``roots``: by default the catalogs' warehouses."""
+        self.roots = roots or CatalogRoots.of(properties)
         self._properties = {name: dict(options) for name, options in properties.items()}
         if any("s3.endpoint" in options for options in properties.values()):
             for variable in UNSUMMED:
@@ -124,8 +134,37 @@ class Catalogs:
         return catalog
 
     def load(self, table: TableName) -> Table:
+        """Load a table, whose files are those of its catalog alone.
+
+        Raises:
+            ForeignFile: as ``Reach.of``. Each read of a file of it raises as ``Reach.check``.
+        """
         with self.using(table.catalog, table) as catalog:
-            return catalog.load_table((*table.namespace, table.name))
+            loaded = catalog.load_table((*table.namespace, table.name))
+        loaded.io = self.own_files(table, loaded.io, loaded.metadata_location, loaded.metadata)
+        return loaded
+
+    def at_location(self, table: TableName, loaded: Table, location: str) -> Table:
+        """Return a table as another metadata file of it says, read with the same keys.
+
+        Raises:
+            ForeignFile: as ``load``.
+        """
+        metadata = FromInputFile.table_metadata(loaded.io.new_input(location))
+        io = self.own_files(table, own_io(loaded).io, location, metadata)
+        other = VendedTable(loaded.name(), metadata, location, io, loaded.catalog)
+        other.by_prefix = keys_by_prefix(loaded)
+        return other
+
+    def own_files(
+        self, table: TableName, io: FileIO, location: str, metadata: TableMetadata
+    ) -> OwnFiles:
+        """Return what opens the files of a table, by its metadata file at ``location``.
+
+        Raises:
+            ForeignFile: as ``Reach.of``.
+        """
+        return OwnFiles(io, Reach.of(table, location, metadata.location, self.roots))
 
     def tables(self, names: Collection[str]) -> tuple[TableName, ...]:
         """List the tables of some catalogs and all nested namespaces, sorted."""

@@ -16,7 +16,7 @@ from connectors.earlier import earlier_line
 from connectors.iceberg.errors import file_errors
 from connectors.iceberg.liverows import live_rows
 from connectors.iceberg.offset_statistics import added_rows, reach
-from planner.errors import ColdStoreUnavailable
+from planner.errors import ColdStoreUnavailable, ForeignFile
 from planner.names import TableName
 from planner.offsets import OffsetVector
 from planner.repairs import AddedRows
@@ -58,7 +58,7 @@ class TableEvidence:
         )
 
     def _look_up(self, kind: str, snapshot_id: int, find: Callable[[], _T]) -> _T:
-        key = (str(self.loaded.metadata.table_uuid), kind, snapshot_id)
+        key = (self.table.catalog, self.loaded.metadata.table_uuid, kind, snapshot_id)
         with self.lock:
             if key in self.remembered:
                 return cast("_T", self.remembered[key])
@@ -78,7 +78,7 @@ class TableEvidence:
                 older = FromInputFile.table_metadata(
                     self.loaded.io.new_input(entry.metadata_file)
                 )
-            except (FileNotFoundError, ValueError):
+            except (FileNotFoundError, ValueError, ForeignFile):
                 continue
             if older.table_uuid == uuid:
                 yield snapshots_of(older)

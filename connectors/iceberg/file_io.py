@@ -12,6 +12,7 @@ from pyarrow.fs import FileSystem
 from pyiceberg.io import PY_IO_IMPL, FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from connectors.iceberg.own_files import OwnFiles
 from connectors.object_store import CA_BUNDLE, DEFAULT_REGION
 
 _SCHEME = "s3"
@@ -39,6 +40,7 @@ def with_file_io(properties: Mapping[str, str]) -> dict[str, str]:
 
 def arrow_store(io: FileIO, location: str) -> FileSystem | None:
     """Return Arrow's file system of the bucket of ``location`` (``s3://…``) with a FileIO's keys; None if it is not Arrow's."""
+    io = io.io if isinstance(io, OwnFiles) else io
     if not isinstance(io, PyArrowFileIO):
         return None
     files: FileSystem = io.fs_by_scheme(_SCHEME, urlsplit(location).netloc)

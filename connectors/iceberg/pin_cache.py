@@ -92,7 +92,7 @@ class PinCache:
         self._relisted_at: LRUCache[str | None, deque[float]] = LRUCache(MAX_CALLERS)
         self._recent: LRUCache[_Key, Pin] = LRUCache(MAX_RECENT_PINS)
         #: Pins of older snapshots, by metadata location and snapshot.
-        self._versions: LRUCache[tuple[str, int], Pin] = LRUCache(MAX_RECENT_PINS)
+        self._versions: LRUCache[tuple[TableName, str, int], Pin] = LRUCache(MAX_RECENT_PINS)
         self._threads: dict[str | None, threading.Thread] = {}
         self._stopped = threading.Event()
 
@@ -128,12 +128,12 @@ class PinCache:
             pin = self.refresh(table)
         location = pin.metadata_location
         with self._lock:
-            recent = self._versions.get((location, snapshot_id))
+            recent = self._versions.get((table, location, snapshot_id))
         if recent is not None:
             return self._keep(recent)
         version = self._keep(self._store.pin_version(pin, snapshot_id))
         with self._lock:
-            self._versions[location, snapshot_id] = version
+            self._versions[table, location, snapshot_id] = version
         return version
 
     def _retains(self, pin: Pin, snapshot_id: int) -> bool:
@@ -178,20 +178,31 @@ class PinCache:
             raise failures[0]
         return self._in_order(names)
 
-    def relist(self, caller: str | None = None) -> tuple[TableName, ...]:
-        """List all tables as of now, for a name that is not in the list held.
+    def relist(
+        self, caller: str | None = None, is_open: Callable[[str], bool] = lambda _: True
+    ) -> tuple[TableName, ...]:
+        """List all tables, those of open catalogs as of now, for a name that is not in the list held.
 
-        As of at most ``RELIST_S`` ago once this ``caller`` asked ``RELIST_BURST`` times in as many seconds; None is
+        No error may name a catalog that is not open to the caller. As of at most ``RELIST_S`` ago once this ``caller`` asked ``RELIST_BURST`` times in as many seconds; None is
         everybody without a name, together.
 
         Raises:
-            CatalogUnavailable: a catalog that may have it never answered.
+            CatalogUnavailable: an open catalog, which may have it, never answered.
         """
-        listings = self._all_listings().values()
+        listings = self._all_listings()
+        opened = [listing for catalog, listing in listings.items() if is_open(catalog)]
         since = self._listed_since(caller)
-        for listing in listings:
+        for listing in opened:
             listing.begin()
-        return self._in_order([listing.read(since=since).get() for listing in listings])
+        for listing in opened:
+            listing.read(since=since).get()
+        return self._in_order(
+            [
+                listing.outcome.get()
+                for listing in listings.values()
+                if listing.outcome is not None
+            ]
+        )
 
     def check_listed(self, catalog: str) -> None:
         """Make sure that a catalog's list is of its latest reading: of a name that it lacks, nothing is known otherwise.

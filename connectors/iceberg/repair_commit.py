@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, TableProperties
 
+from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.catalogs import Catalogs
 from connectors.iceberg.create import add_watermark
 from connectors.iceberg.evidence import TableEvidence
@@ -36,11 +37,12 @@ class IcebergRepairCommitter:
     def __init__(
         self,
         catalogs: Mapping[str, Mapping[str, str]],
+        roots: CatalogRoots | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
         before_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        self._catalogs = Catalogs(catalogs)
+        self._catalogs = Catalogs(catalogs, roots)
         self._sleep = sleep
         self._before_commit = before_commit
 

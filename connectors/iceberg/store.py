@@ -18,21 +18,28 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
+from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.catalogs import Catalogs
-from connectors.iceberg.errors import catalog_errors, file_errors
+from connectors.iceberg.errors import catalog_errors, decoding, file_errors
 from connectors.iceberg.evidence import TableEvidence, snapshots_of
 from connectors.iceberg.file_io import arrow_store, with_file_io
+from connectors.iceberg.own_files import OwnFiles, own_io
 from connectors.iceberg.scan.facts import version_of
 from connectors.iceberg.scan.manifests import Manifests
 from connectors.iceberg.scan.planner import ColdPlan, FileList
 from connectors.iceberg.types import table_schema
-from connectors.iceberg.vended import KeysByPrefix, at_location, keys_by_prefix
-from connectors.object_store import places_of, vended_properties, vended_secret
-from connectors.places import local_path
+from connectors.iceberg.vended import KeysByPrefix, keys_by_prefix
+from connectors.object_store import (
+    are_one_store,
+    places_of,
+    vended_properties,
+    vended_secret,
+)
+from connectors.places import local_path, plain
 from connectors.table_facts import TableFacts, decide_pin
 from planner.binding import MIRROR
 from planner.cut import ColdSlice, Pin, PinReference
-from planner.errors import CutExpired, SnapshotExpired, StalePlan
+from planner.errors import CutExpired, ForeignFile, SnapshotExpired, StalePlan
 from planner.names import KAFKA_OFFSET, TableName
 from planner.parts import EVERY_FILE, FileSpan, place_of
 from planner.ports import ArrowRelation, ColdTotals, SqlRelation
@@ -46,7 +53,7 @@ _METADATA_FILE = re.compile(r"[\w.-]{1,200}\.metadata\.json(\.gz)?")
 _MAX_ESTIMATE = 10**12
 #: Facts of snapshots, which never change; an entry is an offset per partition, or a few expired snapshots.
 MAX_REMEMBERED_EVIDENCE = 10_000
-#: Table and FileIO by metadata location: a REST catalog gives each table its own credentials.
+#: FileIO by table and metadata location: a REST catalog gives each table its own credentials.
 MAX_REMEMBERED_FILE_IO = 1_000
 #: Lists of files as text, for statements that ask for the same again: to work one out takes 0.8 ms.
 MAX_CACHED_BYTES = 8 << 20
@@ -66,34 +73,38 @@ class IcebergStore:
         catalogs: Mapping[str, Mapping[str, str]],
         *,
         max_cache_memory_bytes: int = 512 << 20,
-        catalog_roots: Mapping[str, Sequence[str]] | None = None,
+        roots: CatalogRoots | None = None,
         take_secret: Callable[[str], None] | None = None,
         open_file: Callable[[str], None] | None = None,
     ) -> None:
         """``catalogs``: pyiceberg properties by catalog name.
 
-        A table reads below its location and its catalog's warehouse; ``catalog_roots`` are more places of a catalog.
+        ``roots`` are by default the catalogs' warehouses: a table reads below its catalog's, and its own location.
         ``take_secret`` gets a CREATE SECRET for each table whose catalog hands out keys with it, and again for each new key.
         ``open_file`` has the engine keep length and footer of a file.
         """
-        self._catalogs = Catalogs(catalogs)
+        self._catalogs = Catalogs(catalogs, roots)
         self._take_secret = take_secret
         #: The newest secret of each table's place.
         self._vended: dict[str, str] = {}
         self._lock = threading.Lock()
         self._manifests = Manifests(max_memory_bytes=max_cache_memory_bytes)
         self._plan = ColdPlan(
-            self._manifests, self.file_io, _roots(catalogs, catalog_roots or {}), open_file
+            self._manifests,
+            lambda cold: self.files(cold.table, cold.metadata_location),
+            open_file,
         )
         self._evidence: LRUCache[tuple[object, ...], Any] = LRUCache(MAX_REMEMBERED_EVIDENCE)
-        self._loaded: LRUCache[str, tuple[TableName, FileIO, KeysByPrefix]] = LRUCache(
+        self._loaded: LRUCache[tuple[TableName, str], tuple[OwnFiles, KeysByPrefix]] = LRUCache(
             MAX_REMEMBERED_FILE_IO
         )
         #: Relations of lists of files, each with the bytes it counts for.
         self._listed: LRUCache[tuple[object, ...], tuple[SqlRelation | ArrowRelation, int]] = (
             LRUCache(MAX_CACHED_BYTES, getsizeof=lambda entry: entry[1])
         )
-        self._retained: LRUCache[str, Retained] = LRUCache(MAX_REMEMBERED_RETAINED)
+        self._retained: LRUCache[tuple[TableName, str], Retained] = LRUCache(
+            MAX_REMEMBERED_RETAINED
+        )
 
     def catalogs(self) -> tuple[str, ...]:
         return self._catalogs.names
@@ -128,7 +139,7 @@ class IcebergStore:
             location = f"{folder}/{reference.metadata_file}"
         if location != loaded.metadata_location:
             with file_errors(f"{table}: its metadata file", gone=SnapshotExpired, **facts):
-                loaded = at_location(loaded, location)
+                loaded = self._catalogs.at_location(table, loaded, location)
         metadata = loaded.metadata
         if str(metadata.table_uuid) != reference.table_uuid:
             raise expired
@@ -157,7 +168,7 @@ class IcebergStore:
 
     @cachedmethod(
         lambda self: self._retained,
-        key=lambda _, pin: pin.metadata_location,
+        key=lambda _, pin: (pin.table, pin.metadata_location),
         lock=lambda self: self._lock,
     )
     def retained(self, pin: Pin) -> Retained:
@@ -170,7 +181,7 @@ class IcebergStore:
             SnapshotExpired, ColdStoreUnavailable: as ``scan``.
         """
         with self._reading(cold):
-            io = self.file_io(cold.metadata_location)
+            io = self.files(cold.table, cold.metadata_location)
             metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
             version = metadata.snapshot_by_id(cold.snapshot_id or 0)
             if version is None:
@@ -179,65 +190,93 @@ class IcebergStore:
         own = schemas[own_schema_id(metadata, version)]
         return table_schema(table, own, metadata.name_mapping())
 
-    def _metadata(self, pin: Pin) -> tuple[TableMetadata, FileIO]:
+    def _metadata(self, pin: Pin) -> tuple[TableMetadata, OwnFiles]:
         facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
         with file_errors(f"{pin.table}: its metadata file", gone=SnapshotExpired, **facts):
-            io = self.file_io(pin.metadata_location)
+            io = self.files(pin.table, pin.metadata_location)
             return FromInputFile.table_metadata(io.new_input(pin.metadata_location)), io
 
     def _pin(
         self, table: TableName, loaded: Table, version: IcebergSnapshot | None = None
     ) -> Pin:
         """Pin the head in the current schema, or a version in its own."""
-        location, metadata = loaded.metadata_location, loaded.metadata
+        location, metadata, io = loaded.metadata_location, loaded.metadata, own_io(loaded)
         self._hand_on_keys(table, loaded)
         with self._lock:
-            self._loaded[location] = table, loaded.io, keys_by_prefix(loaded)
+            self._loaded[table, location] = io, keys_by_prefix(loaded)
         facts = read_facts(table, loaded, version)
         if version is None:
-            self._plan.remember(location, metadata)
+            self._plan.remember(io, location, metadata)
             with self._lock:
-                self._retained[location] = _retained(metadata)
+                self._retained[table, location] = _retained(metadata)
         return decide_pin(facts, TableEvidence(table, loaded, self._evidence, self._lock))
 
     def _hand_on_keys(self, table: TableName, loaded: Table) -> None:
-        """Have the engine read a table's files with the keys that came with it."""
+        """Have the engine read a table's files with the keys that came with it, in places of its catalog alone.
+
+        Raises:
+            ForeignFile: its location is in none, so that others' keys may count there; or keys are of another store than
+                those of a catalog with the same root.
+        """
         if self._take_secret is None:
             return
-        configured, own = self._catalogs.properties(table.catalog), loaded.io.properties
-        place = loaded.metadata.location
+        name, own = table.catalog, loaded.io.properties
+        configured, place = self._catalogs.properties(name), plain(loaded.metadata.location)
         places = {place: own} | {
-            prefix: {**own, **keys}
+            root: {**own, **keys}
             for prefix, keys in keys_by_prefix(loaded)
             if not place.startswith(prefix)
+            for root in self._catalogs.roots.own_below(name, prefix)
         }
         for where, properties in places.items():
-            secret = vended_secret(table.catalog, configured, properties, where)
+            secret = vended_secret(name, configured, properties, where)
+            if secret is None:
+                continue
+            self._check_owner(table, where, properties)
             with self._lock:
-                if secret is not None and self._vended.get(where) != secret:
+                if self._vended.get(where) != secret:
                     self._take_secret(secret)
                     self._vended[where] = secret
+
+    def _check_owner(self, table: TableName, location: str, vended: Mapping[str, str]) -> None:
+        owners = self._catalogs.roots.owners(location)
+        if table.catalog not in owners:
+            raise ForeignFile(
+                f"{table}: keys came with it for its location, which lies in no place of catalog {table.catalog}; add the "
+                f"place to server.catalog_roots.{table.catalog}.",
+                table=str(table),
+            )
+        for other in sorted(owners - {table.catalog}):
+            properties = self._catalogs.properties(other)
+            is_keyed = any(key.startswith("s3.") for key in properties)
+            if is_keyed and not are_one_store((table.catalog, vended), (other, properties)):
+                raise ForeignFile(
+                    f"{table}: keys came with it for a place that another catalog has, too, in another store, and a file's "
+                    f"name does not tell in which; give both the same s3.endpoint, or each a place of its own.",
+                    table=str(table),
+                )
 
     def vended(self, pin: Pin) -> tuple[dict[str, str], KeysByPrefix]:
         """Return the keys that a table's catalog handed out with it last, in Iceberg's names; none of our own.
 
-        First those of the table's metadata, then all by the prefix of the places they are good for, if it named some.
+        First those of the table's metadata, then all by the prefix of the places they are good for, if it named some: none
+        for a place of another catalog.
         """
         name = pin.table.catalog
         with self._lock:
-            loaded = self._loaded.get(pin.metadata_location)
-        # The metadata file may be that of a table of another catalog too, whose own keys came with it then.
-        if loaded is None or loaded[0].catalog != name:
+            loaded = self._loaded.get((pin.table, pin.metadata_location))
+        if loaded is None:
             return {}, ()
-        configured, (_, io, by_prefix) = self._catalogs.own_properties(name), loaded
+        configured, (io, by_prefix) = self._catalogs.own_properties(name), loaded
         return vended_properties(configured, io.properties), tuple(
-            (prefix, handed_out)
+            (place, handed_out)
             for prefix, keys in by_prefix
             if (
                 handed_out := vended_properties(
                     configured, {**places_of(io.properties), **keys}
                 )
             )
+            for place in self._catalogs.roots.own_below(name, prefix)
         )
 
     def open_store(self, pin: Pin, location: str) -> FileSystem | None:
@@ -248,11 +287,11 @@ class IcebergStore:
         """
         facts = {"table": str(pin.table), "snapshot_id": pin.snapshot_id}
         with self._lock:
-            loaded = self._loaded.get(pin.metadata_location)
-        by_prefix = () if loaded is None else loaded[2]
+            loaded = self._loaded.get((pin.table, pin.metadata_location))
+        by_prefix = () if loaded is None else loaded[1]
         fitting = [entry for entry in by_prefix if location.startswith(entry[0])]
         with file_errors(f"{pin.table}: its data folder", gone=SnapshotExpired, **facts):
-            io = self.file_io(pin.metadata_location)
+            io: FileIO = self.files(pin.table, pin.metadata_location)
             if fitting:
                 _, keys = max(fitting, key=lambda entry: len(entry[0]))
                 io = load_file_io({**io.properties, **keys}, location)
@@ -273,6 +312,7 @@ class IcebergStore:
         if cold.snapshot_id is None:
             return _nothing(cold)
         key = (
+            cold.table,
             cold.metadata_location,
             cold.snapshot_id,
             cold.schema.schema_id,
@@ -407,20 +447,16 @@ class IcebergStore:
                     if not io.new_input(entry.data_file.file_path).exists():
                         raise FileNotFoundError
 
-    def _snapshot(self, cold: ColdSlice) -> tuple[FileIO, IcebergSnapshot | None]:
-        io = self.file_io(cold.metadata_location)
+    def _snapshot(self, cold: ColdSlice) -> tuple[OwnFiles, IcebergSnapshot | None]:
+        io = self.files(cold.table, cold.metadata_location)
         metadata = FromInputFile.table_metadata(io.new_input(cold.metadata_location))
         return io, version_of(metadata, cold)
 
     @contextlib.contextmanager
     def _reading(self, cold: ColdSlice) -> Iterator[None]:
-        """Translate errors, and name the table where this process pinned it."""
-        with self._lock:
-            loaded = self._loaded.get(cold.metadata_location)
-        what, facts = f"snapshot {cold.snapshot_id}", dict[str, str]()
-        if loaded is not None:
-            what, facts = f"{loaded[0]}: {what}", {"table": str(loaded[0])}
-        with file_errors(what, gone=SnapshotExpired, snapshot_id=cold.snapshot_id, **facts):
+        """Translate errors, and name the table."""
+        what, table = f"{cold.table}: snapshot {cold.snapshot_id}", str(cold.table)
+        with file_errors(what, gone=SnapshotExpired, table=table, snapshot_id=cold.snapshot_id):
             yield
 
     def close(self) -> None:
@@ -432,33 +468,25 @@ class IcebergStore:
         """Return what reads and writes files at a place of a catalog's store, with its properties."""
         return load_file_io(with_file_io(self._catalogs.properties(catalog)), location)
 
-    def file_io(self, location: str) -> FileIO:
+    def files(self, table: TableName, location: str) -> OwnFiles:
         """Return what reads the files of a pin, by the location of its metadata.
 
         Raises:
-            FileNotFoundError: no catalog's store has that file.
+            ForeignFile: as ``Catalogs.load``.
+            FileNotFoundError, DamagedFile: the catalog's store does not have that file whole.
         """
         with self._lock:
-            loaded = self._loaded.get(location)
+            loaded = self._loaded.get((table, location))
         if loaded is not None:
-            return loaded[1]
-        # A slice pinned by another replica: its ticket names the file, any catalog that can open it will do.
-        for name in self._catalogs.names:
-            io = load_file_io(with_file_io(self._catalogs.properties(name)), location)
-            if io.new_input(location).exists():
-                return io
-        raise FileNotFoundError
-
-
-def _roots(
-    catalogs: Mapping[str, Mapping[str, str]], more: Mapping[str, Sequence[str]]
-) -> tuple[tuple[str, ...], ...]:
-    """Return the places of each catalog. The warehouse of a REST catalog may be a name and no place."""
-    warehouses = {name: options.get("warehouse", "") for name, options in catalogs.items()}
-    return tuple(
-        (*([warehouse] if "/" in warehouse else ()), *more.get(name, ()))
-        for name, warehouse in warehouses.items()
-    )
+            return loaded[0]
+        # A slice pinned by another replica: its ticket names the file.
+        io = self.io_at(table.catalog, location)
+        with decoding("metadata files"):
+            metadata = FromInputFile.table_metadata(io.new_input(location))
+        own = self._catalogs.own_files(table, io, location, metadata)
+        with self._lock:
+            self._loaded.setdefault((table, location), (own, ()))
+        return own
 
 
 def _relation(cold: ColdSlice, files: FileList, names: Collection[str] | None) -> SqlRelation:
@@ -511,7 +539,7 @@ def read_sql(
     Directories named like ``day=3`` say nothing: partition values stand in the files.
     """
     names = ", ".join(identifier(column.name) for column in columns)
-    listed = ", ".join(literal(str(local_path(path) or path)) for path in files)
+    listed = ", ".join(literal(str(local_path(path) or plain(path))) for path in files)
     schema = "" if by_name else f"schema = {_by_field_id(columns)}, "
     return (
         f"SELECT {names} FROM read_parquet([{listed}], {schema}"  # noqa: S608 - quoted

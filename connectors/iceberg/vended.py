@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
 #: Properties, each with what the places begin with that they are good for.
@@ -19,11 +18,3 @@ class VendedTable(Table):
 
 def keys_by_prefix(table: Table) -> KeysByPrefix:
     return table.by_prefix if isinstance(table, VendedTable) else ()
-
-
-def at_location(table: Table, location: str) -> Table:
-    """Return a table as another metadata file of it says, read with the same keys."""
-    metadata = FromInputFile.table_metadata(table.io.new_input(location))
-    other = VendedTable(table.name(), metadata, location, table.io, table.catalog)
-    other.by_prefix = keys_by_prefix(table)
-    return other

@@ -67,7 +67,7 @@ class Lake:
         self._session = session
         self._settings = settings
         self._served = served
-        self._store = IcebergStore(settings.catalogs, catalog_roots=settings.catalog_roots)
+        self._store = IcebergStore(settings.catalogs, roots=settings.roots)
         self._log = KafkaClusters(settings.clusters)
         self._pins = PinCache(self._store, refresh_s=_NEVER_S, idle_s=_NEVER_S)
         self._bounds = BoundsCache(self._log)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from connectors.catalog_roots import CatalogRoots
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,5 +14,5 @@ class LakeSettings:
 
     catalogs: Mapping[str, Mapping[str, str]]
     clusters: Mapping[str, Mapping[str, str]]
-    catalog_roots: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    roots: CatalogRoots | None = None
     secrets: tuple[str, ...] = ()

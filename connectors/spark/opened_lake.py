@@ -39,7 +39,7 @@ class OpenedLake:
 
     @classmethod
     def of(cls, settings: LakeSettings) -> OpenedLake:
-        store = IcebergStore(settings.catalogs, catalog_roots=settings.catalog_roots)
+        store = IcebergStore(settings.catalogs, roots=settings.roots)
         log = KafkaClusters(settings.clusters)
         pins = PinCache(store, refresh_s=_REFRESH_S, idle_s=float("inf"))
         return cls(settings, store, log, pins, BoundsCache(log))

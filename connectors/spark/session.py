@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import shlex
@@ -24,7 +25,7 @@ from connectors.spark.catalogs import catalog_conf
 from connectors.spark.errors import SparkLost
 from connectors.spark.shipping import PACKED_PYTHON, UNPACKED, ship_sources
 from connectors.spark.trust import trust
-from planner.errors import Unavailable
+from planner.errors import BadConfig, Unavailable
 
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 #: Spark hides the values of these keys in its UI, its event log and its plans. Its own default knows secret,
@@ -57,8 +58,15 @@ def session_conf(
     """Return the whole Spark configuration. Pure.
 
     Raises:
-        BadConfig: as ``catalog_conf``.
+        BadConfig: as ``catalog_conf``; or Spark would take one catalog's settings for those of another.
     """
+    for name, other in itertools.permutations(catalogs, 2):
+        if other.startswith(f"{name}."):
+            raise BadConfig(
+                f"catalogs.{other}: Spark takes its settings for properties of catalog {name}; give one of them a name "
+                f"without a dot.",
+                catalog=other,
+            )
     conf = {
         "spark.master": settings.master,
         "spark.app.name": "thermocline",

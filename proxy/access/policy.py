@@ -93,6 +93,10 @@ class AccessPolicy:
             self._visible[identity] = (policy, tables, visible)
         return visible
 
+    def is_open(self, session: Session, catalog: str) -> bool:
+        """Whether a session may know that there is such a catalog: a grant is about it."""
+        return self.policy is None or self.policy.opens(_identity(session), catalog)
+
     def visible_table(
         self, session: Session, reference: ResolvedTable, schema: TableSchema
     ) -> VisibleTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 import pyarrow as pa
@@ -65,7 +66,10 @@ class Browser:
                 place = self._place(session, self._visible(session))
             except UnknownTable:
                 # Perhaps it is new.
-                newer = self._grants.visible(session, self._pins.relist(session.user))
+                newer = self._grants.visible(
+                    session,
+                    self._pins.relist(session.user, partial(self._grants.is_open, session)),
+                )
                 place = self._place(session, newer)
         return replace(
             session, catalog=place[0], schema=place[1], time_zone=session.time_zone or "UTC"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from connectors.iceberg.live.files import LiveFiles
 from connectors.iceberg.pin_cache import PinCache
@@ -108,7 +109,8 @@ class LiveTables:
 
     def visible(self, session: Session, *, is_new: bool = False) -> Collection[TableName]:
         """Name the tables a session may see, sorted. ``is_new``: ask the catalogs again, for a name that is not there."""
-        tables = self._pins.relist(session.user) if is_new else self._pins.tables()
+        is_open = partial(self._grants.is_open, session)
+        tables = self._pins.relist(session.user, is_open) if is_new else self._pins.tables()
         return self._grants.visible(session, tables)
 
     def check(self, session: Session, table: TableName) -> None:

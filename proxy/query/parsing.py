@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from connectors.iceberg.pin_cache import PinCache
 from planner.errors import UnknownTable, UnsupportedStatement
@@ -174,7 +174,9 @@ class StatementParser:
         try:
             return self._resolved(sql, document, named, path, tables, side)
         except UnknownTable:
-            newer = self.grants.visible(session, self.pins.relist(session.user))
+            newer = self.grants.visible(
+                session, self.pins.relist(session.user, partial(self.grants.is_open, session))
+            )
             if newer == tables:
                 raise
             return self._resolved(sql, document, named, path, newer, side)

@@ -9,7 +9,7 @@ from planner.cut import TableCut
 from planner.parts import NO_FILE, ScanPart, split_name, split_scan
 from planner.statement.plain_scan import is_plain_scan, tells_time
 from planner.statement.references import CutKey
-from planner.ticket import Ticket
+from planner.ticket import Ticket, padded
 from proxy.query.file_pruning import StatementContext
 from proxy.query.parsing import ParsedStatement
 from proxy.query.relations import Sources
@@ -28,7 +28,8 @@ def in_parts(
 ) -> tuple[Ticket, ...]:
     """Return a ticket for each part of an answer, as many as the session asks for at most; none: it has but one part.
 
-    To whom the number of records is not told, that of parts tells nothing either: it is what was asked for.
+    To whom the number of records is not told, that of parts tells nothing either: it is what was asked for, and all their
+    tickets are equally long.
 
     Raises:
         FederationError: as ``planner.ports.ColdStore.scan``.
@@ -53,7 +54,8 @@ def in_parts(
     cold = cut.cold
     when = ticket.statement_time_us if tells_time(parsed.written) else None
     name = split_name(shares, cut.table_uuid, cold.snapshot_id, cold.schema.schema_id, when)
-    return tuple(
+    parts = tuple(
         replace(ticket, part=ScanPart(span, part, "" if hides_count else name))
         for span, part in shares
     )
+    return padded(parts) if hides_count else parts

@@ -152,11 +152,15 @@ class RestApplication:
         peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         record.entered(session, peer)
         if rest == ["config"]:
-            warehouse = self._catalog.warehouse(request.query_params.get("warehouse"))
+            warehouse = self._catalog.warehouse(session, request.query_params.get("warehouse"))
             return JSONResponse(self._catalog.config(warehouse))
         if rest[0] in ("namespaces", "tables", "views", "transactions"):
-            return self._in(self._catalog.warehouse(None), rest, session, request, record)
-        return self._in(self._catalog.warehouse(rest[0]), rest[1:], session, request, record)
+            return self._in(
+                self._catalog.warehouse(session, None), rest, session, request, record
+            )
+        return self._in(
+            self._catalog.warehouse(session, rest[0]), rest[1:], session, request, record
+        )
 
     def _in(
         self,

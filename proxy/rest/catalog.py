@@ -60,17 +60,17 @@ class HandOut:
 
 
 class LiveCatalog:
-    """Thread-safe. ``credentials`` says what is handed out with a table."""
+    """Thread-safe. ``catalogs`` are those that a session may know of; ``credentials`` says what is handed out with a table."""
 
     def __init__(
         self,
         tables: LiveTables,
-        catalogs: Sequence[str],
+        catalogs: Callable[[Session], Sequence[str]],
         credentials: Callable[[TableName], HandOut] = lambda _: HandOut(),
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._tables = tables
-        self._catalogs = tuple(catalogs)
+        self._catalogs = catalogs
         self._credentials = credentials
         self._wall_clock = wall_clock
         self._variants = Texts(_MAX_VARIANT_BYTES)
@@ -84,9 +84,13 @@ class LiveCatalog:
         """By the clock that arrivals of loads are told by."""
         return self._tables.clock()
 
-    def warehouse(self, text: str | None) -> Warehouse:
-        """Raises UnknownWarehouse, BadParameter: as ``parse_warehouse``."""
-        return parse_warehouse(text, self._catalogs)
+    def warehouse(self, session: Session, text: str | None) -> Warehouse:
+        """Read what a client names, of the catalogs that it may know of.
+
+        Raises:
+            UnknownWarehouse, BadParameter: as ``parse_warehouse``.
+        """
+        return parse_warehouse(text, self._catalogs(session))
 
     def config(self, warehouse: Warehouse) -> dict[str, object]:
         return {

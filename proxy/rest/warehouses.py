@@ -47,12 +47,14 @@ class Warehouse:
 
 
 def parse_warehouse(text: str | None, catalogs: Sequence[str]) -> Warehouse:
-    """Read what a client names; without a text it is the only catalog there is.
+    """Read what a client names, of the ``catalogs`` it may know of; without a text it is the only one.
 
     Raises:
         UnknownWarehouse: there is no such catalog.
         BadParameter: none is named and there are several; or what follows is malformed or too long.
     """
+    if not catalogs:
+        raise UnknownWarehouse("there is no catalog that you may read; ask for a grant.")
     if not text:
         if len(catalogs) > 1:
             raise BadParameter(f"name a catalog as the warehouse: {', '.join(catalogs)}.")

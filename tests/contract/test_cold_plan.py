@@ -18,8 +18,11 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
+from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.errors import DamagedFile
+from connectors.iceberg.own_files import OwnFiles
 from connectors.iceberg.scan.manifests import Manifests
+from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.store import IcebergStore, read_sql
 from planner.cut import ColdSlice, cold_cut
 from planner.errors import ColdStoreUnavailable, ForeignFile, SnapshotExpired
@@ -390,6 +393,11 @@ def test_names_that_are_patterns_are_left_to_the_extension(
     assert scan(lake_of_files.store(), EVERYTHING) == ([1], "extension")
 
 
+def own_files(io: PyArrowFileIO, folder: Path) -> OwnFiles:
+    roots = CatalogRoots.of({"c": {"warehouse": str(folder)}}, {"c": [f"elsewhere://{folder}"]})
+    return OwnFiles(io, Reach.of(NAME, f"{folder}/1.json", f"{folder}/t", roots))
+
+
 class ElsewhereIO(PyArrowFileIO):
     """The files of this machine under addresses it cannot open by path."""
 
@@ -404,15 +412,16 @@ def test_manifests_of_another_machine_are_read_through_its_client(lake_of_files:
     assert snapshot is not None
     manifests = Manifests(max_memory_bytes=1 << 20)
     try:
-        listed = manifests.list(ElsewhereIO(), snapshot.manifest_list)
+        io = own_files(ElsewhereIO(), lake_of_files.folder)
+        listed = manifests.list(io, snapshot.manifest_list)
         (here,) = listed.data
         away = replace(here, path=here.path.replace("file://", "elsewhere://"))
-        (block,) = manifests.blocks(ElsewhereIO(), [away])
+        (block,) = manifests.blocks(io, [away])
         assert block.paths.to_pylist() == [
             task.file.file_path for task in table.scan().plan_files()
         ]
         with pytest.raises(DamagedFile, match="manifests"):
-            manifests.blocks(ElsewhereIO(), [replace(away, length=away.length + 1)])
+            manifests.blocks(io, [replace(away, length=away.length + 1)])
     finally:
         manifests.close()
 
@@ -445,7 +454,7 @@ def test_a_manifest_takes_no_more_than_its_files_need(lake_of_files: Lake) -> No
         table.append(rows(key))
     snapshot = table.refresh().current_snapshot()
     assert snapshot is not None
-    io = PyArrowFileIO()
+    io = own_files(PyArrowFileIO(), lake_of_files.folder)
     manifests = Manifests(max_memory_bytes=1 << 20)
     try:
         first, second = manifests.list(io, snapshot.manifest_list).data
@@ -500,8 +509,7 @@ def test_a_file_of_another_place_is_refused_unless_the_settings_name_it(
     store = lake_of_files.store()
     with pytest.raises(ForeignFile, match=r"server\.catalog_roots"):
         store.scan(slice_of(store))
-    opened = IcebergStore(
-        {"c": lake_of_files.properties}, catalog_roots={"c": [vault.as_uri()]}
-    )
+    catalogs = {"c": lake_of_files.properties}
+    opened = IcebergStore(catalogs, roots=CatalogRoots.of(catalogs, {"c": [vault.as_uri()]}))
     lake_of_files.stores.append(opened)
     opened.scan(slice_of(opened))

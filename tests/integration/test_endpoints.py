@@ -221,8 +221,11 @@ def test_grants_hold_in_each_part(permissions_server: PermissionsServer) -> None
                 assert not pattern.search(repr(rows))
             # Who may not know how many records there are learns nothing by how many parts there are.
             for sql in (f"FROM {people}", f"FROM {people} WHERE id = 1"):
-                count = len(Parts.of(cursor, sql, 6).endpoints)
-                assert (count == 6) == (user == "both")
+                endpoints = Parts.of(cursor, sql, 6).endpoints
+                assert (len(endpoints) == 6) == (user == "both")
+                if user == "both":
+                    assert len({len(endpoint) for endpoint in endpoints}) == 1
+                    assert len(set(endpoints)) == 6
             assert bool(parts.cut) == (user != "both")
 
 

@@ -56,7 +56,7 @@ def test_tokens_of_an_identity_provider_are_those_of_flight(
 
         good = provider.token(groups=["eu"])
         assert load(good).status == 200
-        assert load(provider.token(groups=["us"])).error == (404, "NoSuchTableException")
+        assert load(provider.token(groups=["us"])).error == (404, "NoSuchWarehouseException")
         for bad in (
             provider.token(groups=["eu"], expires_in_s=-3_600),
             provider.token(groups=["eu"], aud="another"),
@@ -146,7 +146,7 @@ def test_users_are_those_of_flight_and_files_are_for_who_may_read_all_of_them(
     refused = status("part")
     assert refused.error == (403, "ForbiddenException")
     assert "read it over Flight SQL" in refused.body["error"]["message"]
-    assert status("none").error == (404, "NoSuchTableException")
+    assert status("none").error == (404, "NoSuchWarehouseException")
     host, port = guarded.address
     with contextlib.closing(
         load_catalog(

@@ -29,7 +29,9 @@ class Board:
     def tables(self) -> Collection[TableName]:
         return self.listed
 
-    def relist(self, _caller: str | None = None) -> Collection[TableName]:
+    def relist(
+        self, _caller: str | None = None, _is_open: object = None
+    ) -> Collection[TableName]:
         if self.newer is None:
             raise CatalogUnavailable("catalog far does not answer.")
         self.listed = self.newer
@@ -37,7 +39,9 @@ class Board:
 
 
 def browser(board: Board) -> Browser:
-    grants = SimpleNamespace(visible=lambda _session, tables: tables)
+    grants = SimpleNamespace(
+        visible=lambda _session, tables: tables, is_open=lambda _session, _catalog: True
+    )
     return Browser(cast("Any", board), cast("Any", grants), ("lake", "default"))
 
 

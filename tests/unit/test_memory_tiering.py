@@ -43,7 +43,9 @@ def failing(step: str) -> Callable[[str], None]:
 
 def offsets(store: MemoryColdStore) -> list[tuple[int, int]]:
     facts = store.facts(FLOWS)
-    rows = store.scan(ColdSlice(facts.metadata_location, facts.head, facts.schema)).table
+    rows = store.scan(
+        ColdSlice(facts.table, facts.metadata_location, facts.head, facts.schema)
+    ).table
     return sorted(
         zip(rows["kafka_partition"].to_pylist(), rows["kafka_offset"].to_pylist(), strict=True)
     )

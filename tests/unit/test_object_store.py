@@ -6,6 +6,7 @@ import duckdb
 import pytest
 
 from connectors import duckdb_extensions as extensions
+from connectors.catalog_roots import CatalogRoots
 from connectors.object_store import is_object_store, secrets, vended_properties, vended_secret
 from planner.errors import BadConfig
 
@@ -17,7 +18,15 @@ def of(
     roots: dict[str, list[str]] | None = None,
     storage: list[str] | None = None,
 ) -> tuple[str, ...]:
-    return secrets(catalogs, roots or {}, storage or [])
+    every = CatalogRoots.of(catalogs, roots, storage or [])
+    every.check_heir()
+    keyed = {
+        name
+        for name, options in catalogs.items()
+        if any(key.startswith("s3.") for key in options)
+    }
+    places = {name: every.on_s3(name) for name in catalogs}
+    return secrets(catalogs, {name: at for name, at in places.items() if at or name in keyed})
 
 
 def test_a_store_of_one_s_own_is_addressed_by_path() -> None:
@@ -123,6 +132,16 @@ def test_one_place_in_two_stores_is_refused_and_in_one_is_not() -> None:
     with pytest.raises(BadConfig, match=r"catalogs\.a and catalogs\.b: both have files at s3a"):
         of(catalogs)
     assert len(of(catalogs | {"b": {**catalogs["a"], "s3.region": "other"}})) == 2
+
+
+@pytest.mark.parametrize("names", [("keyed", "open"), ("open", "keyed")])
+def test_a_catalog_without_a_key_hides_no_key_to_a_root_of_both(names: tuple[str, str]) -> None:
+    one = {
+        "keyed": keyed("one", "s3://lake/wh"),
+        "open": {"warehouse": "s3a://lake/wh/", "s3.region": "two"},
+    }
+    made = of({name: one[name] for name in names}, {"open": ["s3://more"]})
+    assert counting_for(made, "s3://lake/wh/x", "s3://more/x") == ["one", "two"]
 
 
 def test_without_s3_there_is_none() -> None:

@@ -430,6 +430,8 @@ def test_a_catalog_that_is_down_at_start_hides_only_its_own_tables() -> None:
             board.relist()
         with pytest.raises(CatalogUnavailable, match="catalog second does not answer"):
             board.get(SECOND)
+        # Who may not know of it is not told that it is down.
+        assert board.relist("ann", lambda name: name != "second") == (FLOWS,)
         two.is_down = False
         assert board.relist() == (FLOWS, SECOND)
         assert board.tables() == (FLOWS, SECOND)

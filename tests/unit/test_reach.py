@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.scan.metrics import CONTENT, FORMAT, PATH, Block
 from connectors.iceberg.scan.reach import Reach
 from planner.errors import ForeignFile
+from planner.names import TableName
 
-ROOTS = [("s3://lake/wh", "file:///more"), ("s3a://vault/wh",), ()]
-TABLE = Reach.of("s3://lake/wh/t/metadata/1.json", "s3://lake/wh/t", ROOTS)
-#: Its metadata says that it lies in the vault, or beside it.
-THIEF = Reach.of("s3://lake/wh/t/metadata/1.json", "s3://vault/wh/secret", ROOTS)
-NAMED = Reach.of("s3://rest/t/metadata/1.json", "s3://rest/t", ROOTS)
+CATALOGS = {
+    "lake": {"warehouse": "s3://lake/wh"},
+    "vault": {"warehouse": "s3a://vault/wh"},
+    "inner": {"warehouse": "s3://lake/wh/inner"},
+    "named": {"type": "rest", "warehouse": "a name"},
+}
+ROOTS = CatalogRoots.of(
+    CATALOGS, {"lake": ["file:///more"], "vault": ["/vault"]}, closed=["/live"]
+)
+
+
+def reach(
+    catalog: str, location: str, metadata: str | None = None, roots: CatalogRoots = ROOTS
+) -> Reach:
+    name = TableName(catalog, ("n",), "t")
+    return Reach.of(name, metadata or f"{location}/metadata/1.json", location, roots)
+
+
+TABLE = reach("lake", "s3://lake/wh/t")
+NAMED = reach("named", "s3://rest/t", "s3://rest/elsewhere/1.json")
 
 
 def block(path: str, content: int = 0) -> Block:
@@ -26,11 +45,13 @@ def block(path: str, content: int = 0) -> Block:
         (TABLE, "s3://lake/wh/t/data/x.parquet"),
         (TABLE, "s3n://lake/wh/other/x.parquet"),
         (TABLE, "/more/x.parquet"),
+        (TABLE, "FILE:///more/x.parquet"),
         (NAMED, "s3://rest/t/x.parquet"),
+        (NAMED, "s3://rest/elsewhere/manifest.avro"),
     ],
 )
 def test_its_own_places_are_open(reach: Reach, path: str) -> None:
-    reach.check(block(path), is_data=True)
+    reach.check(path)
 
 
 @pytest.mark.parametrize(
@@ -39,20 +60,122 @@ def test_its_own_places_are_open(reach: Reach, path: str) -> None:
         (TABLE, "s3://vault/wh/secret/x.parquet"),
         (TABLE, "s3://lake/wh2/x.parquet"),
         (TABLE, "s3://lake/wh/../x.parquet"),
+        (TABLE, "s3://vault/wh/../../lake/wh/x.parquet"),
+        (TABLE, "s3://lake/wh/inner/x.parquet"),
         (TABLE, "/more/../etc/passwd"),
         (TABLE, "http://lake/wh/x.parquet"),
-        (THIEF, "s3://vault/wh/secret/x.parquet"),
         (NAMED, "s3://rest/other/x.parquet"),
         (NAMED, "s3://lake/wh/t/x.parquet"),
     ],
 )
 def test_others_are_not(reach: Reach, path: str) -> None:
-    with pytest.raises(ForeignFile, match="outside its location"):
-        reach.check(block(path), is_data=True)
+    with pytest.raises(ForeignFile, match="t: a file of the table lies outside"):
+        reach.check(path)
+    with pytest.raises(ForeignFile, match="lies outside its location"):
+        reach.check_block(block(path), is_data=True)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://vault/wh/secret",
+        "s3n://vault/wh/secret",
+        "s3://lake/wh/inner/t",
+        "/vault/t",
+        "file:/vault/t",
+        "FILE:///vault/t",
+        "file://localhost/vault/t",
+        "//vault/t",
+        "/more/../vault/t",
+        "file:///va\nult/t",
+        " file:/vault/t",
+        "file:///more/.\t./vault/t",
+        "/live/t",
+    ],
+)
+def test_no_table_lies_or_is_described_in_a_place_of_another_catalog(location: str) -> None:
+    with pytest.raises(ForeignFile) as caught:
+        reach("lake", location, "s3://lake/wh/t/metadata/1.json")
+    assert str(caught.value) == (
+        "lake.n.t: its location lies in a place of another catalog; move the table, or add the place to "
+        "server.catalog_roots of its own."
+    )
+    with pytest.raises(ForeignFile, match="its metadata file lies in a place of another"):
+        reach("lake", "s3://lake/wh/t", f"{location}/metadata/1.json")
+
+
+def test_a_link_leads_to_no_place_of_another_catalog(tmp_path: Path) -> None:
+    (tmp_path / "vault").mkdir()
+    for name in ("to_vault", "by_another_name"):
+        (tmp_path / name).symlink_to(tmp_path / "vault")
+    catalogs = {"a": {"warehouse": "/a"}, "b": {"warehouse": str(tmp_path / "by_another_name")}}
+    roots = CatalogRoots.of(catalogs)
+    reach("b", str(tmp_path / "vault" / "t"), roots=roots)
+    for location in ("to_vault", "vault", "by_another_name"):
+        with pytest.raises(ForeignFile, match="another catalog"):
+            reach("a", str(tmp_path / location / "t"), roots=roots)
+
+
+def test_roots_that_are_equal_are_both_catalogs_own() -> None:
+    catalogs = {name: {"warehouse": "s3://lake/wh"} for name in ("reader", "writer")}
+    roots = CatalogRoots.of(catalogs | {"deeper": {"warehouse": "s3://lake/wh/d"}})
+    assert roots.owners("s3a://lake/wh/t") == {"reader", "writer"}
+    assert roots.owners("s3://lake/wh/d/t") == {"deeper"}
+    assert roots.owners("s3://lake/elsewhere") == set()
+    for name in catalogs:
+        reach(name, "s3://lake/wh/t", roots=roots).check("s3://lake/wh/other/x")
+    shared = CatalogRoots.of(
+        catalogs | {"deeper": {"warehouse": "s3://lake/wh/d"}}, {"reader": ["s3://lake/wh/d"]}
+    )
+    assert shared.owners("s3://lake/wh/d/t") == {"deeper", "reader"}
+
+
+def test_one_catalog_has_all_that_is_below_no_root() -> None:
+    roots = CatalogRoots.of({"lake": {"warehouse": "s3://lake/wh"}})
+    assert roots.owners("s3://elsewhere/t") == {"lake"}
+    table = reach("lake", "s3://elsewhere/t", "s3://another/folder/1.json", roots)
+    table.check("s3://elsewhere/t/x")
+    table.check("s3://another/folder/manifest.avro")
+    with pytest.raises(ForeignFile):
+        table.check("s3://elsewhere/other/x")
+
+
+def test_keys_count_in_places_of_their_catalog_alone() -> None:
+    assert ROOTS.own_below("lake", "s3://lake/wh/t") == ["s3://lake/wh/t"]
+    assert ROOTS.own_below("lake", "s3://lake/") == ["s3://lake/wh"]
+    assert ROOTS.own_below("lake", "s3") == ["s3://lake/wh"]
+    assert ROOTS.own_below("lake", "s3://vault/wh/t") == []
+    assert ROOTS.own_below("named", "s3://vault/") == []
+
+
+REST = {"type": "rest"}
+
+
+@pytest.mark.parametrize(
+    ("catalogs", "owners"),
+    [
+        ({"lake": {"warehouse": "s3://lake"}, "rest": REST}, {"rest"}),
+        ({"lake": {"warehouse": "s3://lake"}, "local": {"warehouse": "/x"}}, {"lake"}),
+        ({"rest": REST | {"s3.endpoint": "http://x"}, "other": REST}, {"rest"}),
+        ({"one": REST, "two": REST}, set()),
+        ({"one": {"warehouse": "s3://a"}, "two": {"warehouse": "s3://b"}}, set()),
+    ],
+)
+def test_storage_roots_that_no_catalog_names_are_those_of_the_one_without_a_place(
+    catalogs: dict[str, dict[str, str]], owners: set[str]
+) -> None:
+    roots = CatalogRoots.of(catalogs, storage_roots=["s3://tables", "/local"])
+    assert roots.owners("s3://tables/t/x") == owners
+
+
+def test_a_storage_root_inside_a_warehouse_is_the_warehouse_s() -> None:
+    catalogs = {"lake": {"warehouse": "s3://lake"}, "rest": REST}
+    roots = CatalogRoots.of(catalogs, storage_roots=["s3a://lake/tables"])
+    assert roots.owners("s3://lake/tables/t") == {"lake"}
 
 
 @pytest.mark.parametrize(("content", "is_data"), [(1, True), (2, True), (0, False)])
 def test_deletes_are_no_rows_and_rows_no_deletes(content: int, is_data: bool) -> None:
     with pytest.raises(ForeignFile, match="delete files as data files"):
-        TABLE.check(block("s3://lake/wh/x", content), is_data=is_data)
-    TABLE.check(block("s3://lake/wh/x", content), is_data=not is_data)
+        TABLE.check_block(block("s3://lake/wh/x", content), is_data=is_data)
+    TABLE.check_block(block("s3://lake/wh/x", content), is_data=not is_data)

@@ -106,7 +106,7 @@ class Site:
         self.now_s = 119.9
         catalog = LiveCatalog(
             cast("LiveTables", self.tables),
-            ("lake",),
+            lambda _: ("lake",),
             lambda _: HandOut(self.credentials, self.by_prefix),
             lambda: self.now_s,
         )

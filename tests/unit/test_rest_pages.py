@@ -34,23 +34,23 @@ class FixedTables:
 
 
 def catalog(*names: str) -> LiveCatalog:
-    return LiveCatalog(cast("LiveTables", FixedTables()), names or ("lake", "pond"))
+    return LiveCatalog(cast("LiveTables", FixedTables()), lambda _: names or ("lake", "pond"))
 
 
 def test_a_warehouse_is_a_catalog_or_a_cut_of_it() -> None:
-    plain = catalog().warehouse("lake")
+    plain = catalog().warehouse(SESSION, "lake")
     assert (plain.prefix, plain.cut) == ("lake", None)
-    at_cut = catalog().warehouse(f"lake@{CUT}")
+    at_cut = catalog().warehouse(SESSION, f"lake@{CUT}")
     assert at_cut.cut is not None
     assert at_cut.prefix == f"lake@{CUT}"
-    assert catalog().warehouse(at_cut.prefix) == at_cut
-    assert catalog("lake").warehouse(None).catalog == "lake"
+    assert catalog().warehouse(SESSION, at_cut.prefix) == at_cut
+    assert catalog("lake").warehouse(SESSION, None).catalog == "lake"
 
 
 @pytest.mark.parametrize("text", ["sea", "sea@cold", f"sea@{CUT}"])
 def test_another_warehouse_is_unknown(text: str) -> None:
     with pytest.raises(UnknownWarehouse, match="there is no catalog"):
-        catalog().warehouse(text)
+        catalog().warehouse(SESSION, text)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_another_warehouse_is_unknown(text: str) -> None:
 )
 def test_a_warehouse_that_says_nothing_is_refused(text: str | None, why: str) -> None:
     with pytest.raises(BadParameter, match=why):
-        catalog().warehouse(text)
+        catalog().warehouse(SESSION, text)
 
 
 def test_namespaces_are_those_with_tables() -> None:
-    lake = catalog().warehouse("lake")
+    lake = catalog().warehouse(SESSION, "lake")
     assert catalog().namespaces(SESSION, lake, (), (None, None)).items == (("net",),)
     assert catalog().namespaces(SESSION, lake, ("net",), (None, None)).items == (
         ("net", "deep"),
@@ -80,7 +80,7 @@ def test_namespaces_are_those_with_tables() -> None:
 
 
 def test_of_a_cut_only_its_tables_are_there() -> None:
-    at_cut = catalog().warehouse(f"lake@{CUT}")
+    at_cut = catalog().warehouse(SESSION, f"lake@{CUT}")
     assert catalog().namespaces(SESSION, at_cut, ("net",), (None, None)).items == ()
     catalog().check_table(SESSION, at_cut, FLOWS)
     with pytest.raises(UnknownTable, match="a cut of all tables of the job"):

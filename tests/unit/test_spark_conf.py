@@ -201,3 +201,13 @@ def test_spark_addresses_a_store_as_pyiceberg_does(
     base = {"type": "sql", "uri": "sqlite:////tmp/c.db", "warehouse": "s3://bucket/lake"}
     conf = catalog_conf("lake", base | properties)
     assert ("spark.sql.catalog.lake.s3.path-style-access" in conf) == is_by_path
+
+
+def test_a_catalog_whose_settings_would_be_another_s_is_refused() -> None:
+    properties = {"type": "rest", "uri": "http://x"}
+    with pytest.raises(BadConfig) as caught:
+        session_conf(SparkSettings(), {"lake": properties, "lake.uri": properties}, ())
+    assert caught.value.message == (
+        "catalogs.lake.uri: Spark takes its settings for properties of catalog lake; give one of them a name without a dot."
+    )
+    session_conf(SparkSettings(), {"lake": properties, "lake_2": properties}, ())

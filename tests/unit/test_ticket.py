@@ -12,9 +12,9 @@ from planner.cut import Increment, cold_cut, plan_cut
 from planner.errors import BadTicket, TicketExpired
 from planner.names import TableName
 from planner.offsets import OffsetRange, OffsetVector
-from planner.parts import EVERY_FILE, PLACES, FileSpan, ScanPart
+from planner.parts import EVERY_FILE, NO_FILE, PLACES, FileSpan, ScanPart
 from planner.statement.references import AtClause
-from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, seal, unseal
+from planner.ticket import MAX_TICKET_BYTES, Ticket, TicketTable, padded, seal, unseal
 from planner.time_travel import cut_until
 from tests.harness.builders import BINDING, bounds, pin, vector
 
@@ -218,3 +218,18 @@ def test_a_cut_of_the_past_comes_back_with_its_end_and_its_place() -> None:
     again = unseal(sealed, [SECRET], user="ada", now_us=0)
     assert again.tables == (value,)
     assert again.side == "tail"
+
+
+@given(
+    tickets, st.lists(st.lists(ranges, max_size=3).map(tuple), max_size=9), st.integers(1, 99)
+)
+def test_no_ticket_of_a_part_shows_that_it_has_nothing_to_read(
+    ticket: Ticket, shares: list[tuple[OffsetRange, ...]], empty: int
+) -> None:
+    parts = [ScanPart(EVERY_FILE, share) for share in shares] + [ScanPart(NO_FILE, ())] * empty
+    every = padded([replace(ticket, part=part) for part in parts])
+    sealed = [seal(each, SECRET) for each in every]
+    assert len({len(data) for data in sealed}) == 1
+    assert len(set(sealed)) == len(parts)
+    for data, part in zip(sealed, parts, strict=True):
+        assert unseal(data, [SECRET], user=ticket.user, now_us=0).part == part

@@ -103,7 +103,7 @@ class Lake:
 
     def rows(self, name: TableName) -> int:
         facts = self.store.facts(name)
-        value = ColdSlice(facts.metadata_location, facts.head, facts.schema)
+        value = ColdSlice(facts.table, facts.metadata_location, facts.head, facts.schema)
         return self.store.scan(value).table.num_rows
 
     def open(self, name: TableName) -> MemoryTieringTarget:

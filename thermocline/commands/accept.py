@@ -13,6 +13,7 @@ from connectors.repairs import accepting
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.repairs import AddedRows
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 
 EXAMPLES = """\b
@@ -52,7 +53,9 @@ def command(
     unique_ids = tuple(dict.fromkeys(snapshot_ids))
     added: dict[int, AddedRows] = {}
     decide = accepting(name, unique_ids, added)
-    with closing(IcebergRepairCommitter(settings.catalogs)) as committer:
+    with closing(
+        IcebergRepairCommitter(settings.catalogs, catalog_roots(settings))
+    ) as committer:
         committer.look(name, decide)
         if not yes:
             _show(name, added)

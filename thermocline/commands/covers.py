@@ -12,6 +12,7 @@ from connectors.repairs import RowsOfHead, covering
 from planner.errors import BadParameter
 from planner.names import TableName
 from planner.watermark import Watermark
+from thermocline.catalog_roots import catalog_roots
 from thermocline.cold_rows import EngineColdRows, cold_engine
 from thermocline.config.settings import Settings, load
 
@@ -58,7 +59,9 @@ def command(
     name = TableName.parse(table)
     offsets = dict(map(_named, named))
     rows = _rows(settings, name)
-    with closing(IcebergRepairCommitter(settings.catalogs)) as committer:
+    with closing(
+        IcebergRepairCommitter(settings.catalogs, catalog_roots(settings))
+    ) as committer:
         decide = covering(name, rows, offsets)
         after = committer.look(name, decide)
         if not yes:

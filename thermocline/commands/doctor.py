@@ -16,6 +16,7 @@ from rich.text import Text
 
 from connectors.iceberg.store import IcebergStore
 from planner.names import TableName
+from thermocline.catalog_roots import catalog_roots
 from thermocline.commands.config import all_problems
 from thermocline.config.settings import Problem, Settings, load
 from thermocline.doctor.engines import address_of, engines, settings_text
@@ -102,7 +103,7 @@ def examined(config: str | None) -> Iterator[Finding]:
 
 def _rights(settings: Settings) -> list[Right]:
     """Raises CatalogUnavailable and the errors of tables that cannot be read."""
-    with closing(IcebergStore(settings.catalogs)) as store:
+    with closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store:
         pins = [store.pin(name) for name in store.tables()]
     return least_rights(
         settings.catalogs,

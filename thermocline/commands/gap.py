@@ -15,6 +15,7 @@ from planner.errors import BadParameter
 from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.verification.findings import place
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 
 EXAMPLES = """\b
@@ -48,8 +49,10 @@ def accept(config: str | None, table: str, yes: bool, as_json: bool) -> None:
         raise BadParameter("--json asks nobody; say --yes too.")
     name = TableName.parse(table)
     with (
-        closing(IcebergStore(settings.catalogs)) as store,
-        closing(IcebergRepairCommitter(settings.catalogs)) as committer,
+        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
+        closing(
+            IcebergRepairCommitter(settings.catalogs, catalog_roots(settings))
+        ) as committer,
         KafkaClusters(settings.require_clusters()) as log,
     ):
         repairs = Repairs(committer, log)

@@ -13,6 +13,7 @@ from connectors.kafka.clusters import KafkaClusters
 from connectors.repairs import Repairs
 from planner.names import TableName
 from planner.watermark import Skip
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 
 EXAMPLES = """\b
@@ -55,7 +56,9 @@ def command(
     name = TableName.parse(table)
     skips = [Skip(partition, offset, reason) for offset in dict.fromkeys(offsets)]
     with (
-        closing(IcebergRepairCommitter(settings.catalogs)) as committer,
+        closing(
+            IcebergRepairCommitter(settings.catalogs, catalog_roots(settings))
+        ) as committer,
         KafkaClusters(settings.require_clusters()) as log,
     ):
         mark = Repairs(committer, log).skip(name, skips, decoder_for, force=force)

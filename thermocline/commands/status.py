@@ -15,6 +15,7 @@ import click
 
 from planner.errors import FederationError
 from planner.names import TableName
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import load
 from thermocline.connect import login_options
 from thermocline.output.colours import coloured
@@ -83,7 +84,7 @@ def command(
     clusters = settings.require_clusters()
     with (
         KafkaClusters(clusters) as log,
-        closing(IcebergStore(settings.catalogs)) as store,
+        closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store,
         _server(config, uri, user, token) as client,
     ):
         while True:

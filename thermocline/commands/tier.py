@@ -29,6 +29,7 @@ from planner.errors import (
 from planner.names import TableName
 from planner.ports import ColdStore
 from planner.triggers import ColdSurvey
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings, Tier, load
 from thermocline.spark_session import configured_session
 from thermocline.tiering.console import Lines
@@ -100,7 +101,7 @@ def running_service(
     """
     tier = settings.tier
     with contextlib.ExitStack() as stack:
-        store = IcebergStore(settings.catalogs)
+        store = IcebergStore(settings.catalogs, roots=catalog_roots(settings))
         stack.callback(store.close)
         log = stack.enter_context(KafkaClusters(settings.require_clusters()))
         spark = stack.enter_context(configured_session(settings))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from connectors.catalog_properties import catalog_type
 from connectors.iceberg.probe import probe_store
 from connectors.iceberg.store import IcebergStore
-from connectors.object_store import places
 from planner.errors import BadConfig, FederationError
 from planner.names import TableName
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.systems import clock
@@ -26,7 +26,8 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
     ``tables`` are those of each catalog that answered.
     """
     try:
-        on_s3 = places(settings.catalogs, settings.server.catalog_roots, settings.storage_roots)
+        every = catalog_roots(settings)
+        every.check_heir()
     except BadConfig as error:
         what, _, fix = error.message.rstrip(".").rpartition("; ")
         yield fail("stores", what, fix)
@@ -34,8 +35,10 @@ def stores(settings: Settings, tables: Mapping[str, Sequence[TableName]]) -> Fin
     for name, options in settings.catalogs.items():
         warehouse = options.get("warehouse", "")
         own = [warehouse] if "/" in warehouse else []
-        roots = list(dict.fromkeys((*own, *on_s3.get(name, ()))))
-        yield from _of_catalog(name, options, roots, tables.get(name, ()))
+        roots = list(dict.fromkeys((*own, *every.on_s3(name))))
+        with closing(IcebergStore({name: options}, roots=every)) as store:
+            folders = _folders(store, options, tables.get(name, ()))
+            yield from _of_catalog(name, options, roots, folders)
         yield from _readable(name, own, settings.storage_roots)
 
 
@@ -49,11 +52,14 @@ def is_within(place: str, root: str) -> bool:
 
 
 def _of_catalog(
-    name: str, options: Mapping[str, str], roots: Sequence[str], tables: Sequence[TableName]
+    name: str,
+    options: Mapping[str, str],
+    roots: Sequence[str],
+    folders: Iterable[tuple[str, Mapping[str, str]]],
 ) -> Findings:
     check = f"store of {name}"
     tried: dict[str, tuple[str, Mapping[str, str]]] = {}
-    for location, properties in _folders(name, options, tables):
+    for location, properties in folders:
         root = next((root for root in roots if is_within(location, root)), location)
         tried.setdefault(root, (location, properties))
     if not tried and catalog_type(options) == "rest" and not any(k in options for k in _KEYS):
@@ -69,19 +75,18 @@ def _of_catalog(
 
 
 def _folders(
-    name: str, options: Mapping[str, str], tables: Sequence[TableName]
+    store: IcebergStore, options: Mapping[str, str], tables: Sequence[TableName]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield folders of tables, and the properties to read them by: with the keys that came with them, if any did."""
-    with closing(IcebergStore({name: options})) as store:
-        for table in tables[:_TRIES]:
-            try:
-                pin = store.pin(table)
-            except FederationError:
-                continue  # tables are checked by themselves
-            location = pin.metadata_location.rpartition("/metadata/")[0]
-            keys, by_place = store.vended(pin)
-            fitting = [each for prefix, each in by_place if location.startswith(prefix)]
-            yield location, {**options, **(fitting[0] if fitting else keys)}
+    for table in tables[:_TRIES]:
+        try:
+            pin = store.pin(table)
+        except FederationError:
+            continue  # tables are checked by themselves
+        location = pin.metadata_location.rpartition("/metadata/")[0]
+        keys, by_place = store.vended(pin)
+        fitting = [each for prefix, each in by_place if location.startswith(prefix)]
+        yield location, {**options, **(fitting[0] if fitting else keys)}
 
 
 def _readable(name: str, own: Sequence[str], roots: Sequence[str]) -> Findings:

@@ -16,6 +16,7 @@ from planner.names import TableName
 from planner.offsets import OffsetRange
 from planner.ports import Log, TopicSource
 from planner.watermark import Watermark
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.doctor.findings import Findings, fail, ok, warn
 from thermocline.doctor.permissions import permissions
@@ -29,7 +30,7 @@ _FETCH_TIMEOUT_S = 10.0
 
 def tables(settings: Settings, names: Sequence[TableName]) -> Findings:
     """Check every bound table among ``names``; what is wrong with one hides nothing about the next."""
-    with closing(IcebergStore(settings.catalogs)) as store:
+    with closing(IcebergStore(settings.catalogs, roots=catalog_roots(settings))) as store:
         pins = []
         granted = []
         for name in names:

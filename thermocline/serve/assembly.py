@@ -22,6 +22,7 @@ from proxy.process.suspects import Suspects
 from proxy.process.watchdog import Watchdog
 from proxy.query.executor import Statements
 from proxy.tail.reader.child import Ingestion
+from thermocline.catalog_roots import catalog_roots
 from thermocline.config.settings import Settings
 from thermocline.engine_secrets import engine_ca_file, engine_secrets
 from thermocline.scratch import scratch_folder
@@ -95,7 +96,7 @@ def running_parts(
         store = IcebergStore(
             settings.catalogs,
             max_cache_memory_bytes=cold.max_memory_bytes,
-            catalog_roots=server.catalog_roots,
+            roots=catalog_roots(settings),
             take_secret=engine.take_secret,
             open_file=engine.open_file,
         )

@@ -60,7 +60,11 @@ def serving_live_tables(
         stack.callback(tables.stop)
         catalog = LiveCatalog(
             tables,
-            tuple(settings.catalogs),
+            lambda session: [
+                name
+                for name in settings.catalogs
+                if parts.statements.grants.is_open(session, name)
+            ],
             lambda table: credentials(rest, parts, table),
         )
         memory.set_function(lambda: files.source_bytes + tables.text_bytes + catalog.text_bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from connectors.places import is_below, local_path, real_place
 from planner.errors import BadConfig
 from thermocline.config.settings import Settings
@@ -15,18 +17,14 @@ def live_locations(settings: Settings) -> dict[str, str]:
     Raises:
         BadConfig: it is inside the place of tables, relative, or the machine's root.
     """
-    named = settings.iceberg_rest.live_location
-    places = {
-        name: named if named is not None else _beside(options.get("warehouse", ""))
-        for name, options in settings.catalogs.items()
-    }
-    roots = {*settings.storage_roots}
+    places = unchecked_locations(settings)
+    roots = {*settings.storage_roots, *itertools.chain(*settings.server.catalog_roots.values())}
     roots |= {
         options["warehouse"] for options in settings.catalogs.values() if "warehouse" in options
     }
     # The warehouse of a REST catalog may be a name.
     tables = [real_place(root) for root in roots if "/" in root]
-    for location in set(filter(None, places.values())):
+    for location in set(places.values()):
         path = local_path(location)
         is_relative = path is not None and not path.is_absolute()
         if is_relative or ".." in location.split("/"):
@@ -37,6 +35,16 @@ def live_locations(settings: Settings) -> dict[str, str]:
                 f"another folder or prefix.",
                 key=_KEY,
             )
+    return places
+
+
+def unchecked_locations(settings: Settings) -> dict[str, str]:
+    """Return where live files would go, by catalog."""
+    named = settings.iceberg_rest.live_location
+    places = {
+        name: named if named is not None else _beside(options.get("warehouse", ""))
+        for name, options in settings.catalogs.items()
+    }
     return {name: location for name, location in places.items() if location}
 
 

@@ -86,7 +86,7 @@ class LiveFiles:
         self._ttl_s = ttl_s
         self._lock = threading.Lock()
         self._folders: dict[str, LiveFolder] = {}
-        self._sources: LRUCache[tuple[str, int | None, int], LiveSource] = LRUCache(
+        self._sources: LRUCache[tuple[TableName, str, int | None, int], LiveSource] = LRUCache(
             MAX_SOURCE_BYTES, getsizeof=attrgetter("size")
         )
         #: What manifests say of the files there are.
@@ -136,7 +136,7 @@ class LiveFiles:
         Raises:
             SnapshotExpired, ColdStoreUnavailable: a file of it is gone, damaged, or cannot be read now.
         """
-        key = (pin.metadata_location, pin.snapshot_id, pin.schema.schema_id)
+        key = (pin.table, pin.metadata_location, pin.snapshot_id, pin.schema.schema_id)
         with self._lock:
             source = self._sources.get(key)
         if source is None:
@@ -151,7 +151,7 @@ class LiveFiles:
         return source
 
     def _read(self, pin: Pin) -> LiveSource:
-        io = self._store.file_io(pin.metadata_location)
+        io = self._store.files(pin.table, pin.metadata_location)
         with io.new_input(pin.metadata_location).open() as stream:
             raw = stream.read()
         with decoding("metadata files"):
@@ -168,9 +168,14 @@ class LiveFiles:
             None,
         )
         manifests: tuple[ManifestFile, ...] = ()
+        if snapshot is not None and "manifest-list" in snapshot:
+            # Readers of a plain table read it with the keys that they get here.
+            io.reach.check(snapshot["manifest-list"])
         if pin.binding is not None and snapshot is not None and "manifest-list" in snapshot:
             with decoding("manifest lists"):
                 manifests = pinned_manifests(io, snapshot["manifest-list"])
+            for manifest in manifests:
+                io.reach.check(manifest.manifest_path)
         size = _MEMORY_OF_TEXT * len(raw) + _MANIFEST_BYTES * len(manifests)
         return LiveSource(document, schema, manifests, size)
 

@@ -41,7 +41,6 @@ class Facts:
     specs: Mapping[int, tuple[PartitionPart, ...]]
     own: frozenset[int]
     is_head: bool = True
-    location: str = ""
 
     @classmethod
     def of(cls, metadata: TableMetadata, cold: ColdSlice | None = None) -> Facts:
@@ -78,7 +77,6 @@ class Facts:
             specs,
             frozenset(own),
             is_head,
-            metadata.location,
         )
 
 

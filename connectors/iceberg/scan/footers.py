@@ -21,9 +21,9 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cachetools import FIFOCache
-from pyiceberg.io import FileIO
 
 from connectors.iceberg.errors import decoding
+from connectors.iceberg.own_files import OwnFiles
 from connectors.iceberg.scan.metrics import NARROW, Block
 from planner.schema import TableSchema, field_id_if_any
 
@@ -62,7 +62,7 @@ class Footers:
         """
         self._open_file = open_file
         self._lock = threading.Lock()
-        self._shapes: FIFOCache[str, _Shape] = FIFOCache(MAX_REMEMBERED)
+        self._shapes: FIFOCache[tuple[str, str], _Shape] = FIFOCache(MAX_REMEMBERED)
         self._shapes_by_text: dict[str, _Shape] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="footers")
         self._openers = ThreadPoolExecutor(_OPENERS, thread_name_prefix="openers")
@@ -70,7 +70,7 @@ class Footers:
 
     def fit(
         self,
-        io: FileIO,
+        io: OwnFiles,
         files: Mapping[str, int],
         schema: TableSchema,
         required: frozenset[int],
@@ -91,7 +91,7 @@ class Footers:
             default=Fit.BY_NAME,
         )
 
-    def read_ahead(self, io: FileIO, blocks: Iterable[Block]) -> None:
+    def read_ahead(self, io: OwnFiles, blocks: Iterable[Block]) -> None:
         """Read the footers of the first new files of some manifests.
 
         Raises:
@@ -102,7 +102,7 @@ class Footers:
             for block in blocks
         )
         with self._lock:
-            new = (file for file in files if file[0] not in self._shapes)
+            new = (file for file in files if (io.catalog, file[0]) not in self._shapes)
             chosen = dict(itertools.islice(new, MAX_OPENED))
         self._shapes_of(io, chosen)
 
@@ -110,9 +110,9 @@ class Footers:
         self._openers.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(cancel_futures=True)
 
-    def _shapes_of(self, io: FileIO, files: Mapping[str, int]) -> Sequence[_Shape]:
+    def _shapes_of(self, io: OwnFiles, files: Mapping[str, int]) -> Sequence[_Shape]:
         with self._lock:
-            cached = {path: self._shapes.get(path) for path in files}
+            cached = {path: self._shapes.get((io.catalog, path)) for path in files}
         missing = [path for path, shape in cached.items() if shape is None]
         is_opened = self._open_file is not None and len(missing) <= MAX_OPENED
         read = self._readers.map(
@@ -130,7 +130,7 @@ class Footers:
         finally:
             self._places.release()
 
-    def _read(self, io: FileIO, path: str, length: int, *, is_opened: bool) -> _Shape:
+    def _read(self, io: OwnFiles, path: str, length: int, *, is_opened: bool) -> _Shape:
         opening: list[Future[None]] = []
         with decoding("data files"), io.new_input(path).open() as stream:
             # pyiceberg's type of a stream has no size; Arrow's, which all are, has.
@@ -144,7 +144,7 @@ class Footers:
         with self._lock:
             # Few files differ: files of equal shape share one object.
             shape = self._shapes_by_text.setdefault(repr(shape), shape)
-            self._shapes[path] = shape
+            self._shapes[io.catalog, path] = shape
         return shape
 
 

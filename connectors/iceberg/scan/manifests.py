@@ -30,6 +30,7 @@ from pyiceberg.manifest import (
 )
 
 from connectors.iceberg.errors import DamagedFile, decoding
+from connectors.iceberg.own_files import OwnFiles
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.metrics import (
     CONTENT,
@@ -121,26 +122,28 @@ class Manifests:
     def __init__(self, *, max_memory_bytes: int) -> None:
         """``max_memory_bytes`` bounds the decoded manifests that are kept."""
         self._lock = threading.Lock()
-        #: By path and length: a manifest never changes.
-        self._blocks: LRUCache[tuple[str, int], Block] = LRUCache(
+        #: By catalog, path and length: a manifest never changes.
+        self._blocks: LRUCache[tuple[str, str, int], Block] = LRUCache(
             max_memory_bytes, getsizeof=lambda block: block.size_bytes
         )
-        self._lists: LRUCache[str, ManifestList] = LRUCache(MAX_REMEMBERED)
+        self._lists: LRUCache[tuple[str, str], ManifestList] = LRUCache(MAX_REMEMBERED)
         #: Lists of object stores whose manifests were looked at.
-        self._checked: TTLCache[str, None, float] = TTLCache(MAX_REMEMBERED, REMOTE_CHECK_S)
+        self._checked: TTLCache[tuple[str, str], None, float] = TTLCache(
+            MAX_REMEMBERED, REMOTE_CHECK_S
+        )
         self._avro = AvroReader()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="manifests")
 
     @cachedmethod(
         lambda self: self._lists,
-        key=lambda _, _io, location: location,
+        key=lambda _, io, location: (io.catalog, location),
         lock=lambda self: self._lock,
     )
-    def list(self, io: FileIO, location: str) -> ManifestList:
+    def list(self, io: OwnFiles, location: str) -> ManifestList:
         with decoding("manifest lists"):
             return _listed(read_manifest_list(io.new_input(location)))
 
-    def check(self, io: FileIO, location: str) -> None:
+    def check(self, io: OwnFiles, location: str) -> None:
         """Check that every manifest of a snapshot is there and whole.
 
         Raises:
@@ -150,15 +153,15 @@ class Manifests:
         is_remote = "://" in location and not location.startswith("file://")
         listed = self.list(io, location)
         with self._lock:
-            if is_remote and location in self._checked:
+            if is_remote and (io.catalog, location) in self._checked:
                 return
         for path, length in listed.every:
             if len(io.new_input(path)) != length:
                 raise DamagedFile("manifests")
         with self._lock:
-            self._checked[location] = None
+            self._checked[io.catalog, location] = None
 
-    def blocks(self, io: FileIO, manifests: Sequence[Manifest]) -> Sequence[Block]:
+    def blocks(self, io: OwnFiles, manifests: Sequence[Manifest]) -> Sequence[Block]:
         """Return the files of each manifest, in the order given; read those that are not cached.
 
         Raises:
@@ -167,7 +170,8 @@ class Manifests:
         """
         with self._lock:
             blocks = [
-                self._blocks.get((manifest.path, manifest.length)) for manifest in manifests
+                self._blocks.get((io.catalog, manifest.path, manifest.length))
+                for manifest in manifests
             ]
         missing = [
             manifest for manifest, block in zip(manifests, blocks, strict=True) if block is None
@@ -179,7 +183,7 @@ class Manifests:
         self._readers.shutdown(cancel_futures=True)
         self._avro.close()
 
-    def _decoded(self, io: FileIO, manifest: Manifest) -> Block:
+    def _decoded(self, io: OwnFiles, manifest: Manifest) -> Block:
         try:
             with self._on_this_machine(io, manifest) as file:
                 if manifest.files == _UNKNOWN:
@@ -192,7 +196,7 @@ class Manifests:
             raise DamagedFile("manifests")
         # One that is larger than the bound is not kept.
         with self._lock, contextlib.suppress(ValueError):
-            self._blocks[manifest.path, manifest.length] = block
+            self._blocks[io.catalog, manifest.path, manifest.length] = block
         return block
 
     @contextlib.contextmanager

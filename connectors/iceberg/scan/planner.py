@@ -20,11 +20,11 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import FIFOCache, LRUCache, cachedmethod
-from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from connectors.iceberg.errors import DamagedFile, decoding
+from connectors.iceberg.own_files import OwnFiles
 from connectors.iceberg.scan.facts import Facts, PartitionPart
 from connectors.iceberg.scan.footers import Fit, Footers
 from connectors.iceberg.scan.manifests import Manifest, ManifestList, Manifests
@@ -40,6 +40,7 @@ from connectors.iceberg.scan.reach import Reach
 from connectors.iceberg.scan.readable import ExtensionCheck, check_formats, unread
 from connectors.object_store import is_object_store
 from planner.cut import ColdSlice
+from planner.errors import ForeignFile
 from planner.parts import FileSpan
 from planner.pruning import Bounds, Condition, ScanFilter, prune
 from planner.schema import Column
@@ -54,8 +55,8 @@ MAX_CHECKED = 100_000
 MAX_REMEMBERED = 1_000
 #: Selections of manifests whose files are kept together: one decision for all, not one per manifest.
 MAX_TOGETHER = 16
-#: A slice: metadata location, snapshot id, schema id.
-_Key: TypeAlias = tuple[str, int | None, int]
+#: A slice: catalog, metadata location, snapshot id, schema id.
+_Key: TypeAlias = tuple[str, str, int | None, int]
 #: Characters that would make a name a pattern.
 _PATTERN = frozenset("*?[")
 
@@ -94,41 +95,39 @@ class ColdPlan:
     def __init__(
         self,
         manifests: Manifests,
-        file_io: Callable[[str], FileIO],
-        roots: Sequence[Sequence[str]] = (),
+        files_of: Callable[[ColdSlice], OwnFiles],
         open_file: Callable[[str], None] | None = None,
     ) -> None:
         """``file_io`` opens the files beside a metadata location; ``roots`` are each catalog's; ``open_file`` as for
         ``Footers``.
         """
-        self._roots = roots
-        #: Manifests whose files passed the check of their places, with the table's reach and the kind of manifest.
+        #: Manifests whose files passed the check of where they lie, with the table's reach and the kind of manifest.
         self._checked: FIFOCache[tuple[Reach, str, bool], None] = FIFOCache(MAX_CHECKED)
         self._manifests = manifests
-        self._file_io = file_io
+        self._files_of = files_of
         self._footers = Footers(open_file)
         self._extension = ExtensionCheck(manifests)
         self._lock = threading.Lock()
         self._facts: LRUCache[_Key, Facts] = LRUCache(MAX_REMEMBERED)
-        #: Manifest list that a statement read last, by table.
-        self._read_last: LRUCache[str, str] = LRUCache(MAX_REMEMBERED)
-        self._together: LRUCache[tuple[str, ...], Files] = LRUCache(MAX_TOGETHER)
+        #: Manifest list that a statement read last, by catalog and table.
+        self._read_last: LRUCache[tuple[str, str], str] = LRUCache(MAX_REMEMBERED)
+        self._together: LRUCache[tuple[str, tuple[str, ...]], Files] = LRUCache(MAX_TOGETHER)
 
-    def remember(self, location: str, metadata: TableMetadata) -> None:
+    def remember(self, io: OwnFiles, location: str, metadata: TableMetadata) -> None:
         """Take the facts of a metadata file that was read to pin it.
 
         Decodes the new manifests of a table that statements have read, and reads the footers of a few new files: the
         background refresh of pins pays for it, not the next statement.
         """
         facts = Facts.of(metadata)
-        key = location, metadata.current_snapshot_id, metadata.current_schema_id
+        version = metadata.current_snapshot_id, metadata.current_schema_id
         with self._lock:
-            self._facts[key] = facts
-            read_last = self._read_last.get(facts.table_uuid)
+            self._facts[io.catalog, location, *version] = facts
+            read_last = self._read_last.get((io.catalog, facts.table_uuid))
         if read_last is None or facts.manifest_list in (None, read_last):
             return
-        with contextlib.suppress(OSError, DamagedFile):  # the statement that needs it raises
-            io = self._file_io(location)
+        # The statement that needs it raises.
+        with contextlib.suppress(OSError, DamagedFile, ForeignFile):
             before = {manifest.path for manifest in self._manifests.list(io, read_last).data}
             listing = self._manifests.list(io, facts.manifest_list)
             if listing.is_enough:
@@ -150,17 +149,17 @@ class ColdPlan:
             FileNotFoundError: a file is gone.
             DamagedFile: a file is damaged.
             UnreadableFiles: some are of a format that is not read.
+            ForeignFile: as ``Reach.check_block``.
             OSError: a file cannot be read now.
         """
-        io = self._file_io(cold.metadata_location)
+        io = self._files_of(cold)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
             return None
-        reach = Reach.of(cold.metadata_location, facts.location, self._roots)
-        files = self._listed(io, facts, facts.manifest_list, cold, rows, reach)
+        files = self._listed(io, facts, facts.manifest_list, cold, rows)
         if facts.is_head:
             with self._lock:
-                self._read_last[facts.table_uuid] = facts.manifest_list
+                self._read_last[io.catalog, facts.table_uuid] = facts.manifest_list
         if files is not None:
             lengths = dict(zip(files.paths, files.lengths, strict=True))
             fit = self._footers.fit(io, lengths, cold.schema, facts.own, names)
@@ -170,13 +169,13 @@ class ColdPlan:
         self._extension.check(io, facts.manifest_list)
         # The extension reads everything that is listed.
         listed = self._manifests.list(io, facts.manifest_list)
-        self._check(io, listed.data, reach, is_data=True)
-        self._check(io, listed.deletes, reach, is_data=False)
+        self._check(io, listed.data, is_data=True)
+        self._check(io, listed.deletes, is_data=False)
         return None
 
-    def _manifest_list(self, cold: ColdSlice) -> tuple[FileIO, ManifestList | None]:
+    def _manifest_list(self, cold: ColdSlice) -> tuple[OwnFiles, ManifestList | None]:
         """Read the manifest list of a slice; None where it names none."""
-        io = self._file_io(cold.metadata_location)
+        io = self._files_of(cold)
         path = self._of(io, cold).manifest_list
         return io, None if path is None else self._manifests.list(io, path)
 
@@ -196,26 +195,24 @@ class ColdPlan:
             return None
         return listed.rows
 
-    def _check(
-        self, io: FileIO, manifests: Sequence[Manifest], reach: Reach, *, is_data: bool
-    ) -> None:
+    def _check(self, io: OwnFiles, manifests: Sequence[Manifest], *, is_data: bool) -> None:
         """Check that the files of manifests are where they may be; each manifest once.
 
         Raises:
-            ForeignFile: as ``Reach.check``.
+            ForeignFile: as ``Reach.check_block``.
         """
         with self._lock:
             new = [
                 listed
                 for listed in manifests
-                if (reach, listed.path, is_data) not in self._checked
+                if (io.reach, listed.path, is_data) not in self._checked
             ]
         if not new:
             return
         for manifest, block in zip(new, self._manifests.blocks(io, new), strict=True):
-            reach.check(block, is_data=is_data)
+            io.reach.check_block(block, is_data=is_data)
             with self._lock:
-                self._checked[reach, manifest.path, is_data] = None
+                self._checked[io.reach, manifest.path, is_data] = None
 
     def misread(self, cold: ColdSlice) -> frozenset[int]:
         """Return the fields whose filters must be hidden from the extension.
@@ -228,7 +225,7 @@ class ColdPlan:
         Raises:
             FileNotFoundError, OSError: as ``files``.
         """
-        io = self._file_io(cold.metadata_location)
+        io = self._files_of(cold)
         facts = self._of(io, cold)
         if facts.manifest_list is None:
             return frozenset(part.source_id for part in chain(*facts.specs.values()))
@@ -277,7 +274,7 @@ class ColdPlan:
         Raises:
             FileNotFoundError, OSError: as ``files``.
         """
-        return self._of(self._file_io(cold.metadata_location), cold).is_head
+        return self._of(self._files_of(cold), cold).is_head
 
     def close(self) -> None:
         self._footers.close()
@@ -285,12 +282,11 @@ class ColdPlan:
 
     def _listed(
         self,
-        io: FileIO,
+        io: OwnFiles,
         facts: Facts,
         manifest_list: str,
         cold: ColdSlice,
         rows: ScanFilter,
-        reach: Reach,
     ) -> FileList | None:
         listed = self._manifests.list(io, manifest_list)
         if not listed.is_enough:
@@ -306,7 +302,7 @@ class ColdPlan:
         counted_rows = 0
         members_of: list[Files] = []
         for spec_id, manifests in groups.items():
-            self._check(io, manifests, reach, is_data=True)
+            self._check(io, manifests, is_data=True)
             members = self._files(io, manifests)
             chosen = pruning.files(spec_id, members)
             if not members.are_parquet:
@@ -330,23 +326,24 @@ class ColdPlan:
 
     @cachedmethod(
         lambda self: self._together,
-        key=lambda _, _io, manifests: tuple(manifest.path for manifest in manifests),
+        key=lambda _, io, manifests: (io.catalog, tuple(each.path for each in manifests)),
         lock=lambda self: self._lock,
     )
-    def _files(self, io: FileIO, manifests: tuple[Manifest, ...]) -> Files:
+    def _files(self, io: OwnFiles, manifests: tuple[Manifest, ...]) -> Files:
         """Return the files of some manifests as one; recent selections are cached."""
         return Files(self._manifests.blocks(io, manifests))
 
     @cachedmethod(
         lambda self: self._facts,
-        key=lambda _, _io, cold: (
+        key=lambda _, io, cold: (
+            io.catalog,
             cold.metadata_location,
             cold.snapshot_id,
             cold.schema.schema_id,
         ),
         lock=lambda self: self._lock,
     )
-    def _of(self, io: FileIO, cold: ColdSlice) -> Facts:
+    def _of(self, io: OwnFiles, cold: ColdSlice) -> Facts:
         with decoding("metadata files"):
             source = io.new_input(cold.metadata_location)
             return Facts.of(FromInputFile.table_metadata(source), cold)

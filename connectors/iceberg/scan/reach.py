@@ -1,55 +1,85 @@
-"""Where the files of a table may lie: below its own location, or below its own catalog's roots.
+"""Where the files of a table may lie: below its catalog's roots, its own location, or the folder of its metadata file.
 
-A writer of metadata may list any path, and the server reads with its own rights. A table's own catalog is the one whose
-root its metadata file lies below; its location, which that file says, counts only outside the roots of others.
+A writer of metadata may list any path, and the server reads with its own rights. What is below another catalog's root is
+never the table's, which may say that it is (``connectors.catalog_roots``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from connectors.catalog_roots import CatalogRoots
 from connectors.iceberg.scan.metrics import CONTENT, Block
-from connectors.places import is_below, place
+from connectors.places import is_below, place, plain, real_place
 from planner.errors import ForeignFile
+from planner.names import TableName
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where one table may read: below ``own``, or below ``location`` and none of ``others``."""
+    """Where one table may read: below ``places``, where these are of no other catalog."""
 
-    own: tuple[str, ...]
-    others: tuple[str, ...]
-    location: str
+    table: TableName
+    places: tuple[str, ...]
+    roots: CatalogRoots = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, metadata_location: str, location: str, roots: Sequence[Sequence[str]]) -> Reach:
-        """``roots`` are those of each catalog, in any form."""
-        file = place(metadata_location)
-        own: list[str] = []
-        others: list[str] = []
-        for catalog in roots:
-            places = [place(root) for root in catalog]
-            (own if is_below(file, places) else others).extend(places)
-        return cls(tuple(own), tuple(others), place(location))
+    def of(
+        cls, table: TableName, metadata_location: str, location: str, roots: CatalogRoots
+    ) -> Reach:
+        """Look where a table says that it lies.
 
-    def check(self, block: Block, *, is_data: bool) -> None:
+        Raises:
+            ForeignFile: its metadata file or its location lies in a place of another catalog.
+        """
+        for what, where in (("metadata file", metadata_location), ("location", location)):
+            for form in (where, real_place(where)):
+                owners = roots.owners(form)
+                if (owners and table.catalog not in owners) or _is_indirect(where):
+                    raise ForeignFile(
+                        f"{table}: its {what} lies in a place of another catalog; move the table, or add the place to "
+                        f"server.catalog_roots of its own.",
+                        table=str(table),
+                    )
+        own = roots.own.get(table.catalog, ())
+        folder = metadata_location.rpartition("/")[0]
+        return cls(table, tuple(map(place, (*own, location, folder))), roots)
+
+    def check(self, location: str) -> None:
+        """Check one file of the table, of any kind.
+
+        Raises:
+            ForeignFile: it lies elsewhere.
+        """
+        path = place(location)
+        owners = self.roots.owners(path)
+        if (
+            (owners and self.table.catalog not in owners)
+            or not is_below(path, self.places)
+            or _is_indirect(location)
+        ):
+            raise ForeignFile(
+                f"{self.table}: a file of the table lies outside its location and its catalog's roots; move it there, or "
+                f"add its place to server.catalog_roots.",
+                table=str(self.table),
+            )
+
+    def check_block(self, block: Block, *, is_data: bool) -> None:
         """Check what one manifest lists.
 
         Raises:
             ForeignFile: a file lies elsewhere, or deletes where rows are expected, or the other way round.
         """
         for path in block.paths.to_pylist():
-            location = place(path)
-            if not is_below(location, self.own) and (
-                is_below(location, self.others) or not is_below(location, (self.location,))
-            ):
-                raise ForeignFile(
-                    "a file of the table lies outside its location and its catalog's roots; move it there, or add its "
-                    "place to server.catalog_roots."
-                )
+            self.check(path)
         contents = set(block.table.column(CONTENT).to_pylist())
         if (contents - {0}) if is_data else (0 in contents):
             raise ForeignFile(
-                "a manifest of the table lists delete files as data files, or the other way round; roll the table back."
+                f"{self.table}: a manifest lists delete files as data files, or the other way round; roll the table back.",
+                table=str(self.table),
             )
+
+
+def _is_indirect(location: str) -> bool:
+    """Whether a reader may take it for another place than ``place`` does: stores have folders called ``..``."""
+    return ".." in plain(location).split("/")

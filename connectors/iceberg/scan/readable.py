@@ -22,6 +22,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntryStatus
 
 from connectors.iceberg.errors import UnreadableFiles, decoding
+from connectors.iceberg.own_files import OwnFiles
 from connectors.iceberg.scan.avro import AvroReader
 from connectors.iceberg.scan.manifests import Manifests, live_files
 from connectors.places import local_path
@@ -59,17 +60,17 @@ class ExtensionCheck:
         self._manifests = manifests
         self._avro = AvroReader()
         self._lock = threading.Lock()
-        self._contents: LRUCache[str, _Content] = LRUCache(MAX_REMEMBERED)
+        self._contents: LRUCache[tuple[str, str], _Content] = LRUCache(MAX_REMEMBERED)
         #: Manifest lists that passed.
-        self._checked: LRUCache[str, None] = LRUCache(MAX_REMEMBERED)
+        self._checked: LRUCache[tuple[str, str], None] = LRUCache(MAX_REMEMBERED)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="formats")
 
     @cachedmethod(
         lambda self: self._checked,
-        key=lambda _, _io, location: location,
+        key=lambda _, io, location: (io.catalog, location),
         lock=lambda self: self._lock,
     )
-    def check(self, io: FileIO, location: str) -> None:
+    def check(self, io: OwnFiles, location: str) -> None:
         """Check every manifest of the snapshot whose manifest list is at ``location``.
 
         Raises:
@@ -108,10 +109,10 @@ class ExtensionCheck:
 
     @cachedmethod(
         lambda self: self._contents,
-        key=lambda _, _io, path, **_entries: path,
+        key=lambda _, io, path, **_entries: (io.catalog, path),
         lock=lambda self: self._lock,
     )
-    def _content(self, io: FileIO, path: str, *, entries: bool = True) -> _Content:
+    def _content(self, io: OwnFiles, path: str, *, entries: bool = True) -> _Content:
         with io.new_input(path).open() as stream:
             content = stream.read()
         with decoding("manifests"):
