@@ -101,6 +101,7 @@ def test_a_server_is_started_again_at_once_after_a_kill(tmp_path: Path) -> None:
                 connection.cursor() as cursor,
             ):
                 cursor.execute(LONG)
+                cursor.fetchall()
 
         asking = threading.Thread(target=ask)
         asking.start()

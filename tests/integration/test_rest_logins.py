@@ -17,11 +17,10 @@ import pytest
 from planner.names import TableName
 from proxy.access.authentication.callers import Access, Caller
 from proxy.access.authentication.lockout import Lockout
-from tests.fixtures.kafka import Kafka
-from tests.fixtures.live_rest import Answer, Rest, live_settings
-from tests.fixtures.server import serving
-
-pytestmark = pytest.mark.kafka
+from proxy.deadline import Deadline
+from tests.fixtures.live_rest import Answer, Rest
+from tests.fixtures.server import serving, settings_of, sqlite_catalog
+from thermocline.config.settings import IcebergRest
 
 STRANGERS = 150
 Call = Callable[[Rest, str, str], Answer]
@@ -48,8 +47,10 @@ def passwords() -> Iterator[SlowPasswords]:
 
 
 @pytest.fixture
-def guarded(passwords: SlowPasswords, kafka: Kafka, tmp_path: Path) -> Iterator[Rest]:
-    with serving(live_settings(kafka, tmp_path)) as server:
+def guarded(passwords: SlowPasswords, tmp_path: Path) -> Iterator[Rest]:
+    settings = settings_of({"lake": sqlite_catalog(tmp_path)}, {})
+    settings = settings.model_copy(update={"iceberg_rest": IcebergRest(port=0)})
+    with serving(settings) as server:
         lockout = Lockout(passwords, time.monotonic)
         server.running.server.let_in(Access(verify=lockout, remembers=lockout.remembers))
         yield Rest(server)
@@ -70,6 +71,13 @@ def as_basic(rest: Rest, user: str, password: str) -> Answer:
     return rest.ask("/v1/config", authorization=f"Basic {pair}")
 
 
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = Deadline(60)
+    while not is_so():
+        deadline.check("it was not so in {:g} s.")
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("call", [log_in, as_basic])
 def test_strangers_who_log_in_hold_nobody_up(
     guarded: Rest, plain: TableName, passwords: SlowPasswords, call: Call
@@ -88,8 +96,7 @@ def test_strangers_who_log_in_hold_nobody_up(
     with ThreadPoolExecutor(STRANGERS) as asking:
         calls = [asking.submit(stranger, number) for number in range(STRANGERS)]
         try:
-            while answered[503] < STRANGERS - 64:
-                time.sleep(0.01)
+            wait_for(lambda: answered[503] == STRANGERS - 64)
             for _ in range(5):
                 assert load().status == 200
             # So is who logged in before, by either way.
@@ -122,8 +129,7 @@ def test_a_user_who_tries_many_passwords_leaves_room_for_others(
         for number in range(STRANGERS):
             asking.submit(guess, number)
         try:
-            while answered[503] < STRANGERS - 49:
-                time.sleep(0.01)
+            wait_for(lambda: answered[503] == STRANGERS - 49)
             first = asking.submit(log_in, guarded, "bob", "right")
         finally:
             passwords.go_on.set()

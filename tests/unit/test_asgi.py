@@ -20,7 +20,7 @@ from tests.fixtures.certificates import Authority
 
 LARGE = 32 << 20
 HEAD = b"HTTP/1.1\r\nhost: x\r\n"
-ASKED = b"GET / " + HEAD + b"\r\n"
+REQUEST = b"GET / " + HEAD + b"\r\n"
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,7 +132,7 @@ def many_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("many_files")
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP", ASKED])
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP", REQUEST])
 def test_connections_that_wait_for_their_client_make_room(
     patient: HttpServer, sent: bytes
 ) -> None:
@@ -143,11 +143,11 @@ def test_connections_that_wait_for_their_client_make_room(
             for _ in range(asgi.MAX_CONNECTIONS + 100)
         ]
         last = idle[-1]
-        if sent == ASKED:
+        if sent == REQUEST:
             assert answer(last).startswith(b"HTTP/1.1 200")
-        last.sendall(ASKED.removeprefix(sent) or ASKED)
+        last.sendall(REQUEST.removeprefix(sent) or REQUEST)
         assert answer(last).startswith(b"HTTP/1.1 200")  # the last is not gone
-        with connected(patient, ASKED) as client:
+        with connected(patient, REQUEST) as client:
             assert answer(client).startswith(b"HTTP/1.1 200")
         assert b"503" not in rest_of(idle[0])  # the first is
 
@@ -180,7 +180,7 @@ def test_so_do_those_that_begin_tls(
 
         idle = [client(shakes) for _ in range(30)]
         last = client(True)
-        last.sendall(ASKED)
+        last.sendall(REQUEST)
         assert answer(last).startswith(b"HTTP/1.1 200")
         with contextlib.suppress(ConnectionResetError):
             assert idle[0].recv(100) == b""
@@ -200,6 +200,6 @@ def test_what_is_at_work_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
         # Where all are at work, one more is refused.
         at_work = [stack.enter_context(connected(server, slow)) for _ in range(5)]
         time.sleep(0.2)
-        with connected(server, ASKED) as one_more:
+        with connected(server, REQUEST) as one_more:
             assert answer(one_more).startswith(b"HTTP/1.1 503")
         assert all(answer(client).startswith(b"HTTP/1.1 200") for client in at_work)
