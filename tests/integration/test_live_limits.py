@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import random
 import socket
 import threading
 import time
@@ -15,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from planner.names import TableName
-from planner.time_travel import CUT_PREFIX
-from planner.tokens import pack, unpack
 from tests.fixtures.kafka import Kafka
 from tests.fixtures.live_rest import Rest, live_settings
 from tests.fixtures.server import serving
@@ -81,42 +77,6 @@ def test_clients_that_left_hold_nobody_up(
     assert (
         rest.rows(live_flows).num_rows == 10
     )  # and not after a minute, which its client does not wait
-
-
-def test_a_reader_who_makes_cuts_up_writes_little(kafka: Kafka, tmp_path: Path) -> None:
-    """As users get it. A cut's text is not signed, and may end anywhere in the tail: each has its own rows."""
-    topic, records, chance = kafka.topic(2), 40_000, random.Random("cuts")
-    values = [f"{chance.getrandbits(256):x}" for _ in range(records)]
-    for partition in range(2):
-        lines = [
-            json.dumps({"id": n, "name": value}).encode() for n, value in enumerate(values)
-        ]
-        kafka.produce(topic, lines, partition=partition)
-    with serving(live_settings(kafka, tmp_path)) as server:
-        rest = Rest(server)
-        table = server.bind(topic, EVENT)
-        (row,) = server.ask(
-            f"SELECT thermocline_cut() AS cut, count(*) AS n FROM {table}"
-        ).to_pylist()
-        assert row["n"] == 2 * records
-        assert rest.rows(table, f"lake@{row['cut']}").num_rows == 2 * records
-        folder = tmp_path / "warehouse-live"
-        whole = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
-        document, sizes = unpack(CUT_PREFIX, row["cut"]), []
-        for _ in range(30):
-            ends = [chance.randint(0, records) for _ in range(2)]
-            document["tables"][0]["end"] = list(enumerate(ends))
-            warehouse = f"lake@{pack(CUT_PREFIX, document)}"
-            sizes.append(sum(ends))
-            answer = rest.ask(rest.table(table, warehouse))
-            assert answer.status == 200, answer
-            (live,) = (
-                s for s in answer.body["metadata"]["snapshots"] if s.get("parent-snapshot-id")
-            )
-            assert int(live["summary"]["added-records"]) == sum(ends)
-        written = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
-        apart = whole * (1 + sum(sizes) / (2 * records))
-        assert written < apart / 3
 
 
 @pytest.mark.soak

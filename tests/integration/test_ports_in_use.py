@@ -10,14 +10,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
-import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from tests.contract.engine import LONG
 from tests.fixtures.server import sqlite_catalog
 from tests.harness.server_process import SOON_S
+from tests.harness.wire import fetched
 
 SETTINGS = ("server.port", "server.http_port", "iceberg_rest.port")
 
@@ -94,14 +97,12 @@ def test_a_server_is_started_again_at_once_after_a_kill(tmp_path: Path) -> None:
         until(first, "live tables")
 
         def ask() -> None:
-            uri = f"grpc://127.0.0.1:{numbers[0]}"
+            address = f"grpc://127.0.0.1:{numbers[0]}"
             with (
-                contextlib.suppress(adbc.Error),
-                adbc.connect(uri, autocommit=True) as connection,
-                connection.cursor() as cursor,
+                closing(flight.connect(address)) as client,
+                contextlib.suppress(pa.ArrowException),
             ):
-                cursor.execute(LONG)
-                cursor.fetchall()
+                fetched(client, LONG)
 
         asking = threading.Thread(target=ask)
         asking.start()

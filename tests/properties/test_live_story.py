@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -239,3 +240,24 @@ def test_of_a_name_that_a_silent_catalog_did_not_list_nothing_is_said(
     failures.append(CatalogUnavailable("lake: no answer.", catalog="lake"))
     with pytest.raises(CatalogUnavailable, match="no answer"):
         live_harness.live.check(SESSION, FLOWS)
+
+
+def test_cuts_that_readers_make_up_share_their_files(live_harness: Sea) -> None:
+    """With blocks as they are: files hold a few times the tail, however many cuts name them."""
+    chance, records = random.Random("shares"), 20_000
+    for partition in range(PARTITIONS):
+        for _ in range(records):
+            live_harness.produce(partition, "a")
+    cuts = [[chance.randint(0, records) for _ in range(PARTITIONS)] for _ in range(25)]
+    for ends in cuts:
+        session = replace(SESSION, cut=made_up(live_harness, ends))
+        loaded = live_harness.live.load(session, FLOWS, Deadline(60))
+        (live,) = (
+            snapshot
+            for snapshot in json.loads(loaded.metadata)["snapshots"]
+            if snapshot.get("parent-snapshot-id")
+        )
+        assert int(live["summary"]["added-records"]) == sum(ends)
+    files = live_harness.folder.rglob("*.parquet")
+    written = sum(pq.read_metadata(file).num_rows for file in files)
+    assert written < sum(map(sum, cuts)) / 2
