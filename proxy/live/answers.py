@@ -126,7 +126,7 @@ class TableAnswers:
         self._answers.move_to_end(answer.cut)
 
     def keep(self, answer: Answer, room: Room, user: str | None, size: int) -> Answer | None:
-        """Keep an answer, whose own files have ``size`` bytes; None where files that it names were removed meanwhile."""
+        """Keep an answer, whose own files have ``size`` bytes; None where files that it names are gone."""
         with self._lock:
             if not self._are_there(answer.pieces):
                 return None
@@ -156,7 +156,7 @@ class TableAnswers:
             return any(len(pieces) >= MOST for pieces in self._usable.values())
 
     def others(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
-        """Return all pieces of a tail that are there yet. They may go at any time until somebody claims them."""
+        """Return all pieces of a tail that are there yet. They may go at any time until they are claimed."""
         with self._lock:
             return tuple(self._there.values()) if key == self._key else ()
 
@@ -209,7 +209,7 @@ class TableAnswers:
                     room.add_file(piece.path, user, piece.size)
 
     def for_named(self, key: tuple[object, ...]) -> tuple[LivePiece, ...]:
-        """Return all pieces of a tail that a named cut may use. They may go at any time until somebody claims them."""
+        """Return all pieces of a tail that a named cut may use. They may go at any time until they are claimed."""
         with self._lock:
             own = tuple(piece for tail, piece in self._of_named.values() if tail == key)
             if key != self._key:

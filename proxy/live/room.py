@@ -1,6 +1,6 @@
 """How much answers that are still good may take: so many, and so many bytes of files; of both each user has a share.
 
-Cuts that readers name have room of their own: anybody may make them up, and none may keep out a load of the table as it is.
+Cuts that readers name have room of their own: a reader may make them up, and none may keep out a load of the table as it is.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Rooms:
         self.named = Room("named cuts", MAX_NAMED_ANSWERS, named)
 
     def forget(self, answers: Iterable[Hashable], paths: Iterable[str]) -> None:
-        """Count these no more, whichever room they take."""
+        """Count these no more, in both rooms."""
         answers, paths = tuple(answers), tuple(paths)
         for room in (self.live, self.named):
             room.forget(answers, paths)

@@ -1,6 +1,6 @@
-"""Threads that check passwords, and nothing else: to check one takes long on purpose, and anybody may ask for it.
+"""Threads that check passwords, and nothing else: to check one takes long on purpose, and a stranger may ask for it.
 
-Passwords that were right before have threads of their own: a stranger who tries others keeps out neither them nor requests
+Passwords that were right before have threads of their own: who tries others keeps out neither them nor requests
 without a password.
 """
 
@@ -27,7 +27,7 @@ class Logins:
         self._proved = Shares(_MAX_PROVED, "logins"), _threads("proved")
 
     def close(self) -> None:
-        """End the threads, without waiting for work that nobody waits for."""
+        """End the threads, without waiting for their work."""
         for _, threads in (self._new, self._proved):
             threads.shutdown(wait=False, cancel_futures=True)
 

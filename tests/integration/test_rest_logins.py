@@ -1,4 +1,4 @@
-"""Strangers who log in, many at once, or say nothing at all, keep nobody else from the REST catalog."""
+"""Strangers who log in, many at once, or say nothing at all, keep no one else from the REST catalog."""
 
 from __future__ import annotations
 

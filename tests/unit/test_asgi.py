@@ -1,4 +1,4 @@
-"""Clients that send or read slowly are left, also before anybody knows who they are; they make room for others."""
+"""Clients that send or read slowly are left, also before they log in; they make room for others."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_a_load_after_a_publish_writes_what_a_second_brings() -> None:
     ],
 )
 def test_cuts_that_readers_make_up_write_little(partitions: int, order: str) -> None:
-    """Of a tail of 1.2 million rows: for each cut a few thousand of each partition, whatever came before."""
+    """Of a tail of 1.2 million rows: for each cut a few thousand of each partition."""
     chance, start, each, cuts = random.Random(order), 777, 1_200_000 // partitions, 60
     pieces: list[LivePiece] = []
     written = 0
